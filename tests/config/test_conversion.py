@@ -5,19 +5,13 @@ import math
 import pytest
 from ml_collections import ConfigDict
 
-from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig, conversion, from_dict
+from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig, from_dict
 from transformer_jax.config.conversion import (
     apply_overrides,
-    from_json,
     joined_files,
-    leaf_keys,
     spelled_out,
     to_dict,
-    to_json,
 )
-from transformer_jax.config.evaluation import EvaluationConfig
-
-LANGUAGE_MODEL = {"task": "language_model"}
 
 
 def test_stated_settings_change_and_the_others_keep_their_defaults():
@@ -99,46 +93,9 @@ def test_a_block_in_one_line():
         ("model.d_ff", "2.5", "model.d_ff: expected a whole number (int), found '2.5'"),
         ("model.dropout", "low", "model.dropout: expected a number (float), found 'low'"),
         ("tokenizer.joint", "maybe", "tokenizer.joint: expected True or False (bool), found 'maybe'"),
-        ("data.file", "a.txt", "data.file: unknown key; it is data.train now"),
-        ("decoding.shortlist", "a.npz", "decoding.shortlist: was removed; leave it out"),
     ],
 )
 def test_overrides_that_cannot_be_read_are_refused(key, text, message):
     with pytest.raises(ConfigError) as raised:
         apply_overrides({}, [(key, text)])
     assert str(raised.value) == message
-
-
-AS_BEFORE = EvaluationConfig(bleu_tokenizer="13a", selection="bleu")
-
-
-def test_settings_and_scores_of_earlier_runs_keep_their_meaning():
-    data = {"source": "text", "directory": "here", "target_language": "ja"}
-    old = from_json({"schema_version": 2, "config": {"data": data}})
-    assert old.evaluation.resolved("ja") == old.evaluation == AS_BEFORE and old.selection.name == "bleu"
-    new = from_json({"schema_version": 2, "config": {"data": data, "evaluation": {}}})
-    assert new.evaluation.resolved("ja") != AS_BEFORE
-    assert from_json({"schema_version": 2, "config": LANGUAGE_MODEL}).evaluation == EvaluationConfig()
-
-
-def test_renamed_settings_of_earlier_versions_are_migrated():
-    old = {"schema_version": 1, "config": {"seed": 4, "model": {"d_ff": 64, "rematerialise": "full"}}}
-    model = TransformerConfig(d_ff=64, rematerialize="full")
-    assert from_json(old) == ExperimentConfig(seed=4, model=model, evaluation=AS_BEFORE)
-    assert old["config"]["model"]["rematerialise"] == "full", "the argument must stay as it was"
-    text = LANGUAGE_MODEL | {"data": {"source": "text", "file": "a.txt", "held_out": 0.1}}
-    assert from_json({"schema_version": 2, "config": text}).data.train == "a.txt"
-    assert to_json(ExperimentConfig())["schema_version"] == conversion.SCHEMA_VERSION
-    assert sorted(conversion.RENAMED) == list(range(1, conversion.SCHEMA_VERSION))
-    known = {key for key, _ in leaf_keys()}
-    for version in range(1, conversion.SCHEMA_VERSION):
-        assert set(conversion.RENAMED[version].values()) <= known and known.isdisjoint(conversion.RENAMED[version])
-
-
-def test_removed_settings_are_left_out_of_saved_runs():
-    removed = {"shortlist": "", "diverse_groups": 1, "diversity": 0.5}
-    saved = {"schema_version": 3, "config": {"decoding": {"beam_width": 3, **removed}}}
-    assert from_json(saved).decoding == from_dict({"decoding": {"beam_width": 3}}).decoding
-    saved["config"]["decoding"]["shortlist"] = "a.npz"
-    with pytest.warns(UserWarning, match=r"decoding.shortlist=a.npz is ignored: the setting was removed"):
-        assert from_json(saved).decoding.beam_width == 3

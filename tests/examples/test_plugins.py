@@ -26,7 +26,6 @@ from transformer_jax.config.model import RnnConfig, TransformerConfig
 from transformer_jax.config.plugins import call_in_file, load_plugin, register, registered, settings_class
 from transformer_jax.config.recipes import load_run_config
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.site import Site
@@ -365,8 +364,6 @@ def test_choices_and_their_explanation_know_what_was_added(capsys):
         TransformerConfig(attention="kerpl")
     with pytest.raises(ConfigError, match="'attentions' is not one of attention, "):
         register("attentions", "a")
-    with pytest.raises(ConfigError, match="attention 'old' has merge_heads, which was renamed: project_output"):
-        register("attention", "old")(type("Old", (MultiHeadAttention,), {"merge_heads": lambda self, heads: heads}))
     assert main(["config", "--plugin=nowhere.py", "--config=quickstart"]) == 2
     assert "--plugin: nowhere.py is not a file" in capsys.readouterr().err
     file = ROOT / "examples" / "kerple.py"

@@ -120,7 +120,7 @@ def test_a_statistic_of_a_user_is_joined_over_updates_and_resumed():
         one = {"": jnp.array([value, 2.0])}
         sums = LossSums.zero()._replace(statistics={"mean_and_largest": one, "own_maximum": {"layer": one[""]}})
         counters.add(StepMetrics(sums, jnp.zeros(()), jnp.array(True)))
-        counters = Counters.from_json(asdict(counters))
+        counters = Counters(**asdict(counters))
     found = counters.take_means()
     assert found["train/mean_and_largest"] == 1.5 and found["train/own_maximum/layer"] == 2.5
     assert not counters.statistics

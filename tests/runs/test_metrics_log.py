@@ -49,7 +49,7 @@ def test_a_skipped_update_is_counted_and_adds_nothing():
     assert "train/skipped_updates" not in replace(counters).take_means()
     counters.add(metrics(float("nan"), finite=False))
     assert (counters.skipped, counters.total_tokens) == (1, 4.0)
-    restored = Counters.from_json(asdict(counters))
+    restored = Counters(**asdict(counters))
     means = restored.take_means()
     assert (means["train/loss"], means["train/z_loss"], means["train/skipped_updates"]) == (2.0, 1.0, 1.0)
     assert restored.take_means() == {"train/skipped_updates": 1.0}, "nothing was added since"

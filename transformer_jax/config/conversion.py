@@ -6,7 +6,6 @@ Only an int is converted, to float; a bool is not a number, and an unknown key i
 import copy
 import math
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from types import UnionType
@@ -19,36 +18,17 @@ from transformer_jax.config.checks import declared, require_choice
 from transformer_jax.config.errors import ConfigError, nearest
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.languages import ISO_639_1, base_language
+from transformer_jax.config.migration import EVALUATION, SCHEMA_VERSION, key_error, migrated
 from transformer_jax.config.parts import Parts, settings_of_part
 from transformer_jax.config.plugins import names_with_settings
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, any_kind_of, kinds_of
-from transformer_jax.config.translation import DecodingConfig
 
 EXPECTED = {str: "text (str)", int: "a whole number (int)", float: "a number (float)", bool: "True or False (bool)"}
 BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 
-# Raise it when a key is renamed or its meaning changes, not for a new key whose default is the old behavior.
-SCHEMA_VERSION = 3
 PARTS = "parts"
-RENAMED: dict[int, dict[str, str]] = {
-    1: {"model.rematerialise": "model.rematerialize"},
-    2: {"data.file": "data.train"},
-}
-"""By the last schema version with them: old keys, and their names in the next version."""
-REMOVED: dict[str, object] = {
-    "decoding.shortlist": "",
-    "decoding.diverse_groups": 1,
-    "decoding.diversity": 0.5,
-    "decoding.mbr": "",
-    "decoding.samples": 16,
-    "decoding.epsilon": 0.02,
-    "decoding.sampling_seed": 0,
-}
-"""Removed settings, with the value that had no effect."""
 # a.src,a.tgt and a.en.gz,a.de.gz.
 _SUFFIXES = re.compile(r"([^,]+)\.[^./, ]+((?:\.(?:gz|xz|bz2|zst|txt))?),\1\.[^./, ]+\2")
-# How versions without this block scored all languages.
-_AS_BEFORE = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
 
 Block = type | UnionType
 """A settings dataclass, or a union of several, with the fields of all."""
@@ -114,31 +94,8 @@ def from_json(content: Any) -> ExperimentConfig:
     values = content["config"]
     if not isinstance(values, dict):
         raise ConfigError(f"config: expected a block of settings, found {values!r}")
-    for renamed in (RENAMED[old_version] for old_version in range(version, SCHEMA_VERSION)):
-        for old, new in renamed.items():
-            block, _, name = old.partition(".")
-            if isinstance(values.get(block), dict) and name in values[block]:
-                fields = {new.partition(".")[2] if key == name else key: value for key, value in values[block].items()}
-                values = {**values, block: fields}
-    values = without_removed(values)
-    is_translation = values.get("task", DEFAULT_TASK) == DEFAULT_TASK
-    return from_dict(_AS_BEFORE | values if is_translation else values)
-
-
-def without_removed(values: dict[str, Any]) -> dict[str, Any]:
-    """Saved settings, as nested dictionaries, without removed settings; warns if one had an effect."""
-    for key, unused in REMOVED.items():
-        block, _, name = key.partition(".")
-        if isinstance(values.get(block), dict) and name in values[block]:
-            if values[block][name] != unused:
-                warnings.warn(f"{key}={values[block][name]} is ignored: the setting was removed", stacklevel=3)
-            values = {**values, block: {field: value for field, value in values[block].items() if field != name}}
-    return values
-
-
-def decoding_of_report(saved: Mapping[str, Any], now: DecodingConfig) -> dict[str, Any]:
-    """Decoding settings in a saved report, with defaults for settings of ``now`` that did not exist then."""
-    return asdict(type(now)()) | without_removed({"decoding": dict(saved)})["decoding"]
+    values = migrated(values, version)
+    return from_dict(EVALUATION | values if values.get("task", DEFAULT_TASK) == DEFAULT_TASK else values)
 
 
 def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
@@ -265,10 +222,8 @@ def type_of(key: str) -> type:
 
 def unknown_key(key: str) -> ConfigError:
     """The error for a key that does not exist, with the nearest keys or all keys of the block."""
-    if key in REMOVED:
-        return ConfigError(f"{key}: was removed; leave it out")
-    if new_names := [renamed[key] for renamed in RENAMED.values() if key in renamed]:
-        return ConfigError(f"{key}: unknown key; it is {new_names[0]} now")
+    if error := key_error(key):
+        return error
     path, _, name = key.rpartition(".")
     if path.startswith(f"{PARTS}."):
         names = list(fields_of(settings_of_part(path.removeprefix(f"{PARTS}."))))

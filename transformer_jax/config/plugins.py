@@ -94,12 +94,6 @@ LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate",
 """Metrics train/NAME of every run; parts of ``LOGGED_KINDS`` add others."""
 OF_VALIDATIONS = ("loss", "perplexity", "search_tokens_per_second", "distinct_outputs", "cross_attention_entropy")
 """Metrics validation/NAME of translations; parts of kind ``metric`` and the scores of sacreBLEU are the others."""
-RENAMED_METHODS = {
-    "merge_heads": "project_output",
-    "attend_in_full": "attend_dense",
-    "evaluate_trained": "evaluate (and evaluate: validate)",
-}
-"""Old names of methods that plugins override, until the next release."""
 ENTRY_POINTS = "transformer_jax.plugins"
 BUILT_IN = (
     "transformer_jax.tools.word_vectors.task.registration",
@@ -123,8 +117,7 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
     ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at ``parts.NAME.FIELD``.
 
     Raises ConfigError when there is no such kind, or its parts have no settings. The name must not be taken by the package, by
-    settings of another kind, or by a metric of the log. A function must take exactly the arguments that its kind passes, and a
-    class must not have ``RENAMED_METHODS``.
+    settings of another kind, or by a metric of the log. A function must take exactly the arguments that its kind passes.
     """
     if kind not in EXTENSIONS:
         raise ConfigError(f"register: {kind!r} is not one of {', '.join(EXTENSIONS)}")
@@ -146,8 +139,6 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
         # A module may be loaded again; settings of a task do not say where they were made.
         if module and origin != module and (origin or name in _REGISTERED[kind]):
             raise ConfigError(f"register: {kind} {name!r} is in {module}; use another name")
-        if inspect.isclass(made) and (old := next((each for each in RENAMED_METHODS if hasattr(made, each)), "")):
-            raise ConfigError(f"register: {kind} {name!r} has {old}, which was renamed: {RENAMED_METHODS[old]}")
         passed, arrow, _ = EXTENSIONS[kind].partition(": ")[2].partition(" -> ")
         if arrow and inspect.isfunction(made):
             passed = f"settings, {passed}" if settings and not re.search("settings|config", passed) else passed

@@ -73,11 +73,6 @@ class Counters:
     extras: dict[str, float] = field(default_factory=dict)
     statistics: dict[str, list[float]] = field(default_factory=dict)
 
-    @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> "Counters":
-        """The inverse of ``dataclasses.asdict``; checkpoints of version 0.1 call the best value ``best_bleu``."""
-        return cls(**{"best" if name == "best_bleu" else name: value for name, value in saved.items()})
-
     def add(self, metrics: StepMetrics) -> None:
         """Adds the metrics of one update; of a skipped one, only the count."""
         if not metrics.finite:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from transformer_jax.checkpoints.local import LocalCheckpoints
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.checkpoints.save_failure import require_free_space
-from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, to_json
+from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, migration, to_json
 from transformer_jax.config.conversion import from_json, listed
 from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.config.optimization import require_rows_divide
@@ -300,7 +300,7 @@ def _restore(
     state, progress, notes = local.restore_newest(checkpoints, update.state_shapes, is_logged)
     for name, digest in task.identity.items():
         saved = progress["data"][name]
-        if saved != digest and saved != task.earlier_identity.get(name):
+        if saved != digest and saved != migration.earlier_digest(task.config, task.open_source):
             before = load_run_config(directory.path)
             changes = difference(before, task.config)
             if bool(before.data.store) != bool(task.config.data.store):
@@ -312,7 +312,7 @@ def _restore(
                 f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
                 f"the data they were trained on{listed(each for each in changes if each[0].startswith('data.'))}"
             )
-    counters = Counters.from_json(progress["counters"])
+    counters = Counters(**migration.counters(progress["counters"]))
     if counters.num_updates:
         then, now = from_json(progress["config"]).training, task.config.training
         if any(

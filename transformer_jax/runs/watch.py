@@ -8,8 +8,8 @@ from pathlib import Path
 
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, DecodingConfig, ExperimentConfig, load_run_config
-from transformer_jax.config.conversion import decoding_of_report
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.migration import decoding_of_report
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import TensorBoard

@@ -8,8 +8,8 @@ from typing import Any
 
 from transformer_jax.config import DataError, ExperimentConfig, difference
 from transformer_jax.config.checks import is_address
-from transformer_jax.config.conversion import decoding_of_report
 from transformer_jax.config.json_text import finite_or_none, finite_or_null, is_count, parse_json
+from transformer_jax.config.migration import decoding_of_report
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import write_json

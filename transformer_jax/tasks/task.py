@@ -204,11 +204,6 @@ class Task(ABC):
     def identity(self) -> Mapping[str, str]:
         """Digests of the training data and tokenizers, by name; a run resumes only with the same."""
 
-    @property
-    def earlier_identity(self) -> Mapping[str, str]:
-        """Entries that earlier versions wrote in place of entries of ``identity``."""
-        return {}
-
     @abstractmethod
     def training_data(self) -> TrainingData:
         """The training split, which is tokenized unless that was done before, and its batches."""

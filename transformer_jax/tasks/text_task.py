@@ -48,11 +48,6 @@ class TextTask(Task):
         )
         return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
 
-    @property
-    def earlier_identity(self) -> dict[str, str]:
-        data = self.config.data
-        return {} if data.store else {"training data": self.source.fingerprint(data.train_split)}
-
     def tokenization(self) -> DocumentTokenization:
         data = self.config.data
         return DocumentTokenization(self.source, data.train_split, self.tokenizer, data)

@@ -187,11 +187,6 @@ class TranslationTask(Task):
             "target tokenizer": self.tokenizers.target.fingerprint(),
         }
 
-    @property
-    def earlier_identity(self) -> dict[str, str]:
-        data = self.config.data
-        return {} if data.store else {"training data": self.corpus.fingerprint(data.train_split)}
-
     def training_data(self) -> TranslationData:
         data, batching = self.config.data, self.config.batching
         for tag in by_corpus(data.tags, "data.tags").values():

@@ -1,0 +1,65 @@
+"""What versions from 0.1 on (commit f87273f) saved in a run directory, read as this version writes it."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.translation import DecodingConfig
+
+# Raise it when a key is renamed or its meaning changes, not for a new key whose default is the old behavior.
+SCHEMA_VERSION = 3
+RENAMED = {"model.rematerialise": "model.rematerialize", "data.file": "data.train"}
+"""Keys of schema versions 1 and 2, and their names now."""
+REMOVED: dict[str, object] = {
+    "decoding.shortlist": "",
+    "decoding.diverse_groups": 1,
+    "decoding.diversity": 0.5,
+    "decoding.mbr": "",
+    "decoding.samples": 16,
+    "decoding.epsilon": 0.02,
+    "decoding.sampling_seed": 0,
+    "decoding.neighbors": 10,
+}
+"""Removed settings, with the value that had no effect."""
+# How versions without this block scored all translations.
+EVALUATION = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
+
+
+def migrated(saved: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """Settings saved by a schema version, with the keys of this one; warns where a removed one had an effect."""
+    renamed = RENAMED if version < SCHEMA_VERSION else {}
+    values = dict(saved)
+    for block, fields in saved.items():
+        if isinstance(fields, Mapping):
+            values[block] = {}
+            for name, value in fields.items():
+                key = f"{block}.{name}"
+                if key not in REMOVED:
+                    values[block][renamed.get(key, key).partition(".")[2]] = value
+                elif value != REMOVED[key]:
+                    warnings.warn(f"{key}={value} is ignored: the setting was removed", stacklevel=3)
+    return values
+
+
+def decoding_of_report(saved: Mapping[str, Any], now: DecodingConfig) -> dict[str, Any]:
+    """Decoding settings in a saved report, with defaults for settings of ``now`` that did not exist then."""
+    return asdict(type(now)()) | migrated({"decoding": saved}, SCHEMA_VERSION)["decoding"]
+
+
+def key_error(key: str) -> ConfigError | None:
+    """The error for a key that was removed or renamed; None for another."""
+    if key in REMOVED:
+        return ConfigError(f"{key}: was removed; leave it out")
+    return ConfigError(f"{key}: unknown key; it is {RENAMED[key]} now") if key in RENAMED else None
+
+
+def counters(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The counters in a checkpoint; version 0.1 named the best value ``best_bleu``."""
+    return {"best" if name == "best_bleu" else name: value for name, value in saved.items()}
+
+
+def earlier_digest(config: Any, open_source: Callable[[Any], Any]) -> str:
+    """The digest of the training data in checkpoints before 0.3: with the modification times of files above 256 MiB."""
+    return "" if config.data.store else open_source(config).fingerprint(config.data.train_split)
