@@ -32,23 +32,6 @@ from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.update import Update
 
 SPEEDS = ("speed/", "host/", "validation/search_tokens_per_second")
-# Each process kills itself once all local checkpoints of this update are complete; process 0 last: its end ends the others.
-KILL_AFTER_LOCAL_SAVE = """
-import jax, os, signal, time
-from transformer_jax.checkpoints.local import LocalCheckpoints
-save = LocalCheckpoints.save
-
-def save_and_die(self, state, progress):
-    save(self, state, progress)
-    if int(state.step) == {step}:
-        self._manager.wait_until_finished()
-        while len(list(self._folder.parents[1].glob("local-*/*/{step}"))) < jax.process_count():
-            time.sleep(0.1)
-        time.sleep(3 * (jax.process_index() == 0))
-        os.kill(os.getpid(), signal.SIGKILL)
-
-LocalCheckpoints.save = save_and_die
-"""
 
 
 def read_parameters(run: Path, which: str) -> dict[str, Any]:

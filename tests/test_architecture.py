@@ -50,7 +50,7 @@ DOORS: dict[str, set[str]] = {
     "sentencepiece": {"data.tokenizers"},
     "flax": {"layers", "models", "kit"},
     "optax": {"training", "kit"},
-    "orbax": {"checkpoints.manager", "checkpoints.disk", "checkpoints.buckets", "checkpoints.local"},
+    "orbax": {"checkpoints.manager", "checkpoints.disk", "checkpoints.buckets"},
     "etils": {"checkpoints.buckets"},
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
     "matplotlib": {"tools.pictures"},

@@ -33,11 +33,13 @@ def test_runs_keep_their_scores():
 
 def test_removed_settings_are_left_out_of_saved_runs_and_refused_elsewhere():
     removed = {"shortlist": "", "diverse_groups": 1, "diversity": 0.5}
-    saved = {"decoding": {"beam_width": 3, **removed}}
+    saved = {"decoding": {"beam_width": 3, **removed}, "training": {"local_checkpoint_every": 0}}
     assert from_json({"schema_version": 3, "config": saved}).decoding == DecodingConfig(beam_width=3)
-    saved["decoding"]["shortlist"] = "a.npz"
-    with pytest.warns(UserWarning, match="decoding.shortlist=a.npz is ignored: the setting was removed"):
+    saved["training"]["local_checkpoint_every"] = 20
+    with pytest.warns(UserWarning, match="training.local_checkpoint_every=20 is ignored: the setting was removed"):
         assert from_json({"schema_version": 3, "config": saved}).decoding.beam_width == 3
+    with pytest.raises(ConfigError, match="^training.local_checkpoint_every: was removed; leave it out$"):
+        from_dict({"training": saved["training"]})
     with pytest.raises(ConfigError, match="^decoding.shortlist: was removed; leave it out$"):
         apply_overrides({}, [("decoding.shortlist", "a.npz")])
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from process_environment import ends, launch
 from run_settings import tiny_config
-from run_steps import KILL_AFTER_LOCAL_SAVE, metrics_of, parameters_of, write_recipe
+from run_steps import metrics_of, parameters_of, write_recipe
 
 from transformer_jax.config import ExperimentConfig, MeshConfig
 from transformer_jax.runtime.store_lock import StoreLock
@@ -187,16 +187,6 @@ def test_nothing_is_lost_by_kills_and_faults(store, whole, cache, tmp_path, faul
     outputs = ends(start(config, tmp_path / "b", address, resumed_by), 1200)
     assert [status for status, _ in outputs] == [0] * resumed_by, outputs
     assert ("resumed at update" in outputs[0][1]) == (count > 0)
-    assert_equal(address, whole, tmp_path / "got", cache)
-
-
-def test_killed_processes_resume_from_their_local_checkpoints(store, whole, cache, tmp_path):
-    config, address = on(4, cache, local_checkpoint_every=1), f"{store.address}/local"
-    outputs = ends(start(config, tmp_path / "a", address, 2, KILL_AFTER_LOCAL_SAVE.format(step=5)))
-    assert [status for status, _ in outputs] == [-9, -9], outputs
-    (first, said), (second, _) = ends(start(config, tmp_path / "b", address, 2))
-    assert (first, second) == (0, 0), said
-    assert "restored local checkpoint 5 in" in said and "resumed at update 5" in said, said
     assert_equal(address, whole, tmp_path / "got", cache)
 
 

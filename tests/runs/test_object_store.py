@@ -48,7 +48,6 @@ from transformer_jax.runtime.open_copies import (
     fetch_arrays,
     lock_problem,
     refresh_copy,
-    upload_logs,
 )
 from transformer_jax.runtime.run_copies import StoredFolder, copy_to_read, folder_to_train
 from transformer_jax.runtime.store_lock import StoreLock
@@ -412,15 +411,6 @@ def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch,
     other = StoreLock("memory://bucket/other")
     assert other._create()
     assert other._create(), "the answer to the first attempt may have been lost"
-
-
-def test_a_finished_trial_of_another_worker_does_not_stop_local_checkpoints_of_the_next(store):
-    with folder_to_train("memory://bucket/first") as folder:
-        begin(folder)
-    store.pipe_file("/bucket/first/train.lock", b"another")
-    with folder_to_train("memory://bucket/second") as folder:
-        begin(folder)
-        upload_logs()
 
 
 def test_the_owner_of_a_lost_lock_ends_without_an_upload(store, monkeypatch):

@@ -18,7 +18,6 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN, PreservationPolicy
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.broadcast import UNREAD, broadcast, read_once, replica_axes
 from transformer_jax.checkpoints.buckets import BucketFolder
 from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.folder import CheckpointFolder
@@ -175,7 +174,7 @@ class Checkpoints:
         return steps if self._options.read_only else from_first(lambda: steps, "checkpoints")
 
     def restore(self, step: int, like: TrainState, part: Part = WHOLE) -> tuple[TrainState, Progress]:
-        """The state of ``step`` with the shapes and the shardings of ``like`` (arrays, ShapeDtypeStructs, ``UNREAD``).
+        """The state of ``step`` with the shapes and the shardings of ``like`` (arrays, ShapeDtypeStructs).
 
         Raises CheckpointError when it cannot be read, or a file is damaged in the ``part`` that this process checks.
         """
@@ -204,7 +203,7 @@ class Checkpoints:
             for step in reversed(steps):
                 problem: CheckpointError | None = None
                 try:
-                    state, progress = reader.restore(step, read_once(like), part)
+                    state, progress = reader.restore(step, like, part)
                 except CheckpointError as error:
                     problem = error
                 if all_agree(not problem, "checkpoint"):
@@ -216,7 +215,7 @@ class Checkpoints:
                 damaged[step] = str(problem or by_another)
         if len(damaged) < len(steps):
             complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]
-            return broadcast(state, like), progress, self._complaints + complaints
+            return state, progress, self._complaints + complaints
         raise CheckpointError(f"{self._folder.path}: no checkpoint can be read: {'; '.join(damaged.values())}")
 
     def progress(self, step: int) -> Progress:
@@ -243,22 +242,14 @@ class Checkpoints:
 
     def restore_params(self, step: int, like: PyTree) -> PyTree:
         """The parameters of ``step`` alone, with shapes and shardings of ``like``; NumPy arrays where ``like`` has them."""
-        args = ocp.args.Composite(params=_as_described(read_once(like)))
-        problem: CheckpointError | None = None
-        params = None
         try:
-            params = self._read(step, args)["params"]
+            return self._read(step, ocp.args.Composite(params=_as_described(like)))["params"]
         except CheckpointError as error:
-            problem = error
-        if any(map(replica_axes, jax.tree.leaves(like))) and not all_agree(not problem, "parameters"):
-            problem = problem or CheckpointError(f"checkpoint {step} cannot be read by another process")
-        if problem:
             # Another checkpoint of the run has the same arrays.
-            is_damage = not isinstance(problem, CheckpointMismatch | CheckpointUnread)
+            is_damage = not isinstance(error, CheckpointMismatch | CheckpointUnread)
             others = [each for each in self._manager.all_steps() if is_damage and 0 < each != step]
             remedy = f"; use --checkpoint={max(others)}" if others else ""
-            raise type(problem)(f"{self._folder.path}: {problem}{remedy}") from problem
-        return broadcast(params, like)
+            raise type(error)(f"{self._folder.path}: {error}{remedy}") from error
 
     def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
         """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
@@ -378,8 +369,7 @@ def alone() -> ocp.options.MultiprocessingOptions:
 
 def require_finite(step: int, params: PyTree) -> None:
     """Raises CheckpointError where parameters are not finite."""
-    held = [leaf for leaf in jax.tree.leaves(params) if leaf is not UNREAD]
-    leaves = [leaf for leaf in held if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    leaves = [leaf for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     parts = [[s.data for s in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf] for leaf in leaves]
     if not all(bool(jnp.isfinite(part).all()) for held in parts for part in held):
         raise CheckpointError(f"restored parameters are not finite: checkpoint {step} is damaged")

@@ -21,6 +21,7 @@ REMOVED: dict[str, object] = {
     "decoding.epsilon": 0.02,
     "decoding.sampling_seed": 0,
     "decoding.neighbors": 10,
+    "training.local_checkpoint_every": 0,
 }
 """Removed settings, with the value that had no effect."""
 # How versions without this block scored all translations.

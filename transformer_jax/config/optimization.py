@@ -92,13 +92,6 @@ class TrainingConfig:
         1000, "Updates between validations; 0: none, leave them to evaluate --watch.", at_least=0
     )
     checkpoint_every: int = setting(1000, "Updates between checkpoints.")
-    local_checkpoint_every: int = setting(
-        0,
-        "Updates between local checkpoints: each process saves its shards below $TRANSFORMER_JAX_SCRATCH, and a killed run "
-        "resumes from them; 0: none.",
-        at_least=0,
-        changeable=True,
-    )
     log_every: int = setting(50, "Updates between log lines.", changeable=True)
     patience: int = setting(
         0, "Validations without improvement that end the run; 0: never.", at_least=0, changeable=True
@@ -182,14 +175,6 @@ class TrainingConfig:
         check_settings("training", self)
         # Raises ConfigError.
         _ = self.compiler_options
-        for name in ("checkpoint_every", "evaluate_every"):
-            interval = getattr(self, name) or math.inf
-            require(
-                self.local_checkpoint_every < interval,
-                "training.local_checkpoint_every",
-                f"{self.local_checkpoint_every} is not below training.{name}={interval}, after which the state is saved in the "
-                "run directory; choose a smaller number, or 0 for none",
-            )
         can_judge = self.patience == 0 or self.evaluate_every > 0
         require(can_judge, "training.patience", "needs validations; set training.evaluate_every above 0")
 

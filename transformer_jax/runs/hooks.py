@@ -58,7 +58,6 @@ def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hoo
         (run.is_validated_after, validate),
         (run.is_estimated_after, KeepToBudget()),
         (run.is_saved_after, save),
-        (run.is_saved_locally_after, save_locally),
         *((always, observer) for observer in observers),
     ]
 
@@ -255,15 +254,6 @@ def save(run: TrainingRun) -> None:
         run.checkpoints.save(run.state, run.progress(), run.score, run.evaluated_params)
     run.is_saved = True
     run.goodput.saved(run.number)
-    run.goodput.write(run.number)
-
-
-def save_locally(run: TrainingRun) -> None:
-    """Starts writing a local checkpoint."""
-    run.log.sync()
-    run.trackers.sync()
-    with run.clock.spend("checkpoint"):
-        run.local_checkpoints.save(run.state, run.progress())
     run.goodput.write(run.number)
 
 

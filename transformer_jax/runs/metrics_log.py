@@ -16,12 +16,6 @@ class LogContents(NamedTuple):
     num_records: int = 0
     digest: str = ""
 
-    @classmethod
-    def until(cls, path: Path, step: int) -> "LogContents":
-        """The contents up to ``step``; raises DataError when the log is damaged."""
-        lines = [_line(record) for record in read_metrics(path) if record["step"] <= step]
-        return cls(len(lines), sha256("".join(lines).encode()).hexdigest())
-
     def changes_since(self, before: "LogContents") -> list[str]:
         """A sentence if records were lost or changed since ``before``."""
         if self.num_records < before.num_records:

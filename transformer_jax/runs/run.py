@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.local import LocalCheckpoints
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
 from transformer_jax.config.optimization import ENDLESS_SCHEDULES
@@ -130,7 +129,6 @@ class TrainingRun:
     update: Update
     data: TrainingData
     checkpoints: Checkpoints
-    local_checkpoints: LocalCheckpoints
     clock: Clock
     goodput: Goodput
     log: MetricsLog
@@ -184,7 +182,7 @@ class TrainingRun:
     def seconds_per_update(self) -> float:
         """Recent seconds of this process for an update with its share of validations and checkpoints, without compilation."""
         training, made = self.config.training, self.number - self.first_update
-        saves = (training.evaluate_every, training.checkpoint_every, training.local_checkpoint_every)
+        saves = (training.evaluate_every, training.checkpoint_every)
         # A process that resumed just before a validation has paid for it in few updates.
         evaluation = self.clock.total(["evaluation"]) / max(made, training.evaluate_every, 1)
         if not evaluation:
@@ -207,14 +205,9 @@ class TrainingRun:
         is_due = is_due or self.has_new_length
         return is_due or self.is_interrupted or self.is_stopped or self.is_validated_after(number)
 
-    def is_saved_locally_after(self, number: int) -> bool:
-        """Whether a local checkpoint follows update ``number``: none where the run directory gets one."""
-        every = self.config.training.local_checkpoint_every
-        return every > 0 and number % every == 0 and not self.is_saved_after(number)
-
     def is_estimated_after(self, number: int) -> bool:
         """Whether a run with a budget of time estimates its end after update ``number``."""
-        return self.is_estimate_due or self.is_saved_after(number) or self.is_saved_locally_after(number)
+        return self.is_estimate_due or self.is_saved_after(number)
 
     def note_time(self) -> None:
         """Makes an estimate due every minute of updates, more often within a short budget."""

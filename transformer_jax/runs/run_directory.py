@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,10 +145,6 @@ class RunDirectory:
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
             raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
         require_settings(self.path)
-
-    def first_start(self) -> str:
-        """A digest of the first start in ``run.json``: another run that had this folder before has another."""
-        return sha256(json.dumps(_starts(self.run_record)[:1]).encode()).hexdigest()
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
         """Appends an entry to ``run.json`` for this start of the run; ``origin``: further values of the entry."""

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.checkpoints.local import LocalCheckpoints
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, migration, to_json
@@ -100,8 +99,7 @@ def run_training(
         last, best = config.training.keep_last, config.training.keep_best
         checkpoints = Checkpoints(directory.checkpoints, keep_last=last, keep_best=best, selection=config.selection)
         enter(closing(checkpoints))
-        local = enter(closing(LocalCheckpoints(directory, config.training.local_checkpoint_every)))
-        saved = _restore(checkpoints, local, update, task, directory)
+        saved = _restore(checkpoints, update, task, directory)
         initial = InitialState(config, update, task.tokenizers, is_resumed=saved.state is not None)
         if not saved.is_over(config) and not address_of_checkpoints(directory.checkpoints):
             saved.notes.extend(require_free_space(directory.path, update.saved_shapes, last + best))
@@ -127,7 +125,6 @@ def run_training(
             update=update,
             data=data,
             checkpoints=checkpoints,
-            local_checkpoints=local,
             clock=clock,
             goodput=goodput,
             log=log,
@@ -284,20 +281,14 @@ class _Saved(NamedTuple):
         return not self.is_validation_due and (is_finished or is_out_of_patience)
 
 
-def _restore(
-    checkpoints: Checkpoints, local: LocalCheckpoints, update: Update, task: Task, directory: RunDirectory
-) -> _Saved:
+def _restore(checkpoints: Checkpoints, update: Update, task: Task, directory: RunDirectory) -> _Saved:
     """The newest checkpoint that all processes can read, if there are any.
 
     Raises ConfigError when the data changed since it was written; CheckpointError when none can be read.
     """
     if not checkpoints.steps():
         return _Saved(0, None, Counters(), LogContents(), False, [])
-
-    def is_logged(step: int, progress: Progress) -> bool:
-        return LogContents.until(directory.metrics, step) == _log_of(progress)
-
-    state, progress, notes = local.restore_newest(checkpoints, update.state_shapes, is_logged)
+    state, progress, notes = checkpoints.restore_newest(update.state_shapes)
     for name, digest in task.identity.items():
         saved = progress["data"][name]
         if saved != digest and saved != migration.earlier_digest(task.config, task.open_source):
@@ -378,8 +369,6 @@ def _finish(run: TrainingRun) -> Outcome:
         run.checkpoints.wait()
     run.goodput.write(run.number)
     reason = run.reason_to_end or "interrupted"
-    if reason != "interrupted":
-        run.local_checkpoints.remove()
     signal = run.interruption.number if reason == "interrupted" else 0
     signs = tuple(run.signs.sentences(run.num_updates))
     metric = run.config.selection.key

@@ -55,13 +55,6 @@ def after_commit(checkpoint: str) -> None:
         (copy.path / checkpoint.removeprefix(f"{copy.address}/")).mkdir(parents=True, exist_ok=True)
 
 
-def upload_logs() -> None:
-    """Uploads the logs of the runs that this process trains, so that none is behind a local checkpoint. Raises StoreError."""
-    for copy in list(OPEN.values()):
-        if copy.lock:
-            copy.upload_files()
-
-
 def lock_problem(folder: Path) -> str:
     """Why nothing may be written to the store of a folder; empty while this process holds its lock, or needs none."""
     try:

@@ -100,10 +100,6 @@ def test_ideas_replace_parts_of_the_base_with_their_settings():
         (['--ideas="rope,alibi"'], "'rope,alibi' has a comma, which separates ideas"),
         (["--ideas=training.num_updates=900"], "a duel sets training.num_updates itself"),
         (["--ideas=training.patience=3"], "patience=3: a duel sets training.patience itself"),
-        (
-            ["--ideas=rope", "--config.training.local_checkpoint_every=9"],
-            "local_checkpoint_every: a duel sets it itself",
-        ),
         (["--ideas=training.evaluate_every=0"], "evaluate_every=0 has 0, and a duel compares validations"),
         (["--ideas=model.d_ff=64", "--equal=parameters"], "a duel sets model.d_ff itself"),
         (
@@ -162,7 +158,6 @@ def test_budgets_are_equal(equal, budget, updates, tmp_path, monkeypatch):
         # Validations and the warm-up are at the same shares of every run.
         assert config.training.evaluate_every == -(-length // 8)
         assert config.optimizer.warmup_updates == round(200 * length / 1100)
-        assert plan.planned[row].settings["training.local_checkpoint_every"] == "0", "also of a recipe that states it"
     assert points["rope", 0].model.positions == "rope"
 
 

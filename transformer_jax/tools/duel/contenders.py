@@ -15,7 +15,7 @@ from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named
 BASE = "base"
 EQUAL = "flops", "time", "updates", "parameters"
 """Budgets that a duel can make equal."""
-OFF = "training.patience", "training.budget_seconds", "training.local_checkpoint_every"
+OFF = "training.patience", "training.budget_seconds"
 """Settings that are 0 in a duel, whose runs end together."""
 # Not the plus sign of a number, 1e+5.
 PLUS = re.compile(r"\+(?=[^\d\s])")

@@ -303,7 +303,7 @@ def _costs(
             config = plan.config_of(each, widths[each.name])
             never, pilot = config.training.num_updates, _Pilot(updates, is_first=number == 0)
             # The first one evaluates once, decodes and saves: the dry run of every run.
-            training = replace(config.training, local_checkpoint_every=0, checkpoint_every=never)
+            training = replace(config.training, checkpoint_every=never)
             training = replace(
                 training, evaluate_every=never * (number == 0), trackers="jsonl", patience=0, budget_seconds=0.0
             )
