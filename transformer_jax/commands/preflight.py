@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 from transformer_jax.commands import flags
-from transformer_jax.config import DataError
 from transformer_jax.runtime.atomic_files import require_local, require_writable_file, write_whole
 
 PROGRAMS = "train_step", "decode_step", "search"
@@ -32,8 +31,6 @@ def preflight(values: flags.Values) -> int:
     install libtpu); a100, h100, h200 or b200, h100:8 or hosts x GPUs, h100:2x8 (needs the extra preflight-gpu); or cpu:N.
     No data is needed, and nothing is run: times are estimates from data sheets of the chips, or from speeds measured by
     calibrate. Exit status 1 when the program does not fit. --program=search is the whole search of a full batch.
-
-    With the directory of a run as --config, and the topology it trained on, prints its goodput: scheduling x runtime x program.
     """
     config = flags.resolve_config(values)
     from transformer_jax.tools.preflight.calibration import calibrated, load_calibration
@@ -41,7 +38,6 @@ def preflight(values: flags.Values) -> int:
     from transformer_jax.tools.preflight.decoding import compile_decoding
     from transformer_jax.tools.preflight.program import compile_program
     from transformer_jax.tools.preflight.report import report, to_json
-    from transformer_jax.tools.preflight.run_goodput import run_goodput
 
     with missing_wheels_named():
         topology = open_topology(values.topology)
@@ -51,17 +47,7 @@ def preflight(values: flags.Values) -> int:
             program = compile_program(config, topology, values.length)
         else:
             program = compile_decoding(config, topology, values.length, is_search=values.program == "search")
-    try:
-        goodput = run_goodput(values.config, program, topology)
-    except DataError as error:
-        # The program took minutes to compile.
-        print(error, file=sys.stderr)
-        goodput = None
-    if values.json:
-        content = to_json(program, topology) | {"goodput": goodput and goodput._asdict()}
-        print(json.dumps(content, indent=1))
-    else:
-        print("\n".join([report(program, topology, config), *(goodput.lines() if goodput else [])]))
+    print(json.dumps(to_json(program, topology), indent=1) if values.json else report(program, topology, config))
     return 0 if program.fits else 1
 
 

@@ -79,20 +79,15 @@ class Goodput:
 
     ``compile`` is waiting for a step to be compiled, ``data_wait`` waiting for a batch, ``step`` updates that were kept, and
     ``lost`` updates after the newest checkpoint of a killed process, which the next start repeats.
-
-    Runtime goodput (``goodput`` in the file) is the share of ``step`` in these seconds. Scheduling goodput is their share in
-    the time since the first start; the rest passed between a process and the next, with the last ``SECONDS_BETWEEN_WRITES`` of
-    one that was killed, and the imports of the next. Program goodput, the utilization of the chips (MFU), needs their speed:
-    ``preflight --config=RUN`` prints it with the other two. The terms are Google's ("ML Productivity Goodput", 2024).
     """
 
     def __init__(self, path: Path, first_update: int, clock: Clock) -> None:
         """Continues the file of an earlier start, if there is one. Raises DataError when the file is damaged."""
         self._path, self._clock = path, clock
-        self._before, self._between = _earlier_seconds(path, first_update, time.time() - clock.total(KINDS))
+        self._before = _earlier_seconds(path, first_update)
         self._written_at = 0.0
         # The updates of the last two checkpoints, and the step seconds at them: a kill leaves the last one unfinished.
-        self._saves = deque([(first_update, 0.0)] * 2, maxlen=2)
+        self._saves = deque([(first_update, 0.0)], maxlen=2)
 
     def seconds(self) -> dict[str, float]:
         """Seconds by kind until now."""
@@ -110,21 +105,12 @@ class Goodput:
 
     def write(self, step: int) -> None:
         """Writes the file, as of update ``step``."""
-        seconds, self._written_at = self.seconds(), time.time()
-        (before, seconds_before), (checkpoint, seconds_at_checkpoint) = self._saves
-        steps = self._clock.seconds["step"]
+        self._written_at = time.time()
+        seconds, steps = self.seconds(), self._clock.seconds["step"]
         content = {
             "step": step,
             "seconds": {kind: round(value, 3) for kind, value in seconds.items()},
-            "checkpoint": checkpoint,
-            "step_seconds_since_checkpoint": round(steps - seconds_at_checkpoint, 3),
-            "checkpoint_before": before,
-            "step_seconds_since_checkpoint_before": round(steps - seconds_before, 3),
-            "seconds_between_starts": round(self._between, 3),
-            "written_at": round(self._written_at, 3),
-            "goodput": round(_share_of_steps(seconds), 4),
-            "scheduling_goodput": round(1 - self._between / (self._between + sum(seconds.values())), 4),
-            "data_wait_of_step": round(seconds["data_wait"] / max(seconds["step"], 1e-9), 4),
+            "unsaved_step_seconds": {str(saved): round(steps - before, 3) for saved, before in self._saves},
         }
         write_whole(self._path, json.dumps(content, indent=2) + "\n")
 
@@ -133,36 +119,26 @@ class Goodput:
         seconds = self.seconds()
         others = [kind for kind in KINDS if kind != "step" and seconds[kind] >= 0.05]
         details = ", ".join(f"{kind.replace('_', ' ')} {seconds[kind]:.1f} s" for kind in others)
-        line = f"{_share_of_steps(seconds):.0%} of the time in updates ({seconds['step']:.1f} s)"
+        share = seconds["step"] / max(sum(seconds.values()), 1e-9)
+        line = f"{share:.0%} of the time in updates ({seconds['step']:.1f} s)"
         return f"{line}; {details}" if details else line
 
 
-def _share_of_steps(seconds: dict[str, float]) -> float:
-    return seconds["step"] / max(sum(seconds.values()), 1e-9)
-
-
-def _earlier_seconds(path: Path, first_update: int, now: float) -> tuple[dict[str, float], float]:
-    """Seconds of earlier starts, and between starts until ``now``; updates beyond ``first_update`` count as lost."""
+def _earlier_seconds(path: Path, first_update: int) -> dict[str, float]:
+    """Seconds of earlier starts; updates beyond ``first_update`` count as lost."""
     if not path.is_file():
-        return dict.fromkeys(KINDS, 0.0), 0.0
+        return dict.fromkeys(KINDS, 0.0)
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
         seconds = {kind: float(content["seconds"][kind]) for kind in KINDS}
-        died_at, unsaved = content["step"], float(content["step_seconds_since_checkpoint"])
-        checkpoint = content.get("checkpoint", died_at)
-        # The newest checkpoint was unfinished. Files of earlier versions have no other.
-        if first_update < checkpoint and "checkpoint_before" in content:
-            checkpoint = content["checkpoint_before"]
-            unsaved = float(content["step_seconds_since_checkpoint_before"])
-        if died_at > checkpoint:
-            # A local checkpoint may be newer.
-            unsaved *= min((died_at - first_update) / (died_at - checkpoint), 1.0)
-        # Files of earlier versions have no times of day.
-        pause = max(now - float(content.get("written_at", now)), 0.0)
-        between = float(content.get("seconds_between_starts", 0.0)) + pause
-    except (ValueError, KeyError, TypeError):
+        # Files of earlier versions have none.
+        unsaved = content.get("unsaved_step_seconds", {})
+        # An older checkpoint than these may be restored.
+        lost = float(unsaved.get(str(first_update), max(unsaved.values(), default=0.0)))
+        is_lost = content["step"] > first_update
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError(f"{path}: not the goodput.json of a run; move it away to resume") from None
-    if died_at > first_update:
-        seconds["step"] -= unsaved
-        seconds["lost"] += unsaved
-    return seconds, between
+    if is_lost:
+        seconds["step"] -= lost
+        seconds["lost"] += lost
+    return seconds

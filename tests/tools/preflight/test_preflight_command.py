@@ -8,7 +8,7 @@ import pytest
 from tools.preflight.small_settings import SETTINGS
 
 from transformer_jax.__main__ import main
-from transformer_jax.tools.preflight import chips, program, report, run_goodput
+from transformer_jax.tools.preflight import chips, program, report
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
 
 PREFLIGHT = ["preflight", "--config=small.py"]
@@ -30,15 +30,6 @@ def test_what_does_not_fit_sets_the_exit_status(fits, monkeypatch, capsys):
     monkeypatch.setattr(report, "report", lambda *arguments: "the report")
     assert main([*PREFLIGHT, "--topology=small:2"]) == (0 if fits else 1)
     assert capsys.readouterr().out == "the report\n"
-
-
-def test_json_has_the_goodput_of_a_run(monkeypatch, capsys):
-    found = run_goodput.RunGoodput("runs/base", {}, 1000.0, 0.8, 0.5, 0.4)
-    monkeypatch.setattr(run_goodput, "run_goodput", lambda *arguments: found)
-    monkeypatch.setattr(program, "compile_program", lambda *arguments: SimpleNamespace(fits=True))
-    monkeypatch.setattr(report, "to_json", lambda *arguments: {})
-    assert main([*PREFLIGHT, "--topology=cpu:2", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["goodput"]["program"] == 0.4
 
 
 @pytest.mark.slow

@@ -18,16 +18,13 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, hyperparameters_of
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.buckets import max_rows, rows_of
-from transformer_jax.data.pair_encoding import id_type
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on
-from transformer_jax.sequence_types import Tokens, sides_of
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.chips import Chip, Topology
 from transformer_jax.tools.preflight.collectives import Collective, collectives_of, sent_along
-from transformer_jax.tools.preflight.host_traffic import HostTraffic, host_traffic
 from transformer_jax.tools.preflight.largest_arrays import Buffer, largest_arrays, needed_and_available
 from transformer_jax.tools.preflight.memory_traffic import traffic_by_kind
-from transformer_jax.training.sharding import batch_sharding, make_mesh
+from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters, param_shapes
 from transformer_jax.training.update import Update
 
@@ -40,7 +37,7 @@ class Program(NamedTuple):
     ``temporaries``: activations, gradients and workspace. ``model_flops``: matrix products on all devices
     without recomputation; ``flops``: matrix products of this program. ``traffic_kinds``: bytes read and written, by part of the
     model. ``sent``: bytes along each axis of the interconnect. ``fits``: whether ``available`` memory suffices; if the compiler
-    refused the program, ``temporaries`` is from its message, and traffic and collectives are empty. ``host_traffic``: of a run.
+    refused the program, ``temporaries`` is from its message, and traffic and collectives are empty.
     """
 
     name: str
@@ -63,7 +60,6 @@ class Program(NamedTuple):
     sent: dict[str, float]
     compile_seconds: float
     training_bytes: int = 0
-    host_traffic: HostTraffic | None = None
 
     @property
     def traffic(self) -> int:
@@ -104,9 +100,6 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     state = update.state_shapes
     parameter_bytes, optimizer_bytes = bytes_on_a_device(state.params), bytes_on_a_device(state.optimizer_state)
     found = compile_for(update.lower(batch), mesh, topology.chip, parameter_bytes + optimizer_bytes)
-    sides, id_dtype = sides_of(batch), id_type(config.tokenizer.vocabulary_size)
-    shapes = [side.ids.shape for side in sides if isinstance(side, Tokens)]
-    ids = [jax.ShapeDtypeStruct(shape, id_dtype, sharding=batch_sharding(mesh)) for shape in shapes]
     needed_flops = model_flops(config, topology, batch)
     # The compiler counts the body of every loop once; product_flops does so only for loops of unknown length.
     flops = product_flops(update.step, state, batch, update.hyperparameter_shapes) / mesh.size
@@ -124,7 +117,6 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
         flops=max(flops, needed_flops / mesh.size),
         sent=sent_along(found.collectives, list(mesh.devices.flat)),
         compile_seconds=time.perf_counter() - started,
-        host_traffic=host_traffic(update.saved_shapes, state, ids),
         **found._asdict(),
     )
 

@@ -28,7 +28,6 @@ def report(program: Program, topology: Topology, config: ExperimentConfig) -> st
         f"{program.compute_dtype} computation; compiled in {program.compile_seconds:.0f} s",
         "",
         *_memory(program),
-        *_host_traffic(program),
     ]
     if not program.fits:
         return "\n".join([*lines, "", *_out_of_memory(program, config)])
@@ -80,7 +79,6 @@ HELPS_DECODING = {
 def to_json(program: Program, topology: Topology) -> dict[str, object]:
     """The report as content for ``json.dumps``."""
     content = program._asdict() | {"topology": topology.name, "total": program.total, "traffic": program.traffic}
-    content["host_traffic"] = program.host_traffic and program.host_traffic._asdict()
     content["largest"] = [buffer._asdict() for buffer in program.largest]
     names = ("kind", "bytes", "group", "times", "is_between_slices")
     content["collectives"] = [{name: getattr(each, name) for name in names} for each in program.collectives]
@@ -121,18 +119,6 @@ def _what_helps(program: Program, against: str, config: ExperimentConfig) -> str
 
     text = f"What helps: {'; '.join(filter(is_known, remedies[against]))}."
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
-
-
-def _host_traffic(program: Program) -> list[str]:
-    if not (moved := program.host_traffic):
-        return []
-    return [
-        "",
-        f"{f'moved by the busiest host of {moved.hosts}':<38}MiB",
-        f"  written to a checkpoint     {moved.written / MIB:13.3f} of {moved.checkpoint / MIB:.3f}",
-        f"  read from it at a resume    {moved.read_at_resume / MIB:13.3f}",
-        f"  token ids read for an update{moved.read_for_update / MIB:13.3f}",
-    ]
 
 
 def _out_of_memory(program: Program, config: ExperimentConfig) -> list[str]:
