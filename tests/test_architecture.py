@@ -70,6 +70,7 @@ DOORS: dict[str, set[str]] = {
     "safetensors": {"tools.interop.weight_files"},
     "torch": {"tools.interop.weight_files"},
     "transformers": {"tools.interop.hugging_face"},
+    "py3langid": {"tools.data_check.line_languages"},
 }
 
 RUN_CODE = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}

@@ -325,19 +325,6 @@ def test_the_language_of_files_without_suffixes_is_unknown_where_corpora_differ(
         assert found.data.target_language == language and f"data.target_language: {language}, " in remark
 
 
-def test_training_warns_of_faults_in_each_corpus(tmp_path):
-    words = np.random.default_rng(0).integers(100, 10_000, (300, 5)).astype(str)
-    lines = [" ".join(line[: 1 + number % 5]) for number, line in enumerate(words)]
-    for name, shift in (("good", 0), ("bad", 1)):
-        pairs = zip(lines, lines[shift:], strict=False)
-        (tmp_path / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
-    train = " ".join(f"{name}={tmp_path}/{name}.tsv" for name in ("good", "bad"))
-    data = {"source": "mixture", "train": train, "tags": "good=<g>", "source_language": "en", "target_language": "de"}
-    tokenizers = TokenizerPair(ByteTokenizer(), ByteTokenizer())
-    (warning,) = TranslationTask(from_dict({"data": data}), tokenizers, None, objective=SimpleNamespace())._warnings()
-    assert "line n of en of bad translates line n-1 of de of bad" in warning
-
-
 def test_training_warns_where_translations_would_be_cut(tmp_path):
     (tmp_path / "all.tsv").write_text("".join(f"word\t{'long ' * (number % 20)}word\n" for number in range(200)))
     data = {"source": "text", "train": f"{tmp_path}/all.tsv", "source_language": "en", "target_language": "de"}

@@ -16,6 +16,7 @@ from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.distributed import say
 from transformer_jax.runtime.run_copies import folder_to_train
+from transformer_jax.tools.data_check.line_shift import shift_warnings
 from transformer_jax.tools.pictures.curves import curves_at_end
 
 
@@ -45,7 +46,7 @@ def train(
             if isinstance(config, ExperimentConfig):
                 config = with_selected_parts(to_dict(config), overrides)
             resolved, origin, remarks = settings_to_train(config, overrides, str(folder), budget)
-            for remark in remarks:
+            for remark in (*remarks, *shift_warnings(resolved)):
                 say(remark, file=sys.stderr)
             with curves_at_end(RunDirectory(folder), resolved):
                 run_training(resolved, folder, callbacks, origin=origin)

@@ -20,8 +20,8 @@ def data(values: flags.Values) -> int:
     Give two files, where line n of one translates line n of the other (train.en train.de; two .txt as a.txt,b.txt), a .tsv of
     pairs, one text, or a folder of them; plain, .gz or .xz. Nothing is changed. The table lists faults, the number of lines
     with each, and the first ones; also lines of a sample that the filters of training would leave out. They allow 127 tokens a
-    side, where --budget chooses 95 to 191, unless you set data.max_source_tokens and data.max_target_tokens. docs/data.md
-    explains all.
+    side, where --budget chooses 95 to 191, unless you set data.max_source_tokens and data.max_target_tokens. The languages of
+    lines need pip install py3langid. docs/data.md explains all.
 
     Exit status 1 if training would be useless or fail: one side is shifted by up to three lines against the other, the sides
     have different numbers of lines, lines cannot be read, or no vocabulary can be learned from a side.
@@ -29,7 +29,7 @@ def data(values: flags.Values) -> int:
     action, *given = values.arguments or [""]
     if action != "check" or not given:
         raise ConfigError("data: write data check FILES, for example data check corpus/train.{en,de}")
-    from transformer_jax.tools.corpus_check import check_text, remarks_on_pairs, texts_named
+    from transformer_jax.tools.data_check.corpus_check import check_text, remarks_on_pairs, texts_named
 
     texts = texts_named(given)
     limits = [("data.train", "a.en,a.de"), ("data.max_source_tokens", TOKENS), ("data.max_target_tokens", TOKENS)]

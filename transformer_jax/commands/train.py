@@ -66,6 +66,9 @@ def train(values: flags.Values) -> int:
     print("".join(f"{remark}\n" for remark in remarks), end="", file=sys.stderr)
     require_ready(config, values.workdir, is_distributed=values.distributed)
     from transformer_jax.runs.hooks import ProfiledSteps
+    from transformer_jax.tools.data_check.line_shift import shift_warnings
+
+    print("".join(f"{warning}\n" for warning in shift_warnings(config)), end="", file=sys.stderr)
 
     profiled = ProfiledSteps.parse(values.profile_steps) if values.profile_steps is not None else None
     return train_and_report(config, values.workdir, profiled, values.distributed, origin)

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +20,6 @@ from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import fetch_batches, make_batch
 from transformer_jax.data.corpora import completed, open_corpus, require_target_language
-from transformer_jax.data.corpus_statistics import sampled_pairs
-from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus
@@ -210,7 +209,7 @@ class TranslationTask(Task):
         return PairTokenization(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
 
     def _warnings(self) -> tuple[str, ...]:
-        """On a sample of the training text: sides that are shifted, and a vocabulary that is too small."""
+        """On the first pairs of the training text: a vocabulary that is too small, and targets that would be cut."""
         data = self.config.data
         if data.store or jax.process_index():
             return ()
@@ -219,15 +218,10 @@ class TranslationTask(Task):
             if not isinstance(corpus, TextCorpus):
                 continue
             corpus, of = replace(corpus, tag="", held_out=0.0), f" of {name}" * bool(name)
-            sample = sampled_pairs(corpus.pairs(data.train_split), corpus.count(data.train_split))
-            lines, pairs = [line for line, _ in sample], [pair for _, pair in sample]
+            pairs = list(islice(corpus.pairs(data.train_split), MEASURED_PAIRS))
             languages = f"{corpus.source_language}{of}", f"{corpus.target_language}{of}"
-            shift = line_shift(lines, np.array([[len(text) for text in pair] for pair in pairs]))
-            where = "; ".join(shift.descriptions(*languages))
-            text = f"WARNING: the sides of the training text are shifted: {where}; see transformer-jax data check"
-            found += [text] * shift.is_shifted
-            found += too_many_pieces(self.tokenizers, pairs[:MEASURED_PAIRS], languages)
-            found += self._cut_translations(pairs[:MEASURED_PAIRS], of)
+            found += too_many_pieces(self.tokenizers, pairs, languages)
+            found += self._cut_translations(pairs, of)
         return tuple(found)
 
     def _cut_translations(self, pairs: Sequence[SentencePair], of: str) -> list[str]:

@@ -5,9 +5,16 @@ correlated normal variables. The most likely sequence of lags, with a cost for e
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpus_statistics import sampled_pairs
+from transformer_jax.data.mixture import parts_of
+from transformer_jax.data.parallel_text import TextCorpus
 
 LAGS = range(-3, 4)
 # Lines that share a lag; lines over which lengths are standardized.
@@ -76,6 +83,25 @@ def line_shift(lines: Sequence[int] | np.ndarray, lengths: np.ndarray) -> LineSh
         index = min(first + int(np.argmax(gain)) + 1, len(number) - 1)
         stretches.append(Stretch(int(number[index]) + 1, LAGS[after]))
     return found._replace(stretches=stretches)
+
+
+def shift_warnings(config: ExperimentConfig) -> list[str]:
+    """Return a warning for each corpus of sentence pairs whose sides are shifted, in a sample of the training text."""
+    data, warnings = config.data, list[str]()
+    if data.store or not data.has_pairs:
+        return []
+    for name, corpus in parts_of(open_corpus(data, config.data_seed, config.parts), data.train_split).items():
+        if isinstance(corpus, TextCorpus):
+            corpus, of = replace(corpus, tag="", held_out=0.0), f" of {name}" * bool(name)
+            sample = sampled_pairs(corpus.pairs(data.train_split), corpus.count(data.train_split))
+            shift = line_shift(
+                [line for line, _ in sample], np.array([[len(text) for text in pair] for _, pair in sample])
+            )
+            languages = f"{corpus.source_language}{of}", f"{corpus.target_language}{of}"
+            where = "; ".join(shift.descriptions(*languages))
+            text = f"WARNING: the sides of the training text are shifted: {where}; see transformer-jax data check"
+            warnings += [text] * shift.is_shifted
+    return warnings
 
 
 def _evidence(number: np.ndarray, lengths: np.ndarray) -> tuple[float, np.ndarray]:

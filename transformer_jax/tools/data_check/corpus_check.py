@@ -1,6 +1,6 @@
 """Faults of a text or a parallel corpus: counts, shares, and examples with file and line.
 
-Every line is compared with the scripts, letter trigrams and length ratio of a sample of the text.
+Every line is compared with the scripts, languages and length ratio of a sample of the text.
 """
 
 import re
@@ -23,10 +23,8 @@ from transformer_jax.data.corpus_statistics import (
     CorpusSample,
     SideText,
     sample_of,
-    shared_letters,
     vocabulary_of,
 )
-from transformer_jax.data.line_shift import LineShift, Stretch, line_shift
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop, training_filters
 from transformer_jax.data.parallel_text import named_files
 from transformer_jax.data.sentence_pairs import SentencePair
@@ -38,7 +36,8 @@ from transformer_jax.data.text_files import (
     sentence_of_line,
 )
 from transformer_jax.data.tokenizers import TokenizerPair, train_supported
-from transformer_jax.tools.letter_trigrams import letters_of, strange_texts
+from transformer_jax.tools.data_check.line_languages import can_identify, foreign_language, usual_languages
+from transformer_jax.tools.data_check.line_shift import LineShift, Stretch, line_shift
 
 EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
 # Lines of a chunk; minimum of lines of a part whose shift is found at once.
@@ -58,7 +57,7 @@ SERIOUS = (UNREADABLE, MORE, SHIFTED)
 EMPTY, LONG = "empty lines", f"lines above {LONG_LINE:,} characters"
 DECOMPOSED = "not in Unicode's normal form NFC: equal letters may be different characters"
 SCRIPT, LANGUAGE = "letters of another script", "in the language of the other side"
-UNLIKELY = "unlike the rest of the side: a third language, names, code"
+THIRD_LANGUAGE = "in a third language"
 FREQUENT, TWICE = f"boilerplate: the same line {BOILERPLATE} times or more", "duplicates of an earlier line or pair"
 COPIES, LENGTHS = "copies: target is source", f"one side {RATIO:g} times longer than is usual"
 FILTERED = "of the sample, training would leave out: "
@@ -178,8 +177,10 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     for name, side in zip(names, (sample.source, sample.target), strict=False):
         scripts = ", ".join(f"{script.title()} {share:.0%}" for script, share in side.scripts.items() if share >= 0.01)
         report.remarks.append(f"{name}: {len(side.characters):,} distinct characters; {scripts or 'no letters'}")
-    shift = _check_lines(report, names, sample, readable)
-    faults = [UNREADABLE, EMPTY, LONG, SCRIPT, UNLIKELY, DECOMPOSED, *PATTERNS, FREQUENT, TWICE]
+    languages = _languages(report, names, sample)
+    shift = _check_lines(report, names, sample, languages, readable)
+    faults = [UNREADABLE, EMPTY, LONG, SCRIPT, *[THIRD_LANGUAGE] * any(languages)]
+    faults += [DECOMPOSED, *PATTERNS, FREQUENT, TWICE]
     if len(names) == 1:
         return report.table(names, dict.fromkeys(faults, total)), report.is_serious
     ends = [stretch.line for stretch in shift.stretches[1:]] + [total + 1]
@@ -193,7 +194,7 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     except (ConfigError, DataError) as error:
         filtered, report.is_serious = [], True
         report.remarks.append(f"SERIOUS: no vocabulary can be learned from the sample, to count the filters ({error})")
-    faults = [UNREADABLE, MORE, SHIFTED, *faults[1:-1], LANGUAGE, COPIES, LENGTHS, TWICE]
+    faults = [UNREADABLE, MORE, SHIFTED, *faults[1:-1], *[LANGUAGE] * any(languages), COPIES, LENGTHS, TWICE]
     found = dict.fromkeys(faults, total) | dict.fromkeys(filtered, len(sample.pairs))
     return report.table(names, found), report.is_serious
 
@@ -220,12 +221,29 @@ def _decoded(path: Path) -> Iterator[str | DataError]:
             yield error
 
 
-def _check_lines(report: CorpusReport, names: Sequence[str], sample: CorpusSample, rows: Rows) -> LineShift:
+def _languages(report: CorpusReport, names: Sequence[str], sample: CorpusSample) -> list[list[str]]:
+    """Return the usual languages of each side, without the main one of the other side; empty where none is known."""
+    if not can_identify():
+        report.remarks.append("not checked: the language of lines, which needs py3langid; pip install py3langid")
+        return [[] for _ in names]
+    found = [usual_languages(texts) for _, texts in zip(names, zip(*sample.pairs, strict=True), strict=False)]
+    for name, shares in zip(names, found, strict=True):
+        said = ", ".join(f"{language} {share:.0%}" for language, share in shares.items())
+        report.remarks.append(
+            f"{name}: {f'languages {said}' if said else 'not checked: no language of lines is known'}"
+        )
+    main = [next(iter(shares), "") for shares in found]
+    return [
+        [language for language in shares if language == main[side] or language not in main]
+        for side, shares in enumerate(found)
+    ]
+
+
+def _check_lines(
+    report: CorpusReport, names: Sequence[str], sample: CorpusSample, languages: Sequence[Sequence[str]], rows: Rows
+) -> LineShift:
     """Compares every line and pair with the sample; returns the lags of the lines."""
-    texts = [list(side) for side in zip(*sample.pairs, strict=True)][: len(names)]
     scripts = [_usual_scripts(side) for side in (sample.source, sample.target)]
-    letters = [letters_of(side) for side in texts]
-    is_one_script = len(names) == 2 and shared_letters(sample.source, sample.target) >= 0.5
     usual = float(np.median([(len(pair.source) + 1) / (len(pair.target) + 1) for pair in sample.pairs]))
     hashes, numbers = [array("q") for _ in range(len(names) + 1)], array("q")
     lengths = array("q")
@@ -239,11 +257,11 @@ def _check_lines(report: CorpusReport, names: Sequence[str], sample: CorpusSampl
             hashes[side].extend(map(hash, own))
             for number, text in zip(lines, own, strict=True):
                 _check_line(report, name, number, text, scripts[side])
-            others = letters[1 - side] if is_one_script else None
-            for index, is_of_other in strange_texts(own, letters[side], others):
-                if len(set(chunk[index][1])) == len(names):
-                    fault = LANGUAGE if is_of_other else UNLIKELY
-                    report.add(name, fault, f"{name}:{lines[index]}", own[index])
+            other = next(iter(languages[1 - side]), "") if len(names) == 2 else ""
+            for number, row in chunk if languages[side] else ():
+                if len(set(row)) == len(names) and (language := foreign_language(row[side], languages[side], other)):
+                    fault = LANGUAGE if language == other else THIRD_LANGUAGE
+                    report.add(name, fault, f"{name}:{number}  {language}", row[side])
         if len(names) == 2:
             pairs = [SentencePair(*row) for _, row in chunk]
             for number, pair in zip(lines, pairs, strict=True):

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from transformer_jax.__main__ import main
-from transformer_jax.tools import corpus_check
+from transformer_jax.tools.data_check import corpus_check
 
 LINES = 1200
 ENGLISH = "the a old small dog house sees under with bird tree garden walks sleeps green when where which"
@@ -71,7 +71,6 @@ def test_every_fault_is_counted_where_it_is(checked, pairs):
     expected = {
         "duplicates of an earlier line or pair": ("1", "t.en:4"),
         "copies: target is source": ("1", "t.en:3"),
-        "t.de: in the language of the other side": ("1", "t.de:6"),
         "t.de: empty lines": ("1", "t.de:2"),
         "t.en: letters of another script": ("1", "t.en:5"),
         "t.en: HTML escapes or tags": ("1", "t.en:8"),
@@ -84,9 +83,34 @@ def test_every_fault_is_counted_where_it_is(checked, pairs):
     }
     assert {fault: found.pop(fault) for fault in expected} == expected
     assert found.pop("one side 3 times longer than is usual")[1] == "t.en:5"
-    others = {fault for fault in found if "unlike the rest of the side" not in fault}
     reasons = "empty target", "target is the source", "source above 127 tokens"
+    others = {fault for fault in found if "language" not in fault}
     assert others == {f"of the sample, training would leave out: {reason}" for reason in reasons}
+
+
+def test_lines_in_another_language_are_counted(checked):
+    pytest.importorskip("py3langid", reason="pip install transformer_jax[data-check]")
+    english = [f"This is the {number}th sentence about the weather in our old town." for number in range(40)]
+    german = [f"Das ist der {number}. Satz \u00fcber das Wetter in unserer alten Stadt." for number in range(40)]
+    french = "Voici une phrase sur le temps qu'il fait dans notre ville."
+    pairs = [*zip(english, german, strict=True)]
+    status, table = checked([*pairs, (french, "Eine ganz andere Sprache."), (english[1], english[0])])
+    assert status == 0 and "t.en: languages en 98%" in table
+    assert faults(table)["t.en: in a third language"] == ("1", "t.en:41")
+    assert faults(table)["t.de: in the language of the other side"] == ("1", "t.de:42")
+    assert "t.en:41  fr  Voici une" in table and "in a third language" not in table.partition("not found: ")[2]
+    # Half of the sides are exchanged.
+    half = [pair if number % 2 else pair[::-1] for number, pair in enumerate(pairs)]
+    assert sum(int(count) for fault, (count, _) in faults(checked(half)[1]).items() if "other side" in fault) == 40
+    # Numbers have no language.
+    assert "t.en: not checked: no language of lines is known" in checked([("1 + 1 = 2", "drei")] * 20)[1]
+
+
+def test_a_check_that_needs_a_library_says_so(checked, pairs, monkeypatch):
+    monkeypatch.setattr(corpus_check, "can_identify", lambda: False)
+    _, table = checked(pairs)
+    assert "not checked: the language of lines, which needs py3langid; pip install py3langid" in table
+    assert "in a third language" not in table and "in the language of the other side" not in table
 
 
 def test_filters_are_independent_of_batches_and_models(checked, pairs, tmp_path):
