@@ -78,12 +78,11 @@ def import_model(values: flags.Values) -> int:
         transformer-jax import --format=safetensors --input=m30k-archive --workdir=runs/again
         transformer-jax import --format=huggingface --input=nllb --source_language=eng_Latn --target_language=deu_Latn runs/a
 
-    Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100 or of NLLB); fairseq (a checkpoint beside its
-    dict.*.txt and codes); safetensors (written by export). No code in the input is run: a pickle with more than tensors and
-    settings is refused. Data, decoding and training are set as for train, for example --config.data.source=text
-    --config.data.directory=data/wmt; model, its parts and tokenizers are fixed by the input. The run directory is written
-    completely or not at all. Fine-tune with train --config=RUN --config.init.run=RUN. Libraries: pip install safetensors torch
-    transformers.
+    Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100 or of NLLB); safetensors (written by
+    export). No code in the input is run: a pickle with more than tensors is refused. Data, decoding and training are set as
+    for train, for example --config.data.source=text --config.data.directory=data/wmt; model, its parts and tokenizers are
+    fixed by the input. The run directory is written completely or not at all. Fine-tune with train --config=RUN
+    --config.init.run=RUN. Libraries: pip install safetensors torch transformers.
     """
     source, workdir = Path(values.input).expanduser(), _new_folder(values.workdir, "--workdir")
     if not source.exists():

@@ -270,12 +270,12 @@ def spelled_files(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """Tokenization. The kinds ``mapped`` and ``bpe_codes`` come with an imported model."""
+    """Tokenization. The kind ``mapped`` comes with an imported model."""
 
     kind: str = setting(
         "bpe",
         "Kind of tokenizer.",
-        choices=("bpe", "unigram", "byte", "mapped", "bpe_codes"),
+        choices=("bpe", "unigram", "byte", "mapped"),
         plugin="tokenizer",
     )
     vocabulary_size: int = setting(8000, "Maximum size of the vocabulary, with 4 special ids.", above=8)

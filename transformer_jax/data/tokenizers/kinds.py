@@ -19,7 +19,12 @@ from transformer_jax.data.corpus_statistics import SAMPLED, SUBWORD_KINDS, side_
 from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, SentencePair
 from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
-from transformer_jax.data.tokenizers.subword import SubwordTokenizer, TooManyPieces, train_subword_tokenizer
+from transformer_jax.data.tokenizers.subword import (
+    MappedSubwordTokenizer,
+    SubwordTokenizer,
+    TooManyPieces,
+    train_subword_tokenizer,
+)
 from transformer_jax.runtime.atomic_files import write_whole
 
 FORMAT_VERSION = 1
@@ -35,19 +40,10 @@ MAX_SAMPLED = 1_000_000_000
 Example = TypeVar("Example")
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 _LISTED = registered("tokenizer", lambda made: imported(made) if isinstance(made, str) else made)
-# Imported on first use.
-_OF_IMPORTED_MODELS = {"mapped": "MappedSubwordTokenizer", "bpe_codes": "BpeCodesTokenizer"}
-
-
-def _of_imported_model(name: str, data: bytes) -> Tokenizer:
-    tokenizer: Tokenizer = imported(f"transformer_jax.data.tokenizers.imported:{name}").from_bytes(data)
-    return tokenizer
-
-
 _OWN_LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     **{kind: partial(SubwordTokenizer, kind) for kind in SUBWORD_KINDS},
     ByteTokenizer.kind: ByteTokenizer.from_bytes,
-    **{kind: partial(_of_imported_model, name) for kind, name in _OF_IMPORTED_MODELS.items()},
+    MappedSubwordTokenizer.kind: MappedSubwordTokenizer.from_bytes,
 }
 
 
@@ -119,7 +115,7 @@ def train_text_tokenizer(settings: TokenizerConfig, source: DocumentSource, spli
 
 
 def train_tokenizer(settings: TokenizerConfig, sentences: Sequence[str], tags: Sequence[str] = ()) -> Tokenizer:
-    """Learns one vocabulary; raises ConfigError as ``train_tokenizers`` does, and for kinds of imported models."""
+    """Learns one vocabulary; raises ConfigError as ``train_tokenizers`` does, and for the kind of imported models."""
     if settings.kind == "byte":
         return ByteTokenizer()
     if settings.kind in _LISTED:

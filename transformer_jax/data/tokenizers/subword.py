@@ -1,14 +1,19 @@
-"""Lossless subwords by sentencepiece: byte pair encoding (Sennrich et al. 2016) or a unigram model (Kudo 2018)."""
+"""Lossless subwords by sentencepiece: byte pair encoding (Sennrich et al. 2016) or a unigram model (Kudo 2018).
 
+Also the sentencepiece models of imported runs, which have other ids.
+"""
+
+import base64
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import sentencepiece
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.data.tokenizers.interface import Tokenizer
+from transformer_jax.data.tokenizers.interface import PiecesTokenizer, Tokenizer
 
 SPACE_SIGN = "\u2581"
 _ESCAPE = "\x1b"
@@ -86,6 +91,51 @@ class SubwordTokenizer(Tokenizer):
     def to_bytes(self) -> bytes:
         """The serialized model of sentencepiece."""
         return self._model
+
+
+class MappedSubwordTokenizer(PiecesTokenizer):
+    """A sentencepiece model, the ``pieces`` of the vocabulary by id, and a ``prefix`` of pieces.
+
+    The model normalizes text as in its training. ``prefix``, such as the token of a language, precedes every text. A code such
+    as ``>>de<<`` at the beginning of a text is one piece, if it is listed.
+    """
+
+    kind = "mapped"
+
+    def __init__(self, model: bytes, pieces: Sequence[str], prefix: Sequence[str] = ()) -> None:
+        super().__init__(pieces)
+        self._model, self._prefix = model, list(prefix)
+        self._processor = sentencepiece_processor(model)
+        for piece in self._prefix:
+            if piece not in self._ids:
+                raise DataError(f"{piece!r} is not in the vocabulary")
+
+    @classmethod
+    def from_content(cls, content: Any) -> "MappedSubwordTokenizer":
+        return cls(base64.b64decode(content["model"]), content["pieces"], content["prefix"])
+
+    def content(self) -> dict[str, Any]:
+        model = base64.b64encode(self._model).decode()
+        return {"model": model, "pieces": self._pieces, "prefix": self._prefix}
+
+    @property
+    def model(self) -> bytes:
+        """The sentencepiece model."""
+        return self._model
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids without special ids and prefix."""
+        pieces = [piece for piece, i in zip(self.pieces(ids), ids, strict=True) if i >= NUM_SPECIAL_IDS]
+        return self._processor.decode_pieces([piece for piece in pieces if piece not in self._prefix])
+
+    def surfaces(self, text: str) -> list[bytes]:
+        """The pieces in UTF-8; concatenated, they are the normalized text after a space."""
+        return [piece.replace(SPACE_SIGN, " ").encode() for piece in self.split(text)]
+
+    def split(self, text: str) -> list[str]:
+        code, mark, rest = text.partition("<<")
+        codes = [code + mark] if mark and code.startswith(">>") and code + mark in self._ids else []
+        return [*self._prefix, *codes, *self._processor.encode(rest if codes else text, out_type=str)]
 
 
 def sentencepiece_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:

@@ -1,4 +1,4 @@
-"""Encoder-decoders with the parameter names of fairseq (fairseq, Marian, M2M-100): names, vocabularies, import."""
+"""Encoder-decoders with the parameter names of fairseq (Marian, M2M-100): names, vocabularies, import."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -14,10 +14,9 @@ MODULES = {
     "ctranslate2": "ctranslate2",
     "huggingface": "hugging_face",
     "safetensors": "archive",
-    "fairseq": "fairseq",
 }
 EXPORTED = ("ctranslate2", "huggingface", "safetensors")
-IMPORTED = ("huggingface", "safetensors", "fairseq")
+IMPORTED = ("huggingface", "safetensors")
 # Files by which an exported model is recognized; every format has config.json.
 MARKS = {"model.bin": "ctranslate2", "manifest.json": "safetensors", "config.json": "huggingface"}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.imported import MappedSubwordTokenizer
+from transformer_jax.data.tokenizers.subword import MappedSubwordTokenizer
 from transformer_jax.tools.interop.fairseq_family import Orders, imported_translation, vocabulary_order
 from transformer_jax.tools.interop.marian import layers_and_tables, model_settings, special_ids_of, tables_of
 from transformer_jax.tools.interop.models import ImportedModel

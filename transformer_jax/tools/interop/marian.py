@@ -17,7 +17,7 @@ import numpy as np
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.config import ConfigError, DataError, TransformerConfig
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
-from transformer_jax.data.tokenizers.imported import MappedSubwordTokenizer
+from transformer_jax.data.tokenizers.subword import MappedSubwordTokenizer
 from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tools.interop.fairseq_family import (
@@ -210,15 +210,10 @@ def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict
         "feed_forward": FEED_FORWARDS[activation],
         "embedding": "scaled" if theirs.get("scale_embedding", False) else "unscaled",
         "norm_epsilon": NORM_EPSILON,
-        **dropout_settings(theirs),
+        # The rate of sublayers also applies to embeddings.
+        **dict.fromkeys(("dropout", "embedding_dropout"), float(theirs.get("dropout", 0.1))),
+        **{name: float(theirs.get(name, 0.0)) for name in ("attention_dropout", "activation_dropout")},
     }
-
-
-def dropout_settings(theirs: Mapping[str, Any]) -> dict[str, float]:
-    """Dropout rates; the rate of sublayers also applies to embeddings."""
-    dropout = float(theirs.get("dropout", 0.1))
-    others = {name: float(theirs.get(name, 0.0)) for name in ("attention_dropout", "activation_dropout")}
-    return {"dropout": dropout, "embedding_dropout": dropout} | others
 
 
 def tables_of(state: dict[str, np.ndarray], ties_output: bool) -> Tables:

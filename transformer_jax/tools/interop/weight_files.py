@@ -87,16 +87,13 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def load_tensors_only(path: Path) -> Any:
-    """The content of a ``.bin`` or ``.pt`` file: tensors, containers, and settings in ``argparse.Namespace``.
+    """The content of a ``.bin`` file: tensors and containers.
 
     Raises DataError if it is missing, damaged, or has objects of other classes, which could run code.
     """
-    from argparse import Namespace
-
     torch = torch_library()
     try:
-        with torch.serialization.safe_globals([Namespace]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     # A damaged file can raise any error.
     except Exception as error:
         problem = "missing, damaged, or has other objects than tensors, which are not loaded"
