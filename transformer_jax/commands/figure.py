@@ -30,7 +30,6 @@ def figure(values: flags.Values) -> int:
         transformer-jax figure lengths --workdir=runs/sinusoidal --others=runs/learned,runs/none
 
     architecture: the modules of a model with shapes and parameter counts.
-    coordinates: the coordinate check of muP: hidden states after some updates, against the width of the model.
     heads: BLEU and loss of a run without each of its heads, one at a time.
     lengths: the loss of a run, and of --others, by the length of the target.
     masks: padding, causal, packed and cross masks of real sentences.
@@ -40,7 +39,7 @@ def figure(values: flags.Values) -> int:
     smoothing: label smoothing: target, loss and gradient.
 
     A figure shows a recipe, --config=RECIPE with --config.KEY=VALUE (each figure has a default), or a run, --workdir=RUN, with
-    its settings, tokenizers and parameters; coordinates and scaling show neither.
+    its settings, tokenizers and parameters; scaling shows neither.
     """
     names = values.arguments or []
     if len(names) != 1:

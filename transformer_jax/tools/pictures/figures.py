@@ -67,7 +67,6 @@ FIGURES = {
     "architecture": Figure("architecture", "draw_architecture", BASE, ".svg"),
     "schedule": Figure("training_figures", "draw_schedule", BASE),
     "smoothing": Figure("training_figures", "draw_smoothing", BASE),
-    "coordinates": Figure("coordinate_check", "draw_coordinate_check", BASE, flags=()),
     "heads": Figure("run_figures", "draw_heads", "", flags=(*OF_PARAMETERS, "limit")),
     "lengths": Figure("run_figures", "draw_lengths", "", flags=(*OF_PARAMETERS, "others", "limit")),
 }
