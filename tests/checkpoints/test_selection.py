@@ -36,10 +36,6 @@ def write_score(run: RunDirectory, step: int, text: str) -> None:
     (folder / "metrics").write_text(text)
 
 
-def steps_left(run: RunDirectory) -> list[int]:
-    return sorted(int(each.name) for each in run.checkpoints.iterdir())
-
-
 def test_the_watchers_scores_count_where_the_training_has_none(run):
     assert [each.score for each in scored_checkpoints(run)] == [None, 10.0, 30.0, 30.0, 20.0, None]
     assert chosen_step(run, "best") == 300
@@ -63,12 +59,10 @@ def test_the_trainings_own_scores_count_before_all_others(run):
     assert chosen_step(run, "best") == 100
 
 
-def test_pruning_keeps_and_the_table_shows_what_the_watcher_found_best(run, capsys):
+def test_the_table_shows_the_best_by_the_scores_of_the_watcher(run):
     lines = checkpoint_table(run).split("\n")
     assert lines[4].split()[:2] == ["300", "30.00"]
     assert [line.endswith("  best, parameters alone") for line in lines].index(True) == 4
-    assert main(["checkpoint", "prune", str(run.path), "--keep_last=1", "--keep_best=1"]) == 0
-    assert steps_left(run) == [300, 500]
 
 
 def test_a_report_shows_the_watchers_best_and_tells_of_a_damaged_checkpoint(run, tmp_path, capsys):

@@ -182,7 +182,7 @@ def test_mistakes_are_told_in_one_message(run, capsys):
         (["checkpoint", "lst", "{run}"], "'lst' is not an action; did you mean ls?"),
         (["checkpoint", "ls", "{run}/tokenizer"], "RUN: {run}/tokenizer is not a run directory"),
         (["checkpoint", "info", "{run}", "--checkpoint=7"], "no checkpoint '7'; kept are 0, 10, 20, 30 (best "),
-        (["checkpoint", "ls", "{run}", "--dry_run"], "--dry_run: checkpoint ls does not take it; it takes no flags"),
+        (["checkpoint", "ls", "{run}", "--count=2"], "--count: checkpoint ls does not take it; it takes no flags"),
         (["checkpoint", "average", "{run}", "--count=2", "--output={run}"], "--output: {run} is not empty"),
         (["checkpoint", "average", "{run}", "--steps=10,10", "--output={run}/a"], "--steps: 10, 10 has one twice"),
     ):

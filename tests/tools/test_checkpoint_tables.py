@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from transformer_jax.checkpoints.format import StoredCheckpoint, remove, stored_checkpoints
-from transformer_jax.config import ConfigError, Metric
+from transformer_jax.checkpoints.format import stored_checkpoints
+from transformer_jax.config import Metric
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tools.checkpoint_tools import (
     bytes_text,
@@ -15,14 +14,9 @@ from transformer_jax.tools.checkpoint_tools import (
     marks_of,
     parameter_count,
     parameter_table,
-    to_remove,
 )
 
 BLEU = Metric("bleu", "maximize")
-
-
-def stored(step: int, bleu: float | None = None, is_sound: bool = True) -> StoredCheckpoint:
-    return StoredCheckpoint(step, Path(str(step)), bleu, is_sound)
 
 
 def write_checkpoint(folder: Path, metrics: str | None) -> None:
@@ -51,17 +45,6 @@ def test_a_tree_of_modules_with_totals():
     ]
 
 
-def test_the_last_and_the_best_are_not_removed():
-    scored = [stored(1), stored(2, 10.0), stored(3, 20.0), stored(4, 20.0 - 1e-9), stored(5)]
-    removed = {(1, 1): [1, 2, 4], (2, 1): [1, 2], (0, 1): [1, 2, 4, 5], (1, 0): [1, 2, 3, 4]}
-    removed |= {(1, 2): [1, 2], (9, 0): []}
-    for keep, steps in removed.items():
-        assert [each.step for each in to_remove([*scored, stored(6, is_sound=False)], *keep, BLEU)] == steps
-        assert to_remove([], *keep, BLEU) == []
-    with pytest.raises(ConfigError, match="keep_last=0 and keep_best=0 leave none of 5 checkpoints"):
-        to_remove(scored, 0, 0, BLEU)
-
-
 def test_a_folder_is_listed_with_its_damage(tmp_path):
     folder = tmp_path / "checkpoints"
     write_checkpoint(folder / "10", '{"bleu": 2.5}')
@@ -78,22 +61,3 @@ def test_a_folder_is_listed_with_its_damage(tmp_path):
     lines = checkpoint_table(RunDirectory(tmp_path)).split("\n")
     assert [line.split()[:2] for line in lines[1:4]] == [["9", "7.50"], ["10", "2.50"], ["11", "12"]]
     assert lines[-1] == f"damaged, set aside: {tmp_path / 'damaged-8'}, 5 B"
-
-
-def test_a_checkpoint_that_is_removed_is_gone_at_once(tmp_path, monkeypatch):
-    write_checkpoint(tmp_path / "9", None)
-    (tmp_path / "9.orbax-checkpoint-tmp-removed").mkdir()
-
-    def killed(folder, ignore_errors=False):
-        if not ignore_errors:
-            raise KeyboardInterrupt
-        Path(folder).rmdir()
-
-    with monkeypatch.context() as patch:
-        patch.setattr("shutil.rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            remove(tmp_path / "9")
-    assert stored_checkpoints(tmp_path) == []
-    write_checkpoint(tmp_path / "9", None)
-    remove(tmp_path / "9")
-    assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,6 @@
 
 import math
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -101,14 +100,6 @@ def unused_name(checkpoints: Path, step: int) -> Path:
 def were_set_aside(run: Path) -> list[Path]:
     """The damaged checkpoints that were moved into the folder of a run."""
     return sorted(entry for entry in run.glob("damaged-[0-9]*") if entry.is_dir())
-
-
-def remove(checkpoint: Path) -> None:
-    """Deletes a checkpoint; a kill leaves no half-deleted checkpoint under its name."""
-    unfinished = checkpoint.with_name(f"{checkpoint.name}{UNFINISHED}removed")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    checkpoint.rename(unfinished)
-    shutil.rmtree(unfinished)
 
 
 def _stored(folder: Path) -> StoredCheckpoint:

@@ -1,7 +1,5 @@
 import shlex
 
-from transformer_jax.checkpoints.format import bytes_in, remove
-from transformer_jax.checkpoints.selection import scored_checkpoints, selection_of
 from transformer_jax.commands import flags
 from transformer_jax.commands.flags import Action
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
@@ -45,29 +43,10 @@ def _average(values: flags.Values, runs: list[str]) -> None:
     print(f"  {program_name()} evaluate --workdir={shlex.quote(str(written.path))}{plugin_flags()} --split=test")
 
 
-def _prune(values: flags.Values, runs: list[str]) -> None:
-    from transformer_jax.tools.checkpoint_tools import bytes_text, count_text, to_remove
-
-    run_directory = _existing(runs[0])
-    with run_directory.locked(f"prune: another process is training in {run_directory.path}; prune when it has ended"):
-        stored = scored_checkpoints(run_directory)
-        removed = to_remove(stored, values.keep_last, values.keep_best, selection_of(run_directory))
-        freed = sum(bytes_in(each.folder) for each in removed)
-        for each in removed:
-            size = bytes_text(bytes_in(each.folder))
-            if not values.dry_run:
-                remove(each.folder)
-            print(f"{'would delete' if values.dry_run else 'deleted'} {with_addresses(str(each.folder))}, {size}")
-    kept = [str(each.step) for each in stored if each not in removed]
-    done = "to delete" if values.dry_run else "deleted"
-    print(f"{count_text(len(removed))}, {bytes_text(freed)}, {done}; kept: {', '.join(kept) or 'none'}")
-
-
 ACTIONS = {
     "ls": Action(_ls, "the folder of one run", 1, 1, ()),
     "info": Action(_info, "the folder of one run", 1, 1, ("checkpoint",)),
     "average": Action(_average, "the folder of one run", 1, 1, ("checkpoint", "count", "steps", "output")),
-    "prune": Action(_prune, "the folder of one run", 1, 1, ("keep_last", "keep_best", "dry_run")),
 }
 
 
@@ -77,23 +56,18 @@ ACTIONS = {
     flags.integer("count", 5, "average: number of checkpoints, up to --checkpoint", lower_bound=1),
     flags.strings("steps", [], "average: exactly these, for example 2520,3150,3775"),
     flags.string("output", None, "average: folder of the new run"),
-    flags.integer("keep_last", 1, "prune: number of the newest to keep", lower_bound=0),
-    flags.integer("keep_best", 1, "prune: number of the best to keep", lower_bound=0),
-    flags.boolean("dry_run", False, "prune: only print what would be deleted"),
 )
 def checkpoint(values: flags.Values) -> int:
-    """List and describe the checkpoints of a run, average several, delete some.
+    """List and describe the checkpoints of a run, average several.
 
     Example:
         transformer-jax checkpoint ls      runs/m30k
         transformer-jax checkpoint info    runs/m30k --checkpoint=last
         transformer-jax checkpoint average runs/m30k --count=5 --checkpoint=last --output=runs/m30k-average
-        transformer-jax checkpoint prune   runs/m30k --keep_last=1 --keep_best=1 --dry_run
 
     ls: every checkpoint with its score, size and time, and damaged ones that were set aside.
     info: the content of one: parameters by module, optimizer state, counters, digests of the data and the settings.
     average: a new run directory with the mean of several checkpoints, without optimizer state.
-    prune: deletes all but the last and the best, unless another process trains there.
     """
     action, runs = flags.chosen_action("checkpoint", ACTIONS, values)
     action.do(values, runs)

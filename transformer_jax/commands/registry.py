@@ -36,7 +36,7 @@ COMMANDS = {
     "vectors": Listed("vectors.vectors", "evaluate, search, convert and draw word vectors"),
     "report": Listed("report.report", "compare runs: scores, settings that differ, learning curves"),
     "compare": Listed("report.compare", "test whether one run translates better than another"),
-    "checkpoint": Listed("checkpoint.checkpoint", "list, describe, average or delete checkpoints"),
+    "checkpoint": Listed("checkpoint.checkpoint", "list, describe or average checkpoints"),
     "export": Listed("interop.export", "write a trained model for another toolkit, and compare them"),
     "import": Listed("interop.import_model", "make a run of a model from another toolkit"),
     "verify": Listed("interop.verify", "compare a run with the same model in another format"),

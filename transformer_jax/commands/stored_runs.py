@@ -38,7 +38,6 @@ def run_on_copies(name: str, run: Callable[[flags.Values], int], values: flags.V
 
 
 def _run(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:
-    is_written = name == "train" or (name == "checkpoint" and values.arguments[:1] == ["prune"] and not values.dry_run)
     is_distributed = "distributed" in values and values.distributed
     copies: list[StoredFolder] = []
     with ExitStack() as held:
@@ -51,7 +50,7 @@ def _run(name: str, run: Callable[[flags.Values], int], values: flags.Values) ->
                 raise ConfigError(f"{text}: not the address of a run; write s3://BUCKET/FOLDER[:CHECKPOINT]")
             if is_distributed and not text.startswith(("s3://", "gs://")):
                 raise ConfigError(f"--distributed: {text}: Orbax reads and writes folders, s3:// and gs:// only")
-            if is_written and flag in ("workdir", flags.ARGUMENTS_FLAG):
+            if name == "train" and flag == "workdir":
                 return str(held.enter_context(folder_to_train(text, is_distributed=is_distributed)))
             copies.append(copy_to_read(found["address"], is_direct=is_distributed))
             return f"{copies[-1].path}{found['rest'] or ''}"

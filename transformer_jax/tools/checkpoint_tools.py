@@ -1,4 +1,4 @@
-"""Lists, describes, averages, prunes and writes checkpoints, without building a model."""
+"""Lists, describes, averages and writes checkpoints, without building a model."""
 
 import hashlib
 import json
@@ -168,27 +168,6 @@ def chosen_steps(run: RunDirectory, count: int, which: str, stated: Sequence[str
     if len(set(steps)) < len(steps):
         raise ConfigError(f"--steps: {', '.join(stated)} has one twice; name each once")
     return steps
-
-
-def to_remove(
-    stored: list[StoredCheckpoint], keep_last: int, keep_best: int, selection: Metric
-) -> list[StoredCheckpoint]:
-    """All but the ``keep_last`` newest and the ``keep_best`` best (the newer of equal ones), oldest first.
-
-    A checkpoint with a damaged score is never removed. Raises ConfigError when none would be left.
-    """
-    sound = [each for each in stored if each.is_sound]
-    scored = {each.step: each.score for each in sound if each.score is not None}
-    kept: set[int] = set()
-    while len(kept) < min(keep_best, len(scored)):
-        kept.add(selection.best_step({step: score for step, score in scored.items() if step not in kept}))
-    kept |= {each.step for each in sound[max(len(sound) - keep_last, 0) :]}
-    if sound and not kept:
-        raise ConfigError(
-            f"prune: keep_last={keep_last} and keep_best={keep_best} leave none of {len(sound)} checkpoints, "
-            f"{len(scored)} of them with a score; keep one"
-        )
-    return [each for each in sound if each.step not in kept]
 
 
 def bytes_text(count: int) -> str:
