@@ -1,10 +1,7 @@
 """The package as a library: train, translate, look and score in a few lines."""
 
-import base64
 import json
 import math
-import re
-from html import unescape
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +9,7 @@ import pytest
 from run_settings import tiny_settings
 
 import transformer_jax
-from transformer_jax import AttentionLayer, Callback, ConfigError, TokenScores
+from transformer_jax import Callback, ConfigError, TokenScores
 from transformer_jax.api.trained_run import python_errors
 from transformer_jax.config import from_dict
 from transformer_jax.runtime.open_copies import OPEN
@@ -64,33 +61,20 @@ def test_attention_is_arrays_with_named_axes(trained, tmp_path):
     (cross,) = attention.of("cross")
     assert (cross.queries[-1], cross.keys[-1]) == ("</s>", "</s>")
     np.testing.assert_allclose(cross.mean.sum(axis=-1), 1, rtol=1e-5)
-    assert attention.draw(tmp_path / "cross.png").stat().st_size > 1000
+    assert attention.draw(tmp_path / "cross.png").read_bytes() == attention._repr_png_()
     with pytest.raises(ConfigError, match="'self' is not one of cross, encoder, decoder"):
         attention.of("self")
 
 
 def test_notebooks_show_results_as_html_with_every_text_escaped(trained):
     script = "<script>alert('a')</script>"
-    attention = trained.attention(f"a {script}", "b a")
     scores = TokenScores([script, "b"], [-0.5, -0.25])
     assert TokenScores(["a"], [-1e6]).perplexity == math.inf
     evaluation = trained.evaluate("validation", limit=2)
     assert evaluation.rows()[0] == ("split", "validation", "the first 2 sentences")
-    shown = [each._repr_html_() for each in (attention, attention[0], scores, evaluation, trained, trained.config)]
+    shown = [each._repr_html_() for each in (scores, evaluation, trained, trained.config)]
     assert [each for each in shown if "<script" in each] == []
-    assert "-0.750" in shown[2] and "BLEU" in shown[3] and str(trained.path) in shown[4] and "model.d_model" in shown[5]
-    (page,) = re.findall(r'srcdoc="([^"]*)"', shown[0])
-    (layers,) = re.findall(r'data-layers="([^"]*)"', unescape(page))
-    (cross, *_) = json.loads(unescape(layers))
-    weights = np.frombuffer(base64.b64decode(cross["weights"]), np.uint8).reshape(attention[0].weights.shape) / 255
-    np.testing.assert_allclose(weights, attention[0].weights, atol=0.5 / 255)
-    assert (cross["queries"], cross["keys"]) == (attention[0].queries, attention[0].keys)
-
-
-def test_weights_outside_0_to_1_are_shown_as_the_nearest_of_them():
-    layer = AttentionLayer("decoder", 1, np.array([[[-0.02, 0.5, 1.02]]]), ["a"], ["a", "b", "c"])
-    (weights,) = re.findall(r'"weights": "([^"]*)"', unescape(unescape(layer._repr_html_())))
-    assert [*base64.b64decode(weights)] == [0, 128, 255]
+    assert "-0.750" in shown[0] and "BLEU" in shown[1] and str(trained.path) in shown[2] and "model.d_model" in shown[3]
 
 
 def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):

@@ -1,14 +1,12 @@
 """A trained run in Python."""
 
-import base64
-import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -17,7 +15,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
 from transformer_jax.config.conversion import spelled_out
-from transformer_jax.notebook import Markup, element, folded, settings_table, table
+from transformer_jax.notebook import element, folded, settings_table, table
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, local_run
 from transformer_jax.runtime.open_copies import with_addresses
@@ -27,8 +25,6 @@ from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 
 # A command, which stays, or the dashes of a flag.
 _COMMAND_OR_FLAG = re.compile(r"(`[^`]*`|transformer-jax .*)|(?<![\w-])--(?:config\.)?(?=[a-z])")
-# Attention weights in the output of a notebook, which is saved with it.
-MAX_SHOWN = 4_000_000
 
 
 @contextmanager
@@ -63,32 +59,6 @@ class AttentionLayer(NamedTuple):
         """The mean over the heads [query, key]."""
         return self.weights.mean(axis=0)
 
-    def _repr_html_(self) -> str:
-        return _attention_view([self])
-
-
-def _attention_view(layers: Sequence[AttentionLayer]) -> Markup:
-    """A frame with a page that shows one layer and head; weights are clipped to [0, 1] and rounded to 1/255."""
-    number = sum(each.weights.size for each in layers)
-    if number > MAX_SHOWN:
-        text = f"{number:,} weights are too many for a notebook: use draw(path), or transformer-jax explore"
-        return element("p", text)
-    content = [
-        {
-            "name": f"{each.kind} {each.layer}",
-            "heads": len(each.weights),
-            "queries": each.queries,
-            "keys": each.keys,
-            "weights": base64.b64encode(np.rint(255 * each.weights.clip(0, 1)).astype(np.uint8)).decode("ascii"),
-        }
-        for each in layers
-    ]
-    page = Markup(files("transformer_jax.api").joinpath("attention.html").read_text(encoding="utf-8"))
-    body = element("body", page, **{"data-layers": json.dumps(content)})
-    height = 70 + max(20 * len(each.queries) + 8 * max(map(len, each.keys)) for each in layers)
-    style = f"width: 100%; height: {height}px; border: 0"
-    return element("iframe", srcdoc=body, title="attention weights", sandbox="allow-scripts", style=style)
-
 
 class Attention(Sequence[AttentionLayer]):
     """The attention of a model between a source and its translation, or inside the text of a language model, whose
@@ -109,9 +79,9 @@ class Attention(Sequence[AttentionLayer]):
         target = "" if self.translation is None else f" -> {self.translation!r}"
         return f"Attention({self.source!r}{target}: {shapes})"
 
-    def _repr_html_(self) -> str:
-        texts = self.source if self.translation is None else f"{self.source} → {self.translation}"
-        return element("div", element("div", texts), _attention_view(self.layers))
+    def _repr_png_(self) -> bytes:
+        with TemporaryDirectory() as folder:
+            return self.draw(Path(folder) / "attention.png").read_bytes()
 
     def of(self, kind: str) -> "Attention":
         """The layers of one kind; raises ConfigError when the model has none."""
