@@ -59,7 +59,6 @@ DOORS: dict[str, set[str]] = {
     "sqlalchemy": {"tools.sweeps.study"},
     "tensorboardX": {"runs.trackers"},
     "absl": {"commands.flags"},
-    "yaml": {"tools.launching"},
     "gensim": {"tools.word_vectors.keyed_vectors"},
     "sklearn": {"tools.word_vectors.projection"},
     "scipy": {"tools.duel.statistics", "tools.reports.scaling_law"},

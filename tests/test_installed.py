@@ -51,3 +51,5 @@ def test_the_wheel_trains_translates_and_evaluates_far_from_the_checkout(tmp_pat
     assert run([command, "config", "--config=configs/multi30k.py:tiny_hour"], elsewhere)
     assert len(run([command, "translate", "--workdir=a run"], elsewhere, "a\nb\n").splitlines()) == 2
     assert "BLEU" in run([command, "evaluate", "--workdir=a run", "--config.decoding.beam_width=1"], elsewhere)
+    job = [command, "launch", "slurm", "--gpus_per_node=1", "--cpus=4", "--", "train", "--config=quickstart"]
+    assert "#SBATCH --job-name=far\n" in run([*job, "--workdir=far"], elsewhere)

@@ -1,10 +1,9 @@
 import re
 
 import pytest
-import yaml
 
 from transformer_jax.__main__ import main
-from transformer_jax.commands.launch import workload_of
+from transformer_jax.commands.launch import _jobs
 
 RECIPE = """
 def get_config():
@@ -36,15 +35,12 @@ def recipe(tmp_path, monkeypatch):
 
 
 def test_a_command_becomes_a_file_and_the_file_is_named(tmp_path, capsys):
-    assert main([*SLURM, "--output=run.sbatch", *TRAIN, "--config.model.d_ff=64"]) == 0
-    said = "written; start it with: mkdir -p /shared/runs/logs && sbatch run.sbatch\n"
-    assert capsys.readouterr() == ("", said)
-    script = (tmp_path / "run.sbatch").read_text()
-    assert main([*SLURM, "--output=my run.sbatch", *TRAIN]) == 0
-    assert capsys.readouterr().err.endswith("&& sbatch 'my run.sbatch'\n")
+    assert main([*SLURM, "--output=my run.sbatch", *TRAIN, "--config.model.d_ff=64"]) == 0
+    assert capsys.readouterr() == ("", "written; start it with: sbatch 'my run.sbatch'\n")
+    script = (tmp_path / "my run.sbatch").read_text()
     command = "train --distributed --config=small.py --workdir=/shared/runs/Small --config.model.d_ff=64"
-    assert f"transformer-jax {command} --config.data.cache_directory=/shared/runs/cache &" in script
-    assert "#SBATCH --job-name=small\n" in script
+    assert f"transformer-jax {command} --config.data.cache_directory=/shared/runs/cache\n" in script
+    assert re.search("#SBATCH --job-name=small-[0-9a-f]{8}\n", script)
 
 
 def test_machines_share_what_they_compile_and_tokenize(capsys):
@@ -64,9 +60,9 @@ def test_tokenizing_has_the_settings_of_the_run(tmp_path, capsys):
     assert main([*SHARDS, "--output=run.sh", *TRAIN, *flags]) == 0
     assert capsys.readouterr().err == "written; start it with: bash run.sh\n"
     found = re.findall("transformer-jax (tokenize .*)", (tmp_path / "run.sh").read_text())
-    own = "tokenize --config=small.py --config.model.d_ff=64 --output=s3://b/tokens"
     cache = "--config.data.cache_directory=/shared/runs/cache"
-    assert found == [f"{own} {cache} --shard={index}/4" for index in ("0", "$SLURM_ARRAY_TASK_ID")]
+    own = f"tokenize --config=small.py --config.model.d_ff=64 {cache} --output=s3://b/tokens"
+    assert found == [f"{own} --shard=0/4", own]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +74,8 @@ def test_tokenizing_has_the_settings_of_the_run(tmp_path, capsys):
     ],
 )
 def test_a_launched_run_begins_from_another(flags, checkpoint):
-    init = workload_of([*TRAIN[1:], *flags, "--config.init.leave_out=embedding"]).config.init
+    (run,) = _jobs([*TRAIN[1:], *flags, "--config.init.leave_out=embedding"], None)
+    init = run.configs[0].init
     assert (init.run, init.checkpoint, init.leave_out) == ("/b", checkpoint, "embedding")
 
 
@@ -89,26 +86,16 @@ def test_tokenizing_alone_asks_for_no_run_and_no_devices(launcher, tmp_path, cap
     start = "bash jobs" if "slurm" in launcher else "kubectl apply --filename jobs"
     assert capsys.readouterr().err == f"written; start it with: {start}\n"
     script = (tmp_path / "jobs").read_text()
-    own = "tokenize --config=small.py --output /shared/tokens --config.data.cache_directory=/shared/cache --shard="
-    assert script.count(f"transformer-jax {own}") == script.count("transformer-jax tokenize") == 2
-    assert not re.search("transformer-jax train|gpu|mesh", script)
+    assert len(re.findall("/shared/tokens.*--config.data.cache_directory=/shared/cache", script)) == 2
+    assert not re.search("train|nvidia|gpus-per|--config.mesh", script)
 
 
 def test_commands_follow_a_run(tmp_path, capsys):
     assert main([*SLURM, "--output=run.sh", *TRAIN, *WATCH, "--workdir=/shared/runs/Small", *SWEEP]) == 0
     assert capsys.readouterr().err == "written; start it with: bash run.sh\n"
     found = re.findall("transformer-jax (evaluate|sweep) (.*)", (tmp_path / "run.sh").read_text())
-    assert found[0] == ("evaluate", "--watch --workdir=/shared/runs/Small &") and found[1][0] == "sweep"
+    assert found[0] == ("evaluate", "--watch --workdir=/shared/runs/Small") and found[1][0] == "sweep"
     assert "#SBATCH --array=0-1\n" in (tmp_path / "run.sh").read_text()
-
-
-@pytest.mark.parametrize("launcher", [SLURM, [*KUBERNETES, "--gpus_per_node=8", "--nodes=2"]])
-def test_checkpoints_of_a_run_in_a_store_are_scored_beside_it(launcher, capsys):
-    workdir = "--workdir=s3://b/r"
-    assert main([*launcher, *TRAIN[:3], "--config.data.cache_directory=/tmp/c", workdir, *WATCH, workdir]) == 0
-    script = capsys.readouterr().out
-    assert f"transformer-jax evaluate --watch {workdir} &" in script
-    assert script.count("export TRANSFORMER_JAX_SCRATCH") == (2 if launcher is SLURM else 0)
 
 
 def test_a_sweep_becomes_an_array(capsys):
@@ -138,16 +125,22 @@ def test_a_mistake_is_told_before_anything_queues(capsys, tmp_path):
     for arguments, message in (
         (["launch"], "'' is not a launcher; launchers are slurm, kubernetes, skypilot"),
         (SLURM, "'' cannot be launched; write train, sweep or tokenize with its flags after --"),
-        ([*SHARDS, *TRAIN], "data.store: '' is no absolute path or address"),
-        ([*SHARDS, *TRAIN, "--config.data.store=/a", "--init_from=/b"], "the tokenizers of --init_from"),
+        ([*SHARDS, *TRAIN], "data.store: is missing; set the store that --tokenize_shards writes"),
+        ([*SHARDS, *TRAIN, "--config.data.store=/a", "--init_from=/b"], "init.run: training adopts its tokenizers"),
         ([*SHARDS, *OWN_TEXT], "--config=text chooses tokenizer.vocabulary_size"),
-        ([*KUBERNETES, "--gpus_per_node=1", *TRAIN, "--config.data.store=/other"], "/other is not on the volume"),
+        (
+            [*KUBERNETES, "--gpus_per_node=1", *TRAIN, "--config.data.store=/other"],
+            "data.store: /other is not below --mount_path",
+        ),
         ([*SHARDS, *SWEEP], "--tokenize_shards: is for train and tokenize, not for 'sweep'"),
         ([*SLURM, *TRAIN, *TRAIN], "'train' cannot follow a run; write evaluate or sweep with its flags"),
         ([*SLURM, *SWEEP, *SWEEP], "--: a second command follows train, not sweep; launch it by itself"),
         ([*SLURM, *TOKENIZE, "--output=/a/b"], "--shard: each job gets its own; write --tokenize_shards=64 before --"),
         ([*JOBS, *TOKENIZE, "--output=/a/b", "--shard=0/4"], "--shard: each job gets its own; write --tokenize_shards"),
-        ([*JOBS, *TOKENIZE, "--output=a/b"], "--output: 'a/b' is no absolute path or address, such as /shared/tokens"),
+        (
+            [*JOBS, *TOKENIZE, "--output=a/b"],
+            "--output: 'a/b' must be an absolute path or an address, such as /shared/tokens",
+        ),
         (
             [*JOBS, *TOKENIZE, "--output=/a/b", "--config.data.store=/c"],
             "data.store: is read by train; tokenize writes",
@@ -167,7 +160,6 @@ def test_a_mistake_is_told_before_anything_queues(capsys, tmp_path):
         ([*ONE, "--nodes=2", *OWN_TEXT[:5]], "--budget: 1h sizes a run of one process"),
         ([*ONE, *OWN_TEXT[:5], "--budget=20"], "--budget: '20' is not a time"),
         ([*SLURM, *TRAIN, "--budget=20m"], "--budget: sizes a run on text files"),
-        ([*SLURM, *TRAIN, "--profile_steps=9"], "--profile_steps: '9' is not A:B"),
         ([*SLURM, *TRAIN, "--init_from=/a:bst"], "--init_from: /a:bst: there is no such folder"),
         ([*SLURM, *TRAIN, *WATCH, TRAIN[3], "--config.decoding.beam_widht=8"], "did you mean decoding.beam_width?"),
         ([*SLURM, *TRAIN, *WATCH, TRAIN[3], "--config.model.d_ff=8"], "--config.model.d_ff: the run has 2048; only"),
@@ -182,10 +174,18 @@ def test_a_mistake_is_told_before_anything_queues(capsys, tmp_path):
 
 
 def test_the_environment_of_the_workers_may_name_the_study(monkeypatch, capsys):
+    stored = [*SWEEP[:3], "--workdir=s3://bucket/sweep"]
+    assert main([*KUBERNETES, "--gpus_per_node=1", *stored]) == 2
+    assert "s3://bucket/sweep: a store cannot hold the study; set TRANSFORMER_JAX_SWEEP" in capsys.readouterr().err
     monkeypatch.setenv("TRANSFORMER_JAX_SWEEP_STORAGE", "postgresql+psycopg://me:hun%40ter2@host/studies")
-    assert main([*KUBERNETES, "--gpus_per_node=1", *SWEEP]) == 0
-    printed = capsys.readouterr().out
-    (container,) = yaml.safe_load(printed)["spec"]["template"]["spec"]["containers"]
-    reference = {"secretKeyRef": {"name": "own-storage", "key": "address"}}
-    assert container["env"] == [{"name": "TRANSFORMER_JAX_SWEEP_STORAGE", "valueFrom": reference}]
-    assert "ports" not in container and "ter2" not in printed
+    assert main([*KUBERNETES, "--gpus_per_node=1", *stored]) == 0
+    text = capsys.readouterr().out
+    assert "TRANSFORMER_JAX_SWEEP_STORAGE" in text and "own-storage" in text and "ter2" not in text
+
+
+def test_runs_of_one_name_in_two_folders_are_two_jobs(capsys):
+    names = []
+    for folder in ("exp1", "exp2"):
+        assert main([*SLURM, "--", "train", "--config=small.py", f"--workdir={folder}/base"]) == 0
+        names += re.findall("job-name=(.*)", capsys.readouterr().out)
+    assert len(set(names)) == 2

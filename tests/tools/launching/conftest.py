@@ -9,7 +9,7 @@ import pytest
 
 # A run: notes its arguments and its environment, and on SIGTERM that it saved. Without `forever` it ends at once.
 TRAINING = """
-printf '%s\\n' "$@" > "$NOTES/arguments-${SLURM_PROCID-0}"
+printf '%s\\0' "$@" > "$NOTES/arguments-${SLURM_PROCID-0}"
 env > "$NOTES/environment-${SLURM_PROCID-0}"
 if [ "$BEHAVIOR" = fails ]; then exit 1; fi
 if [ "$BEHAVIOR" = lost ]; then exit 75; fi

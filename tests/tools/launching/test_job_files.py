@@ -1,0 +1,476 @@
+"""Files of the launchers are parsed, and their scripts run with stand-ins for the programs of the clusters."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax._src.clusters import GkeTpuCluster, SlurmCluster, cloud_tpu_cluster
+
+from transformer_jax.config import ConfigError, from_dict
+from transformer_jax.runtime import distributed
+from transformer_jax.tools.launching import NAME, TEXTS, Job, job_file, job_name
+
+# srun starts nodes x tasks of each, with the variables of the srun manual that tell them apart, and waits for all.
+SRUN = """
+echo "$@" > "$NOTES/srun"
+while [[ $1 == --* ]]; do shift; done
+for ((task = 0; task < SLURM_NTASKS; task++)); do
+    SLURM_PROCID=$task SLURM_LOCALID=$((task % TASKS_PER_NODE)) SLURM_STEP_NODELIST='node[007-008]' "$@" & pids+=($!)
+    echo $! >> "$NOTES/pids"
+done
+worst=0
+for pid in "${pids[@]}"; do wait "$pid" || worst=$?; done
+exit $worst
+"""
+HOSTILE = 'it\'s a "b" $(touch x) `touch x` $$ $(HOME) {{name}} \\ \u00df\u2028\nEND_OF_JOB\ntouch x\n- a: #'
+CONFIG = from_dict({"batching": {"row_multiple": 64, "tokens_per_update": 64 * 256}})
+FLAGS = dict.fromkeys((*TEXTS, "gpus_per_node")) | {"name": "base", "mount_path": "/shared", "nodes": 1, "cpus": 4}
+FLAGS |= {"seconds_to_save": 120, "max_restarts": 10, "spot": False}
+SLURM = {**FLAGS, "gpus_per_node": 0}
+KUBERNETES = {**FLAGS, "gpus_per_node": 1, "image": "a/b:1", "memory": "64Gi", "volume_claim": "runs"}
+SKY = {**FLAGS, "gpus_per_node": 8, "gpu_type": "H100", "image": "i", "volume_claim": "runs"}
+EACH = [("slurm", SLURM), ("kubernetes", KUBERNETES), ("skypilot", SKY)]
+
+
+def run(*words: str, workdir: str = "/shared/runs/base") -> Job:
+    return Job("run", ["train", "--config=a.py", f"--workdir={workdir}", *words], workdir, configs=[CONFIG])
+
+
+def workers(number: int = 3) -> Job:
+    return Job("workers", ["sweep", "--workers=1"], "/shared/sweep", copies=number, configs=[CONFIG])
+
+
+def chain(word: str = "") -> list[Job]:
+    words = ["tokenize", *([word] if word else [])]
+    tokenizers = Job("tokenizers", [*words, "--shard=0/12"], "/shared/tokens")
+    tokens = Job("tokens", words, "/shared/tokens", "tokenizers", 12)
+    watch = Job("watch", ["evaluate", "--watch", *words[1:]], "/shared/runs/base", "run")
+    sweep = Job("sweep", ["sweep", *words[1:]], "/shared/sweep", "run", 3)
+    return [tokenizers, tokens, run(*words[1:])._replace(after="tokens"), watch, sweep]
+
+
+def pods_of(text: str) -> dict[str, dict]:
+    jobs = yaml.safe_load(text)["spec"]["replicatedJobs"]
+    return {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
+
+
+def container_command(pod: dict) -> list[str]:
+    """The command after Kubernetes' own expansion: ``$$`` is a dollar, and no variable here is one that it knows."""
+    (container,) = pod["containers"]
+    words = [*container["command"], *container["args"]]
+    assert not any("$(" in word.replace("$$", "") for word in words)
+    return [word.replace("$$", "$") for word in words]
+
+
+def directives(script: str) -> dict[str, str]:
+    lines = [line.removeprefix("#SBATCH --") for line in script.splitlines() if line.startswith("#SBATCH")]
+    return {flag: value for flag, _, value in (line.partition("=") for line in lines)}
+
+
+@pytest.fixture
+def started(program, notes, tmp_path):
+    """Runs a script as a job; the process ends when the job does."""
+    program("srun", SRUN)
+    program("scancel", 'echo "$@" >> "$NOTES/scancel"; xargs -r kill -TERM < "$NOTES/pids"; : > "$NOTES/pids"')
+    program("scontrol", 'echo "$@" >> "$NOTES/scontrol"')
+
+    def start(flags: dict, job: Job, behavior: str = "", **variables: str) -> subprocess.Popen:
+        script = re.sub("sleep [0-9]+", "sleep 0.05", job_file("slurm", flags, [job]))
+        (tmp_path / "run.sbatch").write_text(script)
+        asked = directives(script)
+        num_tasks = int(asked["nodes"]) * int(asked["ntasks-per-node"])
+        environment = {**os.environ, "BEHAVIOR": behavior, "SLURM_JOB_ID": "5000", "SLURM_NTASKS": str(num_tasks)}
+        environment |= {"TASKS_PER_NODE": asked["ntasks-per-node"], "USER": "me", **variables}
+        return subprocess.Popen(["bash", "run.sbatch"], env=environment, cwd=tmp_path)
+
+    return start
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def until_ready(notes: Path, number: int = 1) -> None:
+    until(lambda: len(list(notes.glob("ready-*"))) >= number)
+
+
+def noted(notes: Path, process: int = 0) -> list[str]:
+    return (notes / f"arguments-{process}").read_bytes().decode().split("\0")[:-1]
+
+
+def test_hostile_text_reaches_the_program_and_nothing_is_executed(started, notes, tmp_path):
+    flags, words = {**SKY, "nodes": 2}, run(HOSTILE).words
+    assert started(SLURM, run(HOSTILE)).wait(20) == 0
+    assert noted(notes) == words
+    pod = pods_of(job_file("kubernetes", KUBERNETES, [run(HOSTILE)]))["run"]
+    subprocess.run(container_command(pod), cwd=tmp_path, timeout=20, check=True)
+    assert noted(notes) == words
+    task = yaml.safe_load(job_file("skypilot", {**flags, "setup": HOSTILE}, [run(HOSTILE)]))
+    assert task["setup"] == HOSTILE
+    node = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": "1"}
+    subprocess.run(["bash", "-c", task["run"]], env=os.environ | node, cwd=tmp_path, timeout=20, check=True)
+    assert noted(notes) == [words[0], "--distributed", *words[1:]]
+    environment = (notes / "environment-0").read_text().splitlines()
+    assert {"JAX_COORDINATOR_ADDRESS=10.0.0.1:8476", "JAX_NUM_PROCESSES=2", "JAX_PROCESS_ID=1"} <= set(environment)
+    assert not (tmp_path / "x").exists()
+
+
+@settings(max_examples=30)
+@given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12))
+def test_yaml_gives_back_every_text(word):
+    args = pods_of(job_file("kubernetes", KUBERNETES, [run(word)]))["run"]["containers"][0]["args"]
+    assert [each.replace("$$", "$") for each in args][:-1] == run().words
+    assert re.sub(r"\$\$(?=[$(])", "$", args[-1]) == word
+    task = yaml.safe_load(job_file("skypilot", {**SKY, "setup": word or None}, [run(word)]))
+    assert task.get("setup", "") == word
+
+
+@pytest.mark.parametrize(("launcher", "flags"), EACH)
+def test_the_jobs_of_a_chain_come_in_order(launcher, flags, program, notes, tmp_path):
+    text = job_file(launcher, flags, chain(HOSTILE))
+    if launcher == "slurm":
+        keep = 'n=$(ls "$NOTES" | grep -c ^job-); cat > "$NOTES/job-$n"; echo "$@" >> "$NOTES/asked"'
+        program("sbatch", f'{keep}; echo "$((70 + n));cluster"')
+        done = subprocess.run(["bash", "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout == "tokenizers: job 70\ntokens: job 71\nrun: job 72\nwatch: job 73\nsweep: job 74\n"
+        ok = "--parsable --dependency=afterok:{} --kill-on-invalid-dep=yes"
+        beside = "--parsable --dependency=after:72 --export=ALL,WATCHED_JOB=72"
+        assert (notes / "asked").read_text().splitlines() == [
+            "--parsable",
+            ok.format(70),
+            ok.format(71),
+            beside,
+            ok.format(72),
+        ]
+        scripts = [(notes / f"job-{number}").read_text() for number in range(5)]
+        assert scripts == [job_file("slurm", flags, [job]) for job in chain(HOSTILE)]
+        jobs = [directives(script) for script in scripts]
+        names = ["base-tokenizers", "base-tokens", "base", "base-watch", "base-sweep"]
+        assert [job["job-name"] for job in jobs] == names
+        assert [job.get("array") for job in jobs] == [None, "1-11", None, None, "0-2"]
+    elif launcher == "kubernetes":
+        jobs = yaml.safe_load(text)["spec"]["replicatedJobs"]
+        order = [(job["name"], *job.get("dependsOn", [{"name": "", "status": ""}])[0].values()) for job in jobs]
+        assert order == [
+            ("tokenizers", "", ""),
+            ("tokens", "tokenizers", "Complete"),
+            ("run", "tokens", "Complete"),
+            ("watch", "run", "Ready"),
+            ("sweep", "run", "Complete"),
+        ]
+        specs = [job["template"]["spec"] for job in jobs]
+        assert [
+            (each["completions"], each.get("backoffLimitPerIndex"), each.get("backoffLimit")) for each in specs
+        ] == [
+            (1, 10, None),
+            (12, 10, None),
+            (1, None, 0),
+            (1, 2**31 - 1, None),
+            (3, 2**31 - 1, None),
+        ]
+        assert [
+            pod["containers"][0]["resources"]["limits"].get("nvidia.com/gpu") for pod in pods_of(text).values()
+        ] == [*(None, None, 1, 1, 1)]
+    else:
+        head, *tasks = yaml.safe_load_all(text)
+        assert head == {"name": "base"}
+        assert [(task["name"], task["num_nodes"], task["resources"].get("accelerators")) for task in tasks] == [
+            ("base-tokenizers", 1, None),
+            ("base-tokens", 12, None),
+            ("base", 1, "H100:8"),
+            ("base-watch", 1, "H100:1"),
+            ("base-sweep", 3, "H100:1"),
+        ]
+
+
+def test_each_shard_has_its_number(started, notes, tmp_path):
+    tokens = chain(HOSTILE)[1]
+    expected = [*tokens.words, "--shard=7/12"]
+    assert started(SLURM, tokens, SLURM_ARRAY_TASK_ID="7", SLURM_ARRAY_JOB_ID="5000").wait(20) == 0
+    assert noted(notes) == expected
+    pod = pods_of(job_file("kubernetes", KUBERNETES, [tokens]))["tokens"]
+    task = yaml.safe_load(job_file("skypilot", SKY, [tokens]))
+    for command, variable in (
+        (container_command(pod), "JOB_COMPLETION_INDEX"),
+        (["bash", "-c", task["run"]], "SKYPILOT_NODE_RANK"),
+    ):
+        subprocess.run(command, env=os.environ | {variable: "7"}, cwd=tmp_path, timeout=20, check=True)
+        assert noted(notes) == expected
+
+
+def test_jax_finds_all_tasks_of_slurm(started, notes, monkeypatch):
+    flags = {**SLURM, "gpus_per_node": 2, "nodes": 2, "partition": "long", "memory": "64G"}
+    assert started(flags, run("--nodistributed")).wait(20) == 0
+    ids, local_ids = set(), set()
+    for file in notes.glob("environment-*"):
+        with monkeypatch.context() as task:
+            for line in file.read_text().splitlines():
+                name, _, value = line.partition("=")
+                if name.startswith("SLURM"):
+                    task.setenv(name, value)
+            assert SlurmCluster.is_env_present() and SlurmCluster.get_process_count() == 4
+            assert SlurmCluster.get_coordinator_address(None, None).startswith("node007:")
+            ids.add(SlurmCluster.get_process_id())
+            local_ids.add(SlurmCluster.get_local_process_id())
+    asked = directives(job_file("slurm", flags, [run()]))
+    # JAX lets a task see the GPU of its local number: there must be as many, and all must be shown to each.
+    assert (ids, local_ids) == ({0, 1, 2, 3}, set(range(int(asked["gpus-per-node"]))))
+    assert "--gpu-bind=none" in (notes / "srun").read_text()
+    assert noted(notes, 3)[:3] == ["train", "--distributed", "--config=a.py"] and len(noted(notes, 3)) == 4
+    assert (asked["partition"], asked["mem"], "signal" in asked) == ("long", "64G", False)
+
+
+@pytest.mark.parametrize(("job", "number"), [(run(), 4), (workers(), 1)])
+def test_before_the_time_limit_all_save_and_the_job_queues_again(started, notes, job, number):
+    flags = {**SLURM, "time": "24:00:00"} | ({"gpus_per_node": 2, "nodes": 2} if number == 4 else {})
+    asked = directives(job_file("slurm", flags, [job]))
+    assert (asked["signal"], "requeue" in asked, asked.get("array")) == (
+        "B:USR1@120",
+        True,
+        None if number == 4 else "0-2",
+    )
+    # SLURM gives one element of an array the number of the array itself.
+    array = {} if number == 4 else {"SLURM_ARRAY_JOB_ID": "5000", "SLURM_ARRAY_TASK_ID": "2"}
+    process = started(flags, job, "forever", **array)
+    until_ready(notes, number)
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(20) == 0
+    # Queued again only when the slowest has saved.
+    assert (notes / "saved").read_text().count("saved") == number
+    own = "5000_2" if array else "5000"
+    assert (notes / "scancel").read_text() == f"--signal=TERM {own}\n"
+    assert (notes / "scontrol").read_text() == f"requeue {own}\n"
+
+
+@pytest.mark.parametrize(
+    ("behavior", "restarts", "status", "is_requeued"),
+    [
+        ("lost", "", 75, True),
+        ("lost", "9", 75, True),
+        ("lost", "10", 75, False),
+        ("", "", 0, False),
+        ("fails", "", 1, False),
+    ],
+)
+def test_status_75_queues_again_ten_times(started, notes, behavior, restarts, status, is_requeued):
+    count = {"SLURM_RESTART_COUNT": restarts} if restarts else {}
+    assert started({**SLURM, "time": "24:00:00"}, run(), behavior, **count).wait(20) == status
+    assert (notes / "scontrol").exists() == is_requeued
+
+
+def test_a_job_that_its_owner_cancels_does_not_queue_again(started, notes):
+    job = started({**SLURM, "time": "24:00:00"}, run(), "forever")
+    until_ready(notes)
+    job.terminate()
+    assert job.wait(20) == -signal.SIGTERM
+    os.kill(int((notes / "pids").read_text()), signal.SIGTERM)
+    assert not (notes / "scontrol").exists()
+
+
+def test_watch_gets_a_signal_when_the_run_has_left_the_queue(started, notes, program):
+    program("squeue", 'echo "$@" >> "$NOTES/squeue"; cat "$NOTES/queue" 2> /dev/null')
+    # The first signal ends the job, which needs a moment to save.
+    program("scancel", 'test -e "$NOTES/scancel" || kill -TERM $(cat "$NOTES/pids"); echo "$@" >> "$NOTES/scancel"')
+
+    def asked(times: int) -> bool:
+        return (notes / "squeue").exists() and len((notes / "squeue").read_text().splitlines()) >= times
+
+    job = started(SLURM, chain()[3], "forever", WATCHED_JOB="72")
+    # SLURM does not answer, and then lists the run, as it does while the run waits to start again.
+    until(lambda: asked(2))
+    (notes / "new").write_text("172\n72\n")
+    (notes / "new").rename(notes / "queue")
+    until_ready(notes)
+    until(lambda: asked(5))
+    assert noted(notes) == ["evaluate", "--watch"] and not (notes / "scancel").exists()
+    (notes / "new").write_text("172\n")
+    (notes / "new").rename(notes / "queue")
+    assert job.wait(20) == 0
+    assert set((notes / "scancel").read_text().splitlines()) == {"--signal=USR1 5000"}
+
+
+@pytest.mark.parametrize(("behavior", "status"), [("", 0), ("fails", 1), ("forever", 75)])
+def test_an_evicted_pod_saves_and_does_not_count_as_complete(program, notes, behavior, status):
+    text = job_file("kubernetes", {**KUBERNETES, "seconds_to_save": 300}, [run()])
+    pod = pods_of(text)["run"]
+    process = subprocess.Popen(container_command(pod), env={**os.environ, "BEHAVIOR": behavior})
+    if behavior == "forever":
+        until_ready(notes)
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == status and (notes / "saved").exists() == (behavior == "forever")
+    assert (pod["restartPolicy"], pod["terminationGracePeriodSeconds"]) == ("Never", 300)
+
+
+def test_pods_with_gpus_find_each_other(program, notes, monkeypatch, tmp_path):
+    text = job_file("kubernetes", {**KUBERNETES, "gpus_per_node": 8, "nodes": 4, "gpu_type": "h100"}, [run()])
+    (job,), pod = yaml.safe_load(text)["spec"]["replicatedJobs"], pods_of(text)["run"]
+    assert job["template"]["spec"]["completions"] == job["template"]["spec"]["parallelism"] == 4
+    assert pod["containers"][0]["resources"]["limits"] == {"cpu": 4, "memory": "64Gi", "nvidia.com/gpu": 8}
+    assert pod["nodeSelector"]["cloud.google.com/gke-accelerator"] == "h100"
+    for index in range(4):
+        environment = os.environ | {"JOB_COMPLETION_INDEX": str(index)}
+        subprocess.run(container_command(pod), env=environment, cwd=tmp_path, timeout=20, check=True)
+        for line in (notes / "environment-0").read_text().splitlines():
+            if line.startswith("JAX_"):
+                monkeypatch.setenv(*line.split("=", 1))
+        found = distributed._by_hand()
+        assert (found["num_processes"], found["process_id"]) == (4, index)
+        # <jobSet.name>-<replicatedJob.name>-<job-index>-<pod-index>.<subdomain>, and the subdomain is the JobSet's name.
+        assert found["coordinator_address"] == "base-run-0-0.base:8476"
+
+
+def test_pods_with_tpus_leave_that_to_gke(monkeypatch):
+    flags = {**KUBERNETES, "gpus_per_node": None, "tpu": "v5e:4x4", "spot": True}
+    text = job_file("kubernetes", flags, [run(), *chain()[3:]])
+    (job, *_), pods = yaml.safe_load(text)["spec"]["replicatedJobs"], pods_of(text)
+    assert job["template"]["spec"]["completions"] == 4 and "JAX_" not in text
+    assert "exclusive-topology" in json.dumps(job["template"]["metadata"]["annotations"])
+    topologies = [pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"] for pod in pods.values()]
+    assert topologies == ["4x4", "1x1", "1x1"]
+    assert pods["run"]["nodeSelector"]["cloud.google.com/gke-tpu-accelerator"] == "tpu-v5-lite-podslice"
+    assert pods["run"]["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
+    assert [pod["containers"][0]["resources"]["limits"]["google.com/tpu"] for pod in pods.values()] == [4, 1, 1]
+    assert pods["run"]["containers"][0]["args"][:2] == ["train", "--distributed"]
+    monkeypatch.setattr(cloud_tpu_cluster, "running_in_cloud_tpu_vm", True)
+    hosts = ",".join(f"base-run-0-{index}.base" for index in range(4))
+    gke = {"TPU_WORKER_HOSTNAMES": hosts, "TPU_WORKER_ID": "3", "MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}
+    for name, value in gke.items():
+        monkeypatch.setenv(name, value)
+    assert (GkeTpuCluster.get_process_count(), GkeTpuCluster.get_process_id()) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("tpu", "hosts", "chips"),
+    [("v5e:1x1", 1, 1), ("v5e:2x4", 1, 8), ("v6e:16x16", 64, 4), ("v4:2x2x1", 1, 4), ("v5p:2x2x2", 2, 4)],
+)
+def test_hosts_of_a_slice_as_google_counts_them(tpu, hosts, chips):
+    text = job_file(
+        "kubernetes", {**KUBERNETES, "gpus_per_node": None, "tpu": tpu}, [run(workdir="gs://b/r")._replace(configs=[])]
+    )
+    (job,) = yaml.safe_load(text)["spec"]["replicatedJobs"]
+    limits = job["template"]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert (job["template"]["spec"]["completions"], limits["google.com/tpu"]) == (hosts, chips)
+
+
+def test_flags_reach_the_manifest(monkeypatch):
+    monkeypatch.setenv("TRANSFORMER_JAX_SWEEP_STORAGE", "postgresql+psycopg://me:hun%40ter2@host/studies")
+    text = job_file("kubernetes", {**KUBERNETES, "namespace": "lab", "queue": "team", "secret": "keys"}, [workers(5)])
+    content, pod = yaml.safe_load(text), pods_of(text)["workers"]
+    assert (
+        content["metadata"]["namespace"] == "lab"
+        and content["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    )
+    (container,) = pod["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    assert container["env"][0]["valueFrom"] == {"secretKeyRef": {"name": "base-storage", "key": "address"}}
+    assert pod["volumes"] == [{"name": "shared", "persistentVolumeClaim": {"claimName": "runs"}}]
+    assert container["volumeMounts"] == [{"name": "shared", "mountPath": "/shared"}] and "ter2" not in text
+    task = yaml.safe_load(job_file("skypilot", {**SKY, "spot": True}, [workers(5)]))
+    asked = {"accelerators": "H100:8", "cpus": "4+", "image_id": "docker:i", "use_spot": True}
+    assert task["resources"] == asked | {"job_recovery": {"max_restarts_on_errors": 10}}
+    assert (task["num_nodes"], task["volumes"]) == (5, {"/shared": "runs"})
+    assert task["envs"] == {"TRANSFORMER_JAX_SWEEP_STORAGE": None}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_it_fits_the_schema_of_skypilot_where_that_is_installed():
+    schemas, jsonschema = pytest.importorskip("sky.utils.schemas"), pytest.importorskip("jsonschema")
+    _, *tasks = yaml.safe_load_all(job_file("skypilot", {**SKY, "setup": "x", "spot": True}, chain()))
+    for task in tasks:
+        jsonschema.validate(task, schemas.get_task_schema())
+        jsonschema.validate(task["resources"], schemas.get_resources_schema())
+
+
+def test_no_two_paths_give_one_name():
+    paths = [
+        "exp1/base",
+        "exp2/base",
+        "/exp1/base",
+        "my_run",
+        "My-Run",
+        "my-run",
+        "base",
+        "Größe",
+        "Grosse",
+        "gr-e",
+        "7",
+        "8",
+    ]
+    paths += ["a" * 41, "a" * 42, "x/" + "a" * 42, "s3://b/base", "gs://b/base", "日本", "中国", "a\n", "-", "a-"]
+    names = [job_name(path) for path in paths]
+    assert len(set(names)) == len(paths) and all(re.fullmatch(NAME[0], name) for name in names)
+    assert job_name("base") == "base" and job_name("exp1/base/") == job_name("exp1/base")
+    assert names[0].startswith("base-") and names[7].startswith("grosse-")
+
+
+@given(st.text(max_size=50))
+def test_every_path_gives_a_valid_name(path):
+    assert re.fullmatch(NAME[0], job_name(path.encode(errors="replace").decode()))
+
+
+@pytest.mark.parametrize("flag", [flag for flag in TEXTS if flag != "setup"])
+def test_flags_refuse_line_breaks_and_what_is_no_name(flag):
+    for value in ("a\n", "a\nb: c", "", 'a"b', "a b", "$(touch x)"):
+        for launcher, flags in EACH:
+            with pytest.raises(ConfigError, match=f"^--{flag}: .* must be "):
+                job_file(launcher, {**flags, flag: value}, [run()])
+
+
+@pytest.mark.parametrize(
+    ("launcher", "changes", "job", "problem"),
+    [
+        ("slurm", {"gpus_per_node": None}, run(), "--gpus_per_node: is missing"),
+        ("slurm", {"cpus": None}, run(), "--cpus: is missing; write --cpus=8"),
+        ("slurm", {"memory": "64GB"}, run(), "--memory: '64GB' must be a number with one of K, M, G, T"),
+        ("slurm", {"nodes": 2}, workers(), "2 hosts, but each worker of a sweep runs on one"),
+        ("slurm", {"nodes": 3}, run(), "batching.row_multiple: 64 is not a multiple of 3"),
+        ("kubernetes", {"tpu": "v5e:4x4"}, run(), "--tpu, --gpus_per_node: give one of them"),
+        (
+            "kubernetes",
+            {"tpu": "v5e:4x4", "gpus_per_node": None, "nodes": 2},
+            run(),
+            "--nodes: 2: the topology of --tpu",
+        ),
+        ("kubernetes", {"tpu": "v5e:3x4", "gpus_per_node": None}, run(), r"--tpu: 'v5e:3x4' must be .*2x4\|4x4"),
+        ("kubernetes", {"tpu": "v5e:4x4", "gpus_per_node": None}, workers(), "4 hosts, but each worker"),
+        ("kubernetes", {"gpu_type": "h100", "gpus_per_node": 0}, run(), "--gpu_type, --gpus_per_node: give both"),
+        ("kubernetes", {"image": None}, run(), "--image: is missing"),
+        ("kubernetes", {"volume_claim": None}, run(), "--volume_claim: is missing; without a volume /shared/runs/base"),
+        (
+            "kubernetes",
+            {"mount_path": "/mnt"},
+            run(),
+            "--workdir: /shared/runs/base is not below --mount_path; write /mnt/NAME",
+        ),
+        ("kubernetes", {}, run(workdir="/shared/../base"), "is not below --mount_path"),
+        ("kubernetes", {}, run(workdir="/shareds/base"), "is not below --mount_path"),
+        ("skypilot", {"gpu_type": None}, run(), "--gpu_type, --gpus_per_node: give both"),
+        ("skypilot", {"image": None}, run(), "--image, --setup: give one"),
+        ("skypilot", {"setup": "mount", "volume_claim": None}, run(workdir="runs/a"), "--workdir: runs/a is not below"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(launcher, changes, job, problem):
+    with pytest.raises(ConfigError, match=problem):
+        job_file(launcher, {**dict(EACH)[launcher], **changes}, [job])
+
+
+def test_a_run_in_an_object_store_or_on_a_mounted_disk_needs_no_volume():
+    flags = {**KUBERNETES, "volume_claim": None}
+    pod = pods_of(job_file("kubernetes", flags, [run(workdir="gs://bucket/base")]))["run"]
+    assert "volumes" not in pod and "volumeMounts" not in pod["containers"][0]
+    assert "volumes" not in yaml.safe_load(
+        job_file("skypilot", {**SKY, "volume_claim": None, "setup": "mount"}, [run()])
+    )
