@@ -33,7 +33,7 @@ def test_evaluate_and_search(files, capsys):
     vectors = f"--vectors={files}/v.txt"
     sets = f"--test_sets={files}/questions.txt,{files}/pairs.txt"
     out = said(capsys, "vectors", "evaluate", vectors, sets, f"--json={files}/report.json")
-    assert "questions: analogies, 1 sections\npairs: rated pairs, without a heading" in out
+    assert "questions: analogies, 1 sections\npairs: rated pairs, columns 1, 2 and 3; without a heading" in out
     questions, pairs = json.loads((files / "report.json").read_text())["test_sets"]
     assert (questions["kind"], questions["overall"]["value"], questions["overall"]["covered"]) == ("analogies", 1.0, 1)
     assert (pairs["kind"], pairs["overall"]["value"]) == ("similarity", pytest.approx(1.0))

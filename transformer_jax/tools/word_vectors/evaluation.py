@@ -107,24 +107,23 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]], separator: str, score: 
     """Read pairs by the headings of their columns, else the first two columns and the first of numbers, ``score``."""
     heading = _fields(lines[0][1], separator)
     has_heading = len(lines) > 1 and not (score < len(heading) and _is_number(heading[score]))
-    columns, note = (0, 1, score), "without a heading"
-    if has_heading:
-        note = f"its heading, line {lines[0][0]}, left out"
-        if len(heading) == len(_fields(lines[1][1], separator)):
-            names = [re.sub(r"[^a-z0-9]", "", field.lower()) for field in heading]
-            words = [index for index, name in enumerate(names) if WORD_HEADING.fullmatch(name)]
-            first, second = words if len(words) == 2 else columns[:2]
-            scores = [index for part in SCORE_HEADINGS for index, name in enumerate(names) if part in name]
-            columns = first, second, next(iter(scores), score)
-            note = f"columns {', '.join(repr(heading[index]) for index in columns)}; {note}"
+    columns, named = (0, 1, score), f"columns 1, 2 and {score + 1}"
+    if has_heading and len(heading) == len(_fields(lines[1][1], separator)):
+        names = [re.sub(r"[^a-z0-9]", "", field.lower()) for field in heading]
+        words = [index for index, name in enumerate(names) if WORD_HEADING.fullmatch(name)]
+        first, second = words if len(words) == 2 else columns[:2]
+        scores = [index for part in SCORE_HEADINGS for index, name in enumerate(names) if part in name]
+        columns = first, second, next(iter(scores), score)
+        named = f"columns {', '.join(repr(heading[index]) for index in columns)}"
     pairs = []
     for number, line in lines[has_heading:]:
         row = _fields(line, separator)
-        first, second, judged = (row[index] if index < len(row) else "" for index in columns)
-        if not (first and second and _is_number(judged)):
+        pair = [row[index] if index < len(row) else "" for index in columns]
+        if not (all(pair) and _is_number(pair[-1])):
             raise DataError(f"{path}, line {number}: {line[:80]!r} is not two words and a number")
-        pairs.append(f"{first}\t{second}\t{judged}")
-    return WordTestSet(path.stem, "similarity", pairs, {"": len(pairs)}, f"rated pairs, {note}")
+        pairs.append("\t".join(pair))
+    note = f"its heading, line {lines[0][0]}, left out" if has_heading else "without a heading"
+    return WordTestSet(path.stem, "similarity", pairs, {"": len(pairs)}, f"rated pairs, {named}; {note}")
 
 
 def _fields(line: str, separator: str) -> list[str]:
