@@ -86,11 +86,11 @@ def written_text(name: str, data: str, folder: Path) -> Path:
     from transformer_jax.data.documents import open_documents
     from transformer_jax.data.tokenizers.listed import LowerWordTokenizer
 
-    text, config = folder / "train.txt", settings(name, data, 10)
+    text, config, split = folder / "train.txt", settings(name, data, 10), LowerWordTokenizer([]).split
     if not text.exists():
         with open(text, "w", encoding="utf-8") as file:
             for document in open_documents(config.data, config.data_seed).documents("train"):
-                file.write(" ".join(LowerWordTokenizer.split(document.text)) + "\n")
+                file.write(" ".join(split(document.text)) + "\n")
     return text
 
 
