@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.data.buckets import rounded_up
-from transformer_jax.data.orders import blocks, compacted, index_type, sort_numbers
+from transformer_jax.data.orders import index_type, stable_order
 
 Widths = tuple[int, int]
 """Positions of a row: source side, target side."""
@@ -44,9 +44,7 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
     lanes = lanes or max(number // LANE_PAIRS, 1)
     # A row's number is the order in which it opened: by pair and, within one pair of all lanes, by lane.
     num_rows = lanes * OPEN_ROWS + number
-    # In the first half, or all, of the memory that is sorted later.
-    numbers = np.empty(number, np.uint64)
-    row_of_pair = numbers.view(index_type(num_rows))[:number]
+    row_of_pair = np.empty(number, index_type(num_rows))
     for first in range(0, lanes, LANES_AT_ONCE):
         last = min(first + LANES_AT_ONCE, lanes)
         free = np.repeat(empty, last - first, axis=2)
@@ -75,47 +73,25 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
             for side, length in zip(free.reshape(2, -1), needed, strict=True):
                 side[taken] -= length
             row_of_pair[chosen] = open_rows.reshape(-1)[taken]
-    unused_bits = np.uint64(64 - num_rows.bit_length())
-    mask = sort_numbers(lambda begin, end: row_of_pair[begin:end].astype(np.uint64) << unused_bits, numbers)
-    ends = [
-        (np.flatnonzero(numbers[begin + 1 : end + 1] ^ numbers[begin:end] > mask) + begin + 1).astype(row_of_pair.dtype)
-        for begin, end in blocks(number - 1)
-    ]
-    offsets = np.concatenate(
-        [np.zeros(1, row_of_pair.dtype), *ends, np.full(min(number, 1), number, row_of_pair.dtype)]
-    )
-    del ends
-    return compacted(numbers, lambda block: order[block & mask], order.dtype), offsets
+    by_row = stable_order(row_of_pair)
+    ends = np.flatnonzero(np.diff(row_of_pair[by_row])) + 1
+    return order[by_row], np.concatenate([[0], ends, [number] if number else []]).astype(row_of_pair.dtype)
 
 
 def longest_first(lengths: np.ndarray, pairs: np.ndarray, widths: Widths) -> tuple[np.ndarray, int]:
     """Pairs in the order of the space that they take, so that shorter ones fill the gaps; and lanes for ``pack_rows``."""
     # Distinct lengths are few: a table has the rank of each two of them.
-    occurring = []
-    for side in lengths:
-        # By blocks: NumPy counts a copy in int64.
-        found = np.zeros(int(side.max()) + 1, bool)
-        for begin, end in blocks(len(side)):
-            found[side[begin:end]] = True
-        occurring.append(np.flatnonzero(found))
-    source, target = occurring
+    sides = lengths_of(lengths, pairs)
+    occurs = [np.bincount(side) > 0 for side in sides]
+    source, target = map(np.flatnonzero, occurs)
     space = source[:, None] / widths[0] + target / widths[1]
-    rank_of = np.unique(-space, return_inverse=True)[1].astype(np.uint32).reshape(space.shape)
-    index_of = [np.zeros(each[-1] + 1, np.int64) for each in occurring]
-    for index, each in zip(index_of, occurring, strict=True):
-        index[each] = np.arange(len(each))
-
-    def keys(begin: int, end: int) -> np.ndarray:
-        source, target = lengths_of(lengths, pairs[begin:end])
-        return rank_of[index_of[0][source], index_of[1][target]].astype(np.uint64) << np.uint64(32)
-
-    numbers = np.empty(len(pairs), np.uint64)
-    mask = sort_numbers(keys, numbers)
+    rank_of = np.unique(-space, return_inverse=True)[1].reshape(space.shape)
+    indices = ((np.cumsum(each) - 1)[side] for each, side in zip(occurs, sides, strict=True))
     lanes = (tokens_of_sides(lengths, pairs) / widths).sum() / 2 / LANE_ROWS
     if abs(lanes % 1 - 0.5) < NEARLY:
         # The sum that earlier versions computed, so that every corpus keeps its order.
         lanes = (lengths_of(lengths, pairs).T / widths).sum(axis=1).sum() / 2 / LANE_ROWS
-    return compacted(numbers, lambda block: pairs[block & mask], pairs.dtype), max(round(lanes), 1)
+    return pairs[stable_order(rank_of[*indices])], max(round(lanes), 1)
 
 
 def lengths_of(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
@@ -151,10 +127,8 @@ def filled_widths(
     Rows of each width except the narrowest fill whole batches of ``tokens_per_update``, while shorter pairs remain.
     """
     for number in reversed(range(1, len(widths))):
-        fits = np.empty(len(order), bool)
-        for begin, end in blocks(len(order)):
-            source, target = lengths_of(lengths, order[begin:end])
-            fits[begin:end] = (source <= widths[number - 1][0]) & (target <= widths[number - 1][1])
+        source, target = lengths_of(lengths, order)
+        fits = (source <= widths[number - 1][0]) & (target <= widths[number - 1][1])
         long, order = order[~fits], order[fits]
         if not len(long):
             continue
@@ -162,20 +136,12 @@ def filled_widths(
         # In the worst case each long pair has its own row.
         least = max(tokens, len(long) * sum(widths[number]) / 2 * FILLED)
         missing = math.ceil(least / tokens_per_update) * tokens_per_update - tokens
-        taken, filling = 0, np.zeros(1)
-        for begin, end in blocks(len(order)):
-            if filling[-1] >= missing:
-                break
-            filling = filling[-1] + np.cumsum(lengths_of(lengths, order[begin:end]).sum(axis=0), dtype=np.int64) / 2
-            taken = begin + int(np.searchsorted(filling, missing))
+        filling = np.cumsum(lengths_of(lengths, order).sum(axis=0), dtype=np.int64) / 2
+        taken = int(np.searchsorted(filling, missing))
         yield np.concatenate([long, order[:taken]]), widths[number]
         order = order[taken:]
-    if not len(order):
-        return
-    # Without a reference here, the caller can free the last pairs.
-    last = [order]
-    del order
-    yield last.pop(), widths[0]
+    if len(order):
+        yield order, widths[0]
 
 
 def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:
@@ -185,7 +151,4 @@ def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:
 
 def tokens_of_sides(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """The tokens of each side of some pairs, int64 [2]."""
-    tokens = np.zeros(2, np.int64)
-    for begin, end in blocks(len(pairs)):
-        tokens += [side.sum(dtype=np.int64) for side in lengths_of(lengths, pairs[begin:end])]
-    return tokens
+    return np.array([side.sum(dtype=np.int64) for side in lengths_of(lengths, pairs)])
