@@ -1,13 +1,17 @@
 """A refactor must not change any program: digests of the programs of six recipes on up to three meshes are stored.
 
+python tests/program_baselines.py --against=REVISION
 python tests/program_baselines.py --update
 """
 
+import argparse
 import json
 import math
 import os
 import re
+import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -64,6 +68,10 @@ class Baseline(NamedTuple):
     operations: dict[str, int]
 
 
+Programs = dict[str, dict[str, Baseline]]
+"""By recipe and name."""
+
+
 def baselines_of(recipe: str) -> dict[str, Baseline]:
     """Its training step, evaluation loss and decoding step on each mesh, by ``"mesh program"``."""
     path, overrides = RECIPES[recipe]
@@ -114,11 +122,13 @@ def baseline_of(text: str) -> Baseline:
     return Baseline(sha256(text.encode()).hexdigest()[:16], dict(sorted(counts.items())))
 
 
-def stored() -> dict[str, dict[str, Baseline]] | None:
-    """What the tests compare with, by recipe; None for a jax without."""
-    if not FILE.exists():
-        return None
-    content = json.loads(FILE.read_text(encoding="utf-8"))
+def stored() -> Programs | None:
+    """What the tests compare with; None for a jax without."""
+    return read(FILE.read_text(encoding="utf-8")) if FILE.exists() else None
+
+
+def read(text: str) -> Programs:
+    content = json.loads(text)
     return {recipe: {name: Baseline(*each) for name, each in found.items()} for recipe, found in content.items()}
 
 
@@ -130,22 +140,62 @@ def difference(before: Baseline, now: Baseline) -> str:
     return changed or "as many operations of each kind, with other operands, shapes or attributes"
 
 
+def changes(before: Programs, now: Programs) -> list[str]:
+    """A line for each program that is new, gone or another."""
+    pairs = dict.fromkeys((recipe, name) for side in (before, now) for recipe, found in side.items() for name in found)
+    lines = []
+    for recipe, name in pairs:
+        old, new = (side.get(recipe, {}).get(name) for side in (before, now))
+        if old != new:
+            lines.append(f"{recipe}, {name}: {difference(old, new) if old and new else 'new' if new else 'gone'}")
+    return lines
+
+
 def update() -> None:
     """Writes the file of this jax, a program a line, and prints what changed."""
-    before, lines = stored() or {}, []
-    for recipe in RECIPES:
-        found = baselines_of(recipe)
-        for name, baseline in found.items():
-            old = before.get(recipe, {}).get(name)
-            if old != baseline:
-                print(f"{recipe}, {name}: {difference(old, baseline) if old else 'new'}")
+    now, lines = {recipe: baselines_of(recipe) for recipe in RECIPES}, []
+    print("\n".join(changes(stored() or {}, now)))
+    for recipe, found in now.items():
         programs = (f"  {json.dumps(name)}: {json.dumps(each, separators=(',', ':'))}" for name, each in found.items())
         lines.append(f"{json.dumps(recipe)}: {{\n" + ",\n".join(programs) + "\n }")
     FILE.parent.mkdir(parents=True, exist_ok=True)
     FILE.write_text("{\n " + ",\n ".join(lines) + "\n}\n", encoding="utf-8")
 
 
+def compare(revision: str) -> int:
+    """Compares the programs of a revision, in a worktree of its own, with those of this checkout; 1 if some differ."""
+    git = ("git", "-C", str(ROOT), "worktree")
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([*git, "add", "--quiet", "--detach", folder, revision], check=True)
+        try:
+            changed = changes(programs_of_checkout(Path(folder)), programs_of_checkout(ROOT))
+        finally:
+            subprocess.run([*git, "remove", "--force", folder], check=True)
+    print("\n".join([*changed, f"jax {jax.__version__}: {len(changed)} programs differ from {revision}"]))
+    return int(bool(changed))
+
+
+def programs_of_checkout(checkout: Path) -> Programs:
+    """The programs of the code in a folder, by its own version of this file, in a process of its own."""
+    code = "import json, program_baselines as p; print(json.dumps({each: p.baselines_of(each) for each in p.RECIPES}))"
+    environment = os.environ | {"PYTHONPATH": f"{checkout / 'tests'}{os.pathsep}{checkout}"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return read(done.stdout.splitlines()[-1])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("--update", action="store_true", help="store the programs of this checkout")
+    either.add_argument("--against", metavar="REVISION", help="compare with the programs of a commit, with this jax")
+    arguments = parser.parse_args()
+    if arguments.update:
+        update()
+        return 0
+    return compare(arguments.against)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--update"]:
-        sys.exit(f"usage: {COMMAND}")
-    update()
+    sys.exit(main())
