@@ -61,8 +61,6 @@ NEEDED: dict[str, dict[str, Any]] = {
     **{name: {"model": {"bidirectional_encoder": False}} for name in ("dot", "scaled_dot")},
 }
 """Settings that parts need."""
-DEFAULTS = ("multi_head",)
-"""Names in lists that stand for no part."""
 
 
 class Idea(NamedTuple):
