@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
+from jitted_model import random_params
 
 from transformer_jax.config import ConfigError, DecoderOnlyConfig, MeshConfig
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit.alibi import LinearBiases
 from transformer_jax.kit.cosine import CosineAttention, CosineSettings
-from transformer_jax.kit.grouped_query import GroupedQuery, GroupedQuerySettings
+from transformer_jax.kit.grouped_query import GroupedQuery, GroupedQuerySettings, MultiQuery
 from transformer_jax.kit.latent import Latent, LatentAttention, LatentSettings
-from transformer_jax.kit.multi_query import MultiQuery
 from transformer_jax.kit.qk_norm import QueryKeyNorm
 from transformer_jax.kit.rope import RopeSettings, RotaryPositions
 from transformer_jax.kit.shaw import ShawSettings, with_relative_keys
@@ -49,7 +49,7 @@ def change(kind, settings=None, **sizes):
 
 
 def random(key, *shape):
-    return jax.random.normal(jax.random.key(key), shape)
+    return jnp.asarray(np.random.default_rng(key).normal(size=shape), jnp.float32)
 
 
 def at(query_positions, key_positions, query=None):
@@ -69,14 +69,15 @@ def test_rotated_scores_depend_on_distances_only():
     rope = change(RotaryPositions, RopeSettings(base=100.0))
     query, key = random(0, 1, 1, 1, 4), random(1, 1, 1, 1, 4)
 
+    @jax.jit
     def score(query_position, key_position):
-        rotated = rope.queries(query, jnp.array([[query_position]])), rope.keys(key, jnp.array([[key_position]]))
-        return float(jnp.vdot(*rotated))
+        positions = jnp.full((1, 1), query_position), jnp.full((1, 1), key_position)
+        return jnp.vdot(rope.queries(query, positions[0]), rope.keys(key, positions[1]))
 
-    assert score(7, 4) == pytest.approx(score(3, 0), abs=1e-5)
-    assert score(7, 4) != pytest.approx(score(7, 5), abs=1e-2)
+    assert float(score(7, 4)) == pytest.approx(float(score(3, 0)), abs=1e-5)
+    assert float(score(7, 4)) != pytest.approx(float(score(7, 5)), abs=1e-2)
     half = change(RotaryPositions, RopeSettings(share=0.5))
-    found = half.queries(jnp.array([[[[1.0, 0.0, 3.0, 4.0]]]]), jnp.array([[2]]))
+    found = jax.jit(half.queries)(jnp.array([[[[1.0, 0.0, 3.0, 4.0]]]]), jnp.array([[2]]))
     np.testing.assert_allclose(found[0, 0, 0], [np.cos(2), np.sin(2), 3, 4], rtol=1e-6)
 
 
@@ -89,56 +90,65 @@ def test_linear_biases_have_the_slopes_of_the_paper():
 def test_buckets_of_t5():
     kinds = Buckets(32, 128, False), Buckets(32, 128, True)
     expected = {5: (0, 21), 0: (0, 0), -1: (1, 1), 1: (0, 17), -12: (12, 9), -20: (17, 10), -127: (31, 15), -9: (9, 8)}
-    found = {d: tuple(int(kind.of(jnp.array([[[d]]]))[0, 0, 0]) for kind in kinds) for d in expected}
-    assert found == expected
-    table, positions = jnp.arange(64.0).reshape(32, 2), at([1], [0, 1])
-    scores = kinds[0](table, jnp.zeros((1, 2, 1, 2)), positions)
+    distances = jnp.array([[[*expected]]])
+    found = jax.jit(lambda distances: [kind.of(distances)[0, 0] for kind in kinds])(distances)
+    np.testing.assert_array_equal(np.transpose(found), [*expected.values()])
+    table, positions = np.arange(64.0).reshape(32, 2), at([1], [0, 1])
+    scores = jax.jit(kinds[0])(table, jnp.zeros((1, 2, 1, 2)), positions)
     np.testing.assert_array_equal(scores[0, :, 0], [[2, 0], [3, 1]])
 
 
 @pytest.mark.parametrize("settings", [{}, {"scan_layers": True}], ids=str)
 def test_every_layer_reads_the_table_of_t5_of_its_stack(settings):
     model = build_decoder_only(DecoderOnlyConfig(**SMALL, positions="t5", **settings), 19)
-    params = jax.jit(partial(init_decoder_only, model))(jax.random.key(0))
+    params = random_params(partial(init_decoder_only, model), jax.random.key(0))
     assert [path for path in named_leaves(params) if "biases" in path] == ["positions/biases"]
     tokens = Tokens.from_ids(jnp.array([[5, 6, 7, 8, 9]]))
 
     @jax.jit
     @jax.grad
-    def gradient(params):
-        return jnp.sum(model.apply({"params": params}, tokens, train=False)[..., :7])
+    def gradient(positions, params):
+        return jnp.sum(model.apply({"params": params | {"positions": positions}}, tokens, train=False)[..., :7])
 
     for name in ("decoder_layers_0", "decoder_layers_1"):
         attention = params[name]["self_attention"]
-        attention = attention | {"output": jnp.zeros_like(attention["output"])}
-        found = gradient(params | {name: params[name] | {"self_attention": attention}})
-        assert float(jnp.abs(found["positions"]["biases"]).max()) > 1e-3, f"the layer beside {name} reads the table"
+        attention = attention | {"output": 0 * attention["output"]}
+        found = gradient(params["positions"], params | {name: params[name] | {"self_attention": attention}})
+        assert np.abs(found["biases"]).max() > 1e-3, f"the layer beside {name} reads the table"
 
 
 def test_relative_keys_are_added_to_the_keys():
     query, relative = random(0, 1, 2, 1, 4), random(1, 3, 4)
-    scores = with_relative_keys(relative, jnp.zeros((1, 2, 1, 4)), at([2], [0, 1, 2, 3], query))
-    expected = query[0, :, 0] @ relative[jnp.array([0, 0, 1, 2])].T
+    scores = jax.jit(with_relative_keys)(relative, jnp.zeros((1, 2, 1, 4)), at([2], [0, 1, 2, 3], query))
+    expected = np.asarray(query)[0, :, 0] @ np.asarray(relative)[[0, 0, 1, 2]].T
     np.testing.assert_allclose(scores[0, :, 0], expected, rtol=1e-5)
 
 
 def test_scores_of_cosine_attention_and_capped_scores():
     query, key, positions = random(0, 1, 4, 2, 4), random(1, 1, 4, 3, 4), jnp.zeros((1, 2), int)
     cosine = change(CosineAttention, CosineSettings(3.0))
-    changed = cosine.init_with_output(jax.random.key(0), query, positions, method="queries")[0]
-    scores = jnp.einsum("BHQK,BHMK->BHQM", changed, cosine.keys(key, positions)) / 2
-    lengths = jnp.linalg.norm(query, axis=-1)[..., None] * jnp.linalg.norm(key, axis=-1)[..., None, :]
-    np.testing.assert_allclose(scores, 3 * jnp.einsum("BHQK,BHMK->BHQM", query, key) / lengths, rtol=1e-4)
-    found = capped_scores(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2], query))
+
+    @jax.jit
+    def changed(query, key):
+        queries = cosine.init_with_output(jax.random.key(0), query, positions, method="queries")[0]
+        return queries, cosine.keys(key, positions)
+
+    scores = np.einsum("BHQK,BHMK->BHQM", *changed(query, key)) / 2
+    query, key = np.asarray(query), np.asarray(key)
+    lengths = np.linalg.norm(query, axis=-1)[..., None] * np.linalg.norm(key, axis=-1)[..., None, :]
+    np.testing.assert_allclose(scores, 3 * np.einsum("BHQK,BHMK->BHQM", query, key) / lengths, rtol=1e-4)
+    found = jax.jit(capped_scores)(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2], query))
     np.testing.assert_allclose(found[0, 0, 0], [-2, 0, 2 * np.tanh(0.5)], atol=1e-4)
 
 
 def test_query_key_norms_have_the_epsilon_of_the_model():
     config, query = DecoderOnlyConfig(**SMALL, norm_epsilon=0.5), random(0, 1, 4, 2, 4)
     norm = QueryKeyNorm.of(None, config, SITE)
-    expected = (query - query.mean(-1, keepdims=True)) / jnp.sqrt(query.var(-1, keepdims=True) + 0.5)
+    centered = np.asarray(query) - np.mean(query, -1, keepdims=True)
+    expected = centered / np.sqrt(np.var(query, -1, keepdims=True) + 0.5)
     for method in ("queries", "keys"):
-        found = norm.init_with_output(jax.random.key(0), query, jnp.zeros((1, 2), int), method=method)[0]
+        init = jax.jit(partial(norm.init_with_output, method=method))
+        found = init(jax.random.key(0), query, jnp.zeros((1, 2), int))[0]
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -150,6 +160,20 @@ def test_an_encoder_looks_both_ways_and_cross_attention_has_no_window():
 
 def modified(*makers):
     return ModifiedAttention(**SIZES, value_size=4, makers=tuple((f"part{i}", each) for i, each in enumerate(makers)))
+
+
+def applied(attention, params, *inputs, **options):
+    """The outputs of an attention, by one program."""
+    return jax.jit(partial(attention.apply, train=False, **options))({"params": params}, *inputs)
+
+
+def params_of(attention):
+    return random_params(partial(attention.init, train=False), jax.random.key(1), INPUTS, INPUTS, MASK)["params"]
+
+
+def empty_cache(attention, params):
+    """The shapes of the cache of two rows, seven cache slots and three beams."""
+    return jax.eval_shape(lambda: attention.apply({"params": params}, 2, 7, 3, method="empty_cache"))
 
 
 INPUTS = random(0, 2, 5, 8)
@@ -180,24 +204,23 @@ def test_positions_default_to_indices_and_a_visibility_of_any_function_keeps_all
             return lambda queries, keys: keys[:, None, :] % 2 == 0 * queries[:, :, None]
 
     attention = modified(partial(change, RotaryPositions, RopeSettings()), partial(change, Even))
-    params = attention.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)
-    found = attention.apply(params, INPUTS, INPUTS, SentenceMask(SEGMENTS, SEGMENTS, True), train=False)
-    np.testing.assert_array_equal(found, attention.apply(params, INPUTS, INPUTS, MASK, train=False))
-    assert attention.apply(params, 2, 7, 3, method="empty_cache").kv_cache.keys.shape[3] == 7
+    params = params_of(attention)
+    found = applied(attention, params, INPUTS, INPUTS, SentenceMask(SEGMENTS, SEGMENTS, True))
+    np.testing.assert_array_equal(found, applied(attention, params, INPUTS, INPUTS, MASK))
+    assert empty_cache(attention, params).kv_cache.keys.shape[3] == 7
 
 
 @pytest.mark.parametrize(("part", "heads"), [((GroupedQuery, GroupedQuerySettings(2)), 2), ((MultiQuery,), 1)])
 def test_grouped_heads_are_multi_head_attention_with_equal_keys_and_values(part, heads):
     attention = modified(partial(change, *part))
-    params = attention.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)["params"]
+    params = params_of(attention)
     shapes = {name: kernel.shape for name, kernel in params.items()}
     assert shapes == {"query": (8, 4, 4), "key": (8, heads, 4), "value": (8, heads, 4), "output": (4, 4, 8)}
-    empty = attention.apply({"params": params}, 2, 7, 3, method="empty_cache")
+    empty = empty_cache(attention, params)
     assert [leaf.shape for leaf in jax.tree.leaves(empty)] == [(2, heads, 4, 7), (2, heads, 7, 4)]
-    repeated = params | {name: jnp.repeat(params[name], 4 // heads, axis=1) for name in ("key", "value")}
-    found = attention.apply({"params": params}, INPUTS, INPUTS, MASK, train=False)
-    plain = MultiHeadAttention(**SIZES, value_size=4)
-    expected = plain.apply({"params": repeated}, INPUTS, INPUTS, MASK, train=False)
+    repeated = params | {name: np.repeat(params[name], 4 // heads, axis=1) for name in ("key", "value")}
+    found = applied(attention, params, INPUTS, INPUTS, MASK)
+    expected = applied(MultiHeadAttention(**SIZES, value_size=4), repeated, INPUTS, INPUTS, MASK)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -208,7 +231,7 @@ def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_an
         f"part{i}": partial(change, *each) for i, each in enumerate((*others, (GroupedQuery, GroupedQuerySettings(2))))
     }
     attention = LatentAttention(**SIZES, value_size=3, makers=tuple(makers.items()))
-    params = attention.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)["params"]
+    params = params_of(attention)
     shapes = {name: kernel.shape for name, kernel in params.items()}
     expected = {"latent_kernel": (8, 6), "query": (8, 4, 4), "key": (6, 2, 4), "value": (6, 2, 3), "output": (4, 3, 8)}
     assert shapes == expected
@@ -216,16 +239,21 @@ def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_an
     plain = ModifiedAttention(
         **SIZES, value_size=3, makers=tuple(each for each in makers.items() if each[0] != "latent")
     )
-    product = params | {name: jnp.einsum("DC,CGK->DGK", down, kernel) for name, kernel in up.items()}
+    product = params | {name: np.einsum("DC,CGK->DGK", down, kernel) for name, kernel in up.items()}
     product.pop("latent_kernel")
-    found = attention.apply({"params": params}, INPUTS, INPUTS, MASK, train=False)
-    reference = plain.apply({"params": product}, INPUTS, INPUTS, MASK, train=False)
+    found = applied(attention, params, INPUTS, INPUTS, MASK)
+    reference = applied(plain, product, INPUTS, INPUTS, MASK)
     np.testing.assert_allclose(found, reference, atol=1e-5)
-    empty = attention.apply({"params": params}, 2, 7, 3, method="empty_cache")
+    empty = empty_cache(attention, params)
     assert [leaf.shape for leaf in jax.tree.leaves(empty)] == [(2, 1, 6, 7), (2, 1, 7, 0)]
-    cache = attention.apply({"params": params}, INPUTS, POSITIONS, method="cache_of")
-    mask = StepMask(0, MASK.array(), POSITIONS, POSITIONS)
-    attended = attention.apply({"params": params}, INPUTS, cache, mask, method="attend")
+
+    @jax.jit
+    def attend(params):
+        cache = attention.apply({"params": params}, INPUTS, POSITIONS, method="cache_of")
+        mask = StepMask(0, MASK.array(), POSITIONS, POSITIONS)
+        return attention.apply({"params": params}, INPUTS, cache, mask, method="attend")
+
+    attended = attend(params)
     np.testing.assert_allclose(attended, reference, atol=1e-5)
 
 
@@ -237,14 +265,13 @@ def test_a_variant_of_latent_attention_has_its_own_settings():
 
 def test_heads_talk_before_and_after_the_softmax():
     attention = modified(partial(change, TalkingHeads))
-    params = attention.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)["params"]
+    params = params_of(attention)
     before, after = random(2, 4, 4), random(3, 4, 4)
     params |= {"changes_part0": {"mix_scores": before, "mix_weights": after}}
-    _, sown = attention.apply({"params": params}, INPUTS, INPUTS, MASK, train=False, mutable=["intermediates"])
-    query, key = (jnp.einsum("BLD,DHK->BHLK", INPUTS, params[name]) for name in ("query", "key"))
-    scores = jnp.einsum("BHQK,BHMK,HJ->BJQM", query, key, before) / 2
-    weights = jax.nn.softmax(jnp.where(MASK.array()[:, None], scores, -jnp.inf))
-    expected = jnp.einsum("BHQM,HJ->BJQM", weights, after)
+    _, sown = applied(attention, params, INPUTS, INPUTS, MASK, mutable=["intermediates"])
+    query, key = (np.einsum("BLD,DHK->BHLK", INPUTS, params[name]) for name in ("query", "key"))
+    scores = np.exp(np.einsum("BHQK,BHMK,HJ->BJQM", query, key, before) / 2) * np.tri(5)
+    expected = np.einsum("BHQM,HJ->BJQM", scores / scores.sum(-1, keepdims=True), after)
     np.testing.assert_allclose(sown["intermediates"]["attention_weights"][0], expected, atol=1e-4)
 
 

@@ -24,6 +24,7 @@ PARTS = {
 MODULES = {
     "attention_statistics": "attention_entropy largest_logit",
     "gated_linear_units": "swiglu geglu reglu",
+    "grouped_query": "multi_query",
     "mixture_of_experts": "load_balance",
     "norms": "parameter_norms gradient_norms activation_norms",
     "soft_cap": "soft_capped",

@@ -1,4 +1,4 @@
-"""Grouped-query attention (Ainslie et al. 2023, section 2.2)."""
+"""Grouped-query attention (Ainslie et al. 2023, section 2.2), and its extreme, multi-query attention (Shazeer 2019)."""
 
 from dataclasses import dataclass
 
@@ -20,3 +20,12 @@ class GroupedQuery(AttentionChange):
     def key_value_heads(self) -> int:
         groups: int = self.settings.key_value_heads
         return groups
+
+
+@register("attention", "multi_query")
+class MultiQuery(AttentionChange):
+    """All query heads share one head of keys and values (Shazeer 2019, section 3)."""
+
+    @property
+    def key_value_heads(self) -> int:
+        return 1
