@@ -22,6 +22,11 @@ def test_renamed_settings_are_read_under_their_new_names():
         from_json({"schema_version": 3, "config": text})
 
 
+def test_a_part_that_had_two_names_is_read_under_the_one_that_stayed():
+    saved = {"schema_version": 3, "config": {"model": {"feed_forward": "gated_silu"}}}
+    assert from_json(saved).model.feed_forward == "swiglu"
+
+
 def test_runs_keep_their_scores():
     data = {"source": "text", "directory": "here", "target_language": "ja"}
     old = from_json({"schema_version": 2, "config": {"data": data}})

@@ -81,7 +81,7 @@ SMALL_RNN = {
 @pytest.mark.parametrize(
     "model",
     [
-        {"tying": "none", "feed_forward": "gated_silu", "attention": "latent"},
+        {"tying": "none", "feed_forward": "swiglu", "attention": "latent"},
         SMALL_RNN | {"wiring": "bahdanau", "attention": "location_sensitive", "location_filters": 2},
     ],
 )

@@ -24,6 +24,7 @@ REMOVED: dict[str, object] = {
     "training.local_checkpoint_every": 0,
 }
 """Removed settings, with the value that had no effect."""
+RENAMED_VALUES = {"model.feed_forward": {"gated_gelu": "geglu", "gated_silu": "swiglu"}}
 # How versions without this block scored all translations.
 EVALUATION = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
 
@@ -38,7 +39,8 @@ def migrated(saved: Mapping[str, Any], version: int) -> dict[str, Any]:
             for name, value in fields.items():
                 key = f"{block}.{name}"
                 if key not in REMOVED:
-                    values[block][renamed.get(key, key).partition(".")[2]] = value
+                    new_values = RENAMED_VALUES.get(key, {}) if isinstance(value, str) else {}
+                    values[block][renamed.get(key, key).partition(".")[2]] = new_values.get(value, value)
                 elif value != REMOVED[key]:
                     warnings.warn(f"{key}={value} is ignored: the setting was removed", stacklevel=3)
     return values

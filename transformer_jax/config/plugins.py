@@ -70,7 +70,7 @@ CORE: dict[str, dict[str, str]] = {
     "positions": {"layers.positions": "sinusoidal fairseq learned none"},
     "norm": {"layers.normalization": "layer_norm"},
     "residual": {"layers.residual": "post pre"},
-    "feed_forward": {"layers.feed_forward": "relu gelu exact_gelu silu gated_gelu gated_silu"},
+    "feed_forward": {"layers.feed_forward": "relu gelu exact_gelu silu"},
     "projection": {"layers.embedding": "linear"},
     "initialization": {"models.initialization": "xavier"},
     "data_source": {"data.corpora": "grammar copy reverse text mixture tfds"},

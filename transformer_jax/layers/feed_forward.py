@@ -1,4 +1,4 @@
-"""Position-wise feed-forward networks (Vaswani et al. 2017, section 3.3; gated variants: Shazeer 2020)."""
+"""Position-wise feed-forward networks (Vaswani et al. 2017, section 3.3)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +11,7 @@ from transformer_jax.array_types import Array, Hidden
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import Layer, xavier_uniform
-from transformer_jax.precision import FLOAT32, Precision, biased_einsum, einsum, rounding_barrier
+from transformer_jax.precision import FLOAT32, Precision, biased_einsum, rounding_barrier
 
 Activation = Callable[[Array], Array]
 
@@ -54,33 +54,11 @@ class FeedForward(Layer):
         return biased_einsum("BLF,FD->BLD", wide, narrow_kernel, narrow_bias, self.precision)
 
 
-class GatedFeedForward(Layer):
-    """(activation(x W) * x V) W2, without biases (Shazeer 2020, equation 6: GEGLU with GELU, SwiGLU with SiLU)."""
-
-    d_ff: int
-    activation: Activation = jax.nn.gelu
-    dropout: Rate = None
-    precision: Precision = FLOAT32
-
-    @nn.compact
-    def __call__(self, inputs: Hidden, *, train: bool) -> Hidden:
-        d_model = inputs.shape[-1]
-        gate_kernel = self.param("gate_kernel", xavier_uniform(0, 1), (d_model, self.d_ff))
-        wide_kernel = self.param("wide_kernel", xavier_uniform(0, 1), (d_model, self.d_ff))
-        narrow_kernel = self.param("narrow_kernel", xavier_uniform(0, 1), (self.d_ff, d_model))
-        gate = self.activation(einsum("BLD,DF->BLF", inputs, gate_kernel, self.precision))
-        wide = gate * einsum("BLD,DF->BLF", inputs, wide_kernel, self.precision)
-        wide = Dropout(self.dropout)(wide, train=train)
-        return einsum("BLF,FD->BLD", wide, narrow_kernel, self.precision)
+def _maker(activation: Activation) -> Callable[..., FeedForward]:
+    return lambda settings, config, site, **options: FeedForward(config.d_ff, activation, **options)
 
 
-def _maker(module: Callable[..., nn.Module], activation: Activation) -> Callable[..., nn.Module]:
-    return lambda settings, config, site, **options: module(config.d_ff, activation, **options)
-
-
-register("feed_forward", "relu")(_maker(FeedForward, relu))
-register("feed_forward", "gelu")(_maker(FeedForward, in_float32(jax.nn.gelu)))
-register("feed_forward", "exact_gelu")(_maker(FeedForward, in_float32(partial(jax.nn.gelu, approximate=False))))
-register("feed_forward", "silu")(_maker(FeedForward, in_float32(jax.nn.silu)))
-register("feed_forward", "gated_gelu")(_maker(GatedFeedForward, in_float32(jax.nn.gelu)))
-register("feed_forward", "gated_silu")(_maker(GatedFeedForward, in_float32(jax.nn.silu)))
+register("feed_forward", "relu")(_maker(relu))
+register("feed_forward", "gelu")(_maker(in_float32(jax.nn.gelu)))
+register("feed_forward", "exact_gelu")(_maker(in_float32(partial(jax.nn.gelu, approximate=False))))
+register("feed_forward", "silu")(_maker(in_float32(jax.nn.silu)))

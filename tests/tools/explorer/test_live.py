@@ -64,7 +64,7 @@ VARIANTS = [
     {},
     {"num_decoder_layers": 2, "attention": "unscaled", "tying": "none", "positions": "none"},
     {"attention": "biased", "positions": "fairseq", "feed_forward": "gelu", "embedding": "unscaled"},
-    {"normalization": "pre", "positions": "learned", "feed_forward": "gated_silu", "tying": "output"},
+    {"normalization": "pre", "positions": "learned", "feed_forward": "swiglu", "tying": "output"},
     {"logits_bias": True, "feed_forward": "exact_gelu", "tying": "embeddings", "embedding": "zero_padding"},
     {"feed_forward": "silu", "d_key": 6, "d_value": 10, "logits_bias": True, "normalization": "pre"},
     {"positions": "rope", "attention": "multi_query,qk_norm", "norm": "rmsnorm", "feed_forward": "relu_squared"},

@@ -34,10 +34,7 @@ TRANSFORMER: Choices = {
     "model.normalization": ("post", "pre"),
     "model.norm": ("layer_norm", "rmsnorm"),
     "model.positions": ("sinusoidal", "fairseq", "learned", "none", "rope"),
-    "model.feed_forward": (
-        *("relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"),
-        *("swiglu", "geglu", "reglu", "relu_squared"),
-    ),
+    "model.feed_forward": (*("relu", "gelu", "exact_gelu", "silu", "swiglu", "geglu", "reglu", "relu_squared"),),
     "model.attention": ("multi_head", "biased", "unscaled", "grouped_query", "multi_query", "qk_norm"),
     "model.mixers": ("", "attention"),
     "model.projection": ("linear",),

@@ -34,8 +34,6 @@ ACTIVATIONS = {
     "gelu": "GELUTanh",
     "exact_gelu": "GELU",
     "silu": "SWISH",
-    "gated_gelu": "GELUTanh",
-    "gated_silu": "SWISH",
     "geglu": "GELUTanh",
     "swiglu": "SWISH",
 }

@@ -148,6 +148,6 @@ const relu = (value) => Math.max(value, 0), silu = (value) => value * sigmoid(va
 // By the name of the feed-forward layer; gated ones have a third matrix.
 const ACTIVATIONS = {
   relu, reglu: relu, relu_squared: (value) => relu(value) ** 2,
-  gelu, gated_gelu: gelu, geglu: gelu, exact_gelu: (value) => 0.5 * value * (1 + erf(value / Math.SQRT2)),
-  silu, gated_silu: silu, swiglu: silu,
+  gelu, geglu: gelu, exact_gelu: (value) => 0.5 * value * (1 + erf(value / Math.SQRT2)),
+  silu, swiglu: silu,
 };
