@@ -13,8 +13,8 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Int, PyTr
 from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, length_penalty_divisor
-from transformer_jax.decoding.search_trace import SearchTrace, TracedStep
 from transformer_jax.decoding.segmented_search import InitCache, MakeStep
+from transformer_jax.tools.explorer.search_trace import SearchTrace, TracedStep
 
 KEPT, DROPPED, FINISHED = "kept", "dropped", "finished"
 ROOT = -1

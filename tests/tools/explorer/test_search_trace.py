@@ -10,7 +10,7 @@ from decoding import lookup_model
 
 from transformer_jax.array_types import BOS_ID, PAD_ID
 from transformer_jax.decoding.beam_search import Rules, beam_search
-from transformer_jax.decoding.search_trace import SearchTrace
+from transformer_jax.tools.explorer.search_trace import SearchTrace
 from transformer_jax.tools.explorer.searches import DROPPED, FINISHED, KEPT, build_tree
 
 LIMIT, BEAMS, ALPHA = 5, 3, 0.6
