@@ -1,4 +1,4 @@
-"""Grouped-query attention (Ainslie et al. 2023, section 2.2), and its extreme, multi-query attention (Shazeer 2019)."""
+"""Grouped-query attention, and its case of one group, multi-query attention (Ainslie et al. 2023, section 2.2)."""
 
 from dataclasses import dataclass
 
