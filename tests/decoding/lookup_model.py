@@ -49,10 +49,11 @@ def step(token_ids, cache: DecodeCache):
     history, counter = cache.per_beam["history"], cache.per_beam["counter"]
     written = jnp.stack([token_ids, 2 * token_ids], axis=-1)
     history = history.at[:, :, counter].set(written)
-    context = jnp.ones_like(token_ids)
-    for place in range(1, history.shape[2]):
-        next_context = (context * 5 + history[:, :, place, 1] // 2) % NUM_CONTEXTS
-        context = jnp.where(place <= counter, next_context, context)
+    # The sum that ``context_of`` comes to: a loop over the places would make a large program.
+    places = jnp.arange(history.shape[2])
+    powers = jnp.asarray([pow(5, exponent, NUM_CONTEXTS) for exponent in range(history.shape[2])])
+    factors = jnp.where((places > 0) & (places <= counter), powers[counter - places], 0)
+    context = (powers[counter] + jnp.sum(history[:, :, :, 1] // 2 * factors[None, None], axis=2)) % NUM_CONTEXTS
     tables = cache.per_sentence["tables"]
     logits = jnp.take_along_axis(tables, context[:, :, None], axis=1)
     poisoned = {"tables": jnp.full_like(tables, jnp.nan)}  # search must go on with the per_sentence it was given

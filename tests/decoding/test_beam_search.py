@@ -94,7 +94,8 @@ def test_search_stops_early():
         calls.clear()
         cache = lookup_model.make_cache(tables, 3, 30)
         options = {"max_length": 30, "beam_width": 3, "length_penalty": 0.6, "num_results": num_results}
-        jax.block_until_ready(beam_search(counted_step, cache, max_lengths=jnp.array([30, 0]), **options))
+        counted = jax.jit(functools.partial(beam_search, counted_step, **options))
+        jax.block_until_ready(counted(cache, max_lengths=jnp.array([30, 0])))
         jax.effects_barrier()
         counts.append(len(calls))
     assert counts[0] == 1
@@ -112,53 +113,61 @@ def test_one_beam_is_greedy_search(search, alpha):
 
 
 def test_stopping_at_the_first_beams_takes_the_first_that_finish(search):
-    tables = lookup_model.random_tables(16, 9, seed=3)
-    options = {"max_length": 30, "beam_width": 3, "alpha": 2.0}
-    exact = search(tables, [30] * 16, **options)
-    early = search(tables, [30] * 16, **options, stop="first_beams")
+    tables = lookup_model.random_tables(12, 9, seed=3)
+    options = {"max_length": 10, "beam_width": 3, "alpha": 2.0}
+    exact = search(tables, [10] * 12, **options)
+    early = search(tables, [10] * 12, **options, stop="first_beams")
     assert (early.scores[:, 0] <= exact.scores[:, 0]).all() and (early.scores[:, 0] < exact.scores[:, 0]).any()
     assert (early.lengths > 0).all() and early.lengths.sum() < exact.lengths.sum()
 
 
-def test_the_result_does_not_depend_on_the_batch(search):
-    tables = lookup_model.random_tables(6, 9, seed=7, eos_bias=1.0)
-    limits = np.array([12, 5, 9, 2, 12, 1])
-    together = search(tables, limits, max_length=12, beam_width=4)
-    order = np.array([4, 2, 0, 5, 3, 1])
-    shuffled = search(tables[order], limits[order], max_length=12, beam_width=4)
-    padded_tables = np.concatenate([tables[:1] * 0, tables, tables[:2]])
-    padded = search(padded_tables, [0, *limits, 0, -3], max_length=12, beam_width=4)
-    wider = search(tables, limits, max_length=15, beam_width=4)
+LIMITS = np.array([12, 5, 9, 2, 12, 1, 0, 7])
+
+
+@pytest.fixture(scope="module")
+def together(search):
+    """Eight tables, and their hypotheses."""
+    tables = lookup_model.random_tables(8, 9, seed=7, eos_bias=1.0)
+    return tables, search(tables, LIMITS, max_length=12, beam_width=4)
+
+
+def test_the_result_does_not_depend_on_the_batch(search, together):
+    tables, expected = together
+    order = np.array([4, 2, 0, 5, 3, 7, 6, 1])
+    shuffled = search(tables[order], LIMITS[order], max_length=12, beam_width=4)
+    # Every second sentence is padding.
+    is_padding, limits = np.arange(8) % 2 == 1, LIMITS.copy()
+    limits[is_padding] = 0, 0, -3, 0
+    padded = search(np.where(is_padding[:, None, None], 0 * tables, tables), limits, max_length=12, beam_width=4)
+    wider = search(tables, LIMITS, max_length=15, beam_width=4)
     for field in Hypotheses._fields:
-        expected = getattr(together, field)
-        np.testing.assert_array_equal(getattr(shuffled, field), expected[order])
-        np.testing.assert_array_equal(getattr(padded, field)[1:7], expected)
+        of_all = getattr(expected, field)
+        np.testing.assert_array_equal(getattr(shuffled, field), of_all[order])
+        np.testing.assert_array_equal(getattr(padded, field)[~is_padding], of_all[~is_padding])
         assert not np.isnan(getattr(padded, field)).any()
-    assert not padded.lengths[[0, 7, 8]].any() and not padded.ids[[0, 7, 8]].any()
-    np.testing.assert_array_equal(wider.ids[:, :, :12], together.ids)
-    for sentence, limit in enumerate(limits):
+    assert not padded.lengths[is_padding].any() and not padded.ids[is_padding].any()
+    np.testing.assert_array_equal(wider.ids[:, :, :12], expected.ids)
+    for sentence, limit in enumerate(LIMITS):
         alone = search(tables[sentence : sentence + 1], [limit], max_length=12, beam_width=4)
-        np.testing.assert_array_equal(alone.ids[0], together.ids[sentence])
-        np.testing.assert_array_equal(alone.scores[0], together.scores[sentence])
+        np.testing.assert_array_equal(alone.ids[0], expected.ids[sentence])
+        np.testing.assert_array_equal(alone.scores[0], expected.scores[sentence])
 
 
 @pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
-def test_the_result_does_not_depend_on_the_number_of_devices(search):
-    tables = lookup_model.random_tables(8, 9, seed=7, eos_bias=1.0)
-    limits = np.array([12, 5, 9, 2, 12, 1, 0, 7])
+def test_the_result_does_not_depend_on_the_number_of_devices(search, together):
+    tables, expected = together
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     by_row = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    one = search(tables, limits, max_length=12, beam_width=4)
-    many = search(jax.device_put(tables, by_row), limits, max_length=12, beam_width=4)
+    many = search(jax.device_put(tables, by_row), LIMITS, max_length=12, beam_width=4)
     for field in Hypotheses._fields:
-        np.testing.assert_array_equal(getattr(many, field), getattr(one, field))
+        np.testing.assert_array_equal(getattr(many, field), getattr(expected, field))
 
 
 def test_impossible_continuations_give_no_nan(search):
-    tables = lookup_model.random_tables(1, 6)
+    tables = lookup_model.random_tables(4, 6)
     tables[:, :, 4:] = -np.inf
-    found = search(tables, [3], max_length=3, beam_width=4)
-    assert [ids_with_eos(found, 0, rank) for rank in range(4)].count(()) == 1
+    found = search(tables, [3, 3, 3, 3], max_length=4, beam_width=81)
+    assert (np.sum(found.lengths > 0, axis=1) == 3).all(), "of one word none, one or two"
     assert not np.isnan(found.scores).any() and not np.isnan(found.log_probs).any()
 
 

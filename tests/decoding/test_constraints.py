@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 from decoding import lookup_model
@@ -27,10 +28,13 @@ def test_a_constrained_search_is_exhaustive_search_over_what_is_allowed_with_the
         constraint,
     )
     limits = jnp.full((3,), 4, jnp.int32)
-    cache = init(tables, tables, 4)
-    found = beam_search(
-        make_step(tables), cache, max_lengths=limits, max_length=4, beam_width=width, length_penalty=jnp.float32(0.6)
-    )
+
+    @jax.jit
+    def search(tables):
+        options = {"max_lengths": limits, "max_length": 4, "beam_width": width, "length_penalty": 0.6}
+        return beam_search(make_step(tables), init(tables, tables, 4), **options)
+
+    found = search(tables)
     for sentence in range(3):
         every = lookup_model.exhaustive_search(tables[sentence], 4, 0.6)
         expected = [each for each in every if each.ids.count(4) == 1]

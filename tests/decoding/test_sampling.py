@@ -27,8 +27,11 @@ PLAIN = SamplingRule()
 LOGITS = jnp.asarray(np.random.default_rng(0).normal(0, 2, (50, VOCABULARY)), jnp.float32)
 
 
+log_probs_of = jax.jit(next_token_log_probs, static_argnums=1)
+
+
 def probabilities(rule, logits=LOGITS):
-    return np.exp(np.asarray(next_token_log_probs(logits, rule), np.float64))
+    return np.exp(np.asarray(log_probs_of(logits, rule), np.float64))
 
 
 def choosable(logits):
@@ -43,7 +46,7 @@ def test_temperature_divides_the_logits_and_padding_is_never_drawn(temperature):
     np.testing.assert_allclose(probabilities(SamplingRule(temperature)), choosable(LOGITS / temperature), atol=1e-6)
 
 
-@pytest.mark.parametrize("logits", [LOGITS, jnp.zeros((3, VOCABULARY)), jnp.round(LOGITS)])
+@pytest.mark.parametrize("logits", [LOGITS, 0 * LOGITS, jnp.round(LOGITS)])
 @pytest.mark.parametrize("k", [1, 3, VOCABULARY - 2])
 def test_top_k_keeps_exactly_the_k_most_probable(logits, k):
     found, whole = probabilities(SamplingRule(top_k=k), logits), choosable(logits)
@@ -63,7 +66,7 @@ def test_top_p_keeps_the_smallest_set_of_that_mass(p):
 
 def test_of_equal_tokens_top_p_keeps_the_lower_ids_and_within_top_k_the_mass_is_of_the_k():
     equal = np.array([[False, False, *(index < 5 for index in range(VOCABULARY - 2))]])
-    np.testing.assert_array_equal(probabilities(SamplingRule(top_p=0.5), jnp.zeros((1, VOCABULARY))) > 0, equal)
+    np.testing.assert_array_equal(probabilities(SamplingRule(top_p=0.5), 0 * LOGITS)[:1] > 0, equal)
     found = probabilities(SamplingRule(top_k=4, top_p=0.6))
     for kept, of_all in zip(found > 0, choosable(LOGITS), strict=True):
         best = np.sort(of_all)[::-1][:4] / np.sort(of_all)[-4:].sum()
@@ -165,9 +168,13 @@ def test_a_prompt_is_continued_by_sampling_and_by_beam_search_alike():
 
     continued = step_after_prompt(step)
     cache = cache_after_prompt(lookup_model.make_cache(tables, 1, 4), last)
-    sampled = sample(continued, cache, row_keys(jax.random.key(0), jnp.arange(4)), limits, 4, SamplingRule(0.0))
     options = {"max_lengths": limits, "max_length": 4, "beam_width": 1, "length_penalty": 0.0}
-    searched = beam_search(continued, cache, **options)
+
+    @jax.jit
+    def both(cache, keys):
+        return sample(continued, cache, keys, limits, 4, SamplingRule(0.0)), beam_search(continued, cache, **options)
+
+    sampled, searched = both(cache, row_keys(jax.random.key(0), jnp.arange(4)))
     np.testing.assert_array_equal(np.asarray(sampled.ids)[[0, 3], 0], 4)
     # The last token of a search may only be EOS.
     np.testing.assert_array_equal(sampled.ids[:, :3], searched.ids[:, 0, :3])
@@ -203,7 +210,7 @@ def test_samples_in_segments_are_those_of_each_copy_alone(monkeypatch):
 
     copies = lookup_model.make_cache(np.repeat(tables, SAMPLES, axis=0), 1, MOST)
     keys, of_copies = keys_of(numbers).reshape(-1), jnp.repeat(jnp.asarray(limits), SAMPLES)
-    alone = sample(lookup_model.step, copies, keys, of_copies, MOST, RULE)
+    alone = jax.jit(sample, static_argnums=(0, 4, 5))(lookup_model.step, copies, keys, of_copies, MOST, RULE)
     for sentence, drawn in found.items():
         copies = slice(sentence * SAMPLES, (sentence + 1) * SAMPLES)
         np.testing.assert_array_equal(drawn.ids, alone.ids[copies, : drawn.ids.shape[1]])

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decoding import lookup_model
+from jitted_model import random_params
 
-from transformer_jax.config import TransformerConfig
+from transformer_jax.config import DecoderOnlyConfig
 from transformer_jax.decoding import segmented_search
 from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, plain_search
 from transformer_jax.decoding.segmented_search import (
@@ -21,9 +22,8 @@ from transformer_jax.decoding.segmented_search import (
     SegmentedSearch,
     capacities_of,
 )
-from transformer_jax.models.build import build_model
-from transformer_jax.models.interface import call, init_params
-from transformer_jax.tasks.translation.translator import init_cache
+from transformer_jax.models.build import build_decoder_only, init_decoder_only
+from transformer_jax.models.interface import call
 
 WIDTH, ROWS, MOST = 3, 32, 75
 
@@ -168,22 +168,32 @@ def test_capacities_that_a_search_comes_to_have():
 def test_the_slots_of_a_transformer_grow_with_their_rows_and_lose_nothing(monkeypatch):
     for name, value in {"SEGMENT": 3, "FIRST_CAPACITY": 3, "MIN_ROWS": 1}.items():
         monkeypatch.setattr(segmented_search, name, value)
-    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
-    model = build_model(TransformerConfig(**sizes), 17, 17)
-    params = jax.jit(lambda key: jax.tree.map(lambda leaf: 3 * leaf, init_params(model, key)))(jax.random.key(0))
-    sources = np.random.default_rng(0).integers(4, 17, (4, 6)).astype(np.int32)
+    model = build_decoder_only(DecoderOnlyConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2), 17)
+    params = random_params(functools.partial(init_decoder_only, model), jax.random.key(0))
+    prompts = np.random.default_rng(0).integers(4, 17, (4, 2)).astype(np.int32)
     limits, most = np.array([2, 9, 3, 1], np.int32), 9
-    rules, step = plain_search(Rules(2, 1, 0.6)), functools.partial(call, model, params, "decode_step")
-    search = SegmentedSearch(functools.partial(init_cache, model, 2), lambda params: step, rules)
+
+    def init_cache(params, prompts, capacity):
+        return call(model, params, "init_cache", prompts, beam_width=2, max_length=capacity)
+
+    def step(token_ids, cache):
+        logits, cache = call(model, params, "decode_step", token_ids, cache)
+        # Hypotheses as long as their limits.
+        return logits.at[:, :, lookup_model.EOS_ID].add(-20.0), cache
+
+    search = SegmentedSearch(init_cache, lambda params: step, plain_search(Rules(2, 1, 0.6)))
     found = {}
-    batches = [SearchBatch(rows, jnp.asarray(sources[rows]), limits[rows], most) for rows in np.split(np.arange(4), 2)]
+    batches = [SearchBatch(rows, jnp.asarray(prompts[rows]), limits[rows], most) for rows in np.split(np.arange(4), 2)]
     for rows, hypotheses in search.search(params, batches):
         found |= {int(row): (hypotheses.ids[place, 0], hypotheses.scores[place]) for place, row in enumerate(rows)}
 
-    options = {"max_length": most, "beam_width": 2, "length_penalty": 0.6, "num_results": 1}
-    cache = jax.jit(init_cache, static_argnums=(0, 1, 4))(model, 2, params, sources, most)
-    whole = jax.jit(functools.partial(beam_search, step, **options))(cache, max_lengths=jnp.asarray(limits))
-    assert int(whole.lengths[1, 0]) > 3
+    @jax.jit
+    def search_at_once(prompts, limits):
+        options = {"max_length": most, "beam_width": 2, "length_penalty": 0.6, "num_results": 1}
+        return beam_search(step, init_cache(params, prompts, most), max_lengths=limits, **options)
+
+    whole = search_at_once(prompts, limits)
+    assert whole.lengths[:, 0].tolist() == limits.tolist()
     for row, (ids, scores) in found.items():
         np.testing.assert_array_equal(ids, whole.ids[row, 0, : len(ids)])
         np.testing.assert_allclose(scores, whole.scores[row], rtol=1e-5)
