@@ -1,5 +1,6 @@
 """Signals that ask a run to stop, and their echoes."""
 
+import math
 import os
 import signal
 import subprocess
@@ -24,7 +25,8 @@ with preemption.Interruption() as asked:
 """
 
 
-def test_an_echo_of_a_signal_is_no_second_one():
+def test_an_echo_of_a_signal_is_no_second_one(monkeypatch):
+    monkeypatch.setattr(preemption, "ECHO_SECONDS", math.inf)
     with Interruption() as asked:
         assert not asked.stops_after(1)
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
@@ -81,7 +83,7 @@ def test_a_signal_that_falls_into_a_callback_is_raised_again(monkeypatch):
 
     with pytest.raises(KeyboardInterrupt), ending_at_once():
         Collected()
-        time.sleep(5)
+        time.sleep(60)
 
 
 ABORT = """
@@ -89,12 +91,12 @@ import os, threading, time
 from transformer_jax.runtime.distributed import explain_aborts
 explain_aborts("another one ended")
 threading.Thread(target=os.abort).start()
-time.sleep(30)
+time.sleep(600)
 """
 
 
 def test_an_abort_in_a_thread_ends_with_the_message():
-    ended = subprocess.run([sys.executable, "-c", ABORT], capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", ABORT], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (75, "another one ended\n")
 
 
