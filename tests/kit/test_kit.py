@@ -1,6 +1,6 @@
 """Parts of the kit are the functions of their papers; tests/tools/conform trains and decodes with them."""
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.precision import FLOAT32, POLICIES
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.task import objective_of
+from transformer_jax.training.losses import LossSums
 from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
 from transformer_jax.training.state import count_parameters
@@ -46,11 +46,19 @@ def language_model(parts: dict | None = None, **settings: object) -> ExperimentC
     return from_dict(values)
 
 
+def initial_params(key: jax.Array) -> dict:
+    kernel = jax.random.normal(key, (3, 2))
+    return {"embedding": {"table": kernel}, "norm": {"scale": jnp.ones(2)}}
+
+
+def loss(params: dict, batch: Tokens, key: jax.Array, hyperparameters: object) -> LossSums:
+    hidden = params["embedding"]["table"] * params["norm"]["scale"][None]
+    return LossSums.zero()._replace(loss=jnp.sum(jnp.sin(hidden)) * batch.ids.shape[0], tokens=jnp.ones(()))
+
+
 @cache
 def update_of(config: ExperimentConfig) -> Update:
-    devices = make_mesh(MeshConfig(data=1), jax.devices()[:1])
-    objective = objective_of(config, devices)
-    return Update(config, objective.loss, objective.init_params, devices)
+    return Update(config, loss, initial_params, make_mesh(MeshConfig(data=1), jax.devices()[:1]))
 
 
 def states_of(config: ExperimentConfig, count: int) -> list:
@@ -94,10 +102,11 @@ def test_rezero_begins_as_the_identity_and_has_no_norms():
     model = build_decoder_only(config.model, 60)
     params = init_decoder_only(model, jax.random.key(0))
     assert not any("norm" in str(path) for path, _ in jax.tree_util.tree_leaves_with_path(params))
-    inputs = model.apply({"params": params}, BATCH, train=False)
-    without = {name: leaf for name, leaf in params.items() if "layers" not in name}
-    bare = build_decoder_only(language_model(**{"model.normalization": "rezero"}).model, 60).clone(num_layers=0)
-    np.testing.assert_allclose(inputs, bare.apply({"params": without}, BATCH, train=False), atol=1e-6)
+    logits, bare = (
+        jax.jit(partial(each.apply, train=False))({"params": params}, BATCH)
+        for each in (model, model.clone(num_layers=0))
+    )
+    np.testing.assert_allclose(logits, bare, atol=1e-6)
 
 
 def test_deepnorm_scales_what_its_figure_names():
@@ -178,14 +187,19 @@ def test_soap_is_algorithm_3_with_the_power_iteration_of_algorithm_4():
 def test_soap_rotates_and_rotates_back_and_diagonalizes_covariances(path, shape):
     rule = soap_of(max_size=8)
     gradient = {path: jax.random.normal(jax.random.key(0), shape)}
-    _, state = rule.update(gradient, rule.init(gradient))
-    bases, covariances = state.bases[path], state.covariances[path]
+
+    @jax.jit
+    def there_and_back(gradient):
+        _, state = rule.update(gradient, rule.init(gradient))
+        turned = rotated(gradient[path], state.bases[path])
+        return turned, rotated(turned, state.bases[path], back=True), state.bases[path], state.covariances[path]
+
+    turned, back, bases, covariances = there_and_back(gradient)
     assert (bases[0] is None) == (path == "table")
-    turned = rotated(gradient[path], bases)
-    np.testing.assert_allclose(rotated(turned, bases, back=True), gradient[path], atol=1e-5)
-    diagonal = bases[1].mT @ covariances[1] @ bases[1]
-    np.testing.assert_allclose(diagonal, jax.vmap(jnp.diag)(jax.vmap(jnp.diag)(diagonal)), atol=1e-6)
-    assert float(jnp.abs(turned - gradient[path]).max()) > 1e-2
+    np.testing.assert_allclose(back, gradient[path], atol=1e-5)
+    diagonal = np.asarray(bases[1]).mT @ np.asarray(covariances[1]) @ np.asarray(bases[1])
+    np.testing.assert_allclose(diagonal, diagonal * np.eye(diagonal.shape[-1]), atol=1e-6)
+    assert np.abs(turned - gradient[path]).max() > 1e-2
 
 
 AVERAGED = {
@@ -252,26 +266,24 @@ def test_experts_are_the_sum_of_the_chosen_layers_and_equal_loads_have_a_balance
     )
     make = registered("feed_forward")["mixture_of_experts"]
     layer = make(config.parts["mixture_of_experts"], config.model, None, dropout=None, precision=FLOAT32)
-    inputs = jax.random.normal(jax.random.key(0), (2, 5, 16))
-    params = layer.init(jax.random.key(1), inputs, train=False)["params"]
-    found, sown = layer.apply({"params": params}, inputs, train=False, mutable=["losses"])
-    probabilities = jax.nn.softmax(inputs @ params["router_kernel"])
-    kept = jnp.where(probabilities > probabilities.min(-1, keepdims=True), probabilities, 0.0)
-    every = jnp.einsum("BLD,EDF->BLEF", inputs, params["experts_wide"])
-    every = jnp.einsum("BLEF,EFD->BLED", jax.nn.relu(every), params["experts_narrow"])
-    expected = jnp.einsum("BLE,BLED->BLD", kept / kept.sum(-1, keepdims=True), every)
+    inputs = np.random.default_rng(0).normal(size=(2, 5, 16)).astype(np.float32)
+    params = jax.jit(partial(layer.init, train=False))(jax.random.key(1), inputs)["params"]
+    apply = jax.jit(partial(layer.apply, train=False, mutable=["losses"]))
+    found, sown = apply({"params": params}, inputs)
+    router, wide, narrow = (np.asarray(params[name]) for name in ("router_kernel", "experts_wide", "experts_narrow"))
+    probabilities = np.exp(inputs @ router) / np.exp(inputs @ router).sum(-1, keepdims=True)
+    kept = np.where(probabilities > probabilities.min(-1, keepdims=True), probabilities, 0.0)
+    every = np.einsum("BLEF,EFD->BLED", np.maximum(np.einsum("BLD,EDF->BLEF", inputs, wide), 0.0), narrow)
+    expected = np.einsum("BLE,BLED->BLD", kept / kept.sum(-1, keepdims=True), every)
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    shares = (kept > 0).mean((0, 1)) / 2
-    np.testing.assert_allclose(
-        sown["losses"]["load_balance"][0], 3 * (shares * probabilities.mean((0, 1))).sum(), rtol=1e-5
-    )
-    assert float(jnp.std(params["experts_wide"])) == pytest.approx((2 / (16 + 32)) ** 0.5, rel=0.1)
+    balance = 3 * ((kept > 0).mean((0, 1)) / 2 * probabilities.mean((0, 1))).sum()
+    np.testing.assert_allclose(sown["losses"]["load_balance"][0], balance, rtol=1e-5)
+    assert wide.std() == pytest.approx((2 / (16 + 32)) ** 0.5, rel=0.1)
     one = layer.clone(settings=ExpertsSettings(3, 1))
-    gradient = jax.grad(lambda params: jnp.sum(one.apply({"params": params}, inputs, train=False)))(params)
-    assert float(jnp.abs(gradient["router_kernel"]).max()) > 1e-3
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(one.apply({"params": params}, inputs, train=False))))(params)
+    assert np.abs(gradient["router_kernel"]).max() > 1e-3
     assert matrices(params)["experts_wide"] == MuonDimensionNumbers(1, 2)
-    equal = {**params, "router_kernel": jnp.zeros((16, 3))}
-    _, sown = layer.apply({"params": equal}, inputs, train=False, mutable=["losses"])
+    _, sown = apply({"params": params | {"router_kernel": jnp.zeros((16, 3))}}, inputs)
     assert float(sown["losses"]["load_balance"][0]) == pytest.approx(1.0)
 
 
@@ -289,8 +301,9 @@ def test_products_of_experts_follow_the_precision_forward_and_backward():
     tokens, kernels = jax.random.normal(jax.random.key(0), (10, 4)), jax.random.normal(jax.random.key(1), (3, 4, 5))
     sizes = jnp.array([4, 0, 6])
     gradient = jax.grad(loss, (1, 2))
-    plain = jax.grad(lambda *both: jnp.sum(jnp.sin(jax.lax.ragged_dot(*both, sizes))), (0, 1))(tokens, kernels)
-    for found, expected in zip(gradient(FLOAT32, tokens, kernels), plain, strict=True):
+    plain = jax.grad(lambda *both: jnp.sum(jnp.sin(jax.lax.ragged_dot(*both, sizes))), (0, 1))
+    both = (jax.jit(each)(tokens, kernels) for each in (partial(gradient, FLOAT32), plain))
+    for found, expected in zip(*both, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     made = jax.make_jaxpr(lambda *both: gradient(POLICIES["bfloat16"], *both))(tokens, kernels)
     assert list(operands(made.jaxpr)) == [["bfloat16", "bfloat16"]] * 3

@@ -1,5 +1,7 @@
 """Other forms of label smoothing, and attention whose weights do not add up to one: the equations of their papers."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,22 +18,27 @@ from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.loss_terms import ForcedPass
 from transformer_jax.training.projected_loss import projected_cross_entropy, projected_sum
 
-HIDDEN, MATRIX = jax.random.normal(jax.random.key(0), (2, 5, 4)), jax.random.normal(jax.random.key(1), (7, 4))
+RANDOM = np.random.default_rng(0)
+HIDDEN, MATRIX = (jnp.asarray(RANDOM.normal(size=shape), jnp.float32) for shape in ((2, 5, 4), (7, 4)))
 LABELS, WEIGHTS = jnp.array([[1, 2, 2, 3, 0], [2, 4, 6, 0, 0]]), jnp.array([[1.0, 1, 1, 1, 0], [1, 1, 1, 0, 0]])
-LOG_P = np.asarray(jax.nn.log_softmax(HIDDEN @ MATRIX.T), np.float64)
+LOGITS = np.asarray(HIDDEN, np.float64) @ np.asarray(MATRIX, np.float64).T
+LOG_P = LOGITS - np.log(np.exp(LOGITS).sum(-1, keepdims=True))
 
 
 def loss_with(term):
-    targets = MATRIX, LABELS, WEIGHTS, None
-    sums = projected_cross_entropy(HIDDEN, *targets, terms={"term": term.of_logits()})
-    forced = ForcedPass(*[None] * len(ForcedPass._fields))._replace(
-        hidden=HIDDEN,
-        target=Tokens.from_ids(np.asarray(LABELS)),
-        weights=WEIGHTS,
-        sum_of_tokens=lambda function, *hidden: projected_sum(function, hidden, MATRIX, WEIGHTS),
-    )
-    value = term.of_pass(forced)
-    return float(sums.loss if value is None else sums.with_term("term", value).loss)
+    @jax.jit
+    def loss(hidden):
+        sums = projected_cross_entropy(hidden, MATRIX, LABELS, WEIGHTS, None, terms={"term": term.of_logits()})
+        forced = ForcedPass(*[None] * len(ForcedPass._fields))._replace(
+            hidden=hidden,
+            target=Tokens.from_ids(np.asarray(LABELS)),
+            weights=WEIGHTS,
+            sum_of_tokens=lambda function, *hidden: projected_sum(function, hidden, MATRIX, WEIGHTS),
+        )
+        value = term.of_pass(forced)
+        return sums.loss if value is None else sums.with_term("term", value).loss
+
+    return float(loss(HIDDEN))
 
 
 def test_unigram_smoothing_is_a_cross_entropy_with_frequencies():
@@ -64,13 +71,16 @@ def test_the_confidence_penalty_is_the_negative_entropy():
 
 
 def test_weights_that_do_not_add_up_to_one():
-    query, key, value = (jax.random.normal(jax.random.key(each), (1, 1, 3, 2)) for each in range(3))
+    query, key, value = (RANDOM.normal(size=(1, 1, 3, 2)).astype(np.float32) for _ in range(3))
     mask = np.array([[[True, False, False], [True, True, False], [False, False, False]]])
     scores = np.asarray(query[0, 0] @ key[0, 0].T, np.float64) / np.sqrt(2)
+    attend = jax.jit(
+        partial(modified_attention, options=AttentionOptions(None, FLOAT32)), static_argnames="weights_mod"
+    )
     exponentials = np.exp(scores) * mask[0]
     expected = exponentials / (1 + exponentials.sum(-1, keepdims=True))
-    _, found = modified_attention(query, key, value, mask, AttentionOptions(None, FLOAT32), weights_mod=with_one)
+    _, found = attend(query, key, value, mask, weights_mod=with_one)
     np.testing.assert_allclose(found[0, 0], expected, rtol=1e-5)
     expected = mask[0] / (1 + np.exp(-scores) * np.maximum(mask[0].sum(-1, keepdims=True), 1))
-    _, found = modified_attention(query, key, value, mask, AttentionOptions(None, FLOAT32), weights_mod=sigmoids)
+    _, found = attend(query, key, value, mask, weights_mod=sigmoids)
     np.testing.assert_allclose(found[0, 0], expected, rtol=1e-5)

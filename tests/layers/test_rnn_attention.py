@@ -37,8 +37,9 @@ ATTENTIONS = {
 }
 BATCH, QUERIES, LENGTH = 2, 3, 5
 MASK = jnp.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
-MEMORY = jax.random.normal(jax.random.key(0), (BATCH, LENGTH, SIZE))
-QUERY = jax.random.normal(jax.random.key(1), (BATCH, QUERIES, SIZE))
+RANDOM = np.random.default_rng(0)
+MEMORY = jnp.asarray(RANDOM.normal(size=(BATCH, LENGTH, SIZE)), jnp.float32)
+QUERY = jnp.asarray(RANDOM.normal(size=(BATCH, QUERIES, SIZE)), jnp.float32)
 POSITIONS = jnp.broadcast_to(jnp.arange(QUERIES)[None], (BATCH, QUERIES))
 
 
@@ -60,14 +61,14 @@ def made(name):
 def test_weights_sum_to_one_and_neither_padding_nor_other_queries_change_anything(name):
     steps = made(name)[1]
     found = steps(QUERY, MEMORY, MASK)
-    for whole, short, one in zip(
-        found, steps(QUERY, MEMORY[:, :3], MASK[:, :3]), steps(QUERY[:, :1], MEMORY, MASK), strict=True
-    ):
+    # Other padding in the second row, and other queries than the first.
+    others = steps(QUERY, MEMORY.at[1, 3:].add(9.0), MASK), steps(QUERY.at[:, 1:].add(1.0), MEMORY, MASK)
+    for whole, other_padding, one in zip(found, *others, strict=True):
         np.testing.assert_allclose(whole.weights.sum(-1), 1, atol=1e-6)
-        np.testing.assert_allclose(whole.context, jnp.einsum("BQM,BME->BQE", whole.weights, MEMORY), atol=1e-5)
+        np.testing.assert_allclose(whole.context, np.einsum("BQM,BME->BQE", whole.weights, MEMORY), atol=1e-5)
         assert (whole.weights[1, :, 3:] == 0).all()
-        np.testing.assert_allclose(whole.weights[1, :, :3], short.weights[1], atol=1e-6)
-        np.testing.assert_allclose(whole.context[:, :1], one.context, atol=1e-6)
+        np.testing.assert_allclose(whole.weights, other_padding.weights, atol=1e-6)
+        np.testing.assert_allclose(whole.context[:, :1], one.context[:, :1], atol=1e-6)
     first, second = found
     remembers = name in ("location_sensitive", "cumulative", "sharpened", "smoothed")
     assert np.allclose(first.weights, second.weights, atol=1e-6) is not remembers
@@ -90,8 +91,10 @@ EQUATIONS = {
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_a_score_is_its_equation(name):
     params, steps = made(name)
-    scores = [[EQUATIONS[name](q, h, params.get("score")) for h in MEMORY[0]] for q in QUERY[0]]
-    np.testing.assert_allclose(steps(QUERY, MEMORY, MASK)[0].weights[0], jax.nn.softmax(jnp.array(scores)), rtol=1e-4)
+    params = jax.tree.map(np.asarray, params.get("score"))
+    scores = [[EQUATIONS[name](q, h, params) for h in np.asarray(MEMORY[0])] for q in np.asarray(QUERY[0])]
+    expected = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    np.testing.assert_allclose(steps(QUERY, MEMORY, MASK)[0].weights[0], expected, rtol=1e-4)
 
 
 def test_location_based_weights_are_a_softmax_of_the_query():
@@ -131,14 +134,14 @@ def test_local_p_multiplies_weights_by_a_gaussian_around_the_predicted_position(
 
 
 def test_normalizers_are_their_equations():
-    scores, mask = jax.random.normal(jax.random.key(9), (1, 1, 4)), jnp.array([[[1, 1, 1, 0]]], bool)
+    scores, mask = jnp.asarray(RANDOM.normal(size=(1, 1, 4)), jnp.float32), jnp.array([[[1, 1, 1, 0]]], bool)
     raw = np.asarray(scores)[0, 0, :3]
     powers, sigmoids = np.exp(2 * raw), 1 / (1 + np.exp(-raw))
-    sharpened = layers.sharpened_softmax(scores, mask, sharpness=2.0)
+    sharpened = jax.jit(partial(layers.sharpened_softmax, sharpness=2.0))(scores, mask)
     np.testing.assert_allclose(sharpened[0, 0], [*(powers / powers.sum()), 0], rtol=1e-5)
-    smoothed = layers.smoothed_sigmoid(scores, mask)
+    smoothed = jax.jit(layers.smoothed_sigmoid)(scores, mask)
     np.testing.assert_allclose(smoothed[0, 0], [*(sigmoids / sigmoids.sum()), 0], rtol=1e-5)
-    assert not layers.masked_softmax(scores, jnp.zeros_like(mask)).any()
+    assert not jax.jit(layers.masked_softmax)(scores, np.zeros_like(mask)).any()
 
 
 @pytest.mark.parametrize("name", CORE["rnn_attention"]["models.build_rnn"].split())

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jitted_model import random_params
 
 from transformer_jax.config import RnnConfig, TransformerConfig
 from transformer_jax.layers.attention import MultiHeadAttention
@@ -33,7 +34,7 @@ def built(request):
     """A model, its parameters, a pair."""
     model = build_model(MODELS[request.param], 12, 12)
     sides = [Tokens.from_ids(np.array([ids], np.int32)) for ids in SIDES]
-    return model, jax.jit(partial(init_params, model))(jax.random.key(0)), sides
+    return model, random_params(partial(init_params, model), jax.random.key(0)), sides
 
 
 def test_norms_and_cosines_give_the_norm_of_what_all_heads_add(built):
@@ -67,7 +68,7 @@ def test_weights_times_transformed_values_are_the_output(monkeypatch):
         monkeypatch.setattr(MultiHeadAttention, "project_output", kept)
         return outputs, attention_records(model, params, *sides)
 
-    outputs, records = jax.jit(outputs_and_records)(jax.jit(partial(init_params, model))(jax.random.key(0)))
+    outputs, records = jax.jit(outputs_and_records)(random_params(partial(init_params, model), jax.random.key(0)))
     names = ["encoder_layers_0/self_attention", "decoder_layers_0/self_attention", "decoder_layers_0/cross_attention"]
     for name, output in zip(names, outputs, strict=True):
         np.testing.assert_allclose(jnp.einsum("BHQM,BHMD->BQD", *records[name]), output, atol=1e-5)

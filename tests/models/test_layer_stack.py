@@ -18,7 +18,7 @@ from transformer_jax.models.layer_stack import Unrolled, stack_of
 from transformer_jax.sequence_types import Tokens
 
 STACKS = [(False, "full"), (True, "none"), (True, "keep_projections")]
-SMALL = {"d_model": 16, "d_ff": 32, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2}
+SMALL = {"d_model": 16, "d_ff": 32, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 1}
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
 TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
 

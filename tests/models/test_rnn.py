@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jitted_model import random_params
 
-from transformer_jax.config import ConfigError, RnnConfig, resolve
+from transformer_jax.config import ConfigError, RnnConfig, rates_of, resolve
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import call, init_params
@@ -27,7 +27,7 @@ def make(**settings):
     return model, random_params(partial(init_params, model), jax.random.key(0))
 
 
-@pytest.mark.parametrize("settings", [{"num_decoder_layers": 2, "num_encoder_layers": 2}, {"scheduled_sampling": 0.5}])
+@pytest.mark.parametrize("settings", [{"num_decoder_layers": 2}, {"scheduled_sampling": 0.5}])
 def test_dropout_inside_the_scan_is_the_same_with_and_without_jit(settings):
     """Flax counts draws over all steps of a loop that Python runs, which gave every step but the first another mask."""
     model, params = make(dropout=0.5, **settings)
@@ -80,16 +80,22 @@ def test_an_attention_of_a_plugin_with_a_state_needs_input_feeding():
 
 @pytest.mark.parametrize("settings", [{}, {"attention": "additive", "wiring": "bahdanau", "cell": "gru"}])
 def test_a_decoder_fed_with_its_own_words_does_not_see_the_reference(settings):
-    logits = {}
-    for probability in (0.0, 1.0):
-        model, params = make(scheduled_sampling=probability, dropout=0.0, embedding_dropout=0.0, **settings)
-        other = TARGET._replace(ids=jnp.asarray(TARGET.ids).at[:, 0].set(9))
+    _, params = make(scheduled_sampling=0.5, **settings)
+    config = RnnConfig(**(SMALL | settings | {"scheduled_sampling": 0.5, "dropout": 0.0, "embedding_dropout": 0.0}))
+
+    @jax.jit
+    def train(probability, target):
+        rates = rates_of(config)._replace(scheduled_sampling=probability)
+        model = build_model(config, VOCABULARY, VOCABULARY, rates=rates)
         key = {"dropout": jax.random.key(1)}
-        train = jax.jit(partial(call, model, params, "__call__", SOURCE, train=True, rngs=key))
-        logits[probability] = [train(target) for target in (TARGET, other)]
-        # Without training it is told the reference.
-        evaluated = jax.jit(partial(call, model, params, "__call__", train=False))(SOURCE, TARGET)
-        np.testing.assert_allclose(evaluated, logits[0.0][0], atol=1e-5)
+        return call(model, params, "__call__", SOURCE, target, train=True, rngs=key)
+
+    other = TARGET._replace(ids=np.where(np.arange(5) == 0, 9, TARGET.ids).astype(np.int32))
+    logits = {probability: [train(probability, target) for target in (TARGET, other)] for probability in (0.0, 1.0)}
+    # Without training it is told the reference.
+    model = build_model(config, VOCABULARY, VOCABULARY)
+    evaluated = jax.jit(partial(call, model, params, "__call__", train=False))(SOURCE, TARGET)
+    np.testing.assert_allclose(evaluated, logits[0.0][0], atol=1e-5)
     np.testing.assert_array_equal(*logits[1.0])
     assert not np.allclose(*logits[0.0])
     np.testing.assert_allclose(logits[1.0][0][:, 0], logits[0.0][0][:, 0], atol=1e-5)

@@ -93,9 +93,10 @@ def test_weight_decay_is_for_kernels_and_embeddings_whatever_their_axes(name, pl
     left = {"positions/biases": (4, 2), "self_attention/changes_talking_heads/mix_scores": (2, 2)}
     left |= {"changes_kerple/rates": (2, 2)}
     left |= {"attention/query_bias": (3, 2), "gates/input_bias": (4, 2), "projection/bias": (4, 1), "norm/scale": (2,)}
-    params = {path: jnp.ones(shape) for path, shape in (decayed | left | {"score/sharpness": (3,)}).items()}
+    shapes = decayed | left | {"score/sharpness": (3,)}
+    params, zeros = ({path: make(shape, np.float32) for path, shape in shapes.items()} for make in (np.ones, np.zeros))
     optimizer = optimizer_of(name, lambda step: 1.0, weight_decay=0.1)
-    updates, _ = optimizer.update(jax.tree.map(jnp.zeros_like, params), optimizer.init(params), params)
+    updates = jax.jit(lambda params: optimizer.update(zeros, optimizer.init(params), params)[0])(params)
     for path, found in updates.items():
         np.testing.assert_allclose(found, -0.1 if path in decayed else 0.0, rtol=1e-5, err_msg=path)
 
@@ -110,9 +111,9 @@ def test_adagrad_adapts_to_gradients_that_are_means_over_tokens():
     """Duchi et al. 2011, figure 1: steps shrink with the root of the sum of squares, however small they are."""
     optimizer = optimizer_of("adagrad", lambda step: 1.0)
     params = {"w": jnp.zeros(2)}
-    state, gradient = optimizer.init(params), {"w": jnp.array([1e-4, -1e-6])}
+    state, gradient, update = optimizer.init(params), {"w": jnp.array([1e-4, -1e-6])}, jax.jit(optimizer.update)
     for count in range(1, 10):
-        updates, state = optimizer.update(gradient, state, params)
+        updates, state = update(gradient, state, params)
         np.testing.assert_allclose(updates["w"], np.array([-1.0, 1.0]) * count**-0.5, rtol=1e-3)
 
 

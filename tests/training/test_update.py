@@ -48,7 +48,16 @@ MODELS = {
         rematerialize="full",
         **RATES,
     ),
-    "rnn": RnnConfig(d_embedding=8, d_hidden=8, d_attention=8, scheduled_sampling=0.5, **RATES),
+    # Attention has no rates.
+    "rnn": RnnConfig(
+        d_embedding=8,
+        d_hidden=8,
+        attention="none",
+        bidirectional_encoder=False,
+        decoder_start="last",
+        scheduled_sampling=0.5,
+        **RATES,
+    ),
 }
 
 
