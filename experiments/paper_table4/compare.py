@@ -3,8 +3,8 @@
     python experiments/paper_table4/compare.py treebank/test.mrg.gz PCFG=pcfg.mrg GRU=runs/gru/evaluation-test-2000.txt
     python experiments/paper_table4/compare.py ... --picture=f1_by_length.png
 
-The files have bracketed trees in the order of the gold trees, which come first. Differences are tested by paired bootstrap
-resampling. (``transformer-jax compare`` tests two runs, and shows the sentences that differ most.)
+The files have bracketed trees in the order of the gold trees, which come first. Differences are tested by
+sacreBLEU's paired tests. (``transformer-jax compare`` tests two runs, and shows the sentences that differ most.)
 """
 
 import argparse

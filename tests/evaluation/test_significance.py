@@ -1,4 +1,4 @@
-"""The paired bootstrap: against sacreBLEU, against arithmetic, and where there is nothing to tell."""
+"""Paired tests: against sacreBLEU, against arithmetic, and where there is nothing to tell."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
 from transformer_jax.config import DataError
-from transformer_jax.evaluation.scores import score_translations
-from transformer_jax.evaluation.significance import _p_value, compare_systems, sentence_chrf
+from transformer_jax.evaluation.significance import Counted, compare_systems, paired_tests, sentence_chrf
 
 WORDS = ["the", "small", "dog", "runs", "over", "a", "green", "field", "while", "two", "men", "watch"]
 
@@ -29,19 +28,27 @@ GOOD, BAD = damaged(REFERENCES, 0.2, seed=1), damaged(REFERENCES, 0.5, seed=2)
 ALIKE = damaged(REFERENCES, 0.2, seed=3)
 
 
-def test_scores_and_intervals_are_those_of_sacrebleu():
+def test_scores_intervals_and_p_are_those_of_sacrebleu():
     metrics, systems = {"BLEU": BLEU(force=True), "chrF": CHRF()}, [("first", ALIKE), ("second", GOOD)]
-    signatures, expected = PairedTest(systems, metrics, [REFERENCES], test_type="bs", n_samples=200)()
-    scores = score_translations(GOOD, REFERENCES)
-    expected_scores = {"BLEU": scores.values["bleu"], "chrF": scores.values["chrf"]}
+    signatures, expected = PairedTest(systems, metrics, [REFERENCES], "ar", 200, n_ar_confidence=200)()
     for found in compare_systems(ALIKE, GOOD, REFERENCES, resamples=200):
         name = {"BLEU": "BLEU", "chrF": "chrF2"}[found.metric]
         assert found.signature == str(signatures[name])
-        assert found.second.value == pytest.approx(expected_scores[found.metric])
+        assert found.p_value == expected[name][1].p_value
         for ours, theirs in zip((found.first, found.second), expected[name], strict=True):
-            assert ours.value == pytest.approx(theirs.score)
-            assert (ours.upper - ours.lower) / 2 == pytest.approx(theirs.ci, rel=1e-5)
-            assert ours.lower < theirs.mean < ours.upper
+            assert ours.value == theirs.score
+            assert (ours.lower, ours.upper) == (theirs.mean - theirs.ci, theirs.mean + theirs.ci)
+
+
+def test_the_interval_of_a_difference_is_of_the_resamples_of_both_by_hand():
+    """One sentence counts 1 and is right or wrong: a score is their mean, and its interval is one of a binomial."""
+    first, second, references = ["right"] * 50 + ["wrong"] * 50, ["right"] * 80 + ["wrong"] * 20, ["right"] * 100
+    is_right = Counted("right", lambda lines, wanted: [[line == "right", 1] for line in lines], lambda n: n[0] / n[1])
+    (found,) = paired_tests({"right": is_right}, first, second, references, 1000)
+    assert (found.first.value, found.second.value, found.difference.value) == (0.5, 0.8, pytest.approx(0.3))
+    half = (found.difference.upper - found.difference.lower) / 2
+    # 30 of 100 sentences differ; unpaired intervals would give 1.96 sqrt(0.5 * 0.5 / 100 + 0.8 * 0.2 / 100) = 0.125.
+    assert half == pytest.approx(1.96 * np.sqrt(0.3 * 0.7 / 100), abs=0.015)
 
 
 def test_a_clear_difference_is_not_chance_and_has_a_sign():
@@ -63,15 +70,7 @@ def test_what_is_equal_or_nearly_so_may_well_be_chance():
     assert sentence_chrf(GOOD, REFERENCES) == pytest.approx(expected)
 
 
-def test_p_value_by_hand():
-    """Of resampled differences 0 to 4 two are 2 from their mean; that makes 3 of 6, the measured one counted."""
-    drawn = np.arange(5.0)
-    assert _p_value(2.0, drawn, 9) == _p_value(-2.0, drawn, 9) == pytest.approx((2 + 1) / 6)
-    assert _p_value(2.1, drawn, 9) == pytest.approx(1 / 6)
-    assert _p_value(0.0, drawn, 9) == 1
-
-
-def test_few_sentences_tell_nothing():
+def test_few_sentences_that_differ_tell_nothing():
     for number, least in (1, 1.0), (2, 0.5), (5, 1 / 16):
-        found = compare_systems(BAD[:number], REFERENCES[:number], REFERENCES[:number], 200)
-        assert all(each.p_value >= least for each in found)
+        better = [*REFERENCES[:number], *BAD[number:]]
+        assert all(found.p_value >= least for found in compare_systems(BAD, better, REFERENCES, 200))

@@ -77,7 +77,6 @@ def _from_best(run: "RunSummary") -> tuple[str, bool, float]:
     flags.string("checkpoint", "best", f"of runs: {CHECKPOINT_MEANING}"),
     flags.integer("examples", 10, "number of sentences to show in favor of each", lower_bound=0),
     flags.integer("resamples", 1000, "number of bootstrap resamples", lower_bound=100),
-    flags.integer("seed", 12345, "seed of the resampling; the default is sacreBLEU's", lower_bound=0),
     flags.string("output", "compare", "folder for the report"),
     flags.overrides,
 )
@@ -90,10 +89,9 @@ def compare(values: flags.Values) -> int:
 
     A and B are run directories, or files that transformer-jax evaluate wrote into them. Translations by evaluate are reused; a
     run without them is evaluated now. Prints BLEU (with the tokenizer of both runs, or --config.evaluation.bleu_tokenizer) and
-    chrF, or F1 of parsers, with 95 % confidence intervals, and the two-sided p of paired bootstrap resampling (Koehn 2004): the
-    probability of a difference at least as large between equally good systems. (sacrebleu --paired-bs finds the same intervals,
-    but half of this p or less.) Then prints the sentences that differ most. Writes compare.md, compare.html, compare.csv (the
-    scores) and compare-sentences.csv (every sentence) into the output folder.
+    chrF, or F1 of parsers, with 95 % confidence intervals, and sacreBLEU's p (--paired-ar): the probability of a difference at
+    least as large between equally good systems. Then prints the sentences that differ most. Writes compare.md, .html and
+    .csv, and compare-sentences.csv (every sentence) into the output folder. SACREBLEU_SEED is the seed of the resampling.
     """
     paths = _two_paths(values)
     from transformer_jax.tasks.task import task_class
@@ -124,7 +122,7 @@ def compare(values: flags.Values) -> int:
             saved = translated_split.translate_now(each)
         sides.append(saved)
     names = short_names(paths)
-    found = comparison.compare_sides((names[0], names[1]), (sides[0], sides[1]), paired, values.resamples, values.seed)
+    found = comparison.compare_sides((names[0], names[1]), (sides[0], sides[1]), paired, values.resamples)
     tables = {"compare.csv": comparison.scores_csv(found), "compare-sentences.csv": comparison.sentences_csv(found)}
     written = write_report(output, "compare", comparison.comparison_report(found, values.examples), tables)
     for section in comparison.examples_sections(found, values.examples) if values.examples else ():

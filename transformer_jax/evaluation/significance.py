@@ -1,38 +1,31 @@
-"""Significance of the difference between two systems: paired bootstrap resampling."""
+"""Significance of the difference between two systems: sacreBLEU's paired tests, also for counts that it does not have."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Score, Signature
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.significance import PairedTest, Result
 
 from transformer_jax.config.errors import DataError
 
 RESAMPLES = 1000
-# The seed of ``sacrebleu --paired-bs``.
-SEED = 12345
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score on all sentences, and its 95 % interval over resamples."""
+    """A score on all sentences, and its 95 % interval: the mean over resamples, plus and minus half the interval's width."""
 
     value: float
     lower: float
     upper: float
 
 
-@dataclass(frozen=True)
-class SystemComparison:
-    """Two systems by one metric, from 0 to 100; ``difference`` is ``second`` minus ``first``.
-
-    ``p_value`` is the two-sided probability of a difference at least as large between equally good systems. ``signature`` is
-    sacreBLEU's, with the resampling.
-    """
+class SystemComparison(NamedTuple):
+    """Two systems by one metric, from 0 to 100; ``difference`` is ``second`` minus ``first``, ``p_value`` is two-sided."""
 
     metric: str
     first: Estimate
@@ -42,103 +35,103 @@ class SystemComparison:
     signature: str
 
 
+class PairedScores(NamedTuple):
+    """How two systems are compared.
+
+    ``compare(first, second, references, resamples)`` tests the difference on all sentences, by one or several metrics.
+    ``of_sentences(outputs, references)`` is ``sentence_metric`` of each sentence, from 0 to 100.
+    """
+
+    compare: Callable[[Sequence[str], Sequence[str], Sequence[str], int], list[SystemComparison]]
+    of_sentences: Callable[[Sequence[str], Sequence[str]], list[float]]
+    sentence_metric: str
+
+
+class Counted:
+    """A metric for sacreBLEU's tests: ``score`` of the sums of ``count(hypotheses, references)``, ``[sentences, counts]``."""
+
+    def __init__(
+        self,
+        name: str,
+        count: Callable[[Sequence[str], Sequence[str]], Any],
+        score: Callable[[Any], float],
+        rules: str = "",
+    ) -> None:
+        self.name, self._count, self._score, self._rules = name, count, score, rules
+
+    def _extract_corpus_statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Any:
+        return self._count(hypotheses, references[0])
+
+    def _compute_score_from_stats(self, sums: Any) -> Score:
+        return Score(self.name, self._score(sums))
+
+    def _aggregate_and_compute(self, counts: Any) -> Score:
+        return self._compute_score_from_stats(np.sum(counts, axis=0))
+
+    def get_signature(self) -> Signature:
+        signature = Signature({"num_refs": 1})
+        signature.update("rules", self._rules)
+        return signature
+
+
 def compare_systems(
     first: Sequence[str],
     second: Sequence[str],
     references: Sequence[str],
     resamples: int = RESAMPLES,
-    seed: int = SEED,
     tokenizer: str = "13a",
 ) -> list[SystemComparison]:
-    """Compares two translations of the same sentences by BLEU and chrF with paired bootstrap resampling (Koehn 2004).
+    """Compares two translations of the same sentences by BLEU and chrF; see ``paired_tests``."""
+    metrics = {"BLEU": BLEU(tokenize=tokenizer, force=True), "chrF": CHRF()}
+    return paired_tests(metrics, first, second, references, resamples)
 
-    A resample draws as many sentences as there are, with replacement, the same for both systems and metrics. Resamples and
-    intervals are equal to ``sacrebleu --paired-bs``. The p-value is two-sided: how often a resampled difference is as far
-    from the mean of all as the measured one is from 0 (Efron and Tibshirani 1993, chapter 16). sacreBLEU takes absolute
-    values first; its p-value is at most half as large: below 0.05 for one in ten pairs of equally good systems, and 0.001 for
-    a system compared with itself.
 
-    Raises DataError when the numbers of lines differ or are 0.
+def paired_tests(
+    metrics: dict[str, Any], first: Sequence[str], second: Sequence[str], references: Sequence[str], resamples: int
+) -> list[SystemComparison]:
+    """Tests two systems by each metric as ``sacrebleu --paired-ar`` does, with its seed (``SACREBLEU_SEED``).
+
+    The p-value is of approximate randomization (Riezler and Maxwell 2005): how often outputs that are exchanged at random
+    differ by more. It is at least the smallest p of a sign test on the sentences whose outputs differ, as exchanging equal
+    outputs tells nothing. Intervals are of bootstrap resamples (Koehn 2004), the same for the second system and for the
+    difference. Raises DataError when the numbers of lines differ or are 0.
     """
     if not len(first) == len(second) == len(references) or not references:
         raise DataError(f"{len(first)} and {len(second)} translations of {len(references)} references: nothing to pair")
-    metrics: dict[str, Metric] = {"BLEU": BLEU(tokenize=tokenizer, force=True), "chrF": CHRF()}
-    counted = {}
-    for name, metric in metrics.items():
-        counts = _counts(metric, first, references), _counts(metric, second, references)
-        signature = metric.get_signature()
-        signature.update("bs", resamples)
-        signature.update("seed", seed)
-        counted[name] = CountedSystems(*counts, partial(_score, metric), str(signature))
-    return compare_counts(counted, resamples, seed)
-
-
-class PairedScores(NamedTuple):
-    """How two systems are compared.
-
-    ``compare(first, second, references, resamples, seed)`` tests the difference on all sentences, by one or several metrics.
-    ``of_sentences(outputs, references)`` is ``sentence_metric`` of each sentence, from 0 to 100.
-    """
-
-    compare: Callable[[Sequence[str], Sequence[str], Sequence[str], int, int], list[SystemComparison]]
-    of_sentences: Callable[[Sequence[str], Sequence[str]], list[float]]
-    sentence_metric: str
-
-
-class CountedSystems(NamedTuple):
-    """Counts of two systems, ``[sentences, counts]``, whose sums ``score`` turns into a score, and how they were counted."""
-
-    first: np.ndarray
-    second: np.ndarray
-    score: Callable[[np.ndarray], float]
-    signature: str
-
-
-def compare_counts(
-    counted: Mapping[str, CountedSystems], resamples: int = RESAMPLES, seed: int = SEED
-) -> list[SystemComparison]:
-    """Paired bootstrap resampling by each metric, with the same resamples; see ``compare_systems``."""
-    drawn = {name: np.zeros((resamples, 2)) for name in counted}
-    generator = np.random.default_rng(seed)
-    (number,) = {len(counts) for each in counted.values() for counts in each[:2]}
-    for resample in range(resamples):
-        times = np.bincount(generator.choice(number, size=number, replace=True), minlength=number)
-        for name, each in counted.items():
-            drawn[name][resample] = each.score(times @ each.first), each.score(times @ each.second)
+    least = 2.0 ** (1 - sum(ours != theirs for ours, theirs in zip(first, second, strict=True)))
     found = []
-    for name, each in counted.items():
-        first, second = (each.score(counts.sum(axis=0)) for counts in each[:2])
-        values, differences = drawn[name].T, drawn[name][:, 1] - drawn[name][:, 0]
-        estimates = _estimate(first, values[0]), _estimate(second, values[1]), _estimate(second - first, differences)
-        found.append(SystemComparison(name, *estimates, _p_value(second - first, differences, number), each.signature))
+    for name, metric in metrics.items():
+        both = {name: metric, "difference": _minus(metric, first, references)}
+        systems = [("first", list(first)), ("second", list(second))]
+        test = PairedTest(systems, both, [list(references)], "ar", resamples, n_ar_confidence=resamples)
+        (signature, _), (_, scores, (_, difference)) = (list(each.values()) for each in test())
+        estimates = [_estimate(each) for each in (*scores, difference)]
+        p_value = min(max(scores[1].p_value, least), 1.0)
+        found.append(SystemComparison(name, *estimates, p_value, str(signature)))
     return found
+
+
+def _minus(metric: Any, baseline: Sequence[str], references: Sequence[str]) -> Counted:
+    """The score of a system minus the score of ``baseline``: sacreBLEU has no interval of a difference."""
+    counts = metric._extract_corpus_statistics(baseline, [references])
+
+    def count(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        return np.hstack([metric._extract_corpus_statistics(hypotheses, [references]), counts])
+
+    def score(sums: np.ndarray) -> float:
+        ours, theirs = (metric._compute_score_from_stats(half.tolist()).score for half in np.split(sums, 2))
+        return float(ours - theirs)
+
+    return Counted("difference", count, score)
+
+
+def _estimate(result: Result) -> Estimate:
+    return Estimate(result.score, result.mean - result.ci, result.mean + result.ci)
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """The chrF of each sentence, from 0 to 100. (BLEU is no measure of single sentences: few have a correct 4-gram.)"""
     metric = CHRF()
-    return [_score(metric, each) for each in _counts(metric, hypotheses, references)]
-
-
-def _estimate(value: float, drawn: np.ndarray) -> Estimate:
-    """The interval leaves out the lowest and the highest 2.5 % of the resamples."""
-    ordered, outside = np.sort(drawn), len(drawn) // 40
-    return Estimate(value, lower=float(ordered[outside]), upper=float(ordered[-1 - outside]))
-
-
-def _p_value(difference: float, drawn: np.ndarray, number: int) -> float:
-    """The share of resamples at least as far from their mean; the data itself counts as one, so the share is never 0.
-
-    At least the smallest p-value of a two-sided sign test on ``number`` sentences: all resamples of one sentence are equal.
-    """
-    as_far = np.abs(drawn - drawn.mean()) >= abs(difference)
-    return max(float((as_far.sum() + 1) / (len(drawn) + 1)), 2.0 ** (1 - number))
-
-
-def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """Statistics of the metric, ``[sentences, counts]``; their sum gives the score of the corpus."""
-    return np.array(metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64)
-
-
-def _score(metric: Metric, counts: np.ndarray) -> float:
-    return float(metric._compute_score_from_stats(counts.tolist()).score)
+    return [
+        metric.sentence_score(*pair).score for pair in zip(hypotheses, ([each] for each in references), strict=True)
+    ]

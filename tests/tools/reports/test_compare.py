@@ -57,7 +57,7 @@ def test_the_better_one_is_found_and_the_sentences_that_say_so(sides, tmp_path, 
     for row in (bleu, chrf):
         assert float(row["p_value"]) < 0.05 and float(row["difference lower"]) > 0
         assert float(row[f"{second} value"]) - float(row[f"{first} value"]) == float(row["difference value"])
-    assert bleu["signature"].startswith("nrefs:1|bs:100|seed:12345|")
+    assert bleu["signature"].startswith("nrefs:1|bs:100|ar:100|seed:12345|")
     sentences = read_rows(output / "compare-sentences.csv")
     assert [sentence["reference"] for sentence in sentences] == REFERENCES
     assert [sentences[0][key] for key in ("source", first, second)] == ["source 0", BAD[0], GOOD[0]]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.config import DataError
-from transformer_jax.evaluation.significance import RESAMPLES, SEED, CountedSystems, SystemComparison, compare_counts
+from transformer_jax.evaluation.significance import RESAMPLES, Counted, SystemComparison, paired_tests
 from transformer_jax.tools.parsing.trees import TOP, Tree, trees_of_texts
 
 DELETED = frozenset({",", ":", "``", "''", "."})
@@ -117,14 +117,15 @@ def sentence_f1(outputs: Sequence[str], references: Sequence[str]) -> list[float
 
 
 def compare_parsers(
-    first: Sequence[str], second: Sequence[str], references: Sequence[str], resamples: int = RESAMPLES, seed: int = SEED
+    first: Sequence[str], second: Sequence[str], references: Sequence[str], resamples: int = RESAMPLES
 ) -> list[SystemComparison]:
-    """F1 of two parsers of the same sentences, and of their difference, by paired bootstrap resampling (Koehn 2004).
+    """F1 of two parsers of the same sentences, and of their difference, by sacreBLEU's paired tests.
 
     Trees are given as text.
     """
-    signature = f"{RULES}; {resamples} resamples, seed {seed}"
-    gold, *parsed = (trees_of_texts(texts) for texts in (references, first, second))
-    counts = [counts_of(gold, trees) for trees in parsed]
-    counted = CountedSystems(counts[0], counts[1], lambda sums: scores_of(sums).f1, signature)
-    return compare_counts({"F1": counted}, resamples, seed)
+
+    def count(outputs: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        return counts_of(trees_of_texts(references), trees_of_texts(outputs))
+
+    f1 = Counted("F1", count, lambda sums: scores_of(sums).f1, RULES)
+    return paired_tests({"F1": f1}, first, second, references, resamples)

@@ -11,9 +11,9 @@ from transformer_jax.tools.reports.run_report import differing_settings, setting
 from transformer_jax.tools.reports.translated_split import TranslatedSplit
 
 MEANING = (
-    "The difference is the second minus the first. In brackets: the bounds of 95 % of the resamples (paired bootstrap, Koehn "
-    "2004: as many sentences, drawn with replacement, the same for both). p: the probability of a difference at least as "
-    "large, in either direction, between two equally good systems; below 0.05 chance is an unlikely explanation. The test "
+    "The difference is the second minus the first. In brackets: 95 % of bootstrap resamples (Koehn 2004: as many sentences, "
+    "drawn with replacement). p: the probability of a difference at least as large, in either direction, between two equally "
+    "good systems (sacreBLEU's approximate randomization, --paired-ar); below 0.05 chance is an unlikely explanation. The test "
     "covers these sentences and these two runs: the same training with another seed may well score differently."
 )
 UNLIKELY = 0.05
@@ -56,7 +56,6 @@ def compare_sides(
     sides: tuple[TranslatedSplit, TranslatedSplit],
     paired: PairedScores,
     resamples: int,
-    seed: int,
 ) -> Comparison:
     """Compares outputs for the same references; shows the sources of the first side.
 
@@ -64,7 +63,7 @@ def compare_sides(
     """
     sources, references = zip(*sides[0].chosen.pairs, strict=True)
     first, second = (side.saved.hypotheses for side in sides)
-    scores = paired.compare(first, second, references, resamples, seed)
+    scores = paired.compare(first, second, references, resamples)
     for each in scores:
         for side, now in zip(sides, (each.first.value, each.second.value), strict=True):
             _require_saved_score(side, each, now)
