@@ -54,14 +54,14 @@ DOORS: dict[str, set[str]] = {
     "etils": {"checkpoints.buckets"},
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
     "matplotlib": {"tools.pictures"},
-    "optuna": {"tools.sweeps"},
+    "optuna": {"tools.study.optuna_study", "tools.study.worker"},
     "rich": {"runs.progress"},
-    "sqlalchemy": {"tools.sweeps.study"},
+    "sqlalchemy": {"tools.study.optuna_study"},
     "tensorboardX": {"runs.trackers"},
     "absl": {"commands.flags"},
     "gensim": {"tools.word_vectors.keyed_vectors"},
     "sklearn": {"tools.word_vectors.projection"},
-    "scipy": {"tools.duel.statistics", "tools.reports.scaling_law"},
+    "scipy": {"tools.study.seed_statistics"},
     **{name: {"tools.explorer.server"} for name in ("flask", "werkzeug")},
     "threadpoolctl": {"tools.word_vectors.projection"},
     "ctranslate2": {"tools.interop.ctranslate2"},
@@ -227,10 +227,10 @@ def looks_at_its_name(module: str, tree: ast.AST) -> list[str]:
     return [f"line {node.lineno}" for node in found if ast.unparse(node) in ("self.path", "self.name")]
 
 
-# `tools.reports` also compares translations, sentence by sentence.
+# The comparison of translations is of one task, sentence by sentence.
 OF_EVERY_TASK = {"runs", "training", "checkpoints", "tasks.task", "tasks.trained_run", "tasks.run_tokenizers"}
-OF_EVERY_TASK |= {"tools.sweeps", "tools.preflight", "tools.launching", "tools.reports.run_report"}
-OF_EVERY_TASK |= {"tools.reports.run_summary", "tools.reports.run_folders"}
+STUDY = {f"tools.study.{file.stem}" for file in (PACKAGE / "tools/study").glob("*.py")}
+OF_EVERY_TASK |= {"tools.preflight", "tools.launching"} | STUDY - {"tools.study.translation_comparison"}
 # The counters of version 0.1 have best_bleu.
 NAMES_OF_TASKS = re.compile(r"(?<![a-z])(translation|language_model|(?<!best_)bleu|chrf|bits_per_byte)", re.IGNORECASE)
 

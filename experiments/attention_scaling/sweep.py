@@ -5,7 +5,7 @@
 The trials of a row differ only in their seed.
 """
 
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 BUDGET = {
     "data.seed": 0,

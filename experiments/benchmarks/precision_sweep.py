@@ -5,7 +5,7 @@
     transformer-jax report runs/precision/trials/* --metrics=validation/loss --output=runs/precision
 """
 
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 
 def get_sweep() -> Sweep:

@@ -5,7 +5,7 @@
 The loss against the length of a sentence: `transformer-jax figure lengths`.
 """
 
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 BUDGET = {
     "data.max_source_tokens": 10,

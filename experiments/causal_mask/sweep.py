@@ -5,7 +5,7 @@
 Each run then has a teacher-forced perplexity and a BLEU of what it translates by itself.
 """
 
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 # That of experiments/attention_scaling, whose row "d_k=32 scaled" is "causal" here.
 BUDGET = {

@@ -7,7 +7,7 @@
 directory; README.md has the commands that make them.
 """
 
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 VECTORS = "vectors.bin"
 # Pairs: the split, pieces of the vocabulary, updates, and the dropout that suits so little text.

@@ -7,7 +7,7 @@
 a million target tokens; the rows of two layers take as much time, and so see more of them.
 """
 
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 COMMON = {
     "tokenizer.vocabulary_size": 6000,

@@ -34,7 +34,7 @@ from reported import AVERAGED, FOUND, OTHERS, Reported, base_of
 from row_results import RowResult, changes
 from running import Measured, how_measured, how_to_read_effects, run_table
 
-from transformer_jax.tools.reports.document import Document, Section, Table
+from transformer_jax.tools.study.document import Document, Section, Table
 
 HERE = Path(__file__).resolve().parent
 PLACES = {"small": "the small scale", "paper": "WMT 2014"}

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "paper_table3"))
 from rows import PAPER, SMALL, Value, dropout, rows
 from small_budget import SMALL_BUDGET
 
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 VARIANTS = ("paper", "small")
 

@@ -7,7 +7,7 @@ from effects import Effect, Spread
 from row_results import RowResult
 
 from transformer_jax.evaluation.significance import Estimate
-from transformer_jax.tools.reports.document import Table, to_csv
+from transformer_jax.tools.study.document import Table, to_csv
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ def table_of(lines: Sequence[Line], of_text: frozenset[int]) -> Table:
 
 def csv_of(lines: Sequence[Line]) -> str:
     """Every name of any line."""
-    names = list(dict.fromkeys(name for line in lines for name in line.figures))
-    return to_csv(names, [[line.figures.get(name) for name in names] for line in lines])
+    names = tuple(dict.fromkeys(name for line in lines for name in line.figures))
+    return to_csv(Table(names, tuple(tuple(line.figures.get(name) for name in names) for line in lines)))
 
 
 def name_line(name: str, changes: str) -> Line:

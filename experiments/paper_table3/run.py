@@ -31,7 +31,7 @@ from row_results import RowResult, changes
 from rows import FOUND
 from running import Measured, how_measured, how_to_read_effects, run_table
 
-from transformer_jax.tools.reports.document import Document, Picture, Section
+from transformer_jax.tools.study.document import Document, Picture, Section
 
 HERE = Path(__file__).resolve().parent
 BASE = "base"

@@ -7,7 +7,7 @@
 from rows import PAPER, SMALL, rows
 from small_budget import SMALL_BUDGET
 
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 VARIANTS = ("paper", "small")
 

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +15,8 @@ from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tools.preflight.chips import Topology
 from transformer_jax.tools.preflight.program import model_flops
-from transformer_jax.tools.reports.translated_split import (
-    TranslatedSplit,
-    choose_run,
-    saved_translations,
-    translate_now,
-)
-from transformer_jax.tools.sweeps.definition import ROW, Sweep
+from transformer_jax.tools.study.sweeps import ROW, Sweep
+from transformer_jax.tools.study.translation_comparison import Side, choose_run, translated
 
 # Where the data lie and what devices compute changes nothing of what a trial is.
 OF_THE_MACHINE = "data.directory", "data.cache_directory", "evaluation.", "mesh."
@@ -67,7 +61,9 @@ def finished_trials(
         row, seed = str(point[ROW]), config.seed
         folder = next((folder for folder, trained in there.items() if is_same(trained, config)), None)
         if folder is not None:
-            found.append(measured(row, seed, folder, translated(folder, config, split, average(row))))
+            found.append(
+                measured(row, seed, folder, translated(choose_run(folder, config, split, "last", average(row))))
+            )
         else:
             missing.append(f"{row}, seed {seed}")
     return found, missing
@@ -85,20 +81,10 @@ def is_same(trained: ExperimentConfig, config: ExperimentConfig) -> bool:
     return all(key in OF_THE_DEVICE and may_change(key, trained, config) for key in keys)
 
 
-def translated(folder: Path, config: ExperimentConfig, split: str, average: int) -> TranslatedSplit:
-    """The split as the last parameters translate it: what was saved before, or what is translated and saved now."""
-    chosen = choose_run(folder, config, split, "last", average)
-    saved = saved_translations(chosen)
-    if saved is None:
-        print(f"{folder}: translating {chosen.split} ...", file=sys.stderr, flush=True)
-        saved = translate_now(chosen)
-    return saved
-
-
-def measured(row: str, seed: int, folder: Path, side: TranslatedSplit) -> Trial:
+def measured(row: str, seed: int, folder: Path, side: Side) -> Trial:
     """Reads what the run has written down, and counts its operations."""
-    references = [pair.target for pair in side.chosen.pairs]
-    scores = score_translations(side.saved.hypotheses, references)
+    references = [pair.target for pair in side.pairs]
+    scores = score_translations(side.evaluation.hypotheses, references)
     run = RunDirectory(folder)
     start = read_json(folder / "run.json")[-1]
     sheet = read_json(run.goodput)
@@ -109,13 +95,13 @@ def measured(row: str, seed: int, folder: Path, side: TranslatedSplit) -> Trial:
     return Trial(
         row=row,
         seed=seed,
-        perplexity=side.saved.report["perplexity"],
+        perplexity=side.evaluation.report["perplexity"],
         bleu=scores.values["bleu"],
-        hypotheses=side.saved.hypotheses,
+        hypotheses=side.evaluation.hypotheses,
         references=references,
         parameters=start["parameters"],
         updates=sheet["step"],
-        update_flops=mean_flops(replace(side.trained, seed=0, mesh=MeshConfig()), shapes),
+        update_flops=mean_flops(replace(load_run_config(folder), seed=0, mesh=MeshConfig()), shapes),
         update_seconds=sheet["seconds"]["step"],
         devices=len(start["devices"]),
         signature=scores.signatures["bleu"],

@@ -8,8 +8,7 @@ import sys
 
 from transformer_jax.tools.pictures.curves import read_series
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
-from transformer_jax.tools.reports.run_folders import find_runs
-from transformer_jax.tools.reports.run_summary import summarize
+from transformer_jax.tools.study.run_summary import find_runs, summarize
 
 
 def main() -> None:

@@ -2,17 +2,17 @@
 
     transformer-jax sweep --sweep=experiments/scaling/sweep.py:language_model --workdir=runs/scaling \\
         --config.data.train=enwiki.txt.xz
-    transformer-jax report runs/scaling/trials --fit --output=runs/scaling/report
+    python experiments/scaling/scaling_law.py runs/scaling/trials runs/scaling/law.png
 
     transformer-jax sweep --sweep=experiments/scaling/sweep.py:translation --workdir=runs/scaling_translation \\
         --config.data.directory=multi30k
-    transformer-jax report runs/scaling_translation/trials --fit --output=runs/scaling_translation/report
+    python experiments/scaling/scaling_law.py runs/scaling_translation/trials runs/scaling_translation/law.png
 
 Twelve runs of four sizes and three durations each, and a thirteenth, larger and longer than all of them. ``rates`` compares
 learning rates at four widths, with and without muP; rates.py draws them.
 """
 
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 COMMON = {
     "model.compute_dtype": "auto",

@@ -6,7 +6,7 @@
         --config.data.directory=multi30k
 """
 
-from transformer_jax.tools.sweeps.definition import Integers, LogUniform, Sweep, Uniform
+from transformer_jax.tools.study.sweeps import Integers, LogUniform, Sweep, Uniform
 
 VARIANTS = ("search", "confirm")
 

@@ -10,7 +10,7 @@ from transformer_jax.checkpoints.selection import best_step, chosen_step, scored
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Metric, to_json
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tools.checkpoint_tools import checkpoint_table, chosen_steps
-from transformer_jax.tools.reports.run_summary import summarize
+from transformer_jax.tools.study.run_summary import summarize
 
 WATCHED = {100: 10.0, 150: 99.0, 200: 30.0, 300: 30.0, 400: 20.0}
 

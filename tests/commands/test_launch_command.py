@@ -10,7 +10,7 @@ def get_config():
     return {"batching": {"row_multiple": 16, "tokens_per_update": 16 * 256}, "mesh": {"fsdp": 2}}
 """
 STUDIED = """
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 def get_sweep():
     return Sweep(config="small.py", overrides={"mesh.fsdp": 1}, seeds=(0, 1))

@@ -11,7 +11,7 @@ from run_steps import read_parameters
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError, load_run_config
-from transformer_jax.tools.reports import translated_split
+from transformer_jax.tools.study import translation_comparison
 
 
 @pytest.mark.slow
@@ -27,7 +27,7 @@ def test_runs_without_saved_translations_are_evaluated_once(run, tmp_path, monke
     saved = [folder / "evaluation-validation-30.txt" for folder in (run, other)]
     assert saved[0].read_text() == saved[1].read_text()
 
-    monkeypatch.setattr(translated_split, "open_trained", None)
+    monkeypatch.setattr(translation_comparison, "open_trained", None)
     assert main(compare) == 0
     with pytest.raises(TypeError, match="NoneType"):
         main([*compare, "--config.decoding.beam_width=1"])
@@ -37,15 +37,15 @@ def test_an_average_of_checkpoints_is_translated_once_and_found_again(run, tmp_p
     copy = tmp_path / "copy"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("evaluation-*"))
     config = load_run_config(copy)
-    chosen = translated_split.choose_run(copy, config, "validation", "last", average=3)
-    assert translated_split.saved_translations(chosen) is None
-    made = translated_split.translate_now(chosen)
-    assert made.saved.report["averaged_checkpoints"] == 3
-    assert made.saved.stem == copy / "evaluation-validation-30-average3"
-    found = translated_split.saved_translations(chosen)
-    assert found is not None and found.saved.hypotheses == made.saved.hypotheses
+    chosen = translation_comparison.choose_run(copy, config, "validation", "last", average=3)
+    assert chosen.saved is None
+    made = translation_comparison.translated(chosen).evaluation
+    assert made.report["averaged_checkpoints"] == 3
+    assert made.stem == copy / "evaluation-validation-30-average3"
+    again = translation_comparison.choose_run(copy, config, "validation", "last", average=3)
+    assert again.evaluation.hypotheses == made.hypotheses
     with pytest.raises(DataError, match="4 checkpoints to average"):
-        translated_split.choose_run(copy, config, "validation", "last", average=4)
+        translation_comparison.choose_run(copy, config, "validation", "last", average=4)
 
 
 def test_report_finds_the_best_checkpoint(run, tmp_path):

@@ -20,7 +20,7 @@ from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.runs.run_directory import TRUST_CONFIG, RunDirectory, changed_plugins, require_plugins, write_json
 from transformer_jax.tasks.saved_evaluations import evaluation_stem
-from transformer_jax.tools.sweeps.definition import Choice, Sweep, Uniform, check
+from transformer_jax.tools.study.sweeps import Choice, Sweep, Uniform, check
 
 MUON = {"optimizer": {"name": "muon"}, "parts": {"muon": {"beta": 0.5}}}
 T5, WSD = {"model": {"positions": "t5"}}, {"optimizer": {"schedule": "wsd"}}

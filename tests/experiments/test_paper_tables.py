@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
-from transformer_jax.tools.sweeps.definition import load_sweep
+from transformer_jax.tools.study.sweeps import load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -436,7 +436,7 @@ def judge_end(fault: str, other: tuple[int, str], victim: tuple[int, str]) -> Ve
 
 ROWS = ("base", "slow")
 SWEEP = """
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 def get_sweep():
     rows = {{"base": {{}}, "slow": {{"optimizer.learning_rate": 1e-3}}}}

@@ -15,7 +15,7 @@ from transformer_jax.data.token_store import unigram_entropy
 from transformer_jax.runs.learning_signs import LearningSigns, signs_of
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.translation.evaluator import _entropy_shares, distinct_share, first_pairs
-from transformer_jax.tools.reports.run_summary import summarize
+from transformer_jax.tools.study.run_summary import summarize
 
 ENTROPY = "validation/cross_attention_entropy"
 HEALTHY = {"step": 12, "train/nll": 2.0, "validation/bleu": 20.0, ENTROPY: 0.6, "validation/distinct_outputs": 0.9}

@@ -541,7 +541,7 @@ def test_workers_train_the_trials_of_a_sweep_at_s3(cache, elsewhere, bucket, mon
     sweep = f"--sweep={tmp_path / 'sweep.py'}"
     recipe = write_recipe(replace(tiny_config(cache), mesh=MeshConfig()), tmp_path / "run")
     (tmp_path / "sweep.py").write_text(
-        "from transformer_jax.tools.sweeps.definition import Sweep\n"
+        "from transformer_jax.tools.study.sweeps import Sweep\n"
         f"def get_sweep():\n    return Sweep(config={str(recipe)!r}, rows={{'a': {{}}, 'b': {{'model.d_ff': 64}}}})\n"
     )
     assert main(["sweep", sweep, f"--workdir={bucket}"]) == 2

@@ -15,16 +15,15 @@ from transformer_jax.config import ConfigError, Metric, resolve
 from transformer_jax.config.conversion import read_value, type_of
 from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.config.sizing import seconds_of
-from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.runtime.atomic_files import require_writable, write_whole
 from transformer_jax.tasks.sizing import require_sizes
-from transformer_jax.tools.duel.contenders import BASE, EQUAL, OFF, Contender, read_contenders, tuned_setting
-from transformer_jax.tools.reports.scored_text import require_same_text
-from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, require_comparable
-from transformer_jax.tools.sweeps.workers import PARENT, end_with_parent, gpu_environments, gpus, share_cores
+from transformer_jax.tools.study.comparability import require_comparable, require_same_text
+from transformer_jax.tools.study.contenders import BASE, EQUAL, OFF, Contender, read_contenders, tuned_setting
+from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE
+from transformer_jax.tools.study.worker_processes import PARENT, end_with_parent, gpu_environments, gpus, share_cores
 
 if TYPE_CHECKING:
-    from transformer_jax.tools.reports.document import Section
-    from transformer_jax.tools.sweeps.study import TrialRow
+    from transformer_jax.tools.study.runs_table import TrialRow
 
 GRACE_SECONDS = 120.0
 # Environment variable of the process that makes the plan: it uses the devices, which the workers then need for themselves.
@@ -40,7 +39,6 @@ LAST_LINES = 12
     flags.integer("seeds", 5, "runs of each", lower_bound=2),
     flags.string("workdir", None, "folder of the duel", required=True),
     flags.string("tune", "", "SETTING:COUNT, learning_rate:3: the best of a grid for each, with one run a value"),
-    flags.strings("sizes", ["1"], "factors on the widths of the model"),
     flags.string("metric", "", "bleu, chrf, loss, ... (default: the metric that selects checkpoints)"),
     flags.number("effect", 0.0, "difference that matters, for the power (0: the noise floor)", lower_bound=0),
     flags.integer("workers", 0, "workers on this host, as of sweep", lower_bound=0),
@@ -51,7 +49,6 @@ def duel(values: flags.Values) -> int:
     Examples:
         transformer-jax duel --config=quickstart --ideas=rope,rmsnorm --budget=30s --seeds=3 --workdir=runs/duel
         transformer-jax duel --config=multi30k:tiny --equal=time --ideas="rope+qk_norm,my_idea.py" --workdir=runs/duel
-        transformer-jax duel --config=mine.py --ideas="grouped_query:key_value_heads=2,model.dropout=0.2" --workdir=runs/duel
 
     An idea is the name of a part (rope; schedule:cosine where several kinds have the name), a file that registers parts, or
     SETTING=VALUE. Its own settings follow a colon, separated by semicolons: rope:base=1e5;model.dropout=0.2. A plus sign
@@ -64,72 +61,82 @@ def duel(values: flags.Values) -> int:
     if find_spec("optuna") is None:
         raise ConfigError("duel: needs Optuna; pip install optuna")
     contenders, metric = _checked(values)
-    from transformer_jax.tools.duel.plan import Plan, make_plan, read_plan, require_same_duel
+    from transformer_jax.tools.study.duel_plan import (
+        SWEEP_FILE,
+        Plan,
+        make_plan,
+        read_plan,
+        require_same_duel,
+        set_tuned,
+        tuning_row,
+    )
 
     workdir = require_writable(values.workdir, "--workdir").absolute()
     overrides = [list(each) for each in flags.overrides_of(values)]
     files = [str(Path(file).expanduser().absolute()) for file in values.plugin]
     plugins = {file: digest for file, digest in loaded_plugins().items() if file in files}
     stated = Plan(values.config, overrides, values.equal, values.budget, values.tune, metric.key, plugins=plugins)
-    found = read_plan(workdir)
-    if found:
-        require_same_duel(found, stated, contenders)
+    plan = read_plan(workdir)
+    if plan:
+        require_same_duel(plan, stated, contenders)
+        # The file of an older version imports other modules.
+        write_whole(workdir / "sweep.py", SWEEP_FILE)
     if PLANNER in os.environ:
         end_with_parent()
         share_cores(0, int(os.environ[PLANNER]))
         make_plan(stated, contenders, workdir, lambda line: print(line, flush=True))
         return 0
 
-    from transformer_jax.tools.duel.report import write_duel_report
-    from transformer_jax.tools.duel.results import power_statement, results_of
-    from transformer_jax.tools.reports.document import section_text
-
-    names = [each.name for each in contenders]
-    all_files = [*values.plugin, *(file for each in contenders for file in each.files)]
-    if not found or any(name not in found.planned for name in names):
-        status = _plan_in_process(values, workdir)
-        if status:
-            return status
-    tuning, status = _tune(values, workdir, names, all_files, metric) if values.tune else (None, 0)
-    if status:
-        return status
-
-    def newest_plan() -> "Plan":
-        # Another command may add ideas meanwhile.
-        plan = read_plan(workdir)
-        assert plan is not None
-        return plan
-
-    def power(plan: "Plan") -> str:
-        ideas = sum(each.contender.idea != BASE for each in plan.planned.values())
-        return power_statement(results_of(plan, metric, trials()), values.seeds, ideas, metric, values.effect)
-
-    def trials() -> "list[TrialRow]":
-        return _trials(workdir, f"{values.seeds}", workdir)
-
-    # The base alone first: its noise floor says what the ideas' runs can show.
-    for rows in ([each.name for each in contenders if each.idea == BASE], names):
-        print(power(newest_plan()), flush=True)
-        status = _sweep(values, workdir, f"{values.seeds}", workdir, rows, all_files)
-        if status:
-            break
-    points = [(name, seed) for name in names for seed in range(values.seeds)]
-    unfinished = len(points) - sum(
-        each.has_ended and (each.point["row"], each.point["seed"]) in points for each in trials()
+    from transformer_jax.tools.study.document import section_text
+    from transformer_jax.tools.study.duel_report import (
+        power_statement,
+        results_of,
+        tuned_values,
+        tuning_section,
+        write_duel_report,
     )
-    plan = newest_plan()
-    results = results_of(plan, metric, trials())
-    section, written = write_duel_report(plan, results, metric, power(plan), unfinished, tuning, workdir)
+
+    names, seeds = [each.name for each in contenders], f"{values.seeds}"
+    if (not plan or any(name not in plan.planned for name in names)) and (status := _plan_in_process(values, workdir)):
+        return status
+    plan, tuning = read_plan(workdir) or stated, None
+    values.plugin = [*values.plugin, *(file for each in contenders for file in each.files)]
+    if values.tune:
+        untuned = [name for name in names if not plan.planned[name].tuned]
+        rows = [tuning_row(name, value) for name in untuned for value in plan.planned[name].grid]
+        if rows and (status := _sweep(values, workdir, "tune", rows)):
+            return status
+        scores = tuned_values(plan, metric, _trials(workdir, "tune"))
+        sign, best = 1 if metric.direction == "maximize" else -1, {}
+        for name in untuned:
+            if not any(map(math.isfinite, scores[name].values())):
+                raise ConfigError(
+                    f"--tune: all runs of {name} failed; see {workdir / 'workers'}, and try smaller values"
+                )
+            best[name], _ = max(scores[name].items(), key=lambda item: sign * item[1])
+        tuning = tuning_section(set_tuned(workdir, best), scores, metric)
+    # The base alone first: its noise floor says what the ideas' runs can show.
+    for rows in ([BASE], names):
+        # Another command may add ideas meanwhile.
+        plan = read_plan(workdir) or plan
+        results = results_of(plan, metric, _trials(workdir, seeds))
+        print(power_statement(plan, results, values.seeds, metric, values.effect), flush=True)
+        if status := _sweep(values, workdir, seeds, rows):
+            break
+    plan, trials = read_plan(workdir) or plan, _trials(workdir, seeds)
+    results = results_of(plan, metric, trials)
+    power = power_statement(plan, results, values.seeds, metric, values.effect)
+    points = [(name, seed) for name in names for seed in range(values.seeds)]
+    ended = sum(each.has_ended and (each.point["row"], each.point["seed"]) in points for each in trials)
+    section, written = write_duel_report(plan, results, metric, power, len(points) - ended, tuning, workdir)
     print("\n" + section_text(section) + "\n\n" + "\n".join(f"  {file}" for file in written))
     return status
 
 
 def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
     """The contenders and the metric of the flags; raises ConfigError at whatever is wrong with them, in a second."""
-    recipe, overrides, sizes = flags.required_config(values), flags.overrides_of(values), values.sizes
+    recipe, overrides = flags.required_config(values), flags.overrides_of(values)
     require_sizes(recipe, overrides, "duel")
-    if not all(size.isdigit() and int(size) for size in sizes) or len(set(sizes)) < len(sizes):
-        raise ConfigError(f"--sizes: {','.join(sizes)}: give whole numbers from 1, each once, as in 1,2")
     base = resolve(recipe, overrides)
     metrics = {each.name: each for each in base.metrics if not each.needs or attrgetter(each.needs)(base)}
     if values.metric and values.metric not in metrics:
@@ -144,13 +151,12 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
     fixed = {"seed", *OFF} | ({"training.num_updates"} if values.budget else set())
     for name in sorted(name for name, value in overrides if name in fixed and not (name in OFF and value == "0")):
         raise ConfigError(f"--config.{name}: a duel sets it itself; leave it out")
-    contenders = read_contenders(recipe, overrides, values.ideas, [int(size) for size in sizes])
+    contenders = read_contenders(recipe, overrides, values.ideas)
     metric = metrics[values.metric or base.selection.name]
     tuned = [tuned_setting(values.tune)] if values.tune else []
     chosen = {"seed", "training.num_updates", *OFF} | ({"model.d_ff"} if values.equal == "parameters" else set())
-    own = [each for each in contenders if each.size == 1] or read_contenders(recipe, overrides, values.ideas, [1])
     every = "training.evaluate_every"
-    for each in own:
+    for each in contenders:
         for name in sorted(chosen & each.settings.keys()):
             raise ConfigError(f"--ideas: {each.name}: a duel sets {name} itself; leave it out")
         stated = {**dict(overrides), **each.settings}
@@ -179,58 +185,26 @@ def _plan_in_process(values: flags.Values, workdir: Path) -> int:
     return status
 
 
-def _tune(
-    values: flags.Values, workdir: Path, names: list[str], plugins: list[str], metric: Metric
-) -> "tuple[Section | None, int]":
-    """Trains the grid of each contender that has no value yet, and plans the best; a section of the report, and the status."""
-    from transformer_jax.tools.duel.plan import read_plan, set_tuned, tuning_row
-    from transformer_jax.tools.duel.report import tuning_section
-    from transformer_jax.tools.duel.results import tuned_values
-
-    plan, folder = read_plan(workdir), workdir / "tuning"
-    assert plan is not None
-    folder.mkdir(exist_ok=True)
-    # Refuses the study of another folder.
-    _trials(workdir, "tune", folder)
-    untuned = [name for name in names if not plan.planned[name].tuned]
-    rows = [tuning_row(name, value) for name in untuned for value in plan.planned[name].grid]
-    if rows and (status := _sweep(values, workdir, "tune", folder, rows, plugins)):
-        return None, status
-    scores = tuned_values(plan, [*plan.planned], metric, _trials(workdir, "tune", folder))
-    for name in untuned:
-        if not any(map(math.isfinite, scores[name].values())):
-            raise ConfigError(f"--tune: all runs of {name} failed; see {folder / 'workers'}, and try smaller values")
-    sign = 1 if metric.direction == "maximize" else -1
-    best = {name: max(scores[name].items(), key=lambda item: sign * item[1])[0] for name in untuned}
-    plan = set_tuned(workdir, best)
-    return tuning_section(plan, scores, metric), 0
-
-
-def _study_of(workdir: Path, folder: Path) -> str:
-    return workdir.name if folder == workdir else f"{workdir.name}-{folder.name}"
-
-
-def _sweep(
-    values: flags.Values, workdir: Path, argument: str, folder: Path, rows: list[str], plugins: list[str]
-) -> int:
-    """Trains rows of the duel in ``folder`` as the command ``sweep`` does; returns its exit status."""
+def _sweep(values: flags.Values, workdir: Path, argument: str, rows: list[str]) -> int:
+    """Trains rows of the duel as the command ``sweep`` does; returns its exit status."""
     command = load_command("sweep")
-    arguments = [f"--sweep={workdir / 'sweep.py'}:{argument}", f"--workdir={folder}", f"--rows={','.join(rows)}"]
-    arguments += [f"--study={_study_of(workdir, folder)}", f"--workers={values.workers}"]
-    arguments += [f"--grace_seconds={GRACE_SECONDS}", *(f"--plugin={file}" for file in plugins)]
-    return command.run(flags.parse(command.flags, arguments))
+    arguments = [f"--sweep={workdir / 'sweep.py'}:{argument}", f"--workdir={workdir}", f"--rows={','.join(rows)}"]
+    arguments += [f"--workers={values.workers}", f"--grace_seconds={GRACE_SECONDS}"]
+    return command.run(flags.parse(command.flags, [*arguments, *(f"--plugin={file}" for file in values.plugin)]))
 
 
-def _trials(workdir: Path, argument: str, folder: Path) -> "list[TrialRow]":
-    from transformer_jax.tools.duel.plan import sweep_of
-    from transformer_jax.tools.sweeps.study import open_study, trial_rows
+def _trials(workdir: Path, argument: str) -> "list[TrialRow]":
+    """The trials of ``sweep_of(workdir, argument)``; raises ConfigError where the study has runs of another folder."""
+    from transformer_jax.tools.study.duel_plan import sweep_of
+    from transformer_jax.tools.study.optuna_study import open_study, trial_rows
 
-    sweep, name = sweep_of(workdir, argument), _study_of(workdir, folder)
-    rows = trial_rows(open_study(sweep, folder, name, GRACE_SECONDS), sweep)
+    sweep = sweep_of(workdir, argument)
+    rows = trial_rows(open_study(sweep, workdir, workdir.name, GRACE_SECONDS), sweep)
     if not os.environ.get(STORAGE_VARIABLE):
         # The study is a file in the folder; the runs move with it.
-        return [each._replace(folder=each.folder and f"{folder}/trials/{Path(each.folder).name}") for each in rows]
+        return [each._replace(folder=each.folder and f"{workdir}/trials/{Path(each.folder).name}") for each in rows]
     for each in rows:
-        if each.folder and Path(each.folder).parents[1].resolve() != folder.resolve():
+        if each.folder and Path(each.folder).parents[1].resolve() != workdir.resolve():
+            name = workdir.name
             raise ConfigError(f"--workdir: the study {name!r} has runs in {each.folder}; use a folder of another name")
     return rows

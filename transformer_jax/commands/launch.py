@@ -14,7 +14,7 @@ from transformer_jax.config.checks import is_address
 from transformer_jax.config.recipes import used_settings
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tools.launching import TEMPLATES, TEXTS, TOKENIZING, Job, beside, job_file, job_name
-from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, check, load_sweep
+from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, check, load_sweep
 
 # Whole numbers and yes or no that only these launchers take.
 NUMBERS = {"seconds_to_save": "slurm, kubernetes", "max_restarts": "kubernetes", "spot": "kubernetes, skypilot"}

@@ -1,9 +1,6 @@
 """Comparison of runs: ``report`` and ``compare``."""
 
-import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
@@ -12,17 +9,13 @@ from transformer_jax.config.json_text import printable
 from transformer_jax.config.languages import require_tokenizer
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.open_copies import with_addresses
-from transformer_jax.tools.reports.run_folders import find_runs, run_of, short_names
-
-if TYPE_CHECKING:
-    from transformer_jax.tools.reports.run_summary import RunSummary
+from transformer_jax.tools.study.run_summary import find_runs, run_of, short_names
 
 
 @flags.command(
     flags.arguments("RUN ...", "run directories, or folders with run directories in them"),
     flags.string("output", "report", "folder for the report"),
     flags.strings("metrics", [], "metrics of metrics.jsonl to draw (default: those of validations, and train/loss)"),
-    flags.boolean("fit", False, "fit the loss as a function of parameters and tokens, and predict the largest run"),
 )
 def report(values: flags.Values) -> int:
     """Compare runs: scores, settings that differ, learning curves, the best checkpoint of each.
@@ -32,43 +25,23 @@ def report(values: flags.Values) -> int:
         transformer-jax report sweeps/dropout/trials --output=reports/dropout --metrics=validation/bleu,train/accuracy
 
     RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be in
-    progress, and of different kinds. --fit adds a scaling law of the finished runs (Hoffmann et al. 2022) without the one of
-    most FLOPs, whose loss it predicts. Prints the table and writes report.md, report.csv, report.html (a single file with the
+    progress, and of different kinds. Prints the tables and writes report.md, report.csv, report.html (a single file with the
     picture) and curves.png into the output folder.
     """
     if not values.arguments:
         raise ConfigError("RUN: give one or several run directories; --help shows an example")
     folders = find_runs(values.arguments)
     output = require_writable(values.output, "--output")
-    from transformer_jax.tools.reports import run_report
-    from transformer_jax.tools.reports.document import Section, section_text, to_text, write_report
-    from transformer_jax.tools.reports.run_summary import summarize
+    from transformer_jax.tools.study.document import to_text, write_report
+    from transformer_jax.tools.study.run_summary import summarize
+    from transformer_jax.tools.study.runs_table import draw_run_curves, from_best, report_on_runs
 
-    runs = [summarize(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
-    runs.sort(key=_from_best)
-    scaling: list[Section] = []
-    if values.fit:
-        from transformer_jax.tools.reports.scaling_law import scaling_section
-
-        scaling.append(scaling_section(runs, output / "scaling.png"))
-    curves = run_report.draw_run_curves(runs, values.metrics, output / "curves.png")
-    tables = {"report.csv": run_report.report_csv(runs)}
-    document = run_report.run_report(runs, curves)
-    document = replace(document, sections=(*scaling, *document.sections))
-    written = write_report(output, "report", document, tables)
-    print("\n\n".join(to_text(table) for table in run_report.results_tables(runs)))
-    for section in scaling:
-        print("\n" + section_text(section))
-    warnings = [f"WARNING: {sign}" for sign in run_report.signs_of_runs(runs)]
-    remarks = [*warnings, *run_report.different_text(runs), *run_report.damage(runs)]
-    print(with_addresses("\n" + "\n".join([*map(printable, remarks), *(f"  {path}" for path in written)])))
+    runs = sorted(map(summarize, folders, short_names(folders)), key=from_best)
+    report = report_on_runs(runs, draw_run_curves(runs, values.metrics, output / "curves.png"))
+    written = write_report(output, "report", report.document, {"report.csv": report.csv})
+    print("\n\n".join(map(to_text, report.results)))
+    print(with_addresses("\n" + "\n".join([*map(printable, report.remarks), *(f"  {path}" for path in written)])))
     return 0
-
-
-def _from_best(run: "RunSummary") -> tuple[str, bool, float]:
-    """Sort key: by task, the best score first; runs without a score come last."""
-    sign = -1 if run.config.selection.direction == "maximize" else 1
-    return run.config.task, run.score is None, sign * (run.score or 0.0)
 
 
 @flags.command(
@@ -104,31 +77,23 @@ def compare(values: flags.Values) -> int:
         raise ConfigError(f"--config.evaluation.bleu_tokenizer: {problem}")
     require_tokenizer(tokenizer, "evaluation.bleu_tokenizer")
     output = require_writable(values.output, "--output")
-    from transformer_jax.tools.reports import comparison, translated_split
-    from transformer_jax.tools.reports.document import section_text, write_report
+    from transformer_jax.tools.study import translation_comparison as comparison
+    from transformer_jax.tools.study.document import section_text, write_report
 
     chosen = [
-        translated_split.choose_file(path, config)
+        comparison.choose_file(path, config)
         if path.is_file()
-        else translated_split.choose_run(path, config, values.split, values.checkpoint)
+        else comparison.choose_run(path, config, values.split, values.checkpoint)
         for path, config in zip(paths, configs, strict=True)
     ]
-    translated_split.require_same_references(*chosen)
-    sides = []
-    for each in chosen:
-        if (saved := translated_split.saved_translations(each)) is None:
-            remark = f"{each.stem.parent}: translating {each.split} with checkpoint {each.step} ..."
-            print(with_addresses(remark), file=sys.stderr, flush=True)
-            saved = translated_split.translate_now(each)
-        sides.append(saved)
-    names = short_names(paths)
-    found = comparison.compare_sides((names[0], names[1]), (sides[0], sides[1]), paired, values.resamples)
-    tables = {"compare.csv": comparison.scores_csv(found), "compare-sentences.csv": comparison.sentences_csv(found)}
-    written = write_report(output, "compare", comparison.comparison_report(found, values.examples), tables)
-    for section in comparison.examples_sections(found, values.examples) if values.examples else ():
+    comparison.require_same_references(*chosen)
+    names, sides = short_names(paths), [comparison.translated(each) for each in chosen]
+    document, tables = comparison.comparison_report(names, sides, paired, values.resamples, values.examples)
+    written = write_report(output, "compare", document, tables)
+    scores, *examples, _, _ = document.sections
+    for section in (*(examples if values.examples else ()), scores):
         print(section_text(section) + "\n")
-    print(section_text(comparison.scores_section(found)))
-    print("\n" + "\n".join(f"  {path}" for path in written))
+    print("\n".join(f"  {path}" for path in written))
     return 0
 
 

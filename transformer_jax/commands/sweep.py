@@ -1,6 +1,5 @@
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
@@ -11,8 +10,8 @@ from transformer_jax.config import ConfigError
 from transformer_jax.config.checks import is_address
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.object_store import SharedFolder, StoreError, scratch_folder
-from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, load_sweep
-from transformer_jax.tools.sweeps.workers import (
+from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, load_sweep
+from transformer_jax.tools.study.worker_processes import (
     end_with_parent,
     gpu_environments,
     gpus,
@@ -47,33 +46,37 @@ def flags_of_trials(values: flags.Values) -> list[str]:
 def sweep(values: flags.Values) -> int:
     """Train one recipe in many variants: a grid, or a search for the best settings, by any number of workers.
 
-    Examples:
+    Example:
         transformer-jax sweep --sweep=experiments/paper_table3/sweep.py:small --workdir=runs/table3 --workers=2 --rows=base,big
-        export TRANSFORMER_JAX_SWEEP_STORAGE=postgresql+psycopg://me@host/studies
-        transformer-jax sweep --sweep=search.py --workdir=runs/search
 
     A sweep file is Python with a function get_sweep() that returns a Sweep:
 
-        from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Sweep, Uniform
+        from transformer_jax.tools.study.sweeps import Choice, LogUniform, Sweep
 
         def get_sweep():
             space = {"optimizer.learning_rate": LogUniform(5e-4, 5e-3), "model.dropout": Choice(0.1, 0.2, 0.3)}
             return Sweep(config="multi30k:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
 
     sampler: grid (every combination of rows, seeds and Choices), random, tpe or cma-es. pruner: none, median,
-    successive_halving or hyperband. metric: by default the metric of the task; or validation/chrf, validation/loss,
-    validation/perplexity. rows={"wide": {"model.d_ff": 64}} names lists of overrides, seeds=(0, 1) repeats each,
-    overrides={...} is for all.
+    successive_halving or hyperband. metric: by default the metric of the task. rows={"wide": {"model.d_ff": 64}} names lists of
+    overrides, seeds=(0, 1) repeats each, overrides={...} is for all.
 
     Each trial is a run directory in WORKDIR/trials. Optuna keeps the study: in WORKDIR/study.sqlite3, or in the
     database that the environment variable TRANSFORMER_JAX_SWEEP_STORAGE names (an SQLAlchemy URL). Give the same
     command on other machines, with a WORKDIR on a shared disk or at s3:// or gs://, to add workers. Ctrl-C saves and stops;
     the same command resumes, and one with more rows, seeds or trials adds them. At the end WORKDIR holds leaderboard.md, .html
-    and .csv, and pictures. docs/sweeps.md has more.
+    and .csv, and a picture. docs/sweeps.md has more.
     """
     if find_spec("optuna") is None:
         raise ConfigError("sweep: needs Optuna; pip install optuna cmaes")
-    from transformer_jax.tools.sweeps.study import UNREACHABLE, answered, open_study, retry_failed, trial_rows
+    from transformer_jax.tools.study.optuna_study import (
+        UNREACHABLE,
+        answered,
+        importances,
+        open_study,
+        retry_failed,
+        trial_rows,
+    )
 
     sweep = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
     given, stored = values.workdir.rstrip("/"), None
@@ -86,7 +89,7 @@ def sweep(values: flags.Values) -> int:
     study = open_study(sweep, workdir, values.study or workdir.name, values.grace_seconds)
     if WORKER in os.environ:
         from transformer_jax.runtime.preemption import ending_at_once
-        from transformer_jax.tools.sweeps.worker import work
+        from transformer_jax.tools.study.worker import work
 
         end_with_parent()
         share_cores(int(os.environ[WORKER]), values.workers)
@@ -95,8 +98,8 @@ def sweep(values: flags.Values) -> int:
             work(study, sweep, given, values.grace_seconds)
         return 0
 
-    from transformer_jax.tools.reports.document import section_text
-    from transformer_jax.tools.sweeps.leaderboard import draw_study, tables, trial_table, write_leaderboard
+    from transformer_jax.tools.study.document import section_text
+    from transformer_jax.tools.study.runs_table import trial_table, write_leaderboard
 
     if values.retry_failed:
         retry_failed(study, sweep)
@@ -106,25 +109,31 @@ def sweep(values: flags.Values) -> int:
     command += [f"--study={study.study_name}", f"--grace_seconds={values.grace_seconds}"]
     command += [f"--workers={len(environments)}", *flags_of_trials(values)]
     print(f"study {study.study_name!r}: {len(sweep.points())} trials, {len(environments)} workers here; logs in {logs}")
-    printed = set[tuple[str, ...]]()
+    printed = set[str]()
 
     def print_progress() -> None:
         # The workers log that the database cannot be reached.
         with suppress(*UNREACHABLE):
-            table = trial_table(sweep, trial_rows(study, sweep))
-            for row in (row for row in table.rows if row not in printed):
-                printed.add(row)
-                print("  ".join(f"{name} {cell}" for name, cell in zip(table.headings, row, strict=True) if cell))
+            headings, *rows = trial_table(sweep, trial_rows(study, sweep)).lines
+            for row in rows:
+                line = "  ".join(f"{name} {cell}" for name, cell in zip(headings, row, strict=True) if cell)
+                if line not in printed:
+                    print(line)
+                printed.add(line)
 
     numbered = [each | {WORKER: str(number)} for number, each in enumerate(environments)]
     statuses = run_workers(command, numbered, logs, print_progress)
     trials = answered(lambda: trial_rows(study, sweep))
-    pictures = draw_study(study, sweep, trials, workdir)
-    written = write_leaderboard(sweep, trials, pictures, workdir)
-    print("\n\n".join(section_text(section) for section in tables(sweep, trials)))
-    is_uploaded = stored is None or _upload(stored, (*written, *pictures), workdir)
-    shown = given if is_uploaded else str(workdir)
-    print("\n" + "\n".join(f"  {shown}/{file.name}" for file in (*written, *pictures)))
+    sections, written = write_leaderboard(sweep, trials, importances(study, sweep), workdir)
+    print("\n\n".join(map(section_text, sections)))
+    is_uploaded = True
+    if stored:
+        try:
+            stored.put(written)
+        except StoreError as error:
+            print(f"{error}; the leaderboard is in {workdir}; the same command uploads it", file=sys.stderr)
+            is_uploaded = False
+    print("\n" + "\n".join(f"  {given if is_uploaded else workdir}/{file.name}" for file in written))
     for number, status in enumerate(statuses):
         if status:
             print(f"worker {number} ended with status {status}; see {log_file(logs, number)}", file=sys.stderr)
@@ -148,13 +157,3 @@ def _scratch_of(address: str) -> Path:
             "postgresql+psycopg://USER@HOST/NAME"
         )
     return scratch_folder() / f"sweep-{sha256(address.encode()).hexdigest()[:16]}" / address.rpartition("/")[2]
-
-
-def _upload(stored: SharedFolder, files: Sequence[Path], workdir: Path) -> bool:
-    """Uploads the leaderboard and pictures; returns whether that succeeded, and prints why not."""
-    try:
-        stored.put(files)
-    except StoreError as error:
-        print(f"{error}; the leaderboard is in {workdir}; the same command uploads it", file=sys.stderr)
-        return False
-    return True

@@ -39,7 +39,7 @@ from transformer_jax.tools.explorer.live import beams_of
 from transformer_jax.tools.explorer.page import RunName
 from transformer_jax.tools.explorer.readings import Reading, TextReader
 from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
-from transformer_jax.tools.reports.run_folders import short_names
+from transformer_jax.tools.study.run_summary import short_names
 
 
 class _RunReader(Generic[AnyTask]):

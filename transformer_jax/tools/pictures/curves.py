@@ -8,7 +8,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import read_records
 from transformer_jax.runtime.distributed import is_first
-from transformer_jax.tools.reports.run_folders import short_names
+from transformer_jax.tools.study.run_summary import short_names
 
 Series = tuple[list[float], list[float]]
 """Updates and values of a line."""

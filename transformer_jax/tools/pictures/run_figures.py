@@ -20,7 +20,7 @@ from transformer_jax.models.inspection import head_counts, layer_number, layers_
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.tools.pictures.panels import LinePanel, MatrixPanel, Panel, draw_panels
-from transformer_jax.tools.reports.run_report import differing_settings
+from transformer_jax.tools.study.comparability import differing_settings
 
 TEST, SENTENCES = "test", 200
 # Kinds of attention, and their titles.

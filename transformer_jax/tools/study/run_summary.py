@@ -1,6 +1,6 @@
-"""Results and cost of one run, read from its folder without loading the model; the run may still be in progress."""
+"""Run directories named on the command line, and the results and cost of each, read without loading its model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -8,26 +8,16 @@ from typing import Any, TypeVar
 
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.selection import best_step, scored_checkpoints, watched_validations
-from transformer_jax.config import DataError, ExperimentConfig, load_run_config
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
+from transformer_jax.config.errors import natural_order
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.runs.learning_signs import signs_of
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tasks.saved_evaluations import saved_reports, signature_of, whose_parameters
+from transformer_jax.tasks.saved_evaluations import saved_reports
 
 Value = TypeVar("Value")
-
-
-@dataclass(frozen=True)
-class SavedScores:
-    """A saved evaluation: file, split, checkpoint (``parameters``), metrics by name, and BLEU's signature or ``""``."""
-
-    file: str
-    split: str
-    parameters: str
-    metrics: Mapping[str, float | None]
-    signature: str
 
 
 @dataclass(frozen=True)
@@ -37,9 +27,8 @@ class RunSummary:
     ``metrics``, by name, are from the best validation by the selection metric, after ``best_update`` (the latest of equals); if
     the run made none, from ``evaluate --watch``. ``best_checkpoint`` is the best checkpoint still on disk. The scores of
     ``damaged`` checkpoints cannot be read. ``target_tokens`` of all ``updates``, after the last line that counts them at its
-    mean. ``signs``: evidence that the model does not learn. ``tokens_per_second`` is the
-    median of the logged values, ``seconds`` the total in ``goodput.json``.
-    ``is_finished``: it made all its updates.
+    mean. ``signs``: evidence that the model does not learn. ``target_tokens_per_second`` is the median of the logged values,
+    ``seconds`` the total in ``goodput.json``. ``is_finished``: it made all its updates. ``evaluations``: saved reports by file.
     """
 
     name: str
@@ -50,13 +39,13 @@ class RunSummary:
     updates: int | None
     target_tokens: int | None
     parameters: int | None
-    tokens_per_second: float | None
+    target_tokens_per_second: float | None
     seconds: float | None
     best_checkpoint: Path | None
     damaged: tuple[Path, ...]
     is_finished: bool
     signs: tuple[str, ...]
-    evaluations: tuple[SavedScores, ...]
+    evaluations: Mapping[str, Mapping[str, Any]]
 
     @property
     def score(self) -> float | None:
@@ -69,7 +58,7 @@ class RunSummary:
     def score_of_best(self, split: str, metric: str) -> float | None:
         """The score of the best checkpoint on a split, decoded with the settings of the run."""
         file = f"evaluation-{split.replace('/', '-')}-{self.best_step}.json"
-        return next((saved.metrics.get(metric) for saved in self.evaluations if saved.file == file), None)
+        return self.evaluations[file]["metrics"].get(metric) if file in self.evaluations else None
 
 
 def summarize(folder: Path, name: str) -> RunSummary:
@@ -108,17 +97,24 @@ def summarize(folder: Path, name: str) -> RunSummary:
         updates=updates,
         target_tokens=round(counted[-1]["train/target_tokens"] * updates / counted[-1]["step"]) if counted else None,
         parameters=_read(run.run_record, _parameters),
-        tokens_per_second=median(speeds) if speeds else None,
+        target_tokens_per_second=median(speeds) if speeds else None,
         seconds=_read(run.goodput, _seconds),
         best_checkpoint=None if step is None else run.checkpoints / str(step),
         damaged=tuple(each.folder for each in stored if not each.is_sound),
         is_finished=outcome.get("reason") == "finished",
         signs=tuple(map(str, signs if isinstance(signs, list) else signs_of(run, config))),
-        evaluations=tuple(
-            SavedScores(file.name, report["split"], whose_parameters(report), report["metrics"], signature_of(report))
-            for file, report in saved_reports(folder)
-        ),
+        evaluations={file.name: report for file, report in saved_reports(folder)},
     )
+
+
+def validations(metrics: Path) -> dict[int, dict[str, float]]:
+    """Validation metrics by update, ``{500: {"validation/bleu": 21.3, ...}}``; the later of two records counts."""
+    found: dict[int, dict[str, float]] = {}
+    for record in read_metrics(metrics):
+        values = {key: value for key, value in record.items() if key.startswith("validation/") and value is not None}
+        if values:
+            found[int(record["step"])] = values
+    return found
 
 
 def _read(file: Path, read: Callable[[Any], Value | None]) -> Value | None:
@@ -145,3 +141,53 @@ def _seconds(sheet: Any) -> float | None:
     """Total seconds; None if ``goodput.json`` was begun after the updates."""
     seconds = {kind: finite_or_none(value) or 0.0 for kind, value in sheet["seconds"].items()}
     return float(sum(seconds.values())) if seconds["step"] else None
+
+
+def find_runs(arguments: Sequence[str]) -> list[Path]:
+    """The run directories that the arguments name, without repetitions, in order.
+
+    An argument is a run directory, or a folder that contains run directories, such as the ``trials`` of a sweep, which are
+    listed in natural order (``trial-2`` before ``trial-10``). Raises ConfigError for an argument that is neither.
+    """
+    found: dict[Path, None] = {}
+    for argument in arguments:
+        folder = Path(argument).expanduser()
+        if not argument.strip() or not folder.is_dir():
+            raise ConfigError(f"{argument!r} is not a folder; give a run, or a folder of runs")
+        inside = sorted(filter(_is_run, folder.iterdir()), key=lambda run: natural_order(run.name))
+        runs = [folder] if _is_run(folder) else inside
+        if not runs:
+            raise ConfigError(f"{folder}: no config.json in it or one level below (found {_listing(folder)})")
+        found |= dict.fromkeys(run.resolve() for run in runs)
+    return list(found)
+
+
+def run_of(path: Path) -> Path:
+    """The run directory ``path``, or the run directory of a file ``path``; raises ConfigError if there is none."""
+    run = path if path.is_dir() else path.parent
+    if not path.exists() or not _is_run(run):
+        problem = f"no config.json in {run}" if path.exists() else "does not exist"
+        raise ConfigError(f"{path}: {problem}; give a run directory, or a file that evaluate wrote into one")
+    return run
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """The shortest suffix of each path that distinguishes it from the others.
+
+    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``.
+    """
+    lengths = dict.fromkeys(paths, 1)
+    while True:
+        names = {path: "/".join(path.parts[-length:]) for path, length in lengths.items()}
+        same = [path for path, name in names.items() if list(names.values()).count(name) > 1]
+        if not same:
+            return [names[path] for path in paths]
+        lengths |= {path: lengths[path] + 1 for path in same}
+
+
+def _listing(folder: Path) -> str:
+    return ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
+
+
+def _is_run(folder: Path) -> bool:
+    return RunDirectory(folder).config.is_file()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.runs.run import Outcome
-from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Sweep
+from transformer_jax.tools.study.sweeps import Choice, Integers, LogUniform, Sweep
 
 GRID = Sweep(config="configs/quickstart.py", rows={"a": {}, "b": {"model.d_ff": 64}}, seeds=(3, 4))
 ONE = replace(GRID, rows={"a": {}}, seeds=(3,))

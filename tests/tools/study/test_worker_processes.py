@@ -15,11 +15,11 @@ from postgresql import postgresql_server
 from process_environment import process_environment
 from run_settings import tiny_settings
 
-from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
-from transformer_jax.tools.sweeps.workers import run_workers
+from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE
+from transformer_jax.tools.study.worker_processes import run_workers
 
 SWEEP = """
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.sweeps import Sweep
 
 def get_sweep():
     return Sweep(config="recipe.py", seeds={seeds}, overrides={{"data.seed": 0}}, metric="validation/loss")

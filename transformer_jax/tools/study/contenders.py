@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import combinations
 from operator import attrgetter
@@ -19,8 +19,6 @@ OFF = "training.patience", "training.budget_seconds"
 """Settings that are 0 in a duel, whose runs end together."""
 # Not the plus sign of a number, 1e+5.
 PLUS = re.compile(r"\+(?=[^\d\s])")
-WIDTHS = "d_model", "d_ff", "num_heads", "d_embedding", "d_hidden", "d_attention", "d_readout"
-"""The settings of ``model`` that a size multiplies: heads keep their width."""
 
 Overrides = Sequence[tuple[str, str]]
 
@@ -33,20 +31,15 @@ def tuned_setting(tune: str) -> str:
 
 @dataclass(frozen=True)
 class Contender:
-    """The base or an idea, at one size: overrides of the recipe, as text; the digests of the ``files`` that register parts."""
+    """The base or an idea: overrides of the recipe, as text, and the digests of the ``files`` that register parts."""
 
-    idea: str
-    size: int
+    name: str
     settings: dict[str, str]
     files: dict[str, str]
 
-    @property
-    def name(self) -> str:
-        return self.idea if self.size == 1 else f"{self.idea} x{self.size}"
 
-
-def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], sizes: Sequence[int]) -> list[Contender]:
-    """The base and the ideas at each size, the base first.
+def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str]) -> list[Contender]:
+    """The base and the ideas, the base first.
 
     Raises ConfigError where an idea is not one, is there twice, or does not fit the recipe.
     """
@@ -56,31 +49,22 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], siz
     for name in names:
         if "," in name:
             raise ConfigError(f"--ideas: {name!r} has a comma, which separates ideas; join parts with +, as in a+b")
-    base, found = resolve(recipe, overrides), []
+    base = resolve(recipe, overrides)
     owners: dict[Idea, str] = {}
-    read = [(BASE, {}, {}), *((name, *_read_idea(name, base, owners)) for name in names)]
-    for (first, settings, _), (second, others, _) in combinations(read[1:], 2):
-        if settings == others:
+    contenders = [Contender(BASE, {}, {}), *(Contender(name, *_read_idea(name, base, owners)) for name in names)]
+    for first, second in combinations(contenders[1:], 2):
+        if first.settings == second.settings:
             problem = "have the same settings; leave one out, or give their parts different names"
-            raise ConfigError(f"--ideas: {first} and {second} {problem}")
-    for size in sizes:
-        for name, settings, files in read:
-            contender = Contender(name, size, settings, files)
-            try:
-                config = resolve(recipe, overrides, settings)
-                config.check_new_run()
-                if name != BASE and config == base and not files:
-                    raise ConfigError("has the settings of the base; leave it out")
-                model = config.model
-                if size > 1:
-                    widths = {key: getattr(model, key) for key in WIDTHS if key in declared(type(model))}
-                    wider = {f"model.{key}": str(size * width) for key, width in widths.items() if width}
-                    contender = replace(contender, settings=settings | wider)
-                    resolve(recipe, overrides, contender.settings)
-            except ConfigError as error:
-                raise ConfigError(f"--ideas: {contender.name}: {error}") from None
-            found.append(contender)
-    return found
+            raise ConfigError(f"--ideas: {first.name} and {second.name} {problem}")
+    for each in contenders:
+        try:
+            config = resolve(recipe, overrides, each.settings)
+            config.check_new_run()
+            if each.name != BASE and config == base and not each.files:
+                raise ConfigError("has the settings of the base; leave it out")
+        except ConfigError as error:
+            raise ConfigError(f"--ideas: {each.name}: {error}") from None
+    return contenders
 
 
 def _read_idea(text: str, base: ExperimentConfig, owners: dict[Idea, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -3,11 +3,11 @@
 import pytest
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.sweeps.definition import load_sweep
-from transformer_jax.tools.sweeps.workers import gpu_environments
+from transformer_jax.tools.study.sweeps import load_sweep
+from transformer_jax.tools.study.worker_processes import gpu_environments
 
 HEAD = """
-from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Sweep, Uniform
+from transformer_jax.tools.study.sweeps import Choice, Integers, LogUniform, Sweep, Uniform
 
 def get_sweep():
     return """

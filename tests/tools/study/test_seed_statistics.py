@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from transformer_jax.tools.duel.statistics import PairedTest, detectable, holm, paired_test, seeds_needed, verdict
+from transformer_jax.tools.study.seed_statistics import PairedTest, detectable, holm, paired_test, seeds_needed, verdict
 
 DUELS = 1000
 

@@ -5,11 +5,12 @@ import csv
 import io
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from transformer_jax.config.json_text import printable
 from transformer_jax.evaluation.text_table import text_table
@@ -23,13 +24,45 @@ META = '<meta charset="utf-8">\n<meta name="viewport" content="width=device-widt
 STYLE = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
 
 
+class Cell(NamedTuple):
+    """A cell with a ``text`` for readers and a ``value`` for CSV; a tuple, in the heading too, is several columns there."""
+
+    text: str
+    value: Any
+
+
+def cell(value: Any, form: str | Callable[[Any], str] = "{}") -> Cell | None:
+    """A value with a format, or a function that writes it; None is an empty cell."""
+    if value is None:
+        return None
+    return Cell(form.format(value) if isinstance(form, str) else form(value), value)
+
+
+def interval(value: float, lower: float, upper: float, digits: int = 2, sign: str = "") -> Cell:
+    """``36.14 [34.42, 37.69]``; in CSV three columns, under ``interval_heading``."""
+    texts = [f"{each:{sign}.{digits}f}" for each in (value, lower, upper)]
+    return Cell(f"{texts[0]} [{texts[1]}, {texts[2]}]", (value, lower, upper))
+
+
+def interval_heading(name: str) -> Cell:
+    return Cell(name, (f"{name} value", f"{name} lower", f"{name} upper"))
+
+
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under headings; columns in ``of_text``, which count from 0, are aligned left, the others right."""
+    """Rows under headings; columns in ``of_text``, which count from 0, are aligned left, the others right.
 
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    Readers see the text of a ``Cell``, nothing for None, and other values as ``str`` writes them.
+    """
+
+    headings: tuple[Any, ...]
+    rows: tuple[tuple[Any, ...], ...]
     of_text: frozenset[int] = frozenset({0})
+
+    @property
+    def lines(self) -> list[list[str]]:
+        """The headings and the rows for readers."""
+        return [[_text(cell) for cell in row] for row in (self.headings, *self.rows)]
 
 
 @dataclass(frozen=True)
@@ -79,13 +112,13 @@ def _html_block(block: str | Table | Picture) -> str:
         content = base64.b64encode(block.png).decode("ascii")
         return f'<img src="data:image/png;base64,{content}" alt="{escape(block.words)}">'
     if isinstance(block, Table):
-        rows = "\n".join(_html_row(block, row, "td") for row in block.rows)
-        head = _html_row(block, block.headings, "th")
+        head, *rest = block.lines
+        head, rows = _html_row(block, head, "th"), "\n".join(_html_row(block, row, "td") for row in rest)
         return f'<div class="scroll"><table>\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
     return f'<p dir="auto">{escape(block)}</p>'
 
 
-def _html_row(table: Table, cells: tuple[str, ...], tag: str) -> str:
+def _html_row(table: Table, cells: Sequence[str], tag: str) -> str:
     parts = []
     for column, cell in enumerate(cells):
         kind = ' class="text" dir="auto"' if column in table.of_text else ""
@@ -116,7 +149,7 @@ def _markdown_block(block: str | Table | Picture) -> str:
         return f"![{escaped(block.words)}]({block.name})"
     if isinstance(block, Table):
         marks = ["---" if column in block.of_text else "---:" for column in range(len(block.headings))]
-        rows = [[escaped(cell) for cell in row] for row in (block.headings, *block.rows)]
+        rows = [[escaped(cell) for cell in row] for row in block.lines]
         return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], marks, *rows[1:]))
     return escaped(block)
 
@@ -133,26 +166,41 @@ def section_text(section: Section) -> str:
 
 def to_text(table: Table) -> str:
     alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
-    return text_table([table.headings, *table.rows], alignment)
+    return text_table(table.lines, alignment)
 
 
-def to_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """CSV (RFC 4180) with a line of headings; numbers in full precision, ``None`` as an empty cell.
+def _text(cell: Any) -> str:
+    return cell.text if isinstance(cell, Cell) else "" if cell is None else str(cell)
+
+
+def to_csv(*tables: Table) -> str:
+    """CSV (RFC 4180) of tables side by side, whose first column is that of the first table; numbers in full precision.
 
     Text that a spreadsheet would take for a formula (it begins with ``= + - @``, a tab or a carriage return) gets an
     apostrophe before it, unless it is a number: it may come from somebody else's run.
     """
     text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerows([_inert(cell) for cell in row] for row in (headings, *rows))
+    headings, *rows = zip(*((table.headings, *table.rows) for table in tables), strict=True)
+    for row in (headings, *rows):
+        columns = zip(headings, row, strict=True)
+        values = [list(_values(*each))[number > 0 :] for number, each in enumerate(columns)]
+        csv.writer(text).writerow([_inert(value) for of_table in values for value in of_table])
     return text.getvalue()
 
 
-def _inert(cell: object) -> object:
-    if cell is None or not str(cell).startswith(FORMULA):
-        return cell
+def _values(headings: Sequence[Any], cells: Sequence[Any]) -> Iterator[Any]:
+    """As many values of each cell as its heading has."""
+    for pair in zip(headings, cells, strict=True):
+        heading, value = (each.value if isinstance(each, Cell) else each for each in pair)
+        values = value if isinstance(value, tuple) else (value,)
+        yield from (*values, *[None] * ((len(heading) if isinstance(heading, tuple) else 1) - len(values)))
+
+
+def _inert(value: Any) -> Any:
+    if value is None or not str(value).startswith(FORMULA):
+        return value
     try:
-        float(str(cell))
+        float(str(value))
     except ValueError:
-        return f"'{cell}"
-    return cell
+        return f"'{value}"
+    return value

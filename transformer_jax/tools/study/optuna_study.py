@@ -16,7 +16,7 @@ from contextlib import suppress
 from copy import copy
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import optuna
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
@@ -33,7 +33,8 @@ from transformer_jax.config import ConfigError, flatten
 from transformer_jax.config.checks import declared, is_address
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.object_store import StoreError, open_store, store_errors
-from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, Sweep, Value
+from transformer_jax.tools.study.runs_table import TrialRow
+from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, Sweep, Value
 
 Answer = TypeVar("Answer")
 
@@ -299,29 +300,6 @@ def has_free_point(sweep: Sweep, trials: Sequence[Sequence[FrozenTrial]]) -> boo
     return any(point not in points for point in sweep.points()) if sweep.is_grid else len(trials) < sweep.trials
 
 
-class TrialRow(NamedTuple):
-    """One trial: ``value`` is its best validation so far, at update ``step``; ``found`` has all metrics at that update."""
-
-    number: int
-    state: str
-    value: float | None
-    step: int | None
-    point: Mapping[str, Value]
-    minutes: float | None
-    folder: str
-    error: str
-    found: Mapping[str, float]
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state not in ("waiting", "running")
-
-    @property
-    def has_value(self) -> bool:
-        """Whether the trial ended with a value."""
-        return self.state in ("complete", "pruned") and self.value is not None
-
-
 def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
     """All trials that have started and have a point, by number."""
     trials = trials_of(study)
@@ -350,3 +328,18 @@ def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
             )
         )
     return rows
+
+
+def importances(study: optuna.Study, sweep: Sweep) -> dict[str, float]:
+    """The importance of each setting of a search, the largest first; empty where there are too few trials.
+
+    By PED-ANOVA (Watanabe et al. 2023): how much the better trials differ from the others in it. It compares trials that were
+    sampled, and the trials of a grid were not.
+    """
+    with warnings.catch_warnings():
+        # Optuna warns that this is experimental.
+        warnings.simplefilter("ignore")
+        try:
+            return {} if sweep.is_grid else optuna.importance.get_param_importances(study)
+        except (ValueError, RuntimeError):
+            return {}

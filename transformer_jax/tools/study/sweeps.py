@@ -9,13 +9,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
-from transformer_jax.config import ConfigError, ExperimentConfig, Metric, flatten, resolve
+from transformer_jax.config import ConfigError, ExperimentConfig, Metric, resolve
 from transformer_jax.config.conversion import read_value, type_of
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import call_in_file
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.tasks.sizing import require_sizes
-from transformer_jax.tools.reports.scored_text import require_same_text
+from transformer_jax.tools.study.comparability import differing_settings, require_comparable, require_same_text
 
 STORAGE_VARIABLE = "TRANSFORMER_JAX_SWEEP_STORAGE"
 """Environment variable with the SQLAlchemy URL of the database that holds the study."""
@@ -38,6 +38,7 @@ class Choice:
         if len(set(values)) < len(values) or not values:
             raise ConfigError(f"Choice{values}: needs values, each once")
 
+    @property
     def ends(self) -> tuple[Value, ...]:
         return self.values
 
@@ -50,43 +51,36 @@ class Uniform:
     high: float | int
 
     def __post_init__(self) -> None:
-        _require_interval(self, -math.inf)
+        least = math.ulp(0.0) if isinstance(self, LogUniform) else -math.inf
+        if not least <= self.low < self.high < math.inf:
+            raise ConfigError(f"{self}: needs {'' if least < 0 else '0 < '}low < high, both finite")
 
+    @property
     def ends(self) -> tuple[Value, ...]:
         return float(self.low), float(self.high)
 
 
-@dataclass(frozen=True)
 class LogUniform(Uniform):
     """A positive number from ``low`` to ``high`` whose logarithm is uniformly distributed: for learning rates."""
 
-    def __post_init__(self) -> None:
-        _require_interval(self, math.ulp(0.0))
-
 
 @dataclass(frozen=True)
-class Integers:
+class Integers(Uniform):
     """An integer from ``low`` to ``high``, both included, in steps of ``step``."""
 
-    low: int
-    high: int
     step: int = 1
 
     def __post_init__(self) -> None:
-        _require_interval(self, -math.inf)
+        super().__post_init__()
         if self.step < 1 or (self.high - self.low) % self.step:
             raise ConfigError(f"{self}: step must be positive and divide high - low")
 
+    @property
     def ends(self) -> tuple[Value, ...]:
         return self.low, self.high
 
 
-Range = Choice | Uniform | LogUniform | Integers
-
-
-def _require_interval(owner: Uniform | Integers, least: float) -> None:
-    if not least <= owner.low < owner.high < math.inf:
-        raise ConfigError(f"{owner}: needs {'' if least < 0 else '0 < '}low < high, both finite")
+Range = Choice | Uniform
 
 
 @dataclass(frozen=True)
@@ -144,9 +138,16 @@ class Sweep:
 
     @cached_property
     def metric_key(self) -> str:
-        """``metric``, or the key of the metric that selects checkpoints in the first row."""
-        first_row = next(iter(self.rows.values()), {})
-        return self.metric or _selection_key(self.config, self.overrides, first_row)
+        """``metric``, or the key of the metric that selects checkpoints in the first row.
+
+        An invalid recipe, which raises its error when it is used, has the default one.
+        """
+        row = next(iter(self.rows.values()), {})
+        try:
+            stated, changes = ({key: str(value) for key, value in each.items()} for each in (self.overrides, row))
+            return self.metric or resolve(self.config, stated.items(), changes).selection.key
+        except ConfigError:
+            return ExperimentConfig().selection.key
 
     @property
     def measured(self) -> Metric:
@@ -222,13 +223,13 @@ def check(sweep: Sweep) -> list[ExperimentConfig]:
     for key, values in sweep.space.items():
         if sweep.is_grid and not isinstance(values, Choice):
             raise ConfigError(f"space, {key}: a grid takes a Choice; {values} needs another sampler")
-        for value in values.ends():
+        for value in values.ends:
             expected = type_of(key)
             if type(read_value(key, str(value))) is not type(value) and not (expected is float and type(value) is int):
                 raise ConfigError(f"space, {key}: {value!r} does not fit a setting of type {expected.__name__}")
     found: list[ExperimentConfig] = []
     by_row: dict[Value | None, list[ExperimentConfig]] = {}
-    bounds: list[dict[str, Value]] = [{}, *({key: end} for key, values in sweep.space.items() for end in values.ends())]
+    bounds: list[dict[str, Value]] = [{}, *({key: end} for key, values in sweep.space.items() for end in values.ends)]
     for point in sweep.points() if sweep.is_grid else bounds:
         try:
             settings = sweep.settings(point)
@@ -241,28 +242,11 @@ def check(sweep: Sweep) -> list[ExperimentConfig]:
     stated = {key.split(".")[1] for key in sweep.overrides if key.startswith("parts.")}
     if unused := stated.difference(*(each.parts for each in found)):
         raise ConfigError(f"parts.{min(unused)}: no trial selects this part; leave its settings out")
-    flat = [flatten(each) for each in found]
-    differ = sorted({key for each in flat for key, value in each.items() if value != flat[0].get(key)})
-    require_comparable(metric, differ, settings)
+    require_comparable(metric, differing_settings(found), settings)
     # Rows may train on different corpora, as the rows of the paper's table 2 do.
     for configs in by_row.values():
         require_same_text(configs, ignored=frozenset({SEED} if sweep.are_seeds_paired else ()))
     return found
-
-
-def require_comparable(metric: Metric, differ: Sequence[str], settings: ExperimentConfig) -> None:
-    """Raises ConfigError if the metric is not comparable between runs that ``differ`` in these settings."""
-    changed = metric.changed_by(differ)
-    if changed:
-        others = [
-            f"{each.key} (with {each.needs})" if each.needs else each.key
-            for each in settings.metrics
-            if not each.changed_by(differ)
-        ]
-        remedy = f"take {' or '.join(others)}" if others else "leave them equal"
-        raise ConfigError(
-            f"metric: {metric.key} is not comparable between runs that differ in {', '.join(changed)}; {remedy}"
-        )
 
 
 def _measured(key: str, settings: ExperimentConfig) -> Metric:
@@ -277,15 +261,6 @@ def _measured(key: str, settings: ExperimentConfig) -> Metric:
     if not settings.training.evaluate_every:
         raise ConfigError(f"training.evaluate_every: 0, so {key} is never reported; set it")
     return metrics[key]
-
-
-def _selection_key(recipe: str, overrides: Mapping[str, Value], row: Mapping[str, Value]) -> str:
-    """The metric that selects checkpoints, or the default one for an invalid recipe, which raises its error when used."""
-    try:
-        stated, changes = ({key: str(value) for key, value in each.items()} for each in (overrides, row))
-        return resolve(recipe, stated.items(), changes).selection.key
-    except ConfigError:
-        return ExperimentConfig().selection.key
 
 
 def _metrics() -> dict[str, Metric]:

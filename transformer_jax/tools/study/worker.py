@@ -17,7 +17,6 @@ from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.corpora import completed
 from transformer_jax.runs.hooks import Callback
-from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
@@ -26,8 +25,7 @@ from transformer_jax.runtime.object_store import StoreError
 from transformer_jax.runtime.run_copies import folder_to_train
 from transformer_jax.runtime.store_lock import AddressIsBusy
 from transformer_jax.tools.pictures.curves import curves_at_end
-from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Range, Sweep, Value
-from transformer_jax.tools.sweeps.study import (
+from transformer_jax.tools.study.optuna_study import (
     ERROR,
     POINT,
     POLL_SECONDS,
@@ -41,6 +39,8 @@ from transformer_jax.tools.sweeps.study import (
     retry,
     trials_of,
 )
+from transformer_jax.tools.study.run_summary import validations
+from transformer_jax.tools.study.sweeps import Choice, Integers, LogUniform, Range, Sweep, Value
 
 FAILURES_IN_A_ROW = 3
 # Another process trains the trial; the state of a trial cannot be saved.
@@ -221,13 +221,3 @@ def _suggest(trial: Trial, name: str, values: Range) -> Value:
 
 def _frozen(study: optuna.Study, trial: Trial) -> FrozenTrial:
     return study.get_trials(deepcopy=False)[trial.number]
-
-
-def validations(metrics: Path) -> dict[int, dict[str, float]]:
-    """Validation metrics by update, ``{500: {"validation/bleu": 21.3, ...}}``; the later of two records counts."""
-    found: dict[int, dict[str, float]] = {}
-    for record in read_metrics(metrics):
-        values = {key: value for key, value in record.items() if key.startswith("validation/") and value is not None}
-        if values:
-            found[int(record["step"])] = values
-    return found

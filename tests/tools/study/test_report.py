@@ -1,15 +1,13 @@
 import csv
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError, from_dict
-from transformer_jax.tools.reports.run_folders import short_names
-from transformer_jax.tools.reports.run_report import different_text
-from transformer_jax.tools.reports.run_summary import summarize
+from transformer_jax.tools.study.comparability import different_text
+from transformer_jax.tools.study.run_summary import short_names, summarize
 
 RECORDS = [
     {"step": 1, "train/loss": 4.0, "train/target_tokens": 100.0, "speed/target_tokens_per_second": 10.0},
@@ -27,7 +25,7 @@ def test_a_run_is_judged_at_its_best_validation(make_run):
     summary = summarize(run, "run")
     assert (summary.score, summary.best_update) == (20.0, 2)
     assert (summary.metrics["chrf"], summary.metrics["perplexity"]) == (40.0, None)
-    assert (summary.updates, summary.target_tokens, summary.tokens_per_second) == (3, 300, 20.0)
+    assert (summary.updates, summary.target_tokens, summary.target_tokens_per_second) == (3, 300, 20.0)
     assert (summary.parameters, summary.seconds, summary.best_checkpoint) == (12345, 3661.5, None)
     (run / "goodput.json").write_text(json.dumps({"seconds": {"start_up": 60.0, "step": 0.0}}))
     assert summarize(run, "run").seconds is None
@@ -103,7 +101,7 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
 def test_only_settings_that_change_the_scored_text_make_scores_incomparable(task, data, others, differ):
     data = {"source": "text", **data}
     configs = [from_dict({"task": task, "data": each}) for each in (data, {**data, **others})]
-    found = different_text([SimpleNamespace(config=each) for each in configs])
+    found = different_text(configs)
     assert [each.partition(":")[0] for each in found] == [f"The runs differ in {differ}"] * bool(differ)
 
 

@@ -3,9 +3,9 @@ import csv
 import io
 
 from transformer_jax.config import from_dict
-from transformer_jax.tools.reports import document
-from transformer_jax.tools.reports.document import Picture, Section, Table
-from transformer_jax.tools.reports.run_report import differing_settings
+from transformer_jax.tools.study import document
+from transformer_jax.tools.study.comparability import differing_settings
+from transformer_jax.tools.study.document import Cell, Picture, Section, Table, interval, interval_heading, to_csv
 
 NASTY = '<script>alert("1")</script> a|b & _c_ `d` [e](f) $g$\nh'
 TABLE = Table(("run", "BLEU"), ((NASTY, "36.10"), ("b_1", "")))
@@ -48,7 +48,17 @@ def test_only_settings_that_differ_and_none_where_a_model_has_no_such_thing():
 def test_csv_reads_back_and_has_no_formula():
     formulas = ["=1+1", "+A1", "-1+cmd", "@SUM(A1)", "\t=1"]
     rows = [[NASTY, 36.1357, None], ["b", -2, "x,y"], ["-1", "-inf", "+2e-3"], *([text, 0, 0] for text in formulas)]
-    read = list(csv.reader(io.StringIO(document.to_csv(["a", "b", "c"], rows), newline="")))
+    read = list(csv.reader(io.StringIO(to_csv(Table(("a", "b", "c"), tuple(rows))), newline="")))
     assert read[:3] == [["a", "b", "c"], [NASTY, "36.1357", ""], ["b", "-2", "x,y"]]
     assert read[3] == ["-1", "-inf", "+2e-3"]
     assert [row[0] for row in read[4:]] == [f"'{text}" for text in formulas]
+
+
+def test_tables_side_by_side_have_values_in_full_where_readers_see_texts():
+    scores = Table(("run", interval_heading("BLEU")), (("a", interval(1 / 3, 0.0, 0.5)), ("b", None)))
+    costs = Table(("run", Cell("time", "seconds")), (("a", Cell("0:02", 1.75)), ("b", None)))
+    assert scores.lines == [["run", "BLEU"], ["a", "0.33 [0.00, 0.50]"], ["b", ""]]
+    head, first, second = csv.reader(to_csv(scores, costs).splitlines())
+    assert head == ["run", "BLEU value", "BLEU lower", "BLEU upper", "seconds"]
+    assert first == ["a", str(1 / 3), "0.0", "0.5", "1.75"]
+    assert len(second) == len(head) and set(second[1:]) == {""}

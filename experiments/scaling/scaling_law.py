@@ -1,7 +1,13 @@
-"""Loss as a function of parameters and tokens, fitted to finished runs: Hoffmann et al. 2022, section 3.3."""
+"""Loss as a function of parameters and tokens, fitted to finished runs: Hoffmann et al. 2022, section 3.3.
+
+    python experiments/scaling/scaling_law.py runs/scaling/trials scaling.png
+
+Fits all finished runs but the one of most FLOPs, predicts its loss, and draws both.
+"""
 
 import itertools
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,14 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from transformer_jax.config import DataError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.tools.pictures.curves import read_series
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
-from transformer_jax.tools.reports.document import Picture, Section, Table
-from transformer_jax.tools.reports.run_report import differing_settings
-from transformer_jax.tools.reports.run_summary import RunSummary
-from transformer_jax.tools.reports.scored_text import settings_of_scored_text
+from transformer_jax.tools.study.comparability import differing_settings, settings_of_scored_text
+from transformer_jax.tools.study.document import Section, Table, section_text
+from transformer_jax.tools.study.run_summary import RunSummary, find_runs, summarize
 
 LOSS = "validation/loss"
 DELTA = 1e-3
@@ -131,7 +136,7 @@ def scaling_section(runs: Sequence[RunSummary], picture: Path) -> Section:
     if not _is_determined(fitted, FEWEST):
         sizes, durations = (len({each[index] for each in fitted}) for index in (1, 2))
         problem = (
-            f"--fit needs {FEWEST} finished runs beside the largest, whose sizes and durations do not grow together"
+            f"a fit needs {FEWEST} finished runs beside the largest, whose sizes and durations do not grow together"
         )
         found = f"found {len(fitted)} with {sizes} numbers of parameters and {durations} of tokens"
         raise DataError(f"{problem}; {found}; left out, not finished: {', '.join(left_out) or 'none'}")
@@ -160,8 +165,7 @@ def scaling_section(runs: Sequence[RunSummary], picture: Path) -> Section:
     if left_out:
         words.append(f"Left out, not finished or not validated at the end: {', '.join(left_out)}.")
     _draw(law, fitted, largest, picture)
-    caption = "Loss of the runs against training FLOPs, and against the prediction"
-    return Section("Scaling", (words[0], table, *words[1:], Picture(picture.name, picture.read_bytes(), caption)))
+    return Section("Scaling", (words[0], table, *words[1:]))
 
 
 def _require_comparable(runs: Sequence[RunSummary]) -> None:
@@ -172,7 +176,7 @@ def _require_comparable(runs: Sequence[RunSummary]) -> None:
     for key, values in differing.items():
         if key == "task" or key.startswith("tokenizer.") or key in of_text:
             shown = ", ".join(dict.fromkeys(values))
-            raise DataError(f"--fit: the runs differ in {key} ({shown}), so their losses are of other texts or tokens")
+            raise DataError(f"the runs differ in {key} ({shown}), so their losses are of other texts or tokens")
 
 
 def _is_determined(points: Sequence[Point], fewest: int) -> bool:
@@ -211,3 +215,19 @@ def _draw(law: ScalingLaw, fitted: Sequence[Point], largest: Point, path: Path) 
         LinePanel("The fit", compared, "predicted loss", "loss of the run", dotted=("equal",), marks="o"),
     ]
     draw_panels(panels, path, title="Scaling")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the law, and draws it; 2 where the runs do not determine one."""
+    *folders, picture = arguments
+    try:
+        runs = [summarize(folder, folder.name) for folder in find_runs(folders)]
+        print(section_text(scaling_section(runs, Path(picture))))
+    except (ConfigError, DataError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -12,18 +12,18 @@ import pytest
 from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
 from sqlalchemy import text
-from tools.sweeps.studies import GRID, ONE, SEARCH, PretendedTraining
+from tools.study.pretended_training import GRID, ONE, SEARCH, PretendedTraining
 
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config import ConfigError, DataError, to_json
 from transformer_jax.runs.run import Outcome, TrainingDiverged
 from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runtime import store_lock
-from transformer_jax.tools.sweeps import worker
-from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, LogUniform, Sweep, Uniform
-from transformer_jax.tools.sweeps.leaderboard import seed_table, tables, trial_table, write_leaderboard
-from transformer_jax.tools.sweeps.study import open_study, retry, retry_failed, trial_rows, trials_of
-from transformer_jax.tools.sweeps.worker import work
+from transformer_jax.tools.study import worker
+from transformer_jax.tools.study.optuna_study import open_study, retry, retry_failed, trial_rows, trials_of
+from transformer_jax.tools.study.runs_table import trial_table, write_leaderboard
+from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, LogUniform, Sweep, Uniform
+from transformer_jax.tools.study.worker import work
 
 
 @pytest.fixture
@@ -85,10 +85,10 @@ def test_a_grid_is_trained_and_failed_trials_are_tried_again(join, training, tmp
     rows = trial_rows(study, GRID)
     assert [(row.state, row.value, row.step) for row in rows] == [("complete", 7.4, 100)] * 3 + [("failed", None, None)]
     assert [row.point for row in rows] == [{"row": row, "seed": seed} for row in "ab" for seed in (3, 4)]
-    assert trial_table(GRID, rows).rows[3][-1] == "RuntimeError: memory | ran out"
+    assert trial_table(GRID, rows).lines[4][-1] == "RuntimeError: memory | ran out"
     rows[0] = rows[0]._replace(state="pruned", value=9.0)
-    assert seed_table(GRID, rows).rows == (("a", "7.4", "7.4", "7.4", "1", "1"), ("b", "7.4", "7.4", "7.4", "1", "0"))
-    write_leaderboard(GRID, rows, [], tmp_path)
+    (_, over_seeds), _ = write_leaderboard(GRID, rows, {}, tmp_path)
+    assert over_seeds.blocks[0].lines[1:] == [["a", "7.40", "1 of 2"], ["b", "7.40", "1 of 2"]], "complete trials only"
     lines = list(csv.DictReader((tmp_path / "leaderboard.csv").read_text().splitlines()))
     assert [(line["trial"], line["validation/chrf"]) for line in lines] == [*((n, "1.0") for n in "012"), ("3", "")]
     assert "memory \\| ran out" in (tmp_path / "leaderboard.md").read_text()
@@ -226,7 +226,7 @@ def test_a_database_that_does_not_answer_is_asked_again(training, tmp_path, monk
         "the study cannot be reached: StorageInternalError: away; trying again for 600 s",
         "the study did not respond: StorageInternalError: away; the trial resumes after 1 s",
     ]
-    monkeypatch.setattr("transformer_jax.tools.sweeps.study.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("transformer_jax.tools.study.optuna_study.WAIT_SECONDS", 0.0)
     monkeypatch.setattr(worker, "trials_of", raises(StorageInternalError("away")))
     with pytest.raises(ConfigError, match="the study cannot be reached: .*away; the same command resumes"):
         work(study, ONE, tmp_path, 1.0)
@@ -253,7 +253,7 @@ def test_a_command_with_some_rows_leaves_the_trials_of_others(join, training, tm
         work(join(other), other, tmp_path, 60.0)
     only = replace(GRID, rows={"a": {}})
     study = join(only)
-    assert "1 waiting of 3." in str(tables(only, trial_rows(study, only)))
+    assert "1 waiting of 3." in str(write_leaderboard(only, trial_rows(study, only), {}, tmp_path))
     work(study, only, tmp_path, 60.0)
     assert states(study, GRID) == ["waiting", "complete", "complete"]
     work(join(GRID), GRID, tmp_path, 60.0)
@@ -329,7 +329,7 @@ def test_a_sampler_chooses_as_many_trials_as_stated(join, training, tmp_path, sa
 @pytest.mark.parametrize("url", ["postgresql+psycopg://me:secret@127.0.0.1:1/x", "nonsense://x", "secret"])
 def test_a_database_that_cannot_be_opened_is_a_message_without_its_password(url, monkeypatch, tmp_path):
     monkeypatch.setenv(STORAGE_VARIABLE, url)
-    monkeypatch.setattr("transformer_jax.tools.sweeps.study.PAUSES", (0.0,))
+    monkeypatch.setattr("transformer_jax.tools.study.optuna_study.PAUSES", (0.0,))
     with pytest.raises(ConfigError, match=f"{STORAGE_VARIABLE}: the database cannot be opened") as caught:
         open_study(GRID, tmp_path, "study", 60.0)
     assert "secret" not in str(caught.value)

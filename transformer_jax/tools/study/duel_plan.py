@@ -25,9 +25,9 @@ from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.atomic_files import locked, write_whole
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
 from transformer_jax.tasks.task import objective_of, task_class
-from transformer_jax.tools.duel.contenders import OFF, Contender, tuned_setting
 from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops, without_recomputation
-from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.tools.study.contenders import BASE, OFF, Contender, tuned_setting
+from transformer_jax.tools.study.sweeps import Sweep
 from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters, param_shapes
@@ -43,7 +43,7 @@ SWEEP_FILE = '''"""Runs of a duel: sweep.py:N trains N seeds for the tests, swee
 
 from pathlib import Path
 
-from transformer_jax.tools.duel.plan import sweep_of
+from transformer_jax.tools.study.duel_plan import sweep_of
 
 
 def get_sweep(argument):
@@ -97,6 +97,11 @@ class Plan:
         """The setting that ``tune`` names."""
         return tuned_setting(self.tune)
 
+    @property
+    def num_ideas(self) -> int:
+        """The number of ideas that were ever planned: each counts as a test."""
+        return len(self.planned.keys() - {BASE})
+
     def settings_of(self, planned: Planned) -> dict[str, str]:
         """The settings of a contender's runs beside its own."""
         return planned.settings | ({self.tuned_key: planned.tuned} if planned.tuned else {})
@@ -111,12 +116,15 @@ class Plan:
 
 
 def read_plan(workdir: Path) -> Plan | None:
-    """The plan in a folder; None if there is none."""
+    """The plan in a folder; None if there is none. Raises ConfigError for one with several sizes, of an older version."""
     if not (workdir / "duel.json").is_file():
         return None
     content = json.loads((workdir / "duel.json").read_text(encoding="utf-8"))
     for name, each in content["planned"].items():
-        parts = {"contender": Contender(**each["contender"]), "cost": Cost(**each["cost"])}
+        if each["contender"].pop("size", 1) != 1:
+            raise ConfigError(f"--workdir: {workdir / 'duel.json'} has several sizes; use a folder for each size")
+        contender = {"name": each["contender"].pop("idea", name), **each["contender"]}
+        parts = {"contender": Contender(**contender), "cost": Cost(**each["cost"])}
         content["planned"][name] = Planned(**{**each, **parts})
     return Plan(**content)
 
@@ -141,7 +149,7 @@ def require_same_duel(old: Plan, new: Plan, contenders: Sequence[Contender]) -> 
 
 
 def sweep_of(workdir: Path, argument: str) -> Sweep:
-    """The sweep of a planned duel: its runs with as many seeds as ``argument`` says, or of ``tune`` all values of the grids."""
+    """The runs of a planned duel: with as many seeds as ``argument`` says, or for ``tune`` with all values of the grids."""
     plan = read_plan(workdir)
     if plan is None:
         raise ConfigError(f"{workdir}: no duel.json; transformer-jax duel writes it")
@@ -184,38 +192,35 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
     """
     with _planning(workdir):
         plan = read_plan(workdir) or plan
-        start_jax(plan.config_of(contenders[0]).data.cache_directory)
-        for size in dict.fromkeys(each.size for each in contenders):
-            base, *ideas = [each for each in contenders if each.size == size]
-            new = [each for each in (base, *ideas) if each.name not in plan.planned]
-            # Times compare only where the base takes turns.
-            tried = [base, *(each for each in new if each != base)] if plan.equal == "time" and new else new
-            is_matched = plan.equal == "parameters"
-            widths = {each.name: _width(plan, base, each) if is_matched and each != base else {} for each in tried}
-            grids = {each.name: _grid(plan, each) for each in new}
-            costs = _costs(plan, tried, widths, say)
-            for each in new:
-                before = plan.planned.get(base.name)
-                cost, base_cost = costs[each.name], costs.get(base.name, before and before.cost)
-                if before and base_cost:
-                    ratios = {"flops": base_cost.flops / cost.flops, "time": base_cost.seconds / cost.seconds}
-                    updates = round(before.updates * ratios.get(plan.equal, 1.0))
-                elif plan.budget:
-                    updates = int(seconds_of(plan.budget) / cost.seconds)
-                else:
-                    updates = plan.config_of(each).training.num_updates
-                if updates < VALIDATIONS:
-                    raise ConfigError(f"--budget: pays {updates} updates of {each.name}; give at least {VALIDATIONS}")
-                settings = widths[each.name] | _length(plan, each, updates)
-                # Raises where the settings exclude each other.
-                plan.config_of(each, settings)
-                planned = Planned(each, cost, updates, settings, grids[each.name])
-                plan = replace(plan, planned={**plan.planned, each.name: planned})
-                plan.write(workdir)
-                counts = (
-                    f"{cost.parameters:,} parameters, {cost.flops:.3g} FLOPs and {1e3 * cost.seconds:.0f} ms an update"
-                )
-                say(f"{each.name}: {counts}: {updates:,} updates")
+        base = contenders[0]
+        start_jax(plan.config_of(base).data.cache_directory)
+        new = [each for each in contenders if each.name not in plan.planned]
+        # Times compare only where the base takes turns.
+        tried = [base, *(each for each in new if each != base)] if plan.equal == "time" and new else new
+        is_matched = plan.equal == "parameters"
+        widths = {each.name: _width(plan, base, each) if is_matched and each != base else {} for each in tried}
+        grids = {each.name: _grid(plan, each) for each in new}
+        costs = _costs(plan, tried, widths, say)
+        for each in new:
+            cost, before = costs[each.name], plan.planned.get(base.name)
+            if before:
+                base_cost = costs.get(base.name, before.cost)
+                ratios = {"flops": base_cost.flops / cost.flops, "time": base_cost.seconds / cost.seconds}
+                updates = round(before.updates * ratios.get(plan.equal, 1.0))
+            elif plan.budget:
+                updates = int(seconds_of(plan.budget) / cost.seconds)
+            else:
+                updates = plan.config_of(each).training.num_updates
+            if updates < VALIDATIONS:
+                raise ConfigError(f"--budget: pays {updates} updates of {each.name}; give at least {VALIDATIONS}")
+            settings = widths[each.name] | _length(plan, each, updates)
+            # Raises where the settings exclude each other.
+            plan.config_of(each, settings)
+            planned = Planned(each, cost, updates, settings, grids[each.name])
+            plan = replace(plan, planned={**plan.planned, each.name: planned})
+            plan.write(workdir)
+            counts = f"{cost.parameters:,} parameters, {cost.flops:.3g} FLOPs and {1e3 * cost.seconds:.0f} ms an update"
+            say(f"{each.name}: {counts}: {updates:,} updates")
 
 
 def _grid(plan: Plan, contender: Contender) -> list[str]:

@@ -1,1 +1,0 @@
-"""Reports that compare runs: tables, curves and significance as text, Markdown, CSV and HTML."""

@@ -1,0 +1,95 @@
+"""Whether scores of runs are comparable: the settings in which runs differ, and the ones that change what a score measures."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from transformer_jax.config import ConfigError, ExperimentConfig, Metric, flatten
+from transformer_jax.config.evaluation import TOKENIZER_KEY
+
+# Settings that decide which text a validation scores, and how; a generated validation split depends on no seed.
+SCORED_TEXT = frozenset(
+    {
+        "data.source",
+        "data.directory",
+        "data.name",
+        "data.documents",
+        "data.source_language",
+        "data.target_language",
+        "data.generated_words",
+        "data.validation_split",
+        "data.validation",
+        "data.evaluation_stride",
+        "training.validation_sentences",
+        TOKENIZER_KEY,
+    }
+)
+# Further ones if a part of the training text is held out for validation; a seed chooses pairs, but not documents.
+HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split", "data.held_out"})
+
+
+def differing_settings(configs: Sequence[ExperimentConfig]) -> dict[str, list[str]]:
+    """The settings that differ between runs, sorted by key, with the value of each run.
+
+    Values are written as after ``--config.KEY=``, an empty value as ``''``; for a run whose kind of model lacks a setting the
+    value is ``""``: ``{"model.cell": ["", "lstm"], "model.dropout": ["0.1", "0.3"]}``.
+    """
+    settings = [{key: str(value) or "''" for key, value in flatten(config).items()} for config in configs]
+    keys = sorted({key for each in settings for key in each})
+    values = {key: [each.get(key, "") for each in settings] for key in keys}
+    return {key: shown for key, shown in values.items() if len(set(shown)) > 1}
+
+
+def settings_of_scored_text(configs: Sequence[ExperimentConfig]) -> frozenset[str]:
+    """The settings that decide which text validations of these runs score, and how."""
+    held_out = [config for config in configs if _holds_out(config.data)]
+    if not held_out:
+        return SCORED_TEXT
+    same_seed = not held_out[0].data.has_pairs or len({config.data_seed for config in configs}) == 1
+    return SCORED_TEXT | HELD_OUT_TEXT - ({"seed", "data.seed"} if same_seed else set())
+
+
+def _holds_out(data: Any) -> bool:
+    """Whether validations score a part of the training text."""
+    if not getattr(data, "held_out", 0):
+        return False
+    if data.source == "mixture":
+        return any(map(_holds_out, data.corpora.values()))
+    return data.source == "text" and not data.validation and (data.has_pairs or bool(data.train))
+
+
+def require_same_text(configs: Sequence[ExperimentConfig], ignored: frozenset[str] = frozenset()) -> None:
+    """Raises ConfigError if runs with these settings are scored on different text; ``ignored`` settings may differ."""
+    if keys := [key for key in differing_settings(configs) if key in settings_of_scored_text(configs) - ignored]:
+        remedy = "use one value"
+        if keys == ["seed"]:
+            remedy = "set data.seed, which chooses the held-out pairs; for a study that has begun, Sweep(are_seeds_paired=True)"
+        raise ConfigError(f"runs with different {', '.join(keys)} are not scored on the same text; {remedy}")
+
+
+def require_comparable(metric: Metric, differ: Iterable[str], settings: ExperimentConfig) -> None:
+    """Raises ConfigError if the metric is not comparable between runs that ``differ`` in these settings."""
+    differ = [*differ]
+    if changed := metric.changed_by(differ):
+        others = [
+            f"{each.key} (with {each.needs})" if each.needs else each.key
+            for each in settings.metrics
+            if not each.changed_by(differ)
+        ]
+        remedy = f"take {' or '.join(others)}" if others else "leave them equal"
+        raise ConfigError(
+            f"metric: {metric.key} is not comparable between runs that differ in {', '.join(changed)}; {remedy}"
+        )
+
+
+def different_text(configs: Sequence[ExperimentConfig]) -> list[str]:
+    """A warning, unless the settings say that all runs were scored on the same text, by the same measure."""
+    if len({config.task for config in configs}) > 1:
+        return ["The runs have different tasks: their scores are not comparable; each task is listed separately."]
+    differing = differing_settings(configs)
+    incomparable = {key for config in configs for key in config.selection.changed_by(differing)}
+    deciding = settings_of_scored_text(configs) | incomparable
+    differ = [key for key in differing if key in deciding]
+    words = "their scores are not comparable, so the order here has no meaning."
+    if differ == ["training.validation_sentences"]:
+        words = "compare the scores of the whole split (transformer-jax evaluate RUN --split=validation), not of validations."
+    return [f"The runs differ in {', '.join(differ)}: {words}"] if differ else []

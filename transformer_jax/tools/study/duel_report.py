@@ -1,0 +1,440 @@
+"""The results of a duel: its runs, the noise floor of the base, the tests of each idea, and the report on them."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from transformer_jax.config import Metric
+from transformer_jax.runs.goodput import TRAINING
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.tools.pictures import canvas
+from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, font
+from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
+from transformer_jax.tools.study.contenders import BASE
+from transformer_jax.tools.study.document import (
+    Cell,
+    Document,
+    Picture,
+    Section,
+    Table,
+    cell,
+    interval,
+    interval_heading,
+    to_csv,
+    write_report,
+)
+from transformer_jax.tools.study.duel_plan import ROUNDS, Plan, Planned, tuning_row
+from transformer_jax.tools.study.run_summary import validations
+from transformer_jax.tools.study.runs_table import TrialRow
+from transformer_jax.tools.study.seed_statistics import (
+    MOST_SEEDS,
+    PairedTest,
+    detectable,
+    holm,
+    paired_test,
+    seeds_needed,
+    verdict,
+)
+from transformer_jax.tools.study.sweeps import ROW, SEED
+
+LOSS = "validation/loss"
+METHOD = (
+    "Every idea has the seeds of the base: the same order of the data, and the same initial values where shapes agree. A "
+    "difference is the idea less the base, seed by seed, after the last update; in brackets its 95 % interval by Student's t, "
+    "of each idea alone. p: how likely a difference at least as large is if the idea changes nothing (paired t test), "
+    "adjusted by Holm for all ideas; an idea helps or hurts if it is below 0.05. Effect: the difference over the noise floor, "
+    "which is the standard deviation of the base between seeds. Failed runs, diverged or ended by an error, are counted, and "
+    "leave the pair of their seed out of the test. The loss is not comparable where an idea changes what it measures, such as "
+    "a loss per token with another tokenizer."
+)
+BUDGETS = {
+    "flops": "The runs of an idea have the FLOPs of the base's runs: the more an update has, the fewer updates.",
+    "time": f"The runs of an idea have the time in updates of the base's runs, measured by pilots in turn (best of {ROUNDS}).",
+    "updates": "All runs have the same number of updates; an idea may use more operations and parameters.",
+    "parameters": "All runs have the same number of updates; the feed-forward width, a multiple of 8, matches the parameters.",
+}
+COUNTS = (
+    "FLOPs are of matrix products and convolutions: forward, backward and in the optimizer, without recomputation, on the "
+    "batches of the run. Milliseconds were measured in the runs, with the wait for data, without validations and start-up. "
+    "Memory: the state and the temporary arrays of the compiled update."
+)
+PANEL_WIDTH, ROW_HEIGHT, TOP, BOTTOM, LETTER = 3.6, 0.34, 0.75, 0.62, 0.085
+
+
+class FinishedRun(NamedTuple):
+    """A run that ended: its validations by update, and the ``error`` of one that failed; ``seconds`` of an update."""
+
+    seed: int
+    folder: str
+    error: str
+    validations: Mapping[int, Mapping[str, float]]
+    seconds: float | None
+
+    def final(self, key: str) -> float:
+        """The last validation of a run without an error."""
+        return self.validations[max(self.validations)][key]
+
+
+class Result(NamedTuple):
+    """A contender and its runs that ended; of an idea the tests against the base, by metric: the duel's, and the loss.
+
+    ``adjusted``: p of them by Holm over all ideas. ``effect``: the mean difference of the metric over the noise floor.
+    ``is_loss_comparable``: whether the idea leaves what the loss measures; otherwise the loss has no test.
+    """
+
+    planned: Planned
+    runs: Sequence[FinishedRun]
+    is_loss_comparable: bool = True
+    tests: Mapping[str, PairedTest] = {}
+    adjusted: Mapping[str, float] = {}
+    effect: float | None = None
+    verdict: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.planned.contender.name
+
+    @property
+    def is_base(self) -> bool:
+        return self.name == BASE
+
+    @property
+    def sound(self) -> dict[int, FinishedRun]:
+        """The runs that did not fail, by seed."""
+        return {run.seed: run for run in self.runs if not run.error}
+
+    @property
+    def failures(self) -> int:
+        return len(self.runs) - len(self.sound)
+
+    @property
+    def seconds(self) -> float | None:
+        """Mean seconds of an update."""
+        found = [run.seconds for run in self.sound.values() if run.seconds is not None]
+        return fmean(found) if found else None
+
+    def finals(self, key: str) -> list[float]:
+        return [run.final(key) for run in self.sound.values()]
+
+    def differences(self, base: "Result", key: str) -> list[float]:
+        """Of the final values, seed by seed."""
+        seeds = sorted(self.sound.keys() & base.sound.keys())
+        return [self.sound[seed].final(key) - base.sound[seed].final(key) for seed in seeds]
+
+    def curve(self, key: str) -> dict[int, list[float]]:
+        """The values of all sound runs by update."""
+        runs = list(self.sound.values())
+        steps = sorted(set.intersection(*(set(run.validations) for run in runs))) if runs else []
+        return {step: [run.validations[step][key] for run in runs] for step in steps}
+
+
+def finished_run(trial: TrialRow, keys: Iterable[str]) -> FinishedRun:
+    """A trial that ended; one without a finite value of each of ``keys`` at its end failed."""
+    run = RunDirectory(trial.folder)
+    found = validations(run.metrics) if trial.folder and run.metrics.is_file() else {}
+    complete = {step: values for step, values in found.items() if all(key in values for key in keys)}
+    is_measured = bool(found) and max(found) in complete
+    error = trial.error or ("" if is_measured and trial.state == "complete" else "no finite value at its end")
+    seconds = None
+    if found and run.goodput.is_file():
+        spent = json.loads(run.goodput.read_text(encoding="utf-8"))["seconds"]
+        seconds = sum(spent[kind] for kind in TRAINING) / max(found)
+    return FinishedRun(int(trial.point[SEED]), trial.folder, error, complete, seconds)
+
+
+def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[Result]:
+    """The results of all contenders of the folder that have a run, the base before the ideas."""
+    keys = [*dict.fromkeys((metric.key, LOSS))]
+    runs: dict[str, list[FinishedRun]] = {name: [] for name in plan.planned}
+    for trial in sorted(trials, key=lambda each: int(each.point[SEED])):
+        # Another command may have planned more.
+        if trial.has_ended and trial.point.get(ROW) in runs:
+            runs[str(trial.point[ROW])].append(finished_run(trial, keys))
+    if not runs.get(BASE):
+        return []
+    losses = [each for each in plan.config_of(plan.planned[BASE].contender).metrics if each.key == LOSS]
+    base, *ideas = (
+        Result(each, runs[name], not any(loss.changed_by(each.contender.settings) for loss in losses))
+        for name, each in sorted(plan.planned.items(), key=lambda item: item[0] != BASE)
+        if runs[name]
+    )
+    tests: dict[str, dict[str, PairedTest]] = {each.name: {} for each in ideas}
+    adjusted: dict[str, dict[str, float]] = {each.name: {} for each in ideas}
+    for key in keys:
+        for each in ideas:
+            test = paired_test(each.differences(base, key))
+            if test and (each.is_loss_comparable or key != LOSS):
+                tests[each.name][key] = test
+        tested = {name: of_idea[key].p for name, of_idea in tests.items() if key in of_idea}
+        # An idea without a test, or without an ended run, counts among the tests too.
+        waiting = [1.0] * (plan.num_ideas - len(tested))
+        for name, p in zip(tested, holm([*tested.values(), *waiting]), strict=False):
+            adjusted[name][key] = p
+    return [
+        base,
+        *(_judged(each._replace(tests=tests[each.name], adjusted=adjusted[each.name]), base, metric) for each in ideas),
+    ]
+
+
+def _judged(idea: Result, base: Result, metric: Metric) -> Result:
+    test, finals = idea.tests.get(metric.key), base.finals(metric.key)
+    floor = stdev(finals) if len(finals) > 1 else 0.0
+    failed = [
+        f"{each.failures} of {len(each.runs)} runs of {each.name} failed" for each in (idea, base) if each.failures
+    ]
+    sign = 1 if metric.direction == "maximize" else -1
+    adjusted = idea.adjusted.get(metric.key, 1.0)
+    words = verdict(test, adjusted, sign, metric.label, metric.digits, " and ".join(failed))
+    return idea._replace(effect=test.mean / floor if test and floor else None, verdict=words)
+
+
+def tuned_values(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> dict[str, dict[str, float]]:
+    """The metric of each value of the grid, by contender; a run that failed has the worst."""
+    worst = -math.inf if metric.direction == "maximize" else math.inf
+    runs = {trial.point[ROW]: finished_run(trial, (metric.key,)) for trial in trials if trial.has_ended}
+    scores = {row: worst if run.error else run.final(metric.key) for row, run in runs.items()}
+    return {
+        name: {value: scores.get(tuning_row(name, value), worst) for value in each.grid}
+        for name, each in plan.planned.items()
+    }
+
+
+def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: Metric, effect: float) -> str:
+    """The differences that ``seeds`` seeds, or more that have run, can find, and the seeds that ``effect`` needs (0: the noise
+    floor).
+
+    The deviation of differences is the root mean square over the ideas tested so far; before, the value for independent runs.
+    """
+    # A test uses all seeds that an idea has in the folder.
+    seeds = max(seeds, min((len(each.runs) for each in results if not each.is_base), default=0))
+    finals = results[0].finals(metric.key) if results else []
+    if len(finals) < 2:
+        return "Power: the noise floor is not known yet; it is measured from the base's runs, before the ideas are trained."
+    floor, ideas = stdev(finals), plan.num_ideas
+    tests = [each.tests[metric.key] for each in results if metric.key in each.tests]
+    found = [test.deviation for test in tests if test.deviation]
+    deviation = math.sqrt(fmean(value**2 for value in found)) if found else math.sqrt(2) * floor
+    if not deviation:
+        return f"Power: the base has the same {metric.label} with all {len(finals)} seeds: there is no noise."
+    needed = seeds_needed(effect or floor, deviation, ideas)
+    wanted = metric.text(effect) if effect else "the noise floor"
+    if needed is None:
+        seeds_for_it = f"more than {MOST_SEEDS:,} seeds, and this duel has {seeds}"
+    elif needed > seeds:
+        seeds_for_it = f"{needed} seeds, and this duel has {seeds}; --seeds={needed} would answer it"
+    else:
+        seeds_for_it = f"{needed} seeds, which this duel has"
+    return (
+        f"Power: the noise floor is {metric.text(floor)} {metric.label}, the standard deviation of the base over "
+        f"{len(finals)} seeds. {seeds} seeds and {ideas} {'idea' if ideas == 1 else 'ideas'} find a difference of "
+        f"{metric.text(detectable(deviation, seeds, ideas))} with probability 0.8. A difference of {wanted} needs "
+        f"{seeds_for_it}."
+    )
+
+
+def write_duel_report(
+    plan: Plan,
+    results: Sequence[Result],
+    metric: Metric,
+    power: str,
+    unfinished: int,
+    tuning: Section | None,
+    folder: Path,
+) -> tuple[Section, list[Path]]:
+    """Writes report.md, .html and .csv, result.json and the pictures; returns the first section, and the paths."""
+    drawn = {
+        draw_forest(results, metric, folder / "forest.png"): "Differences from the base with 95 % intervals",
+        draw_duel_curves(
+            results, metric, folder / "curves.png"
+        ): "Learning curves, mean and standard deviation over seeds",
+    }
+    pictures = [Picture(file.name, file.read_bytes(), words) for file, words in drawn.items() if file]
+    first, differences, budgets = (
+        _verdicts(plan, results, metric, power, unfinished),
+        _differences(results, metric),
+        _budgets(results),
+    )
+    sections = [
+        first,
+        Section("Differences", (differences, METHOD, *pictures)),
+        Section("Budgets", (BUDGETS[plan.equal], budgets, COUNTS)),
+        Section("Settings", (_settings(plan, results),)),
+        *([tuning] if tuning else []),
+    ]
+    failed = [(each.name, run.seed, run.error, run.folder) for each in results for run in each.runs if run.error]
+    if failed:
+        headings = "idea", "seed", "error", "folder"
+        sections.append(Section("Failed runs", (Table(headings, tuple(failed), frozenset({0, 2, 3})),)))
+    verdicts = Table(("idea", "verdict"), tuple((each.name, each.verdict) for each in results))
+    csv = to_csv(differences, budgets, verdicts)
+    written = write_report(folder, "report", Document(f"Duel on {plan.recipe}", tuple(sections)), {"report.csv": csv})
+    conditions = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "planned"}
+    content = {**conditions, "power": power, "contenders": [_record(plan, each, metric) for each in results]}
+    write_whole(folder / "result.json", json.dumps(content, indent=1) + "\n")
+    return first, [*written, folder / "result.json", *(file for file in drawn if file)]
+
+
+def _record(plan: Plan, result: Result, metric: Metric) -> dict[str, Any]:
+    """A contender in result.json: verdict, cost, tests by metric, and all runs."""
+    planned = result.planned
+    found = {"idea": result.name, "verdict": result.verdict, **asdict(planned.cost)}
+    found |= {"seconds": result.seconds, "updates": planned.updates, "failed": result.failures, "effect": result.effect}
+    for key in dict.fromkeys((metric.key, LOSS)):
+        test = result.tests.get(key)
+        values = test._asdict() | {"p_holm": result.adjusted[key]} if test else dict.fromkeys(PairedTest._fields)
+        found |= {f"{key} {name}": value for name, value in values.items()}
+    settings = planned.contender.settings | plan.settings_of(planned)
+    return {**found, "settings": settings, "runs": [run._asdict() for run in result.runs]}
+
+
+def _verdicts(plan: Plan, results: Sequence[Result], metric: Metric, power: str, unfinished: int) -> Section:
+    blocks: list[str | Table] = []
+    if results and (finals := results[0].finals(metric.key)):
+        seeds = "seed" if len(finals) == 1 else "seeds"
+        spread = f", standard deviation {metric.text(stdev(finals))}" if len(finals) > 1 else ""
+        blocks.append(f"base: {metric.label} {metric.text(fmean(finals))} over {len(finals)} {seeds}{spread}.")
+    if results[1:]:
+        rows = tuple((each.name, each.verdict) for each in results[1:])
+        heading = f"verdict on {metric.label} at equal {plan.equal.replace('flops', 'FLOPs')}"
+        blocks.append(Table(("idea", heading), rows, frozenset({0, 1})))
+    if unfinished:
+        blocks.append(f"{unfinished} runs have not ended; the same command resumes them.")
+    return Section("Verdicts", (*blocks, power))
+
+
+def _differences(results: Sequence[Result], metric: Metric) -> Table:
+    both = {metric.key: (metric.label, metric.digits), LOSS: ("loss", 4)}
+    tested = [
+        heading
+        for key, (label, _) in both.items()
+        for heading in (
+            Cell(label, key),
+            Cell("difference", interval_heading(f"{key} difference").value),
+            Cell("p", f"{key} p"),
+        )
+    ]
+    rows = []
+    for each in results:
+        cells: list[Any] = [each.name, len(each.sound)]
+        for key, (_, digits) in both.items():
+            if key == LOSS and not each.is_loss_comparable:
+                cells += [None, Cell("not comparable", None), None]
+                continue
+            finals, test = each.finals(key), each.tests.get(key)
+            cells.append(cell(fmean(finals) if finals else None, f"{{:.{digits}f}}"))
+            cells.append(interval(test.mean, test.low, test.high, digits, "+") if test else None)
+            cells.append(cell(each.adjusted.get(key), lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001"))
+        rows.append((*cells, cell(each.effect, "{:+.1f}"), each.failures))
+    return Table(("idea", "seeds", *tested, "effect", "failed"), tuple(rows))
+
+
+def _budgets(results: Sequence[Result]) -> Table:
+    headings = ("parameters", "GFLOPs an update", "updates", "TFLOPs a run", "ms an update", "MiB of memory")
+    rows = []
+    for each in results:
+        cost, updates = each.planned.cost, each.planned.updates
+        flops = cell(cost.flops / 1e9, "{:,.4g}"), cell(updates, "{:,}"), cell(cost.flops * updates / 1e12, "{:,.4g}")
+        milliseconds = None if each.seconds is None else 1e3 * each.seconds
+        memory = cell(cost.memory / 2**20, "{:,.1f}")
+        rows.append((each.name, cell(cost.parameters, "{:,}"), *flops, cell(milliseconds, "{:,.1f}"), memory))
+    return Table(("idea", *headings), tuple(rows))
+
+
+def _settings(plan: Plan, results: Sequence[Result]) -> Table:
+    rows = [
+        (each.name, *(", ".join(f"{key}={text}" for key, text in settings.items()) for settings in both))
+        for each in results
+        for both in ((each.planned.contender.settings, plan.settings_of(each.planned)),)
+    ]
+    return Table(("idea", "settings", "of its runs"), tuple(rows), frozenset({0, 1, 2}))
+
+
+def tuning_section(plan: Plan, scores: dict[str, dict[str, float]], metric: Metric) -> Section:
+    """The values of tuned contenders, the cost of the choice, and a warning where the best is at the edge of the grid."""
+    scores = {name: found for name, found in scores.items() if plan.planned[name].tuned}
+    chosen = [plan.planned[name] for name in scores]
+    cost = sum(len(each.grid) * each.cost.flops * each.updates for each in chosen)
+    edges = [each.contender.name for each in chosen if each.tuned in (each.grid[0], each.grid[-1])]
+    blocks = [
+        f"{plan.tuned_key} is the best of {len(chosen[0].grid)} values for each, powers of 2 apart, with one run a value and "
+        f"a seed of its own. Together {cost / 1e12:,.4g} TFLOPs, which the budgets do not count."
+    ]
+    if edges:
+        blocks.append(
+            f"The best value is at the edge of the grid for {', '.join(edges)}: a larger grid may have a better one."
+        )
+    rows = tuple((name, value, metric.text(score)) for name, found in scores.items() for value, score in found.items())
+    return Section("Tuning", (*blocks, Table(("idea", plan.tuned_key, metric.label), rows)))
+
+
+def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
+    """A row for each idea: mean difference from the base, its 95 % interval and the runs, in the metric and in the loss.
+
+    The gray band is one noise floor of the base on either side of 0. None, and no picture, before there is a test.
+    """
+    ideas = [each for each in results if metric.key in each.tests]
+    if not ideas:
+        return None
+    base, names = results[0], [each.name for each in ideas]
+    left = 0.3 + LETTER * max(map(len, names))
+    height = ROW_HEIGHT * len(ideas) + 0.2
+    keys = [key for key in dict.fromkeys((metric.key, LOSS)) if any(key in each.tests for each in ideas)]
+    figure = canvas.blank_figure(left + len(keys) * (PANEL_WIDTH + 0.35), TOP + height + BOTTOM)
+    for column, key in enumerate(keys):
+        axes = canvas.add_panel(figure, left + column * (PANEL_WIDTH + 0.35), TOP, PANEL_WIDTH, height)
+        is_higher_better = key == metric.key and metric.direction == "maximize"
+        label = metric.label if key == metric.key else "loss"
+        better = "right: better than the base" if is_higher_better else "left: better than the base"
+        canvas.style_axes(axes, f"difference in {label}; {better}")
+        axes.grid(axis="y", visible=False)
+        for row, idea in enumerate(ideas):
+            test = idea.tests.get(key)
+            if test is None:
+                continue
+            finals, color = base.finals(key), LINE_COLORS[row % len(LINE_COLORS)]
+            if len(finals) > 1:
+                floor = stdev(finals)
+                axes.fill_betweenx([row - 0.5, row + 0.5], -floor, floor, color=HAIRLINE, alpha=0.45, linewidth=0)
+            dots = idea.differences(base, key)
+            axes.plot(dots, [row + 0.22] * len(dots), "o", color=color, markersize=3.2, alpha=0.4, markeredgewidth=0)
+            axes.plot([test.low, test.high], [row, row], color=color, linewidth=1.6, solid_capstyle="butt")
+            axes.plot([test.mean], [row], "D", color=color, markersize=5)
+        axes.axvline(0, color=INK, linewidth=0.8)
+        axes.set_ylim(len(ideas) - 0.5, -0.5)
+        labels = names if column == 0 else [""] * len(names)
+        axes.set_yticks(range(len(ideas)), labels=labels, fontproperties=font(8.5), color=INK)
+        for text in axes.get_yticklabels():
+            text.set_parse_math(False)
+        axes.set_title(label, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False)
+    canvas.add_title(figure, "Difference from the base, 95 % intervals")
+    return canvas.write_png(figure, path)
+
+
+def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
+    """Loss and metric over the share of the budget: mean over seeds, and a band of one standard deviation."""
+    # The base comes last, on top: an idea that changes nothing has the same curve.
+    drawn = [each for each in (*results[1:], *results[:1]) if each.sound]
+    panels = []
+    for key in dict.fromkeys((LOSS, metric.key)) if drawn else ():
+        lines: dict[str, Sequence[npt.ArrayLike]] = {}
+        bands: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        # Without a line the others keep their colors.
+        unlisted = tuple(each.name for each in drawn if key == LOSS and not each.is_loss_comparable)
+        for each in drawn:
+            curve = {} if each.name in unlisted else each.curve(key)
+            means = np.array([fmean(values) for values in curve.values()])
+            spreads = np.array([stdev(values) if len(values) > 1 else 0.0 for values in curve.values()])
+            lines[each.name] = [100 * step / each.planned.updates for step in curve], means
+            bands[each.name] = means - spreads, means + spreads
+        label = "loss" if key == LOSS else metric.label
+        panels.append(LinePanel(label, lines, "% of the budget", "", dotted=(BASE,), bands=bands, unlisted=unlisted))
+    title = "Validations, mean and standard deviation over seeds"
+    return draw_panels(panels, path, title=title) if panels else None
