@@ -1,6 +1,5 @@
 """``duel``: which ideas help, at equal budgets, with error bars."""
 
-import math
 import os
 import subprocess
 import sys
@@ -12,13 +11,13 @@ from typing import TYPE_CHECKING
 from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, Metric, resolve
-from transformer_jax.config.conversion import read_value, type_of
+from transformer_jax.config.conversion import read_value
 from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.config.sizing import seconds_of
 from transformer_jax.runtime.atomic_files import require_writable, write_whole
 from transformer_jax.tasks.sizing import require_sizes
 from transformer_jax.tools.study.comparability import require_comparable, require_same_text
-from transformer_jax.tools.study.contenders import BASE, EQUAL, OFF, Contender, read_contenders, tuned_setting
+from transformer_jax.tools.study.contenders import BASE, EQUAL, OFF, Contender, read_contenders
 from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE
 from transformer_jax.tools.study.worker_processes import PARENT, end_with_parent, gpu_environments, gpus, share_cores
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 120.0
 # Environment variable of the process that makes the plan: it uses the devices, which the workers then need for themselves.
 PLANNER = "TRANSFORMER_JAX_DUEL_PLANNER"
-LAST_LINES = 12
 
 
 @flags.command(
@@ -38,7 +36,6 @@ LAST_LINES = 12
     flags.string("budget", "", "time of a run of the base, 20m (default: training.num_updates updates)"),
     flags.integer("seeds", 5, "runs of each", lower_bound=2),
     flags.string("workdir", None, "folder of the duel", required=True),
-    flags.string("tune", "", "SETTING:COUNT, learning_rate:3: the best of a grid for each, with one run a value"),
     flags.string("metric", "", "bleu, chrf, loss, ... (default: the metric that selects checkpoints)"),
     flags.number("effect", 0.0, "difference that matters, for the power (0: the noise floor)", lower_bound=0),
     flags.integer("workers", 0, "workers on this host, as of sweep", lower_bound=0),
@@ -61,21 +58,13 @@ def duel(values: flags.Values) -> int:
     if find_spec("optuna") is None:
         raise ConfigError("duel: needs Optuna; pip install optuna")
     contenders, metric = _checked(values)
-    from transformer_jax.tools.study.duel_plan import (
-        SWEEP_FILE,
-        Plan,
-        make_plan,
-        read_plan,
-        require_same_duel,
-        set_tuned,
-        tuning_row,
-    )
+    from transformer_jax.tools.study.duel_plan import SWEEP_FILE, Plan, make_plan, read_plan, require_same_duel
 
     workdir = require_writable(values.workdir, "--workdir").absolute()
     overrides = [list(each) for each in flags.overrides_of(values)]
     files = [str(Path(file).expanduser().absolute()) for file in values.plugin]
-    plugins = {file: digest for file, digest in loaded_plugins().items() if file in files}
-    stated = Plan(values.config, overrides, values.equal, values.budget, values.tune, metric.key, plugins=plugins)
+    digests = {file: digest for file, digest in loaded_plugins().items() if file in files}
+    stated = Plan(values.config, overrides, values.equal, values.budget, metric.key, plugins=digests)
     plan = read_plan(workdir)
     if plan:
         require_same_duel(plan, stated, contenders)
@@ -88,47 +77,28 @@ def duel(values: flags.Values) -> int:
         return 0
 
     from transformer_jax.tools.study.document import section_text
-    from transformer_jax.tools.study.duel_report import (
-        power_statement,
-        results_of,
-        tuned_values,
-        tuning_section,
-        write_duel_report,
-    )
+    from transformer_jax.tools.study.duel_report import Result, power_statement, results_of, write_duel_report
 
-    names, seeds = [each.name for each in contenders], f"{values.seeds}"
+    names = [each.name for each in contenders]
     if (not plan or any(name not in plan.planned for name in names)) and (status := _plan_in_process(values, workdir)):
         return status
-    plan, tuning = read_plan(workdir) or stated, None
-    values.plugin = [*values.plugin, *(file for each in contenders for file in each.files)]
-    if values.tune:
-        untuned = [name for name in names if not plan.planned[name].tuned]
-        rows = [tuning_row(name, value) for name in untuned for value in plan.planned[name].grid]
-        if rows and (status := _sweep(values, workdir, "tune", rows)):
-            return status
-        scores = tuned_values(plan, metric, _trials(workdir, "tune"))
-        sign, best = 1 if metric.direction == "maximize" else -1, {}
-        for name in untuned:
-            if not any(map(math.isfinite, scores[name].values())):
-                raise ConfigError(
-                    f"--tune: all runs of {name} failed; see {workdir / 'workers'}, and try smaller values"
-                )
-            best[name], _ = max(scores[name].items(), key=lambda item: sign * item[1])
-        tuning = tuning_section(set_tuned(workdir, best), scores, metric)
+    plugins = [*values.plugin, *(file for each in contenders for file in each.files)]
+
+    def look() -> "tuple[Plan, list[TrialRow], list[Result], str]":
+        # Another command may add ideas meanwhile.
+        plan, trials = read_plan(workdir) or stated, _trials(workdir, values.seeds)
+        results = results_of(plan, metric, trials)
+        return plan, trials, results, power_statement(plan, results, values.seeds, metric, values.effect)
+
     # The base alone first: its noise floor says what the ideas' runs can show.
     for rows in ([BASE], names):
-        # Another command may add ideas meanwhile.
-        plan = read_plan(workdir) or plan
-        results = results_of(plan, metric, _trials(workdir, seeds))
-        print(power_statement(plan, results, values.seeds, metric, values.effect), flush=True)
-        if status := _sweep(values, workdir, seeds, rows):
+        print(look()[-1], flush=True)
+        if status := _sweep(values, workdir, rows, plugins):
             break
-    plan, trials = read_plan(workdir) or plan, _trials(workdir, seeds)
-    results = results_of(plan, metric, trials)
-    power = power_statement(plan, results, values.seeds, metric, values.effect)
+    plan, trials, results, power = look()
     points = [(name, seed) for name in names for seed in range(values.seeds)]
     ended = sum(each.has_ended and (each.point["row"], each.point["seed"]) in points for each in trials)
-    section, written = write_duel_report(plan, results, metric, power, len(points) - ended, tuning, workdir)
+    section, written = write_duel_report(plan, results, metric, power, len(points) - ended, workdir)
     print("\n" + section_text(section) + "\n\n" + "\n".join(f"  {file}" for file in written))
     return status
 
@@ -143,17 +113,11 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
         raise ConfigError(f"--metric: {values.metric!r} is not measured here; one of {', '.join(metrics)}")
     if values.budget:
         seconds_of(values.budget)
-    key, colon, count = values.tune.partition(":")
-    if values.tune and not (colon and count.isdigit() and int(count) > 1):
-        raise ConfigError(f"--tune: {values.tune!r} is not SETTING:COUNT with two values or more, as learning_rate:3")
-    if values.tune and type_of(tuned_setting(values.tune)) is not float:
-        raise ConfigError(f"--tune: {key} is not a number with a fraction; tune one, as learning_rate:3")
     fixed = {"seed", *OFF} | ({"training.num_updates"} if values.budget else set())
     for name in sorted(name for name, value in overrides if name in fixed and not (name in OFF and value == "0")):
         raise ConfigError(f"--config.{name}: a duel sets it itself; leave it out")
     contenders = read_contenders(recipe, overrides, values.ideas)
     metric = metrics[values.metric or base.selection.name]
-    tuned = [tuned_setting(values.tune)] if values.tune else []
     chosen = {"seed", "training.num_updates", *OFF} | ({"model.d_ff"} if values.equal == "parameters" else set())
     every = "training.evaluate_every"
     for each in contenders:
@@ -163,7 +127,7 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
         if every in stated and not read_value(every, stated[every]):
             raise ConfigError(f"{every}: {each.name} has 0, and a duel compares validations; leave it out")
         try:
-            require_comparable(metric, [*each.settings, *tuned], base)
+            require_comparable(metric, each.settings, base)
             require_same_text([base, resolve(recipe, overrides, each.settings)])
         except ConfigError as error:
             raise ConfigError(f"--ideas: {each.name}: {error}") from None
@@ -180,25 +144,25 @@ def _plan_in_process(values: flags.Values, workdir: Path) -> int:
         environment = {**os.environ, **environments[0], PARENT: str(os.getpid()), PLANNER: str(len(environments))}
         status = subprocess.run(command, env=environment, stderr=file, check=False).returncode
     if status:
-        print("\n".join(log.read_text(encoding="utf-8").splitlines()[-LAST_LINES:]), file=sys.stderr)
+        print("\n".join(log.read_text(encoding="utf-8").splitlines()[-12:]), file=sys.stderr)
         print(f"no plan; see {log}", file=sys.stderr)
     return status
 
 
-def _sweep(values: flags.Values, workdir: Path, argument: str, rows: list[str]) -> int:
+def _sweep(values: flags.Values, workdir: Path, rows: list[str], plugins: list[str]) -> int:
     """Trains rows of the duel as the command ``sweep`` does; returns its exit status."""
     command = load_command("sweep")
-    arguments = [f"--sweep={workdir / 'sweep.py'}:{argument}", f"--workdir={workdir}", f"--rows={','.join(rows)}"]
+    arguments = [f"--sweep={workdir / 'sweep.py'}:{values.seeds}", f"--workdir={workdir}", f"--rows={','.join(rows)}"]
     arguments += [f"--workers={values.workers}", f"--grace_seconds={GRACE_SECONDS}"]
-    return command.run(flags.parse(command.flags, [*arguments, *(f"--plugin={file}" for file in values.plugin)]))
+    return command.run(flags.parse(command.flags, [*arguments, *(f"--plugin={file}" for file in plugins)]))
 
 
-def _trials(workdir: Path, argument: str) -> "list[TrialRow]":
-    """The trials of ``sweep_of(workdir, argument)``; raises ConfigError where the study has runs of another folder."""
+def _trials(workdir: Path, seeds: int) -> "list[TrialRow]":
+    """The trials of the duel; raises ConfigError where the study has runs of another folder."""
     from transformer_jax.tools.study.duel_plan import sweep_of
     from transformer_jax.tools.study.optuna_study import open_study, trial_rows
 
-    sweep = sweep_of(workdir, argument)
+    sweep = sweep_of(workdir, f"{seeds}")
     rows = trial_rows(open_study(sweep, workdir, workdir.name, GRACE_SECONDS), sweep)
     if not os.environ.get(STORAGE_VARIABLE):
         # The study is a file in the folder; the runs move with it.

@@ -5,7 +5,6 @@ from pathlib import Path
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError
-from transformer_jax.config.json_text import printable
 from transformer_jax.config.languages import require_tokenizer
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.open_copies import with_addresses
@@ -32,15 +31,14 @@ def report(values: flags.Values) -> int:
         raise ConfigError("RUN: give one or several run directories; --help shows an example")
     folders = find_runs(values.arguments)
     output = require_writable(values.output, "--output")
-    from transformer_jax.tools.study.document import to_text, write_report
+    from transformer_jax.tools.study.document import write_report
     from transformer_jax.tools.study.run_summary import summarize
     from transformer_jax.tools.study.runs_table import draw_run_curves, from_best, report_on_runs
 
     runs = sorted(map(summarize, folders, short_names(folders)), key=from_best)
-    report = report_on_runs(runs, draw_run_curves(runs, values.metrics, output / "curves.png"))
-    written = write_report(output, "report", report.document, {"report.csv": report.csv})
-    print("\n\n".join(map(to_text, report.results)))
-    print(with_addresses("\n" + "\n".join([*map(printable, report.remarks), *(f"  {path}" for path in written)])))
+    document, csv, text = report_on_runs(runs, draw_run_curves(runs, values.metrics, output / "curves.png"))
+    written = write_report(output, "report", document, {"report.csv": csv})
+    print(with_addresses(text) + "\n\n" + "\n".join(f"  {path}" for path in written))
     return 0
 
 

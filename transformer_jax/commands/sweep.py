@@ -69,19 +69,18 @@ def sweep(values: flags.Values) -> int:
     """
     if find_spec("optuna") is None:
         raise ConfigError("sweep: needs Optuna; pip install optuna cmaes")
-    from transformer_jax.tools.study.optuna_study import (
-        UNREACHABLE,
-        answered,
-        importances,
-        open_study,
-        retry_failed,
-        trial_rows,
-    )
+    from transformer_jax.tools.study.optuna_study import UNREACHABLE, answered, open_study, retry_failed, trial_rows
 
     sweep = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
     given, stored = values.workdir.rstrip("/"), None
     if is_address(given):
-        stored, workdir = SharedFolder(given, "--workdir"), _scratch_of(given)
+        if not os.environ.get(STORAGE_VARIABLE):
+            raise ConfigError(
+                f"--workdir: {given}: a store cannot hold the study; set {STORAGE_VARIABLE}, such as "
+                "postgresql+psycopg://USER@HOST/NAME"
+            )
+        stored, name = SharedFolder(given, "--workdir"), f"sweep-{sha256(given.encode()).hexdigest()[:16]}"
+        workdir = scratch_folder() / name / given.rpartition("/")[2]
     else:
         workdir = Path(given).expanduser().absolute()
         given = str(workdir)
@@ -124,7 +123,7 @@ def sweep(values: flags.Values) -> int:
     numbered = [each | {WORKER: str(number)} for number, each in enumerate(environments)]
     statuses = run_workers(command, numbered, logs, print_progress)
     trials = answered(lambda: trial_rows(study, sweep))
-    sections, written = write_leaderboard(sweep, trials, importances(study, sweep), workdir)
+    sections, written = write_leaderboard(sweep, trials, workdir)
     print("\n\n".join(map(section_text, sections)))
     is_uploaded = True
     if stored:
@@ -147,13 +146,3 @@ def sweep(values: flags.Values) -> int:
     own = [trial for trial in trials if not sweep.is_grid or trial.point in points]
     is_over = all(trial.has_ended for trial in own) and len(own) >= len(points)
     return 0 if is_over and is_uploaded else 1
-
-
-def _scratch_of(address: str) -> Path:
-    """The local folder of a sweep in an object store; raises ConfigError without a database for its study."""
-    if not os.environ.get(STORAGE_VARIABLE):
-        raise ConfigError(
-            f"--workdir: {address}: a store cannot hold the study; set {STORAGE_VARIABLE}, such as "
-            "postgresql+psycopg://USER@HOST/NAME"
-        )
-    return scratch_folder() / f"sweep-{sha256(address.encode()).hexdigest()[:16]}" / address.rpartition("/")[2]

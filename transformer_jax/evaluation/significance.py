@@ -1,22 +1,20 @@
 """Significance of the difference between two systems: sacreBLEU's paired tests, also for counts that it does not have."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from sacrebleu.metrics.base import Score, Signature
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.significance import PairedTest, Result
+from sacrebleu.significance import PairedTest
 
 from transformer_jax.config.errors import DataError
 
 RESAMPLES = 1000
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A score on all sentences, and its 95 % interval: the mean over resamples, plus and minus half the interval's width."""
 
     value: float
@@ -102,12 +100,13 @@ def paired_tests(
     found = []
     for name, metric in metrics.items():
         both = {name: metric, "difference": _minus(metric, first, references)}
-        systems = [("first", list(first)), ("second", list(second))]
-        test = PairedTest(systems, both, [list(references)], "ar", resamples, n_ar_confidence=resamples)
-        (signature, _), (_, scores, (_, difference)) = (list(each.values()) for each in test())
-        estimates = [_estimate(each) for each in (*scores, difference)]
-        p_value = min(max(scores[1].p_value, least), 1.0)
-        found.append(SystemComparison(name, *estimates, p_value, str(signature)))
+        systems: list[tuple[str, Sequence[str]]] = [("first", first), ("second", second)]
+        signatures, scores = PairedTest(systems, both, [references], "ar", resamples, n_ar_confidence=resamples)()
+        # The names of the systems, and a result of each by the metric and by the difference.
+        _, results, (_, difference) = (cast("list[Any]", each) for each in scores.values())
+        one, two, change = (_estimate(each) for each in (*results, difference))
+        p_value, (signature, _) = min(max(results[1].p_value, least), 1.0), signatures.values()
+        found.append(SystemComparison(name, one, two, change, p_value, str(signature)))
     return found
 
 
@@ -125,7 +124,7 @@ def _minus(metric: Any, baseline: Sequence[str], references: Sequence[str]) -> C
     return Counted("difference", count, score)
 
 
-def _estimate(result: Result) -> Estimate:
+def _estimate(result: Any) -> Estimate:
     return Estimate(result.score, result.mean - result.ci, result.mean + result.ci)
 
 

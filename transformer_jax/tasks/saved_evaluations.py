@@ -162,7 +162,7 @@ def signature_of(report: Mapping[str, Any]) -> str:
     return str(report.get("scores", {}).get("bleu_signature", ""))
 
 
-def whose_parameters(report: dict[str, Any]) -> str:
+def whose_parameters(report: Mapping[str, Any]) -> str:
     """The checkpoints of a report: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
     averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
     # Older versions had no ensembles.

@@ -27,15 +27,12 @@ from transformer_jax.tools.study.duel_plan import (
     Planned,
     read_plan,
     require_same_duel,
-    set_tuned,
     sweep_of,
 )
 from transformer_jax.tools.study.duel_report import (
     FinishedRun,
     power_statement,
     results_of,
-    tuned_values,
-    tuning_section,
     write_duel_report,
 )
 from transformer_jax.tools.study.optuna_study import open_study, trial_rows
@@ -70,7 +67,7 @@ def test_ideas_become_settings(tmp_path):
 def test_ideas_replace_parts_of_the_base_with_their_settings():
     overrides = [("model.positions", "rope"), ("parts.rope.base", "5e5")]
     _, alibi = read_contenders(QUICKSTART, overrides, ["alibi"])
-    plan = Plan(QUICKSTART, [list(each) for each in overrides], "updates", "", "", "validation/loss")
+    plan = Plan(QUICKSTART, [list(each) for each in overrides], "updates", "", "validation/loss")
     sweep = Sweep(QUICKSTART, dict(overrides), rows={"alibi": alibi.settings}, seeds=(0,))
     for config in (plan.config_of(alibi), sweep.settings({"row": "alibi", "seed": 0})):
         assert config.model.positions == "alibi" and not config.parts
@@ -95,8 +92,6 @@ def test_ideas_replace_parts_of_the_base_with_their_settings():
         (["--ideas=rope,rope"], "name ideas, each once"),
         (["--ideas=rope,positions:rope"], "rope and positions:rope have the same settings"),
         (["--ideas=rope,model.dropout=0.1"], "model.dropout=0.1: has the settings of the base; leave it out"),
-        (["--ideas=rope", "--tune=learning_rate"], "not SETTING:COUNT"),
-        (["--ideas=rope", "--tune=warmup_updates:3"], "not a number with a fraction"),
         (['--ideas="rope,alibi"'], "'rope,alibi' has a comma, which separates ideas"),
         (["--ideas=training.num_updates=900"], "a duel sets training.num_updates itself"),
         (["--ideas=training.patience=3"], "patience=3: a duel sets training.patience itself"),
@@ -130,14 +125,14 @@ def test_word_vectors_are_compared_by_analogies_where_test_sets_are_named(tmp_pa
     assert metric.key == "validation/analogies"
 
 
-def planned(tmp_path, monkeypatch, equal="flops", budget="", ideas=("rope",), tune="", recipe=QUICKSTART):
+def planned(tmp_path, monkeypatch, equal="flops", budget="", ideas=("rope",), recipe=QUICKSTART):
     """The plan where each update of an idea costs twice the FLOPs and half the time of the base's 0.5 seconds."""
 
     def costs(plan, tried, *_):
         return {each.name: Cost(1000, 1e9, 1, 0.5) if each.name == "base" else Cost(9, 2e9, 1, 0.25) for each in tried}
 
     monkeypatch.setattr(planning, "_costs", costs)
-    plan = Plan(recipe, [], equal, budget, tune, "validation/bleu")
+    plan = Plan(recipe, [], equal, budget, "validation/bleu")
     planning.make_plan(plan, read_contenders(recipe, [], ideas), tmp_path, lambda line: None)
     return read_plan(tmp_path)
 
@@ -171,47 +166,9 @@ def test_a_duel_grows_by_ideas_and_keeps_its_conditions(tmp_path, monkeypatch):
     require_same_duel(replace(after, overrides=in_order), replace(after, overrides=in_order[::-1]), [])
     with pytest.raises(ConfigError, match=r"--plugin: mine\.py changed since the duel began"):
         require_same_duel(replace(after, plugins={"mine.py": "1"}), replace(after, plugins={"mine.py": "2"}), [])
-    tuned = set_tuned(tmp_path, {"rope": "0.1"})
-    assert (tuned.planned["rope"].tuned, set(tuned.planned)) == ("0.1", {"base", "rope", "alibi"})
-    assert read_plan(tmp_path) == tuned
+    assert read_plan(tmp_path) == after
     with pytest.raises(ConfigError, match="rope: its file or settings changed"):
         require_same_duel(after, after, [Contender("rope", {"model.positions": "rope"}, {"rope.py": "other"})])
-
-
-def test_tuning_tries_the_same_number_of_values_for_all(tmp_path, monkeypatch):
-    plan = planned(tmp_path, monkeypatch, ideas=("optimizer.learning_rate=0.1",), tune="learning_rate:3")
-    sweep = sweep_of(tmp_path, "tune")
-    rates = [sweep.settings(point).optimizer.learning_rate for point in sweep.points()]
-    assert rates == [0.0015, 0.003, 0.006, 0.05, 0.1, 0.2]
-    assert sweep_of(tmp_path, "2").rows == {}, "no value is chosen yet"
-    chosen = {name: replace(each, tuned=each.grid[0]) for name, each in plan.planned.items()}
-    replace(plan, planned=chosen).write(tmp_path)
-    assert [row["optimizer.learning_rate"] for row in sweep_of(tmp_path, "2").rows.values()] == ["0.0015", "0.05"]
-    monkeypatch.setattr(
-        duel_report, "finished_run", lambda trial, _: FinishedRun(0, "", "", {1: {"validation/bleu": 9.0}}, None)
-    )
-    trials = [
-        TrialRow(0, "complete", 9.0, 1, {"row": planning.tuning_row("base", "0.003"), "seed": 1}, None, "", "", {})
-    ]
-    plan = set_tuned(tmp_path, {"base": "0.003", "optimizer.learning_rate=0.1": ""})
-    scores = tuned_values(plan, TASKS["translation"].selection, trials)
-    section = tuning_section(plan, scores, TASKS["translation"].selection)
-    assert [row[0] for row in section.blocks[-1].rows] == ["base"] * 3, "the grid of the other has not run"
-
-
-@pytest.mark.parametrize(
-    ("tune", "ideas", "message"),
-    [
-        ("weight_decay:3", ("rope",), "optimizer.weight_decay is 0.0"),
-        ("b2:3", ("rope",), r"--tune: base: optimizer\.b2: .*1\.96"),
-        ("parts.rope.base:3", ("rope",), r"--tune: parts\.rope\.base is no setting of base"),
-        ("model.attention_sharpness:3", ("rope",), "model.attention_sharpness is no setting of base"),
-    ],
-)
-def test_a_grid_is_checked_before_the_pilots(tune, ideas, message, tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match=message):
-        planned(tmp_path, monkeypatch, tune=tune, ideas=ideas)
-    assert read_plan(tmp_path) is None
 
 
 def test_runs_of_another_folder_in_the_same_study_are_refused(tmp_path, monkeypatch):
@@ -223,9 +180,22 @@ def test_runs_of_another_folder_in_the_same_study_are_refused(tmp_path, monkeypa
         planned(folder, monkeypatch, ideas=("model.dropout=0.3",))
     sweep = sweep_of(first, "1")
     worker.work(open_study(sweep, first, "duel", 60.0), sweep, first, 60.0)
-    assert len(duel._trials(first, "1")) == 2
+    assert len(duel._trials(first, 1)) == 2
     with pytest.raises(ConfigError, match=f"the study 'duel' has runs in {first}/trials/0000"):
-        duel._trials(second, "1")
+        duel._trials(second, 1)
+
+
+def test_a_plan_of_an_older_version_is_read_or_refused(tmp_path, monkeypatch):
+    plan = planned(tmp_path, monkeypatch)
+    content = json.loads((tmp_path / "duel.json").read_text()) | {"tune": ""}
+    for each in content["planned"].values():
+        each["contender"] |= {"idea": each["contender"].pop("name"), "size": 1}
+        each |= {"grid": [], "tuned": ""}
+    (tmp_path / "duel.json").write_text(json.dumps(content))
+    assert read_plan(tmp_path) == plan
+    (tmp_path / "duel.json").write_text(json.dumps(content | {"tune": "learning_rate:3"}))
+    with pytest.raises(ConfigError, match="of an older version, with --tune or --sizes; use another folder"):
+        read_plan(tmp_path)
 
 
 def test_the_runs_of_a_folder_that_moved_move_with_it(tmp_path, monkeypatch):
@@ -238,7 +208,7 @@ def test_the_runs_of_a_folder_that_moved_move_with_it(tmp_path, monkeypatch):
     worker.work(open_study(sweep, first, "duel", 60.0), sweep, first, 60.0)
     moved.parent.mkdir()
     first.rename(moved)
-    trials = duel._trials(moved, "1")
+    trials = duel._trials(moved, 1)
     assert [duel_report.finished_run(each, ("validation/bleu",)).error for each in trials] == ["", ""]
 
 
@@ -246,10 +216,10 @@ def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):
     recipe = str(tmp_path / "recipe.py")
     settings = tiny_settings(tmp_path / "cache", num_updates=40) | {"mesh": {"data": 8}}
     Path(recipe).write_text(f"def get_config():\n    return {settings!r}\n")
-    ideas = "swiglu", "swiglu:match_parameters=True", "multi_token"
+    ideas = "swiglu", "multi_token"
     plan = planned(tmp_path, monkeypatch, "parameters", ideas=ideas, recipe=recipe)
-    # The third matrix takes a third of the width; two thirds of 32 are rounded to a multiple of 8, as of 40.
-    assert [plan.planned[idea].settings["model.d_ff"] for idea in ideas[:2]] == ["24", "32"]
+    # The third matrix takes a third of the width; two thirds of 32 are rounded to a multiple of 8.
+    assert plan.planned["swiglu"].settings["model.d_ff"] == "24"
     # No trained model has the parameters of a loss term.
     assert "model.d_ff" not in plan.planned["multi_token"].settings
     assert plan.planned["base"].updates == plan.planned["swiglu"].updates == 40
@@ -259,8 +229,8 @@ def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):
 
 def ended_duel(monkeypatch, ideas):
     """The plan, and the results of the first two contenders, whose BLEU and loss are the same numbers."""
-    plan = {name: Planned(Contender(name, settings, {}), COST, 200, {}, []) for name, settings in ideas.items()}
-    plan = Plan(QUICKSTART, [], "flops", "", "", "validation/bleu", planned=plan)
+    plan = {name: Planned(Contender(name, settings, {}), COST, 200, {}) for name, settings in ideas.items()}
+    plan = Plan(QUICKSTART, [], "flops", "", "validation/bleu", planned=plan)
     values = zip([*ideas][:2] * 3, (0, 0, 1, 1, 2, 2), (30.0, 31.0, 31.0, 32.1, 32.0, 33.2), strict=True)
     trials = [
         TrialRow(0, "complete", value, 200, {"row": row, "seed": seed}, 1.0, "", "", {}) for row, seed, value in values
@@ -278,7 +248,7 @@ def test_the_loss_of_another_tokenizer_is_not_compared(monkeypatch, tmp_path):
     ideas = {"base": {}, "small": {"tokenizer.vocabulary_size": "900"}}
     plan, base, small = ended_duel(monkeypatch, ideas)
     assert {key: test.mean for key, test in small.tests.items()} == {"validation/bleu": pytest.approx(1.1)}
-    write_duel_report(plan, [base, small], TASKS["translation"].selection, "", 0, None, tmp_path)
+    write_duel_report(plan, [base, small], TASKS["translation"].selection, "", 0, tmp_path)
     assert "| not comparable |" in (tmp_path / "report.md").read_text()
 
 
@@ -294,8 +264,8 @@ def test_ideas_without_an_ended_run_are_in_the_correction(monkeypatch):
 def test_results_count_failures_and_find_a_planted_harm(tmp_path, monkeypatch):
     ideas = {"harm <b>": {"model.dropout": "0.9"}, "same": {}, "fails": {"model.dropout": "0.8"}}
     contenders = [Contender(name, settings, {}) for name, settings in {"base": {}, **ideas}.items()]
-    planned = {each.name: Planned(each, COST, 200, {}, []) for each in contenders}
-    plan = Plan(QUICKSTART, [], "flops", "", "", "validation/bleu", planned=planned)
+    planned = {each.name: Planned(each, COST, 200, {}) for each in contenders}
+    plan = Plan(QUICKSTART, [], "flops", "", "validation/bleu", planned=planned)
     plan.write(tmp_path)
 
     def value(config):
@@ -321,7 +291,7 @@ def test_results_count_failures_and_find_a_planted_harm(tmp_path, monkeypatch):
     assert results["fails"].verdict.endswith("3 of 4 runs of fails failed")
     power = power_statement(plan, [*results.values()], 4, bleu, 0.3)
     assert "A difference of 0.30 needs" in power
-    _, written = write_duel_report(plan, [*results.values()], bleu, power, 0, None, tmp_path)
+    _, written = write_duel_report(plan, [*results.values()], bleu, power, 0, tmp_path)
     assert [file.name for file in written[:3]] == ["report.md", "report.html", "report.csv"]
     page = (tmp_path / "report.html").read_text()
     assert escape("harm <b>") in page and "<b>" not in page
@@ -340,7 +310,7 @@ def test_a_duel_runs_resumes_and_grows(tmp_path):
     command = [sys.executable, "-m", "transformer_jax", "duel", "--config=recipe.py", "--workdir=out", "--seeds=2"]
 
     def duel(*ideas):
-        arguments = [*command, f"--ideas={','.join(ideas)}", "--metric=loss", "--tune=learning_rate:2"]
+        arguments = [*command, f"--ideas={','.join(ideas)}", "--metric=loss"]
         options = {"cwd": tmp_path, "env": process_environment(), "capture_output": True, "text": True, "timeout": 900}
         done = subprocess.run(arguments, **options)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -364,5 +334,3 @@ def test_a_duel_runs_resumes_and_grows(tmp_path):
     assert [each["idea"] for each in grown["contenders"]] == ["base", "model.d_ff=64", "training.log_every=2"]
     same = grown["contenders"][2]
     assert same["verdict"] == "equal to the base in every run", "paired seeds"
-    assert (tmp_path / "out/trials/0009").is_dir()
-    assert "at the edge of the grid" in (tmp_path / "out/report.md").read_text()

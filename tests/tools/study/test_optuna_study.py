@@ -7,7 +7,6 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 
-import fsspec
 import pytest
 from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
@@ -87,7 +86,7 @@ def test_a_grid_is_trained_and_failed_trials_are_tried_again(join, training, tmp
     assert [row.point for row in rows] == [{"row": row, "seed": seed} for row in "ab" for seed in (3, 4)]
     assert trial_table(GRID, rows).lines[4][-1] == "RuntimeError: memory | ran out"
     rows[0] = rows[0]._replace(state="pruned", value=9.0)
-    (_, over_seeds), _ = write_leaderboard(GRID, rows, {}, tmp_path)
+    (_, over_seeds), _ = write_leaderboard(GRID, rows, tmp_path)
     assert over_seeds.blocks[0].lines[1:] == [["a", "7.40", "1 of 2"], ["b", "7.40", "1 of 2"]], "complete trials only"
     lines = list(csv.DictReader((tmp_path / "leaderboard.csv").read_text().splitlines()))
     assert [(line["trial"], line["validation/chrf"]) for line in lines] == [*((n, "1.0") for n in "012"), ("3", "")]
@@ -151,26 +150,26 @@ def test_the_trial_of_a_dead_worker_is_resumed_in_its_folder(join, training, tmp
     assert resumed.intermediate_values[50] == 9.0, "what the dead worker reported still counts for pruning"
 
 
-@pytest.mark.parametrize("store", ["", "memory:/"])
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
-def test_a_trial_that_kills_its_workers_fails_unless_it_goes_on(join, tmp_path, store):
-    study, folder = join(ONE), f"{store}{tmp_path}"
-    callback = study._storage.get_heartbeat_stale_trial_callback()
+def test_a_trial_that_kills_its_workers_fails(join, monkeypatch):
+    monkeypatch.setattr("transformer_jax.tools.study.optuna_study.MAX_RETRIES", 3)
+    study = join(ONE)
 
     def kill():
         trial = study.ask()
-        trial.set_user_attr("folder", folder)
-        if trial.number == 2:
-            trial.report(9.0, 50)
-        if trial.number == 4:
-            files, name = fsspec.url_to_fs(f"{folder}/checkpoints/60/progress", auto_mkdir=True)
-            files.pipe_file(name, b"")
         study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
-        callback(study, study.get_trials()[-1])
+        study._storage.get_heartbeat_stale_trial_callback()(study, study.get_trials()[-1])
         return states(study, ONE)[0]
 
-    assert [kill() for _ in range(7)] == ["waiting"] * 6 + ["failed"]
-    assert "its workers died 3 times" in trial_rows(study, ONE)[0].error
+    def stop():
+        trial = study.ask()
+        study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+        retry(study, study.get_trials()[-1])
+
+    assert kill() == kill() == "waiting"
+    stop()
+    assert [kill() for _ in range(3)] == ["waiting", "waiting", "failed"], "counted anew after the stop"
+    assert "its workers died again and again" in trial_rows(study, ONE)[0].error
     retry_failed(study, ONE)
     assert kill() == "waiting"
 
@@ -253,7 +252,7 @@ def test_a_command_with_some_rows_leaves_the_trials_of_others(join, training, tm
         work(join(other), other, tmp_path, 60.0)
     only = replace(GRID, rows={"a": {}})
     study = join(only)
-    assert "1 waiting of 3." in str(write_leaderboard(only, trial_rows(study, only), {}, tmp_path))
+    assert "1 waiting of 3." in str(write_leaderboard(only, trial_rows(study, only), tmp_path))
     work(study, only, tmp_path, 60.0)
     assert states(study, GRID) == ["waiting", "complete", "complete"]
     work(join(GRID), GRID, tmp_path, 60.0)

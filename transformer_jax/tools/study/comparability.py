@@ -8,20 +8,8 @@ from transformer_jax.config.evaluation import TOKENIZER_KEY
 
 # Settings that decide which text a validation scores, and how; a generated validation split depends on no seed.
 SCORED_TEXT = frozenset(
-    {
-        "data.source",
-        "data.directory",
-        "data.name",
-        "data.documents",
-        "data.source_language",
-        "data.target_language",
-        "data.generated_words",
-        "data.validation_split",
-        "data.validation",
-        "data.evaluation_stride",
-        "training.validation_sentences",
-        TOKENIZER_KEY,
-    }
+    "data.source data.directory data.name data.documents data.source_language data.target_language data.generated_words "
+    f"data.validation_split data.validation data.evaluation_stride training.validation_sentences {TOKENIZER_KEY}".split()
 )
 # Further ones if a part of the training text is held out for validation; a seed chooses pairs, but not documents.
 HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split", "data.held_out"})

@@ -23,12 +23,6 @@ PLUS = re.compile(r"\+(?=[^\d\s])")
 Overrides = Sequence[tuple[str, str]]
 
 
-def tuned_setting(tune: str) -> str:
-    """The setting that ``--tune`` names; one without a block is of the optimizer."""
-    key = tune.partition(":")[0]
-    return key if "." in key else f"optimizer.{key}"
-
-
 @dataclass(frozen=True)
 class Contender:
     """The base or an idea: overrides of the recipe, as text, and the digests of the ``files`` that register parts."""

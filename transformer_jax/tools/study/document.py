@@ -112,9 +112,10 @@ def _html_block(block: str | Table | Picture) -> str:
         content = base64.b64encode(block.png).decode("ascii")
         return f'<img src="data:image/png;base64,{content}" alt="{escape(block.words)}">'
     if isinstance(block, Table):
-        head, *rest = block.lines
-        head, rows = _html_row(block, head, "th"), "\n".join(_html_row(block, row, "td") for row in rest)
-        return f'<div class="scroll"><table>\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
+        head, *rows = (_html_row(block, row, "td" if index else "th") for index, row in enumerate(block.lines))
+        return (
+            f'<div class="scroll"><table>\n<thead>{head}</thead>\n<tbody>\n{"\n".join(rows)}\n</tbody>\n</table></div>'
+        )
     return f'<p dir="auto">{escape(block)}</p>'
 
 

@@ -6,7 +6,6 @@
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import islice
@@ -26,7 +25,7 @@ from transformer_jax.runtime.atomic_files import locked, write_whole
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops, without_recomputation
-from transformer_jax.tools.study.contenders import BASE, OFF, Contender, tuned_setting
+from transformer_jax.tools.study.contenders import BASE, OFF, Contender
 from transformer_jax.tools.study.sweeps import Sweep
 from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.sharding import make_mesh
@@ -34,20 +33,18 @@ from transformer_jax.training.state import count_parameters, param_shapes
 from transformer_jax.training.update import Update
 
 VALIDATIONS, WIDTH_MULTIPLE, MOST_WIDENED = 8, 8, 16
-TUNING_SEED = 1_000_000
-"""The seed of runs that choose a value: no run of the tests has it."""
 # A pilot: updates before the clock starts, updates and seconds that it takes at least, rounds where the time counts.
 FIRST_UPDATES, LEAST_UPDATES, LEAST_SECONDS, ROUNDS = 3, 10, 3.0, 3
 COUNTED_BATCHES, UNSTEADY = 64, 1.2
-SWEEP_FILE = '''"""Runs of a duel: sweep.py:N trains N seeds for the tests, sweep.py:tune one run a value of the grid."""
+SWEEP_FILE = '''"""Runs of a duel: sweep.py:N trains N seeds."""
 
 from pathlib import Path
 
 from transformer_jax.tools.study.duel_plan import sweep_of
 
 
-def get_sweep(argument):
-    return sweep_of(Path(__file__).parent, argument)
+def get_sweep(seeds):
+    return sweep_of(Path(__file__).parent, seeds)
 '''
 
 
@@ -63,17 +60,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Planned:
-    """A contender with its cost, the ``updates`` that its budget pays, and the settings that follow.
-
-    ``grid``: the values to try of a setting that is tuned, and ``tuned``, once they were, the best of them.
-    """
+    """A contender with its cost, the ``updates`` that its budget pays, and the settings that follow."""
 
     contender: Contender
     cost: Cost
     updates: int
     settings: dict[str, str]
-    grid: list[str]
-    tuned: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,24 +79,14 @@ class Plan:
     overrides: list[list[str]]
     equal: str
     budget: str
-    tune: str
     metric: str
     planned: dict[str, Planned] = field(default_factory=dict)
     plugins: dict[str, str] = field(default_factory=dict)
 
     @property
-    def tuned_key(self) -> str:
-        """The setting that ``tune`` names."""
-        return tuned_setting(self.tune)
-
-    @property
     def num_ideas(self) -> int:
         """The number of ideas that were ever planned: each counts as a test."""
         return len(self.planned.keys() - {BASE})
-
-    def settings_of(self, planned: Planned) -> dict[str, str]:
-        """The settings of a contender's runs beside its own."""
-        return planned.settings | ({self.tuned_key: planned.tuned} if planned.tuned else {})
 
     def config_of(self, contender: Contender, more: Mapping[str, str] | None = None) -> ExperimentConfig:
         stated = [(key, text) for key, text in self.overrides]
@@ -116,22 +98,24 @@ class Plan:
 
 
 def read_plan(workdir: Path) -> Plan | None:
-    """The plan in a folder; None if there is none. Raises ConfigError for one with several sizes, of an older version."""
-    if not (workdir / "duel.json").is_file():
+    """The plan in a folder; None if there is none. Raises ConfigError for one of an older version with other options."""
+    file = workdir / "duel.json"
+    if not file.is_file():
         return None
-    content = json.loads((workdir / "duel.json").read_text(encoding="utf-8"))
+    content = json.loads(file.read_text(encoding="utf-8"))
     for name, each in content["planned"].items():
-        if each["contender"].pop("size", 1) != 1:
-            raise ConfigError(f"--workdir: {workdir / 'duel.json'} has several sizes; use a folder for each size")
-        contender = {"name": each["contender"].pop("idea", name), **each["contender"]}
-        parts = {"contender": Contender(**contender), "cost": Cost(**each["cost"])}
-        content["planned"][name] = Planned(**{**each, **parts})
+        contender = each["contender"]
+        if content.get("tune") or contender.pop("size", 1) != 1:
+            raise ConfigError(f"--workdir: {file} is of an older version, with --tune or --sizes; use another folder")
+        contender = Contender(contender.pop("idea", name), contender["settings"], contender["files"])
+        content["planned"][name] = Planned(contender, Cost(**each["cost"]), each["updates"], each["settings"])
+    content.pop("tune", None)
     return Plan(**content)
 
 
 def require_same_duel(old: Plan, new: Plan, contenders: Sequence[Contender]) -> None:
     """Raises ConfigError when a folder holds a duel under other conditions, or an idea changed since it was planned."""
-    for name in ("recipe", "overrides", "equal", "budget", "tune", "metric"):
+    for name in ("recipe", "overrides", "equal", "budget", "metric"):
         before, now = getattr(old, name), getattr(new, name)
         if name == "overrides":
             before, now = (dict(each) for each in (before, now))
@@ -148,41 +132,14 @@ def require_same_duel(old: Plan, new: Plan, contenders: Sequence[Contender]) -> 
             )
 
 
-def sweep_of(workdir: Path, argument: str) -> Sweep:
-    """The runs of a planned duel: with as many seeds as ``argument`` says, or for ``tune`` with all values of the grids."""
+def sweep_of(workdir: Path, seeds: str) -> Sweep:
+    """The runs of a planned duel, with this number of seeds."""
     plan = read_plan(workdir)
     if plan is None:
         raise ConfigError(f"{workdir}: no duel.json; transformer-jax duel writes it")
-    rows: dict[str, dict[str, str]] = {}
-    for name, each in plan.planned.items():
-        settings = each.contender.settings | plan.settings_of(each)
-        if argument == "tune":
-            rows |= {tuning_row(name, value): settings | {plan.tuned_key: value} for value in each.grid}
-        elif each.tuned or not plan.tune:
-            rows[name] = settings
-    seeds = (TUNING_SEED,) if argument == "tune" else tuple(range(int(argument)))
-    return Sweep(plan.recipe, dict(plan.overrides), rows, seeds, metric=plan.metric, are_seeds_paired=True)
-
-
-def tuning_row(name: str, value: str) -> str:
-    return f"{name} {value}"
-
-
-def _planning(workdir: Path) -> AbstractContextManager[object]:
-    """The lock of the plan; raises ConfigError when another process has it."""
-    problem = "another process plans this duel; give the command again when it is done"
-    return locked(workdir / "duel.lock", ConfigError(f"--workdir: {problem}"))
-
-
-def set_tuned(workdir: Path, best: Mapping[str, str]) -> Plan:
-    """Writes tuned values into the plan, to which another command may have added contenders meanwhile."""
-    with _planning(workdir):
-        plan = read_plan(workdir)
-        assert plan is not None
-        planned = {name: replace(each, tuned=best.get(name, each.tuned)) for name, each in plan.planned.items()}
-        plan = replace(plan, planned=planned)
-        plan.write(workdir)
-    return plan
+    rows = {name: each.contender.settings | each.settings for name, each in plan.planned.items()}
+    numbers = tuple(range(int(seeds)))
+    return Sweep(plan.recipe, dict(plan.overrides), rows, numbers, metric=plan.metric, are_seeds_paired=True)
 
 
 def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: Callable[[str], None]) -> None:
@@ -190,7 +147,8 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
 
     Raises ConfigError when a contender cannot run, its parameters cannot be matched, or another process plans this duel.
     """
-    with _planning(workdir):
+    problem = "another process plans this duel; give the command again when it is done"
+    with locked(workdir / "duel.lock", ConfigError(f"--workdir: {problem}")):
         plan = read_plan(workdir) or plan
         base = contenders[0]
         start_jax(plan.config_of(base).data.cache_directory)
@@ -199,7 +157,6 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
         tried = [base, *(each for each in new if each != base)] if plan.equal == "time" and new else new
         is_matched = plan.equal == "parameters"
         widths = {each.name: _width(plan, base, each) if is_matched and each != base else {} for each in tried}
-        grids = {each.name: _grid(plan, each) for each in new}
         costs = _costs(plan, tried, widths, say)
         for each in new:
             cost, before = costs[each.name], plan.planned.get(base.name)
@@ -216,35 +173,10 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
             settings = widths[each.name] | _length(plan, each, updates)
             # Raises where the settings exclude each other.
             plan.config_of(each, settings)
-            planned = Planned(each, cost, updates, settings, grids[each.name])
-            plan = replace(plan, planned={**plan.planned, each.name: planned})
+            plan = replace(plan, planned={**plan.planned, each.name: Planned(each, cost, updates, settings)})
             plan.write(workdir)
             counts = f"{cost.parameters:,} parameters, {cost.flops:.3g} FLOPs and {1e3 * cost.seconds:.0f} ms an update"
             say(f"{each.name}: {counts}: {updates:,} updates")
-
-
-def _grid(plan: Plan, contender: Contender) -> list[str]:
-    """The values to tune: powers of 2 around the value of the contender; raises ConfigError for 0 and for wrong values."""
-    if not plan.tune:
-        return []
-    key, config, count = plan.tuned_key, plan.config_of(contender), int(plan.tune.partition(":")[2])
-    block, _, name = key.rpartition(".")
-    try:
-        owner = config.parts[block.removeprefix("parts.")] if block.startswith("parts.") else getattr(config, block)
-        value = getattr(owner, name)
-    except (KeyError, AttributeError):
-        raise ConfigError(
-            f"--tune: {key} is no setting of {contender.name}; tune a setting of all contenders"
-        ) from None
-    if not value:
-        raise ConfigError(f"--tune: {key} is {value}, and the grid has multiples of it; give another value")
-    grid = [f"{value * 2.0 ** (index - (count - 1) / 2):.6g}" for index in range(count)]
-    for each in grid:
-        try:
-            plan.config_of(contender, {key: each})
-        except ConfigError as error:
-            raise ConfigError(f"--tune: {contender.name}: {error}; give fewer values, or another one") from None
-    return grid
 
 
 def _length(plan: Plan, contender: Contender, updates: int) -> dict[str, str]:

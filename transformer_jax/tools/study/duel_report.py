@@ -31,7 +31,7 @@ from transformer_jax.tools.study.document import (
     to_csv,
     write_report,
 )
-from transformer_jax.tools.study.duel_plan import ROUNDS, Plan, Planned, tuning_row
+from transformer_jax.tools.study.duel_plan import ROUNDS, Plan, Planned
 from transformer_jax.tools.study.run_summary import validations
 from transformer_jax.tools.study.runs_table import TrialRow
 from transformer_jax.tools.study.seed_statistics import (
@@ -78,10 +78,6 @@ class FinishedRun(NamedTuple):
     validations: Mapping[int, Mapping[str, float]]
     seconds: float | None
 
-    def final(self, key: str) -> float:
-        """The last validation of a run without an error."""
-        return self.validations[max(self.validations)][key]
-
 
 class Result(NamedTuple):
     """A contender and its runs that ended; of an idea the tests against the base, by metric: the duel's, and the loss.
@@ -103,10 +99,6 @@ class Result(NamedTuple):
         return self.planned.contender.name
 
     @property
-    def is_base(self) -> bool:
-        return self.name == BASE
-
-    @property
     def sound(self) -> dict[int, FinishedRun]:
         """The runs that did not fail, by seed."""
         return {run.seed: run for run in self.runs if not run.error}
@@ -121,13 +113,14 @@ class Result(NamedTuple):
         found = [run.seconds for run in self.sound.values() if run.seconds is not None]
         return fmean(found) if found else None
 
-    def finals(self, key: str) -> list[float]:
-        return [run.final(key) for run in self.sound.values()]
+    def final(self, key: str) -> dict[int, float]:
+        """The last validations of the sound runs, by seed."""
+        return {seed: run.validations[max(run.validations)][key] for seed, run in self.sound.items()}
 
     def differences(self, base: "Result", key: str) -> list[float]:
         """Of the final values, seed by seed."""
-        seeds = sorted(self.sound.keys() & base.sound.keys())
-        return [self.sound[seed].final(key) - base.sound[seed].final(key) for seed in seeds]
+        ours, theirs = self.final(key), base.final(key)
+        return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
 
     def curve(self, key: str) -> dict[int, list[float]]:
         """The values of all sound runs by update."""
@@ -185,7 +178,7 @@ def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[R
 
 
 def _judged(idea: Result, base: Result, metric: Metric) -> Result:
-    test, finals = idea.tests.get(metric.key), base.finals(metric.key)
+    test, finals = idea.tests.get(metric.key), base.final(metric.key).values()
     floor = stdev(finals) if len(finals) > 1 else 0.0
     failed = [
         f"{each.failures} of {len(each.runs)} runs of {each.name} failed" for each in (idea, base) if each.failures
@@ -196,17 +189,6 @@ def _judged(idea: Result, base: Result, metric: Metric) -> Result:
     return idea._replace(effect=test.mean / floor if test and floor else None, verdict=words)
 
 
-def tuned_values(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> dict[str, dict[str, float]]:
-    """The metric of each value of the grid, by contender; a run that failed has the worst."""
-    worst = -math.inf if metric.direction == "maximize" else math.inf
-    runs = {trial.point[ROW]: finished_run(trial, (metric.key,)) for trial in trials if trial.has_ended}
-    scores = {row: worst if run.error else run.final(metric.key) for row, run in runs.items()}
-    return {
-        name: {value: scores.get(tuning_row(name, value), worst) for value in each.grid}
-        for name, each in plan.planned.items()
-    }
-
-
 def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: Metric, effect: float) -> str:
     """The differences that ``seeds`` seeds, or more that have run, can find, and the seeds that ``effect`` needs (0: the noise
     floor).
@@ -214,8 +196,8 @@ def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: M
     The deviation of differences is the root mean square over the ideas tested so far; before, the value for independent runs.
     """
     # A test uses all seeds that an idea has in the folder.
-    seeds = max(seeds, min((len(each.runs) for each in results if not each.is_base), default=0))
-    finals = results[0].finals(metric.key) if results else []
+    seeds = max(seeds, min((len(each.runs) for each in results[1:]), default=0))
+    finals = results[0].final(metric.key).values() if results else ()
     if len(finals) < 2:
         return "Power: the noise floor is not known yet; it is measured from the base's runs, before the ideas are trained."
     floor, ideas = stdev(finals), plan.num_ideas
@@ -224,50 +206,40 @@ def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: M
     deviation = math.sqrt(fmean(value**2 for value in found)) if found else math.sqrt(2) * floor
     if not deviation:
         return f"Power: the base has the same {metric.label} with all {len(finals)} seeds: there is no noise."
-    needed = seeds_needed(effect or floor, deviation, ideas)
-    wanted = metric.text(effect) if effect else "the noise floor"
-    if needed is None:
-        seeds_for_it = f"more than {MOST_SEEDS:,} seeds, and this duel has {seeds}"
-    elif needed > seeds:
-        seeds_for_it = f"{needed} seeds, and this duel has {seeds}; --seeds={needed} would answer it"
-    else:
-        seeds_for_it = f"{needed} seeds, which this duel has"
+    needed, wanted = (
+        seeds_needed(effect or floor, deviation, ideas),
+        metric.text(effect) if effect else "the noise floor",
+    )
     return (
         f"Power: the noise floor is {metric.text(floor)} {metric.label}, the standard deviation of the base over "
         f"{len(finals)} seeds. {seeds} seeds and {ideas} {'idea' if ideas == 1 else 'ideas'} find a difference of "
         f"{metric.text(detectable(deviation, seeds, ideas))} with probability 0.8. A difference of {wanted} needs "
-        f"{seeds_for_it}."
+        f"{needed or f'more than {MOST_SEEDS:,}'} seeds, and this duel has {seeds}."
     )
 
 
 def write_duel_report(
-    plan: Plan,
-    results: Sequence[Result],
-    metric: Metric,
-    power: str,
-    unfinished: int,
-    tuning: Section | None,
-    folder: Path,
+    plan: Plan, results: Sequence[Result], metric: Metric, power: str, unfinished: int, folder: Path
 ) -> tuple[Section, list[Path]]:
     """Writes report.md, .html and .csv, result.json and the pictures; returns the first section, and the paths."""
     drawn = {
-        draw_forest(results, metric, folder / "forest.png"): "Differences from the base with 95 % intervals",
-        draw_duel_curves(
-            results, metric, folder / "curves.png"
-        ): "Learning curves, mean and standard deviation over seeds",
+        draw_forest: ("forest.png", "Differences from the base with 95 % intervals"),
+        draw_duel_curves: ("curves.png", "Learning curves, mean and standard deviation over seeds"),
     }
-    pictures = [Picture(file.name, file.read_bytes(), words) for file, words in drawn.items() if file]
-    first, differences, budgets = (
-        _verdicts(plan, results, metric, power, unfinished),
-        _differences(results, metric),
-        _budgets(results),
-    )
+    files = [(draw(results, metric, folder / name), words) for draw, (name, words) in drawn.items()]
+    pictures = [Picture(file.name, file.read_bytes(), words) for file, words in files if file]
+    first = _verdicts(plan, results, metric, power, unfinished)
+    differences, budgets = _differences(results, metric), _budgets(results)
+    settings = [
+        (each.name, *(", ".join(f"{key}={text}" for key, text in stated.items()) for stated in both))
+        for each in results
+        for both in ((each.planned.contender.settings, each.planned.settings),)
+    ]
     sections = [
         first,
         Section("Differences", (differences, METHOD, *pictures)),
         Section("Budgets", (BUDGETS[plan.equal], budgets, COUNTS)),
-        Section("Settings", (_settings(plan, results),)),
-        *([tuning] if tuning else []),
+        Section("Settings", (Table(("idea", "settings", "of its runs"), tuple(settings), frozenset({0, 1, 2})),)),
     ]
     failed = [(each.name, run.seed, run.error, run.folder) for each in results for run in each.runs if run.error]
     if failed:
@@ -279,7 +251,7 @@ def write_duel_report(
     conditions = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "planned"}
     content = {**conditions, "power": power, "contenders": [_record(plan, each, metric) for each in results]}
     write_whole(folder / "result.json", json.dumps(content, indent=1) + "\n")
-    return first, [*written, folder / "result.json", *(file for file in drawn if file)]
+    return first, [*written, folder / "result.json", *(file for file, _ in files if file)]
 
 
 def _record(plan: Plan, result: Result, metric: Metric) -> dict[str, Any]:
@@ -291,13 +263,13 @@ def _record(plan: Plan, result: Result, metric: Metric) -> dict[str, Any]:
         test = result.tests.get(key)
         values = test._asdict() | {"p_holm": result.adjusted[key]} if test else dict.fromkeys(PairedTest._fields)
         found |= {f"{key} {name}": value for name, value in values.items()}
-    settings = planned.contender.settings | plan.settings_of(planned)
+    settings = planned.contender.settings | planned.settings
     return {**found, "settings": settings, "runs": [run._asdict() for run in result.runs]}
 
 
 def _verdicts(plan: Plan, results: Sequence[Result], metric: Metric, power: str, unfinished: int) -> Section:
     blocks: list[str | Table] = []
-    if results and (finals := results[0].finals(metric.key)):
+    if results and (finals := results[0].final(metric.key).values()):
         seeds = "seed" if len(finals) == 1 else "seeds"
         spread = f", standard deviation {metric.text(stdev(finals))}" if len(finals) > 1 else ""
         blocks.append(f"base: {metric.label} {metric.text(fmean(finals))} over {len(finals)} {seeds}{spread}.")
@@ -328,7 +300,7 @@ def _differences(results: Sequence[Result], metric: Metric) -> Table:
             if key == LOSS and not each.is_loss_comparable:
                 cells += [None, Cell("not comparable", None), None]
                 continue
-            finals, test = each.finals(key), each.tests.get(key)
+            finals, test = each.final(key).values(), each.tests.get(key)
             cells.append(cell(fmean(finals) if finals else None, f"{{:.{digits}f}}"))
             cells.append(interval(test.mean, test.low, test.high, digits, "+") if test else None)
             cells.append(cell(each.adjusted.get(key), lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001"))
@@ -346,33 +318,6 @@ def _budgets(results: Sequence[Result]) -> Table:
         memory = cell(cost.memory / 2**20, "{:,.1f}")
         rows.append((each.name, cell(cost.parameters, "{:,}"), *flops, cell(milliseconds, "{:,.1f}"), memory))
     return Table(("idea", *headings), tuple(rows))
-
-
-def _settings(plan: Plan, results: Sequence[Result]) -> Table:
-    rows = [
-        (each.name, *(", ".join(f"{key}={text}" for key, text in settings.items()) for settings in both))
-        for each in results
-        for both in ((each.planned.contender.settings, plan.settings_of(each.planned)),)
-    ]
-    return Table(("idea", "settings", "of its runs"), tuple(rows), frozenset({0, 1, 2}))
-
-
-def tuning_section(plan: Plan, scores: dict[str, dict[str, float]], metric: Metric) -> Section:
-    """The values of tuned contenders, the cost of the choice, and a warning where the best is at the edge of the grid."""
-    scores = {name: found for name, found in scores.items() if plan.planned[name].tuned}
-    chosen = [plan.planned[name] for name in scores]
-    cost = sum(len(each.grid) * each.cost.flops * each.updates for each in chosen)
-    edges = [each.contender.name for each in chosen if each.tuned in (each.grid[0], each.grid[-1])]
-    blocks = [
-        f"{plan.tuned_key} is the best of {len(chosen[0].grid)} values for each, powers of 2 apart, with one run a value and "
-        f"a seed of its own. Together {cost / 1e12:,.4g} TFLOPs, which the budgets do not count."
-    ]
-    if edges:
-        blocks.append(
-            f"The best value is at the edge of the grid for {', '.join(edges)}: a larger grid may have a better one."
-        )
-    rows = tuple((name, value, metric.text(score)) for name, found in scores.items() for value, score in found.items())
-    return Section("Tuning", (*blocks, Table(("idea", plan.tuned_key, metric.label), rows)))
 
 
 def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
@@ -399,7 +344,7 @@ def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path |
             test = idea.tests.get(key)
             if test is None:
                 continue
-            finals, color = base.finals(key), LINE_COLORS[row % len(LINE_COLORS)]
+            finals, color = base.final(key).values(), LINE_COLORS[row % len(LINE_COLORS)]
             if len(finals) > 1:
                 floor = stdev(finals)
                 axes.fill_betweenx([row - 0.5, row + 0.5], -floor, floor, color=HAIRLINE, alpha=0.45, linewidth=0)

@@ -28,11 +28,8 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from transformer_jax.checkpoints.format import is_step, step_names
 from transformer_jax.config import ConfigError, flatten
-from transformer_jax.config.checks import declared, is_address
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime.object_store import StoreError, open_store, store_errors
+from transformer_jax.config.checks import declared
 from transformer_jax.tools.study.runs_table import TrialRow
 from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, Sweep, Value
 
@@ -57,13 +54,13 @@ FIRST_HEARTBEATS = text(
     "WHERE state = 'RUNNING' AND study_id = :study AND trial_id NOT IN (SELECT trial_id FROM trial_heartbeats)"
 )
 
-# A trial whose workers die this often, without a checkpoint or validation in between, may be the cause.
-MAX_KILLS = 3
-KILLED = f"its workers died {MAX_KILLS} times without progress in between; it may need more memory than the machine has"
+# A trial whose workers die so often in a row may be the cause.
+MAX_RETRIES = 10
+KILLED = "its workers died again and again; it may need more memory than the machine has"
 
-# User attributes of the study and of its trials. KILLS: the deaths of workers since the last progress, and that progress.
+# User attributes of the study and of its trials.
 DEFINITION = "definition"
-POINT, ERROR, SURPLUS, KILLS = "point", "error", "surplus", "kills"
+POINT, ERROR, SURPLUS = "point", "error", "surplus"
 
 MAKE_SAMPLER: dict[str, Callable[[], BaseSampler]] = {
     # Not used: the points of a grid are known.
@@ -97,7 +94,7 @@ def open_study(sweep: Sweep, workdir: Path, name: str, grace_seconds: float) -> 
     study = optuna.create_study(
         storage=_open_storage(sweep, url, grace_seconds),
         study_name=name,
-        direction=sweep.direction,
+        direction=sweep.measured.direction,
         sampler=MAKE_SAMPLER[sweep.sampler](),
         pruner=_make_pruner(sweep),
         load_if_exists=True,
@@ -141,7 +138,7 @@ def _open_storage(sweep: Sweep, url: str, grace_seconds: float) -> RDBStorage:
                 engine_kwargs=SQLITE_OPTIONS if is_sqlite else {"pool_pre_ping": True},
                 heartbeat_interval=max(1, round(grace_seconds / HEARTBEATS_PER_GRACE)),
                 grace_period=max(1, round(grace_seconds)),
-                heartbeat_stale_trial_callback=retry_killed,
+                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(MAX_RETRIES, True),
             )
             break
         except ImportError as error:
@@ -225,47 +222,23 @@ def _require_same(study: optuna.Study, sweep: Sweep) -> None:
 
 
 def retry(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Enqueues another attempt at a trial."""
+    """Enqueues another attempt at a trial; from now on the deaths of its workers are counted anew."""
+    trial = copy(trial)
+    trial.system_attrs = {name: value for name, value in trial.system_attrs.items() if name != "retry_history"}
     RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)(study, trial)
-
-
-def retry_killed(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Enqueues another attempt at the trial of a dead worker, unless it is the last of ``MAX_KILLS``."""
-    kills, before = trial.user_attrs.get(KILLS, (0, []))
-    progress = [str(len(trial.intermediate_values)), *_newest_checkpoint(trial.user_attrs.get("folder", ""))]
-    kills = kills + 1 if progress == before else 1
-    if kills < MAX_KILLS:
-        trial.user_attrs = trial.user_attrs | {KILLS: (kills, progress)}
-        retry(study, trial)
-
-
-def _newest_checkpoint(folder: str) -> list[str]:
-    """The name of the newest checkpoint of a trial; empty if there is none, or its store does not answer."""
-    if not is_address(folder):
-        return step_names(RunDirectory(folder).checkpoints)[-1:] if folder else []
-    names: list[str] = []
-    with suppress(StoreError), store_errors(folder):
-        names = [name for name in open_store(f"{folder}/checkpoints").glob("*") if is_step(name)]
-    return sorted(names, key=int)[-1:]
 
 
 def retry_failed(study: optuna.Study, sweep: Sweep) -> None:
     for attempts in trials_of(study):
         if attempts[-1].state == TrialState.FAIL and is_of(sweep, attempts[-1]):
             trial = copy(attempts[-1])
-            trial.user_attrs = {name: value for name, value in trial.user_attrs.items() if name not in (ERROR, KILLS)}
+            trial.user_attrs = {name: value for name, value in trial.user_attrs.items() if name != ERROR}
             retry(study, trial)
 
 
 def is_of(sweep: Sweep, trial: FrozenTrial) -> bool:
     """Whether the trial has a point of ``sweep``, or none yet; commands with other ``--rows`` train other points."""
     return not sweep.is_grid or trial.user_attrs.get(POINT) in (None, *sweep.points())
-
-
-def _error(trial: FrozenTrial) -> str:
-    """Why a trial failed; empty where another attempt follows."""
-    kills, _ = trial.user_attrs.get(KILLS, (0, []))
-    return str(trial.user_attrs.get(ERROR, KILLED if kills + 1 == MAX_KILLS else ""))
 
 
 def trials_of(study: optuna.Study) -> list[list[FrozenTrial]]:
@@ -323,23 +296,8 @@ def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
                 point=point or last.params,
                 minutes=remarks.get("minutes"),
                 folder=remarks.get("folder", ""),
-                error=_error(last) if last.state == TrialState.FAIL else "",
+                error=remarks.get(ERROR, KILLED) if last.state == TrialState.FAIL else "",
                 found=remarks.get("found", {}),
             )
         )
     return rows
-
-
-def importances(study: optuna.Study, sweep: Sweep) -> dict[str, float]:
-    """The importance of each setting of a search, the largest first; empty where there are too few trials.
-
-    By PED-ANOVA (Watanabe et al. 2023): how much the better trials differ from the others in it. It compares trials that were
-    sampled, and the trials of a grid were not.
-    """
-    with warnings.catch_warnings():
-        # Optuna warns that this is experimental.
-        warnings.simplefilter("ignore")
-        try:
-            return {} if sweep.is_grid else optuna.importance.get_param_importances(study)
-        except (ValueError, RuntimeError):
-            return {}

@@ -157,7 +157,8 @@ def find_runs(arguments: Sequence[str]) -> list[Path]:
         inside = sorted(filter(_is_run, folder.iterdir()), key=lambda run: natural_order(run.name))
         runs = [folder] if _is_run(folder) else inside
         if not runs:
-            raise ConfigError(f"{folder}: no config.json in it or one level below (found {_listing(folder)})")
+            listing = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
+            raise ConfigError(f"{folder}: no config.json in it or one level below (found {listing})")
         found |= dict.fromkeys(run.resolve() for run in runs)
     return list(found)
 
@@ -183,10 +184,6 @@ def short_names(paths: Sequence[Path]) -> list[str]:
         if not same:
             return [names[path] for path in paths]
         lengths |= {path: lengths[path] + 1 for path in same}
-
-
-def _listing(folder: Path) -> str:
-    return ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
 
 
 def _is_run(folder: Path) -> bool:

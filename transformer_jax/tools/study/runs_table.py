@@ -1,7 +1,6 @@
 """Tables of runs: of run directories and of the trials of a sweep, with scores, settings that differ, and means over seeds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.config import ConfigError, Metric
+from transformer_jax.config.json_text import printable
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
 from transformer_jax.runs.metrics_log import read_metrics
@@ -28,6 +28,7 @@ from transformer_jax.tools.study.document import (
     interval,
     interval_heading,
     to_csv,
+    to_text,
     write_report,
 )
 from transformer_jax.tools.study.run_summary import RunSummary
@@ -55,8 +56,9 @@ def seed_table(settings: Sequence[str], runs: Iterable[tuple[tuple[Any, ...], fl
     for point in sorted(groups, key=lambda each: (not sound[each], sign * fmean(sound[each] or [0.0]))):
         values, count = sound[point], len(groups[point])
         test = paired_test(values)
-        mean: Any = interval(test.mean, test.low, test.high, metric.digits) if test else cell(*values[:1], metric.text)
-        rows.append((*map(shown, point), mean if values else None, f"{len(values)} of {count}"))
+        mean = cell(values[0] if values else None, metric.text)
+        mean = interval(test.mean, test.low, test.high, metric.digits) if test else mean
+        rows.append((*map(shown, point), mean, f"{len(values)} of {count}"))
     return Table((*settings, interval_heading(metric.label), "seeds"), tuple(rows), frozenset(range(len(settings))))
 
 
@@ -67,33 +69,20 @@ def shown(value: Value | None) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-# Run directories.
-
-
-@dataclass(frozen=True)
-class RunReport:
-    """The report on run directories; ``results`` are its tables of scores and cost, and ``csv`` is all of a run in a line."""
-
-    document: Document
-    results: tuple[Table, ...]
-    remarks: list[str]
-    csv: str
-
-
-def report_on_runs(runs: Sequence[RunSummary], curves: Sequence[Picture | str]) -> RunReport:
-    """Scores, cost, means over seeds, curves, settings that differ, best checkpoints and evaluations."""
+def report_on_runs(runs: Sequence[RunSummary], curves: Sequence[Picture | str]) -> tuple[Document, str, str]:
+    """The report on runs, a line of CSV for each, and the text to print: its tables of scores and cost, and warnings."""
     scores, costs, checkpoints = _score_table(runs), _cost_table(runs), _checkpoint_table(runs)
     names, settings = [run.name for run in runs], differing_settings([run.config for run in runs])
-    signs = [f"{run.name}: {sign}." for run in runs for sign in run.signs]
-    remarks = different_text([run.config for run in runs])
-    damage = [f"{run.name}: {folder} is damaged: its score cannot be read." for run in runs for folder in run.damaged]
+    remarks = [f"WARNING: {run.name}: {sign}." for run in runs for sign in run.signs]
+    remarks += different_text([run.config for run in runs])
+    remarks += [f"{run.name}: {folder} is damaged: its score cannot be read." for run in runs for folder in run.damaged]
     scoring = dict.fromkeys(run.config.scoring for run in runs if run.config.scoring)
     equal = "All settings are the same." if len(runs) > 1 else "There is only one run."
     sections = [
-        Section("Results", (scores, costs, *signs, *remarks, *scoring, MEANING)),
+        Section("Results", (scores, costs, *remarks, *scoring, MEANING)),
         Section("Curves", tuple(curves) or ("Nothing was measured yet.",)),
         Section("Settings that differ", (settings_table(names, settings) if settings else equal,)),
-        Section("Best checkpoints", (checkpoints, *damage)),
+        Section("Best checkpoints", (checkpoints,)),
     ]
     if SEED in settings and (seeds := _over_seeds(runs, settings)):
         sections.insert(1, Section("Over seeds", (seeds, OVER_SEEDS)))
@@ -102,7 +91,7 @@ def report_on_runs(runs: Sequence[RunSummary], curves: Sequence[Picture | str]) 
     document = Document("1 run" if len(runs) == 1 else f"{len(runs)} runs", tuple(sections))
     by_run = Table(("run", *settings), tuple(zip(names, *settings.values(), strict=True)))
     csv = with_addresses(to_csv(scores, costs, by_run, checkpoints))
-    return RunReport(document, (scores, costs), [*(f"WARNING: {sign}" for sign in signs), *remarks, *damage], csv)
+    return document, csv, "\n\n".join([to_text(scores), to_text(costs), "\n".join(map(printable, remarks))]).strip()
 
 
 def from_best(run: RunSummary) -> tuple[str, bool, float]:
@@ -239,9 +228,6 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
     return [Picture(path.name, path.read_bytes(), words), *hidden]
 
 
-# Trials of a sweep.
-
-
 class TrialRow(NamedTuple):
     """One trial: ``value`` is its best validation so far, at update ``step``; ``found`` has all metrics at that update."""
 
@@ -265,50 +251,39 @@ class TrialRow(NamedTuple):
         return self.state in ("complete", "pruned") and self.value is not None
 
 
-def write_leaderboard(
-    sweep: Sweep, trials: Sequence[TrialRow], importance: Mapping[str, float], folder: Path
-) -> tuple[tuple[Section, ...], list[Path]]:
+def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> tuple[list[Section], list[Path]]:
     """Writes leaderboard.md, .html and .csv, which has all metrics of every trial, and settings.png.
 
-    Returns the sections that are printed, and the paths.
+    Returns the tables of trials, ended ones first, and of means over seeds, and the paths.
     """
-    sign = -1 if sweep.direction == "maximize" else 1
+    sign, points = -1 if sweep.measured.direction == "maximize" else 1, sweep.points()
     trials = sorted(trials, key=lambda each: (not each.has_value, sign * (each.value or 0.0) * each.has_value))
-    picture = _draw_settings(sweep, trials, importance, folder / "settings.png")
-    sections = _leaderboard(sweep, trials)
-    words = "Metric against each setting; importance, of a search: how better trials differ in it (PED-ANOVA)"
-    drawn = (Section("Pictures", (Picture(picture.name, picture.read_bytes(), words),)),) if picture else ()
-    others = list(dict.fromkeys(key for each in trials for key in each.found if key != sweep.metric_key))
-    more = Table(
-        ("trial", *others, "folder"),
-        tuple((each.number, *(each.found.get(key) for key in others), each.folder) for each in trials),
-    )
-    csv = to_csv(trial_table(sweep, trials), more)
-    document = Document(f"Trials of {sweep.config}", sections + drawn)
-    written = write_report(folder, "leaderboard", document, {"leaderboard.csv": csv})
-    return sections, written + [picture] * bool(picture)
-
-
-def _leaderboard(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
-    """The table of trials with counts by state, and the table of means over seeds if there are several."""
     states = [trial.state for trial in trials]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    better = "higher is better" if sweep.direction == "maximize" else "lower is better"
-    points = sweep.points()
     # Commands with other --rows train other points of a grid.
-    others = sum(trial.point not in points for trial in trials) if sweep.is_grid else 0
-    total = max(len(trials), len(points) + others)
-    text = f"{counts or 'none'} of {total}. Ended trials first, by their best {sweep.metric_key}, {better}."
-    sections = (Section("Trials", (text, trial_table(sweep, trials))),)
-    if len(sweep.seeds) < 2:
-        return sections
-    names = [name for name in sweep.axes() if name != SEED]
-    # A trial that was pruned has the value of fewer updates.
-    runs = [
-        (tuple(each.point.get(name) for name in names), each.value if each.state == "complete" else None)
-        for each in trials
-    ]
-    return (*sections, Section("Over seeds", (seed_table(names, runs, sweep.measured), OVER_SEEDS)))
+    strangers = sum(trial.point not in points for trial in trials) if sweep.is_grid else 0
+    total = max(len(trials), len(points) + strangers)
+    better = "higher is better" if sign < 0 else "lower is better"
+    words = f"{counts or 'none'} of {total}. Ended trials first, by their best {sweep.metric_key}, {better}."
+    table = trial_table(sweep, trials)
+    sections = [Section("Trials", (words, table))]
+    if len(sweep.seeds) > 1:
+        names = [name for name in sweep.axes() if name != SEED]
+        # A trial that was pruned has the value of fewer updates.
+        runs = [
+            (tuple(each.point.get(name) for name in names), each.value if each.state == "complete" else None)
+            for each in trials
+        ]
+        sections.append(Section("Over seeds", (seed_table(names, runs, sweep.measured), OVER_SEEDS)))
+    picture = _draw_settings(sweep, trials, folder / "settings.png")
+    caption = "Metric against each setting"
+    drawn = [Section("Pictures", (Picture(picture.name, picture.read_bytes(), caption),))] if picture else []
+    keys = list(dict.fromkeys(key for each in trials for key in each.found if key != sweep.metric_key))
+    rows = tuple((each.number, *(each.found.get(key) for key in keys), each.folder) for each in trials)
+    tables = {"leaderboard.csv": to_csv(table, Table(("trial", *keys, "folder"), rows))}
+    document = Document(f"Trials of {sweep.config}", (*sections, *drawn))
+    written = write_report(folder, "leaderboard", document, tables)
+    return sections, [*written, picture] if picture else written
 
 
 def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
@@ -329,23 +304,20 @@ def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
     return Table(headings, rows, of_text)
 
 
-def _draw_settings(
-    sweep: Sweep, trials: Sequence[TrialRow], importance: Mapping[str, float], path: Path
-) -> Path | None:
+def _draw_settings(sweep: Sweep, trials: Sequence[TrialRow], path: Path) -> Path | None:
     """Draws the complete trials against each setting in which they differ; None if they do not."""
     done = [trial for trial in trials if trial.state == "complete" and trial.has_value]
     varied = sorted({name for each in done for name, value in each.point.items() if value != done[0].point.get(name)})
     if not varied or len({each.value for each in done}) == 1:
         return None
     panels = []
-    for name in [*importance] or varied:
+    for name in varied:
         points = sorted((each.point[name], each.value) for each in done if name in each.point)
         is_chosen = sweep.is_grid or isinstance(sweep.space[name], Choice)
         is_log = not is_chosen and isinstance(sweep.space[name], LogUniform)
         # Values to choose from are categories.
         values = np.array([str(value) if is_chosen else value for value, _ in points])
-        title = f"{name}: importance {importance[name]:.2f}" if name in importance else name
         lines = {"trial": (values, np.array([score for _, score in points]))}
         scale = "log" if is_log else "linear"
-        panels.append(LinePanel(title, lines, "", sweep.metric_key, x_scale=scale, marks="o", unlisted=("trial",)))
+        panels.append(LinePanel(name, lines, "", sweep.metric_key, x_scale=scale, marks="o", unlisted=("trial",)))
     return draw_panels(panels, path, title="Score against each setting")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal
 
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, resolve
 from transformer_jax.config.conversion import read_value, type_of
@@ -68,6 +67,8 @@ class LogUniform(Uniform):
 class Integers(Uniform):
     """An integer from ``low`` to ``high``, both included, in steps of ``step``."""
 
+    low: int
+    high: int
     step: int = 1
 
     def __post_init__(self) -> None:
@@ -152,10 +153,6 @@ class Sweep:
     @property
     def measured(self) -> Metric:
         return _metrics()[self.metric_key]
-
-    @property
-    def direction(self) -> Literal["maximize", "minimize"]:
-        return self.measured.direction
 
     def points(self) -> list[dict[str, Value]]:
         """The point of each trial of a grid, ``[{"row": "base", "seed": 0, "model.dropout": 0.1}, ...]``.

@@ -5,7 +5,7 @@ A side is the translations of a split by one checkpoint, read from disk or compu
 
 import sys
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -197,9 +197,8 @@ def _require_saved_score(side: Side, scored: SystemComparison, now: float) -> No
 def _scores_table(names: Sequence[str], scores: Sequence[SystemComparison]) -> Table:
     rows = []
     for each in scores:
-        systems = [interval(*astuple(estimate)) for estimate in (each.first, each.second)]
-        difference = interval(*astuple(each.difference), sign="+")
-        rows.append((each.metric, *systems, difference, cell(each.p_value, "{:.3f}")))
+        estimates = interval(*each.first), interval(*each.second), interval(*each.difference, 2, "+")
+        rows.append((each.metric, *estimates, cell(each.p_value, "{:.3f}")))
     headings = map(interval_heading, (*names, "difference"))
     return Table((Cell("", "metric"), *headings, Cell("p", "p_value")), tuple(rows))
 
