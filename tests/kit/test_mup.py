@@ -52,7 +52,7 @@ def test_rates_and_initial_values_follow_the_table():
     shapes |= {"feed_forward/narrow_kernel": (256, 64), "feed_forward/wide_bias": (256,), "positions/table": (5, 64)}
     shapes |= {"positions/biases": (8, 2), "feed_forward/router_kernel": (64, 4), "changes_shaw/relative": (5, 32)}
     gradient = {path: jnp.ones(shape) for path, shape in shapes.items()}
-    updates, _ = rates.update(adam.update(gradient, adam.init(gradient))[0], rates.init(gradient))
+    updates = jax.jit(lambda each: rates.update(adam.update(each, adam.init(each))[0], rates.init(each))[0])(gradient)
     found = {path: float(jnp.ravel(update)[0]) for path, update in updates.items()}
     hidden = ("self_attention/query", "self_attention/output", "feed_forward/wide_kernel", "feed_forward/narrow_kernel")
     expected = dict.fromkeys(shapes, 1.0) | dict.fromkeys(

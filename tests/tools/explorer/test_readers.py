@@ -113,15 +113,13 @@ def test_the_importance_of_a_head_is_the_rise_of_the_loss_without_it(translation
 
 
 def test_recurrent_layers_have_no_attention_no_importance_and_prevent_rollout(tmp_path):
-    mixers = {"mixers": "gated_linear_attention attention"}
-    pair = TranslationReader(translation_run(tmp_path, num_decoder_layers=2, **mixers), "run")
-    text = LanguageModelReader(language_model_run(tmp_path, num_layers=2, **mixers), "run")
-    for reader, kinds in ((pair, [*ATTENTION_KINDS]), (text, ["decoder"])):
-        reading = reader.read("a b c", "c b a", with_gradients=False, with_importance=True)
-        assert [each.kind for each in reading.attentions] == kinds
-        assert [each.rollout for each in reading.attentions] == [None] * len(kinds)
-        assert reading.importance["decoder"].shape == (1, 2)
-        assert reader.name.layers["decoder"] == [2]
+    trained = translation_run(tmp_path, num_decoder_layers=2, mixers="gated_linear_attention attention")
+    reader = TranslationReader(trained, "run")
+    reading = reader.read("a b c", "c b a", with_gradients=False, with_importance=True)
+    assert [each.kind for each in reading.attentions] == [*ATTENTION_KINDS]
+    assert [each.rollout for each in reading.attentions] == [None] * 3
+    assert reading.importance["decoder"].shape == (1, 2)
+    assert reader.name.layers["decoder"] == [2]
 
 
 def test_its_search_is_that_of_the_generator(language_model):
