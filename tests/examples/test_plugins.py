@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import shlex
+import sqlite3
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -352,6 +353,27 @@ def test_a_tracker(tmp_path):
     tracker.write(3, {"train/loss": 1.25})
     tracker.close()
     assert (tmp_path / "metrics.csv").read_text() == "3,train/loss,1.25\n"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", ["mlflow", "trackio"])
+def test_a_tracker_of_another_library_continues_under_one_name(library, monkeypatch, tmp_path):
+    pytest.importorskip(library)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "db"))
+    (tmp_path / "run").mkdir()
+    names = set()
+    for step in (1, 2):
+        tracker = registered("tracker")[library](tmp_path / "run", from_dict({}), step - 1)
+        tracker.write(step, {"train/loss": 1.0 / step})
+        tracker.sync()
+        tracker.close()
+        names.add((tmp_path / "run" / "trackers.json").read_text())
+    assert len(names) == 1
+    if library == "mlflow":
+        rows = sqlite3.connect(tmp_path / "mlruns.db").execute("select key, step from metrics order by step")
+        assert rows.fetchall() == [("train/loss", 1), ("train/loss", 2)]
 
 
 def test_a_score_of_empty_references_is_a_number():

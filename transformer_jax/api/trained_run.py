@@ -36,7 +36,8 @@ def python_errors() -> Iterator[None]:
     try:
         yield
     except (ConfigError, DataError) as error:
-        message = with_addresses(str(error)).replace("--plugin=FILE.py", 'transformer_jax.load_plugin("FILE.py")')
+        plugin = r"(?<=may add it: )--plugin=([\w./]+\.py)", r'transformer_jax.load_plugin("\1")'
+        message = re.sub(*plugin, with_addresses(str(error)))
         error.args = (_COMMAND_OR_FLAG.sub(lambda found: found[1] or "", message), *error.args[1:])
         raise
 

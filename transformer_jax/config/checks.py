@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
-from transformer_jax.config.plugins import EXTENSIONS, OWN_NAMES, is_registered, names_of, setting_of
+from transformer_jax.config.plugins import EXAMPLES, EXTENSIONS, OWN_NAMES, is_registered, names_of, setting_of
 
 LARGEST = 2**31 - 1
 """Default upper bound of numbers, which are 32-bit integers on the device."""
@@ -137,7 +137,7 @@ def require_choice(key: str, value: str, choices: tuple[str, ...], plugin: str =
     meant = nearest(value, known) or _named_elsewhere(key, value)
     problem = f"{key}: {value!r} is not one of {', '.join(known)}{f' (did you mean {meant}?)' if meant else ''}"
     if plugin:
-        raise PluginNeeded(f"{problem}; a plugin may add it: --plugin=FILE.py")
+        raise PluginNeeded(f"{problem}; a plugin may add it: --plugin={EXAMPLES.get((plugin, value), 'FILE.py')}")
     raise ConfigError(problem)
 
 

@@ -79,9 +79,11 @@ CORE: dict[str, dict[str, str]] = {
     "optimizer": {"training.optimizers": "adam adamw adafactor sgd adagrad"},
     "schedule": {"training.schedules": "noam inverse_square_root cosine linear constant"},
     "search": {"decoding.beam_search": "beam"},
-    "tracker": {"runs.trackers": "tensorboard wandb mlflow trackio"},
+    "tracker": {"runs.trackers": "tensorboard wandb"},
 }
 """The parts of the core: kind, then module, to names."""
+EXAMPLES = {("tracker", name): f"examples/{name}_tracker.py" for name in ("mlflow", "trackio")}
+"""Files of the repository that register parts which users may know from other versions or packages."""
 MODULES = {
     (kind, name): f"transformer_jax.{module}"
     for kind, modules in CORE.items()

@@ -94,53 +94,6 @@ class WeightsAndBiases(Tracker):
         self._run.finish(exit_code=1)
 
 
-@register("tracker", "mlflow")
-class Mlflow(Tracker):
-    """A run of MLflow, at ``MLFLOW_TRACKING_URI`` or in ``mlruns.db`` beside the folder."""
-
-    def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
-        mlflow = importlib.import_module("mlflow")
-        where = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.absolute().parent / 'mlruns.db'}"
-        self._client = mlflow.MlflowClient(where)
-        self._id = run_id(folder, "mlflow", lambda: self._new(folder, config))
-        self._client.update_run(self._id, status="RUNNING")
-
-    def _new(self, folder: Path, config: ExperimentConfig) -> str:
-        name = group_of(folder) or os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        experiment = self._client.get_experiment_by_name(name)
-        number = experiment.experiment_id if experiment else self._client.create_experiment(name)
-        made: str = self._client.create_run(number, run_name=folder.name).info.run_id
-        for key, value in flatten(config).items():
-            self._client.log_param(made, key, str(value)[:500])
-        return made
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            self._client.log_metric(self._id, name, value, step=step)
-
-    def close(self) -> None:
-        self._client.set_terminated(self._id)
-
-    def fail(self) -> None:
-        self._client.set_terminated(self._id, "FAILED")
-
-
-@register("tracker", "trackio")
-class Trackio(Tracker):
-    """A run of Trackio, in its local database."""
-
-    def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
-        self._trackio = importlib.import_module("trackio")
-        name = run_id(folder, "trackio", lambda: f"{folder.name}-{uuid.uuid4().hex[:6]}")
-        self._trackio.init(project=group_of(folder) or PROJECT, name=name, config=flatten(config), resume="allow")
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._trackio.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        self._trackio.finish()
-
-
 def require_libraries(config: ExperimentConfig) -> None:
     """Raises ConfigError when the library of a tracker of ``config`` is not installed; imports none."""
     for name in dict.fromkeys(config.training.tracker_names):
