@@ -27,7 +27,7 @@ PINS := requirements/pinned.txt
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all lint types check docs clean print-python
+.PHONY: help setup quickstart test test-all lint types check docs pins clean print-python
 
 help:
 	@echo "make quickstart   train the embedded default to the end, print test BLEU and translations"
@@ -36,6 +36,7 @@ help:
 	@echo "make check        lint, format, types, all tests"
 	@echo "make docs         build the pages of docs/ into build/site, with a live page of the quickstart run; no broken link"
 	@echo "make setup        only create the environment ($(VENV))"
+	@echo "make pins         write $(PINS) from uv.lock, with uv"
 	@echo "make clean        remove environments and caches (never runs/)"
 	@echo "Add PYTHON=python3.12 to choose an interpreter; now it is $(PYTHON) ($(VERSION))."
 
@@ -71,6 +72,10 @@ $(LIVE_PAGE): $(QUICKSTART)/outcome.json | setup
 
 $(QUICKSTART)/outcome.json: | setup
 	@$(BIN)/transformer-jax quickstart --workdir=$(QUICKSTART)
+
+# After a change of dependencies: uv lock && make pins
+pins:
+	@UV_PYTHON=$(PYTHON) uv export --quiet --frozen --no-hashes --no-emit-project --no-annotate --extra=dev --output-file=$(PINS)
 
 setup: $(STAMP)
 
