@@ -6,7 +6,6 @@ import sys
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
@@ -18,11 +17,8 @@ from transformer_jax.runtime.atomic_files import require_writable, write_whole
 from transformer_jax.tasks.sizing import require_sizes
 from transformer_jax.tools.study.comparability import require_comparable, require_same_text
 from transformer_jax.tools.study.contenders import BASE, EQUAL, OFF, Contender, read_contenders
-from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE
+from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, TrialRow
 from transformer_jax.tools.study.worker_processes import PARENT, end_with_parent, gpu_environments, gpus, share_cores
-
-if TYPE_CHECKING:
-    from transformer_jax.tools.study.runs_table import TrialRow
 
 GRACE_SECONDS = 120.0
 # Environment variable of the process that makes the plan: it uses the devices, which the workers then need for themselves.
@@ -157,7 +153,7 @@ def _sweep(values: flags.Values, workdir: Path, rows: list[str], plugins: list[s
     return command.run(flags.parse(command.flags, [*arguments, *(f"--plugin={file}" for file in plugins)]))
 
 
-def _trials(workdir: Path, seeds: int) -> "list[TrialRow]":
+def _trials(workdir: Path, seeds: int) -> list[TrialRow]:
     """The trials of the duel; raises ConfigError where the study has runs of another folder."""
     from transformer_jax.tools.study.duel_plan import sweep_of
     from transformer_jax.tools.study.optuna_study import open_study, trial_rows

@@ -36,8 +36,7 @@ from transformer_jax.tools.study.duel_report import (
     write_duel_report,
 )
 from transformer_jax.tools.study.optuna_study import open_study, trial_rows
-from transformer_jax.tools.study.runs_table import TrialRow
-from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, Sweep, check
+from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, Sweep, TrialRow, check
 
 QUICKSTART = "configs/quickstart.py"
 COST = Cost(10, 1e9, 2**20, 0.1)
@@ -311,7 +310,7 @@ def test_a_duel_runs_resumes_and_grows(tmp_path):
 
     def duel(*ideas):
         arguments = [*command, f"--ideas={','.join(ideas)}", "--metric=loss"]
-        options = {"cwd": tmp_path, "env": process_environment(), "capture_output": True, "text": True, "timeout": 900}
+        options = {"cwd": tmp_path, "env": process_environment(), "capture_output": True, "text": True}
         done = subprocess.run(arguments, **options)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout, json.loads((tmp_path / "out/result.json").read_text())

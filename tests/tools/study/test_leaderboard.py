@@ -3,7 +3,8 @@
 from tools.study.pretended_training import GRID
 
 from transformer_jax.tools.study import runs_table
-from transformer_jax.tools.study.runs_table import TrialRow, write_leaderboard
+from transformer_jax.tools.study.runs_table import write_leaderboard
+from transformer_jax.tools.study.sweeps import TrialRow
 
 
 def test_trials_are_drawn_against_each_setting_and_means_over_seeds_have_intervals(tmp_path, monkeypatch):

@@ -109,16 +109,16 @@ def test_the_run_of_another_sweep_is_not_taken_for_a_trial(join, training, tmp_p
 
 
 def test_workers_at_the_same_time_train_each_point_once(join, training, tmp_path):
-    sweep = replace(GRID, seeds=(1, 2, 3))
-    threads = [threading.Thread(target=work, args=(join(sweep), sweep, tmp_path, 60.0)) for _ in range(4)]
+    sweep = replace(GRID, seeds=(1, 2))
+    threads = [threading.Thread(target=work, args=(join(sweep), sweep, tmp_path, 60.0)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     rows = trial_rows(join(sweep), sweep)
-    assert [row.state for row in rows] == ["complete"] * 6
+    assert [row.state for row in rows] == ["complete"] * 4
     assert Counter(tuple(row.point.values()) for row in rows) == {tuple(point.values()): 1 for point in sweep.points()}
-    assert sorted(training.folders) == [f"{number:04d}" for number in range(6)]
+    assert sorted(training.folders) == [f"{number:04d}" for number in range(4)]
 
 
 @pytest.mark.parametrize("sweep", [GRID, SEARCH], ids=["grid", "search"])

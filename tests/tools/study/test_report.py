@@ -63,6 +63,15 @@ def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
     assert (output / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_runs_that_differ_in_their_seed_alone_have_a_mean_with_an_interval(make_run, tmp_path):
+    for seed, bleu in enumerate((20.0, 22.0)):
+        make_run(f"runs/{seed}", {"seed": seed}, [{"step": 2, "validation/bleu": bleu}])
+    make_run("runs/other", {"model": {"d_ff": 64}}, [{"step": 2, "validation/bleu": 30.0}])
+    assert main(["report", str(tmp_path / "runs"), f"--output={tmp_path / 'out'}"]) == 0
+    # Student's t with one degree of freedom: 12.706 times the deviation of the mean, which is 1.
+    assert "| 21.00 \\[8.29, 33.71\\] | 2 of 2 |" in (tmp_path / "out" / "report.md").read_text()
+
+
 def test_the_scores_of_a_run_of_parameters_alone_are_of_its_only_checkpoint(make_run, save_translations):
     run = make_run("average")
     (run / "checkpoints" / "7" / "params").mkdir(parents=True)

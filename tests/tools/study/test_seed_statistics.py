@@ -5,7 +5,7 @@ import pytest
 
 from transformer_jax.tools.study.seed_statistics import PairedTest, detectable, holm, paired_test, seeds_needed, verdict
 
-DUELS = 1000
+DUELS = 400
 
 
 def duels(pairs: int, ideas: int, shift: float = 0.0) -> np.ndarray:

@@ -42,13 +42,10 @@ def started(command: list[str], folder: Path, **variables: str) -> subprocess.Po
 
 def await_checkpoint(run: Path, process: subprocess.Popen) -> None:
     """Returns once the run has saved after an update, and is still going on."""
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline and process.poll() is None:
+    while process.poll() is None:
         if any(int(each.name) > 0 for each in run.glob("checkpoints/[0-9]*") if each.name.isdigit()):
             return
         time.sleep(0.05)
-    # Its workers end with it.
-    process.terminate()
     raise AssertionError(process.communicate()[0])
 
 
@@ -74,10 +71,10 @@ def test_workers_survive_a_hangup_under_nohup(tmp_path):
 def test_the_trial_of_a_killed_worker_is_finished_by_the_other_from_its_checkpoint(where, tmp_path):
     command = write_sweep(tmp_path, (0, 1, 2), num_updates=300, evaluate_every=100, checkpoint_every=20)
     with postgresql_server() if where == "postgresql" else nullcontext("") as url:
-        sweep = started([*command, "--workers=2", "--grace_seconds=12"], tmp_path, **{STORAGE_VARIABLE: url})
+        sweep = started([*command, "--workers=2", "--grace_seconds=30"], tmp_path, **{STORAGE_VARIABLE: url})
         await_checkpoint(tmp_path / "out/trials/0000", sweep)
         os.kill(trains_in(tmp_path / "out/trials/0000", sweep), signal.SIGKILL)
-        said = sweep.communicate(timeout=400)[0]
+        said = sweep.communicate()[0]
     assert sweep.returncode == 0 and f"ended with status -{signal.SIGKILL:d}" in said, said
     assert [trial["state"] for trial in trials_of(tmp_path)] == ["complete"] * 3
     assert [starts_of(tmp_path, number) for number in range(3)] == [2, 1, 1]

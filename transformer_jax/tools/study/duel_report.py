@@ -33,7 +33,6 @@ from transformer_jax.tools.study.document import (
 )
 from transformer_jax.tools.study.duel_plan import ROUNDS, Plan, Planned
 from transformer_jax.tools.study.run_summary import validations
-from transformer_jax.tools.study.runs_table import TrialRow
 from transformer_jax.tools.study.seed_statistics import (
     MOST_SEEDS,
     PairedTest,
@@ -43,7 +42,7 @@ from transformer_jax.tools.study.seed_statistics import (
     seeds_needed,
     verdict,
 )
-from transformer_jax.tools.study.sweeps import ROW, SEED
+from transformer_jax.tools.study.sweeps import ROW, SEED, TrialRow
 
 LOSS = "validation/loss"
 METHOD = (

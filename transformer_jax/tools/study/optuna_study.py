@@ -30,8 +30,7 @@ from sqlalchemy.pool import NullPool
 
 from transformer_jax.config import ConfigError, flatten
 from transformer_jax.config.checks import declared
-from transformer_jax.tools.study.runs_table import TrialRow
-from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, Sweep, Value
+from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, Sweep, TrialRow, Value
 
 Answer = TypeVar("Answer")
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from transformer_jax.tools.study.document import (
 )
 from transformer_jax.tools.study.run_summary import RunSummary
 from transformer_jax.tools.study.seed_statistics import paired_test
-from transformer_jax.tools.study.sweeps import SEED, Choice, LogUniform, Sweep, Value
+from transformer_jax.tools.study.sweeps import SEED, Choice, LogUniform, Sweep, TrialRow, Value
 
 MEANING = (
     "Metrics are from the best validation, after the update shown. Columns that name a split have the score of the best "
@@ -226,29 +226,6 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
     ]
     words = f"{', '.join(keys)} of {', '.join(names)} against the updates."
     return [Picture(path.name, path.read_bytes(), words), *hidden]
-
-
-class TrialRow(NamedTuple):
-    """One trial: ``value`` is its best validation so far, at update ``step``; ``found`` has all metrics at that update."""
-
-    number: int
-    state: str
-    value: float | None
-    step: int | None
-    point: Mapping[str, Value]
-    minutes: float | None
-    folder: str
-    error: str
-    found: Mapping[str, float]
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state not in ("waiting", "running")
-
-    @property
-    def has_value(self) -> bool:
-        """Whether the trial ended with a value."""
-        return self.state in ("complete", "pruned") and self.value is not None
 
 
 def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> tuple[list[Section], list[Path]]:

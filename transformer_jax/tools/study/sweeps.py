@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, resolve
 from transformer_jax.config.conversion import read_value, type_of
@@ -182,6 +183,29 @@ class Sweep:
         changes = {key: str(value) for key, value in {**row, **point}.items() if key != ROW}
         require_sizes(self.config, [*overrides, *changes.items()], "config")
         return resolve(self.config, overrides, changes)
+
+
+class TrialRow(NamedTuple):
+    """One trial: ``value`` is its best validation so far, at update ``step``; ``found`` has all metrics at that update."""
+
+    number: int
+    state: str
+    value: float | None
+    step: int | None
+    point: Mapping[str, Value]
+    minutes: float | None
+    folder: str
+    error: str
+    found: Mapping[str, float]
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state not in ("waiting", "running")
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the trial ended with a value."""
+        return self.state in ("complete", "pruned") and self.value is not None
 
 
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
