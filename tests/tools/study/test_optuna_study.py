@@ -311,10 +311,9 @@ def test_each_machine_has_its_own_paths_of_the_data(join):
         join(replace(sweep, overrides={**sweep.overrides, "data.train_split": "other"}))
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cma-es"])
-def test_a_sampler_chooses_as_many_trials_as_stated(join, training, tmp_path, sampler):
+def test_a_sampler_chooses_as_many_trials_as_stated(join, training, tmp_path):
     space = {"optimizer.learning_rate": LogUniform(1e-4, 1e-2), "model.dropout": Uniform(0.0, 0.5)}
-    sweep = Sweep(config="configs/quickstart.py", space=space, sampler=sampler, trials=2, metric="validation/loss")
+    sweep = Sweep(config="configs/quickstart.py", space=space, sampler="cma-es", trials=2, metric="validation/loss")
     training.value = lambda config: config.model.dropout
     work(join(sweep), sweep, tmp_path, 60.0)
     more = replace(sweep, trials=4)
