@@ -1,6 +1,5 @@
 """A refactor must not change any program: digests of the programs of six recipes on up to three meshes are stored.
 
-python tests/program_baselines.py --against=REVISION
 python tests/program_baselines.py --update
 """
 
@@ -9,9 +8,7 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -162,40 +159,12 @@ def update() -> None:
     FILE.write_text("{\n " + ",\n ".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def compare(revision: str) -> int:
-    """Compares the programs of a revision, in a worktree of its own, with those of this checkout; 1 if some differ."""
-    git = ("git", "-C", str(ROOT), "worktree")
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([*git, "add", "--quiet", "--detach", folder, revision], check=True)
-        try:
-            changed = changes(programs_of_checkout(Path(folder)), programs_of_checkout(ROOT))
-        finally:
-            subprocess.run([*git, "remove", "--force", folder], check=True)
-    print("\n".join([*changed, f"jax {jax.__version__}: {len(changed)} programs differ from {revision}"]))
-    return int(bool(changed))
-
-
-def programs_of_checkout(checkout: Path) -> Programs:
-    """The programs of the code in a folder, by its own version of this file, in a process of its own."""
-    code = "import json, program_baselines as p; print(json.dumps({each: p.baselines_of(each) for each in p.RECIPES}))"
-    environment = os.environ | {"PYTHONPATH": f"{checkout / 'tests'}{os.pathsep}{checkout}"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE, text=True
-    )
-    return read(done.stdout.splitlines()[-1])
-
-
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    either = parser.add_mutually_exclusive_group(required=True)
-    either.add_argument("--update", action="store_true", help="store the programs of this checkout")
-    either.add_argument("--against", metavar="REVISION", help="compare with the programs of a commit, with this jax")
-    arguments = parser.parse_args()
-    if arguments.update:
-        update()
-        return 0
-    return compare(arguments.against)
+    parser.add_argument("--update", action="store_true", required=True, help="store the programs of this checkout")
+    parser.parse_args()
+    update()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -284,24 +284,6 @@ def test_of_equal_scores_the_newest_is_best(tmp_path):
     assert Counters(best=math.nan).add_validation(1.0, BLEU), "a run of an earlier version"
 
 
-def test_each_process_digests_what_it_wrote_and_the_first_the_rest(tmp_path, monkeypatch):
-    read = []
-    crc = file_digests._crc
-    monkeypatch.setattr(file_digests, "_crc", lambda path, number: read.append(path) or crc(path, number))
-    params = {"table": np.ones((256, 128), np.float32)}
-    with closing(Checkpoints(tmp_path)) as checkpoints:
-        checkpoints.save_params(3, params, {})
-    own = ["ocdbt.process_0" in path.parts for path in read]
-    assert own == sorted(own, reverse=True), "its own before what was merged"
-    assert 0 < sum(own) < len(own)
-    assert len(set(read)) == len(read), "nothing is read twice"
-    folder = tmp_path / "3"
-    assert [each.relative_to(folder).as_posix() for each in folder.rglob(DIGESTS)] == [DIGESTS]
-    victim = largest_file(folder / "params" / "ocdbt.process_0")
-    victim.write_bytes(b"?" + victim.read_bytes()[1:])
-    assert changed_files(folder) == [victim.relative_to(folder).as_posix()]
-
-
 def test_digests_of_nothing_and_files_without_digests_are_damage(tmp_path):
     (tmp_path / "params").mkdir()
     (tmp_path / "params" / "x").write_bytes(b"abc")

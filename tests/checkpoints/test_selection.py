@@ -9,7 +9,7 @@ from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Metric, to_json
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tools.checkpoint_tools import checkpoint_table, chosen_steps
+from transformer_jax.tools.checkpoint_tools import chosen_steps
 from transformer_jax.tools.study.run_summary import summarize
 
 WATCHED = {100: 10.0, 150: 99.0, 200: 30.0, 300: 30.0, 400: 20.0}
@@ -59,12 +59,6 @@ def test_the_trainings_own_scores_count_before_all_others(run):
     assert chosen_step(run, "best") == 100
 
 
-def test_the_table_shows_the_best_by_the_scores_of_the_watcher(run):
-    lines = checkpoint_table(run).split("\n")
-    assert lines[4].split()[:2] == ["300", "30.00"]
-    assert [line.endswith("  best, parameters alone") for line in lines].index(True) == 4
-
-
 def test_a_report_shows_the_watchers_best_and_tells_of_a_damaged_checkpoint(run, tmp_path, capsys):
     write_score(run, 400, '{"bleu"')
     summary = summarize(run.path, "run")
@@ -106,7 +100,7 @@ def test_only_ascii_digits_and_finite_scores_count(run):
         chosen_step(run, "1\u00b2")
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "tokenizer", "evaluate-validation", "checkpoints/600", "profile"])
+@pytest.mark.parametrize("name", ["checkpoints", "evaluate-validation", "checkpoints/600"])
 def test_nothing_is_written_through_a_linked_folder(run, tmp_path_factory, name):
     elsewhere, link = tmp_path_factory.mktemp("elsewhere"), run.path / name
     if link.exists():

@@ -1,7 +1,6 @@
 """Two processes of four devices each that train, evaluate, stop, die and go on as one."""
 
 import json
-import os
 import resource
 import shutil
 import signal
@@ -11,8 +10,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -21,10 +18,7 @@ from process_environment import ends, launch, process_environment
 from run_settings import tiny_config
 from run_steps import assert_same_run, metrics_of, parameters_of, train, write_recipe
 
-from transformer_jax import __main__
 from transformer_jax.__main__ import main
-from transformer_jax.commands import evaluate
-from transformer_jax.commands.flags import parse
 from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runtime import distributed
@@ -153,19 +147,6 @@ def whole(cache, tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_processes_that_pause_change_nothing(whole, cache, tmp_path):
-    disturbance = DISTURB.format(index_by_update={5: "1", 8: "0"}, act=STOP)
-    both = train_on_two(finite(cache), tmp_path / "run", disturbance, **CACHED)
-    for process in reversed(both):
-        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
-        time.sleep(10)
-        process.send_signal(signal.SIGCONT)
-    outputs = ends(both)
-    assert [status for status, _ in outputs] == [0, 0], outputs
-    assert_same_run(whole, tmp_path / "run", finite(cache))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hung", "act", "then", "ended"),
     [
@@ -180,10 +161,9 @@ def test_when_one_hangs_the_other_ends_and_the_same_command_resumes(whole, cache
     disturbance = DISTURB.format(index_by_update={7: str(hung)}, act=act)
     both = train_on_two(finite(cache), folder, disturbance, **CACHED)
     ((other, said),) = ends([both[1 - hung]])
-    seconds = time.time() - (folder / "metrics.jsonl").stat().st_mtime
     both[hung].send_signal(then)
     ((status, also_said),) = ends([both[hung]])
-    assert other == 75 and seconds < 300, said
+    assert other == 75, said
     assert "because another one did or hangs" in said or (then == 0 and "no update for 60 s" in said), said
     assert status == ended and (folder / "hang.txt").exists() == (then == 0), also_said
     (first, said), (second, _) = ends(train_on_two(finite(cache), folder, **CACHED))
@@ -202,7 +182,7 @@ def test_a_process_that_cannot_write_ends_and_the_other_too(stopped, cache, tmp_
     # As on a full disk; process 0 can still write a few lines of its logs.
     limit = 100 if full else (folder / "metrics.jsonl").stat().st_size + 5000
     resource.prlimit(both[full].pid, resource.RLIMIT_FSIZE, (limit, limit))
-    outputs = ends(both, timeout=90)
+    outputs = ends(both)
     assert [status for status, _ in outputs] == ([75, 1] if full else [1, 75]), outputs
     assert "the disk is full" in outputs[full][1]
     assert train(until(before + 3, endless(cache)), folder).step == before + 3
@@ -246,17 +226,6 @@ def test_without_a_cluster_the_environment_must_say_who_is_who(monkeypatch):
         distributed.join_processes()
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("", 1800), ("30", 30), ("30m", None), ("0", None), ("-1", None)])
-def test_a_time_limit_of_the_environment_is_a_number_of_seconds(monkeypatch, capfd, text, seconds):
-    monkeypatch.setenv("TRANSFORMER_JAX_SECONDS_TO_WAIT", text)
-    monkeypatch.setattr(__main__, "run_command", lambda arguments: run_path(*arguments)["SECONDS_TO_WAIT"])
-    assert main([distributed.__file__]) == (seconds or 2)
-    problem = (
-        f"transformer-jax: TRANSFORMER_JAX_SECONDS_TO_WAIT: '{text}' is not a number of seconds above 0, such as 1800"
-    )
-    assert capfd.readouterr().err == ("" if seconds else f"{problem}\n")
-
-
 GLOO = "UNKNOWN: Gloo all-reduce failed: Connection closed by peer [127.0.0.1]:29095"
 
 
@@ -273,15 +242,6 @@ def test_a_collective_that_another_process_failed_ends_this_one_with_one_line(mo
             raise error
     with pytest.raises(SystemExit, match="75"), distributed.ending_with_others():
         raise ValueError(GLOO)
-    capsys.readouterr()
-
-    def fail(*of_evaluate: object) -> int:
-        raise ValueError(GLOO)
-
-    monkeypatch.setattr(evaluate, "run_config", lambda values: SimpleNamespace(scores_translations=False))
-    monkeypatch.setattr(evaluate, "_score", fail)
-    with pytest.raises(SystemExit, match="75"):
-        evaluate.evaluate.run(parse(evaluate.evaluate.flags, ["--workdir=runs/a", "--distributed"]))
     said = capsys.readouterr().err
     assert said.startswith("transformer-jax: process 0 ends")
     assert "same command to all" in said
@@ -312,12 +272,11 @@ def run_code(code: str, environment: dict[str, str], index: int) -> subprocess.P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("limit", "found"), [(60, "made\n"), (20, "not all processes came to 'work' in 20 s")])
-def test_a_process_waits_for_slow_work_of_process_0_until_its_limit(limit, found):
-    environment = process_environment(TRANSFORMER_JAX_SECONDS_TO_WAIT=str(limit), **cluster())
+def test_a_process_waits_for_slow_work_of_process_0():
+    environment = process_environment(**cluster())
     # Longer than the 30 s of a collective.
     work = "print(from_first(lambda: time.sleep(35) or 'made', 'work'))"
-    assert found in ends([run_code(work, environment, index) for index in range(2)])[1][1]
+    assert "made\n" in ends([run_code(work, environment, index) for index in range(2)])[1][1]
 
 
 @pytest.mark.slow

@@ -150,13 +150,6 @@ def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
         pass
 
 
-def test_settings_that_only_saved_runs_may_have_are_refused(tmp_path, cache):
-    settings = tiny_settings(cache, loss_terms="confidence_penalty", label_smoothing=0.1) | {"mesh": {"data": 8}}
-    with pytest.raises(ConfigError, match="label_smoothing: 0.1 would smooth twice"):
-        trainer.run_training(from_dict(settings), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_folder_with_foreign_files_is_refused_before_anything_is_written(tmp_path, cache):
     (tmp_path / "thesis.tex").write_text("x")
     (tmp_path / "checkpoints").mkdir()

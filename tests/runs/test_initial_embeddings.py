@@ -40,14 +40,13 @@ def test_pieces_that_begin_a_word_find_it_and_those_within_do_not():
     assert row_of_each_piece(["▁dog", "▁in", "in", "ing"], rows("dog", "in", "ing", "▁▂▃")) == [0, 1, None, None]
 
 
-@pytest.mark.parametrize(("mesh", "devices"), [({}, 1), ({"data": 2, "fsdp": 2, "tensor": 2}, 8)])
-def test_rows_found_replace_those_drawn_at_their_scale(cache, tmp_path, mesh, devices):
+def test_rows_found_replace_those_drawn_at_their_scale(cache, tmp_path):
     vectors = table("a", "b", "d", "nothing")
     file = str(write_vectors(tmp_path / "v.txt", vectors))
     settings = tiny_settings(cache) | {"init": {"embeddings": file}}
     settings["model"] |= {"tying": "none"}
-    config = from_dict(settings | {"mesh": settings["mesh"] | mesh})
-    initial, task, update = initial_state(config, tmp_path / "run", devices)
+    config = from_dict(settings | {"mesh": {"data": 2, "fsdp": 2, "tensor": 2}})
+    initial, task, update = initial_state(config, tmp_path / "run", 8)
     drawn = named_leaves(jax.device_get(update.initial_state(config.seed).params))
     state = initial.state()
     tokenizer, note = task.tokenizers.source, initial.notes()[0]

@@ -9,7 +9,7 @@ import pytest
 from run_settings import tiny_config
 from run_steps import copy_until, metrics_of, train
 
-from transformer_jax.runs import hooks, trainer
+from transformer_jax.runs import hooks
 from transformer_jax.runs import run as runs
 from transformer_jax.runs.goodput import Clock
 from transformer_jax.runs.hooks import affordable_updates
@@ -89,31 +89,7 @@ def test_a_run_may_stretch(cache, monkeypatch, capfd):
     assert capfd.readouterr().err.count("12 updates will take") == 1
 
 
-@pytest.mark.parametrize(
-    ("backend", "origin", "number"), [("gpu", {"sizing": {}}, 1), ("gpu", {}, 0), ("cpu", {"sizing": {}}, 0)]
-)
-def test_a_run_on_an_accelerator_says_that_its_budget_measured_the_cpu(monkeypatch, backend, origin, number):
-    monkeypatch.setattr("jax.default_backend", lambda: backend)
-    assert len(trainer._notes_on_budget(origin)) == number
-
-
-@pytest.mark.parametrize(("seconds", "is_interrupted", "length"), [(0.0, False, 11), (0.1, True, 11), (0.1, False, 12)])
-def test_a_resumed_run_keeps_its_length_until_it_knows_its_speed(cache, seconds, is_interrupted, length):
-    run = run_of(cache, num_updates=11)
-    run.clock.recent_update_seconds = lambda: seconds
-    run.is_interrupted = is_interrupted
-    hooks.KeepToBudget()(run)
-    assert run.num_updates == length
-
-
-def test_a_shortened_run_that_may_stretch_has_its_full_length_again(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(hooks, "affordable_updates", lambda *_: 4)
-    monkeypatch.setattr(runs, "SECONDS_OF_AN_ESTIMATE", 0.0)
-    config = tiny_config(cache, num_updates=6, budget_seconds=60.0)
-    assert train(config, tmp_path).step == 4
-    assert train(replace(config, training=replace(config.training, budget_policy="stretch")), tmp_path).step == 6
-
-
+@pytest.mark.slow
 def test_a_run_whose_checkpoints_were_removed_has_its_whole_budget_and_no_scores_again(cache, tmp_path):
     run, config = RunDirectory(tmp_path), tiny_config(cache, num_updates=2)
     train(config, tmp_path)
@@ -144,15 +120,10 @@ def test_a_validation_soon_after_a_restart_is_spread_over_its_interval(cache):
     assert run.seconds_per_update == pytest.approx(2.0)
     run.number = 18
     assert run.seconds_per_update == pytest.approx(1.0)
-
-
-def test_validations_before_a_restart_count_until_there_is_another(cache):
-    run = run_of(cache, number=20, evaluate_every=6)
-    run.first_update = 18
+    # Those before the restart count until there is another.
+    run.number, run.first_update, run.clock.seconds["evaluation"] = 20, 18, 0.0
     run.goodput.seconds = lambda: {"evaluation": 30.0}
     assert run.seconds_per_update == pytest.approx(1.5)
-    run.clock.seconds["evaluation"] = 12.0
-    assert run.seconds_per_update == pytest.approx(2.0)
 
 
 def test_a_budget_is_not_watched_by_several_processes(cache, monkeypatch):

@@ -4,8 +4,7 @@ import json
 import shutil
 import signal
 import time
-from dataclasses import asdict, replace
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 from run_settings import tiny_config
@@ -64,30 +63,6 @@ def watched(folder, config, pause=lambda: pytest.fail("there was nothing to wait
     """What was said."""
     run = RunDirectory(folder)
     return list(watch(run, replace(config, mesh=MeshConfig()), split, run.watched(split), pause=pause))
-
-
-def test_a_stated_width_is_searched_though_validations_have_another(whole, tmp_path, monkeypatch):
-    def validate(task, params, split, *, limit=0):
-        widths.append((task.config.decoding.beam_width, task.config.training.validation_beam_width))
-        raise KeyboardInterrupt
-
-    widths = []
-    monkeypatch.setattr(TranslationTask, "validate", validate)
-    folder = copy_until(6, whole, tmp_path / "run")
-    settings = (folder / "config.json").read_text().replace('"validation_beam_width": 0', '"validation_beam_width": 1')
-    (folder / "config.json").write_text(settings)
-    flags = ["evaluate", f"--workdir={folder}", "--watch", "--trust_config", "--config.decoding.beam_width=7"]
-    assert main(flags) == 130
-    assert widths == [(7, 0)]
-
-
-def test_scores_without_the_selection_metric_are_refused_and_not_written(whole, config, tmp_path, monkeypatch):
-    found = SimpleNamespace(metrics={"loss": 1.0}, summary="")
-    monkeypatch.setattr(TranslationTask, "validate", lambda *arguments, **options: found)
-    folder = copy_until(6, whole, tmp_path / "run")
-    with pytest.raises(ConfigError, match="evaluation.selection: the evaluation has no bleu; choose one of loss"):
-        watched(folder, config)
-    assert not (folder / "evaluate-validation" / "metrics.jsonl").read_text()
 
 
 @pytest.mark.slow
@@ -151,20 +126,6 @@ def test_what_was_done_is_not_done_again(whole, config, scored, tmp_path):
     assert log.read_text() == "".join(lines)
     with pytest.raises(ConfigError, match="'beam_width': 2.*'beam_width': 7"):
         watched(folder, replace(config, decoding=replace(config.decoding, beam_width=7)))
-    greedy = replace(config, training=replace(config.training, validation_beam_width=1))
-    with pytest.raises(ConfigError, match="'beam_width': 2.*'beam_width': 1"):
-        watched(folder, greedy)
-    intl = replace(config, evaluation=replace(config.evaluation, bleu_tokenizer="intl"))
-    with pytest.raises(ConfigError, match="by 13a.*by intl"):
-        watched(folder, intl)
-    # A new run in the folder removes the scores alone; earlier versions wrote the settings of evaluate.
-    older = {"split": "validation", "decoding": asdict(config.decoding)}
-    write_json(log.with_name("settings.json"), older)
-    watched(folder, config)
-    log.unlink()
-    del scored[:]
-    watched(folder, greedy)
-    assert scored == [3, 6]
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])

@@ -68,11 +68,8 @@ def together(configs, params):
     return found
 
 
-@pytest.mark.parametrize(
-    "mesh_config", [MeshConfig(1, 1, 1), MeshConfig(data=2, fsdp=2, tensor=2)], ids=["alone", "split"]
-)
-def test_the_loss_is_that_of_the_mean_probabilities_of_cached_steps(mesh_config, configs, params, together):
-    objective, mesh = objective_on(mesh_config, configs)
+def test_the_loss_is_that_of_the_mean_probabilities_of_cached_steps(configs, params, together):
+    objective, mesh = objective_on(MeshConfig(data=2, fsdp=2, tensor=2), configs)
     batch = put_rows(Batch(Tokens.from_ids(SOURCE), Tokens.from_ids(TARGET)), mesh)
     sums = jax.jit(objective.unsmoothed_loss)(joined_params(params), batch)
 

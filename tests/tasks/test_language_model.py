@@ -77,15 +77,6 @@ def test_batches_are_a_function_of_the_update(task):
     assert not np.array_equal(first[0].ids, first[1].ids)
 
 
-def test_signs_of_files_from_windows_are_told(cache, tmp_path):
-    (tmp_path / "t.txt").write_bytes(b"\xef\xbb\xbfone two\r\n" * 40)
-    task = task_of(language_model_config(cache, data={"source": "text", "train": f"{tmp_path}/t.txt", "held_out": 0.5}))
-    report = task.training_data().report
-    (warning,) = report.content["warnings"]
-    assert warning in report.text
-    assert "has carriage returns at ends of lines and a byte order mark, which the model learns" in warning
-
-
 def test_bits_per_byte_are_those_of_every_token_over_every_byte(task, params):
     """Against one document at a time, written out; on packed rows only what a document has before it counts."""
     store, found = task._store("validation"), task.evaluate(params, "validation", limit=5)

@@ -170,19 +170,6 @@ def test_kernels_take_windows_and_shared_key_heads_without_a_mask_and_no_change_
     assert not kernels(backend, platform, Window(99, 0), Partial(lambda scores, at: 2 * scores))[0]
 
 
-def test_packed_rows_keep_their_mask():
-    heads = jax.ShapeDtypeStruct((ROWS, 2, SOURCE, 8), jnp.bfloat16)
-    segments = jax.ShapeDtypeStruct((ROWS, SOURCE), jnp.int32)
-
-    def attend(query, segments):
-        mask = SentenceMask(segments, segments)
-        return CudnnAttention()(query, query, query, mask, AttentionOptions(None, POLICIES["bfloat16"]))
-
-    program = jax.jit(attend).trace(heads, segments).lower(lowering_platforms=("cuda",)).as_text()
-    assert f"{ROWS}x{SOURCE}x{SOURCE}xi1" in program
-    assert "PADDING" not in program
-
-
 @pytest.mark.parametrize("normalization", ["post", "pre"])
 def test_layers_in_a_loop_hand_on_what_they_take(normalization):
     objective = objective_on_a_gpu(normalization=normalization, scan_layers=True, attention_backend="einsum")

@@ -116,23 +116,3 @@ def test_what_is_damaged_or_something_else_is_passed_over(tmp_path):
     assert [file.name for file, _ in saved_reports(tmp_path)] == ["evaluation-test-30.json"]
     with pytest.raises(DataError, match="not the scores that evaluate writes"):
         read_evaluation(tmp_path / "evaluation-half")
-
-
-@pytest.mark.parametrize(
-    ("older", "metrics"),
-    [
-        (
-            {"scores": {"bleu": 20.0, "chrf": 40.0, "bleu_lowercase": 21.0}, "loss": 1.0, "perplexity": None},
-            {"bleu": 20.0, "chrf": 40.0, "bleu_lowercase": 21.0, "loss": 1.0, "perplexity": None},
-        ),
-        (
-            {"bits_per_byte": 1.5, "loss": 2.0, "perplexity": 7.4},
-            {"bits_per_byte": 1.5, "loss": 2.0, "perplexity": 7.4},
-        ),
-    ],
-)
-def test_reports_that_do_not_name_their_metrics_are_read(tmp_path, older, metrics):
-    which = {"checkpoint_step": 30, "averaged_checkpoints": 1, "split": "test"}
-    (tmp_path / "evaluation-test-30.json").write_text(json.dumps(which | older))
-    ((_, report),) = saved_reports(tmp_path)
-    assert report["metrics"] == metrics

@@ -1,4 +1,4 @@
-"""The messages of a run on stderr, and its progress: a live bar in terminals and notebooks, elsewhere plain lines."""
+"""The messages of a run on stderr, and its progress: a live bar in terminals, elsewhere plain lines."""
 
 import logging
 import time
@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from transformer_jax.config.errors import complain
-from transformer_jax.notebook import element
 from transformer_jax.runs.run import TrainingRun
 from transformer_jax.runtime.distributed import is_first
 
@@ -41,7 +40,6 @@ class ProgressBar:
     def __init__(self) -> None:
         self._console = Console(stderr=True, quiet=not is_first())
         self._last_line = 0.0
-        self._is_shown = False
         columns = (
             TextColumn("training"),
             BarColumn(),
@@ -74,17 +72,6 @@ class ProgressBar:
         if self._console.is_terminal:
             return
         left = timedelta(seconds=round(run.seconds_per_update * (run.num_updates - run.number)))
-        line = f"update {run.number}/{run.num_updates}  {status}  {left} left"
-        if self._console.is_jupyter:
-            self._show(element("progress", value=run.number, max=run.num_updates), line)
-        elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+        if time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
-            LOGGER.info("%s", line)
-
-    def _show(self, bar: str, line: str) -> None:
-        """Writes the output of this bar in a notebook, or replaces it."""
-        from IPython.display import display
-
-        content = {"text/html": element("div", bar, f" {line}"), "text/plain": line}
-        display(content, raw=True, display_id=f"progress-{id(self)}", update=self._is_shown)
-        self._is_shown = True
+            LOGGER.info("update %d/%d  %s  %s left", run.number, run.num_updates, status, left)

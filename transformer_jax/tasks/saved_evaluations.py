@@ -175,14 +175,6 @@ def stem_of(file: Path) -> Path:
     return file.with_name(file.name.removesuffix(".json").removesuffix(".txt"))
 
 
-def _metrics_of_older(report: dict[str, Any]) -> dict[str, float | None]:
-    """The metrics of a report of an older version, which did not write them by name."""
-    if "scores" in report:
-        scores = {name: float(report["scores"][name]) for name in ("bleu", "chrf", "bleu_lowercase")}
-        return scores | {name: report.get(name) for name in ("loss", "perplexity")}
-    return {name: report[name] for name in ("bits_per_byte", "loss", "perplexity")}
-
-
 def _file(stem: Path, suffix: str) -> Path:
     return stem.with_name(f"{stem.name}.{suffix}")
 
@@ -192,8 +184,6 @@ def _read_report(file: Path) -> dict[str, Any]:
         raise DataError(f"{file}: no such file; the scores should be beside their translations")
     try:
         report = parse_json(file.read_text(encoding="utf-8"))
-        if "metrics" not in report:
-            report["metrics"] = _metrics_of_older(report)
         report["metrics"] = {name: finite_or_none(value) for name, value in report["metrics"].items()}
         members = report.get("ensemble", [])
         is_report = is_count(report["checkpoint_step"]) and is_count(report["averaged_checkpoints"])
