@@ -1,6 +1,5 @@
 """A headless Chromium without a network, driven by its DevTools protocol over a pipe; its console and its requests are kept."""
 
-import base64
 import itertools
 import json
 import os
@@ -9,7 +8,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -86,9 +84,6 @@ class Browser:
     def click(self, x: float, y: float) -> None:
         for kind in ("mousePressed", "mouseReleased"):
             self._send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-
-    def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self._send("Page.captureScreenshot", format="png")["data"]))
 
     def _send(self, method: str, **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)

@@ -20,20 +20,22 @@ def process_environment(devices: int = 1, *, cached: bool = True, **variables: s
     return os.environ | cache | {"XLA_FLAGS": " ".join(flags), "PYTHONPATH": str(ROOT)} | variables
 
 
-def launch(
-    *arguments: str, folder: Path | str | tuple[Path, Path], count: int = 2, devices: int = 4, **variables: str
-) -> list[subprocess.Popen]:
-    """The same command as the processes of one program, perhaps with a folder for each."""
+def cluster(count: int = 2) -> dict[str, str]:
+    """The environment by which processes join each other."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    folders = folder if isinstance(folder, tuple) else (folder,) * count
-    command = [sys.executable, "-m", "transformer_jax", *arguments, "--distributed"]
-    cluster = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(count)}
-    environment = process_environment(devices=devices, cached=False, **cluster, **variables)
+        return {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free.getsockname()[1]}", "JAX_NUM_PROCESSES": str(count)}
+
+
+def launch(
+    *arguments: str, folder: Path | str, count: int = 2, devices: int = 4, **variables: str
+) -> list[subprocess.Popen]:
+    """The same command as the processes of one program."""
+    command = [sys.executable, "-m", "transformer_jax", *arguments, "--distributed", f"--workdir={folder}"]
+    environment = process_environment(devices=devices, cached=False, **cluster(count), **variables)
     return [
         subprocess.Popen(
-            [*command, f"--workdir={folders[index]}"],
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment | {"JAX_PROCESS_ID": str(index)},

@@ -63,7 +63,7 @@ def test_the_last_and_the_best_are_kept(tmp_path):
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
         chosen_step(run, "best")
     with closing(Checkpoints(run.checkpoints, keep_last=2, keep_best=1)) as checkpoints:
-        for step, bleu in ((1, 10.0), (2, 30.0), (3, None), (4, 20.0), (5, None)):
+        for step, bleu in ((1, 10.0), (2, 30.0), (3, math.nan), (4, 20.0), (5, None)):
             checkpoints.save(state_at(step), {"counters": {"step": step}}, bleu)
             checkpoints.wait()
         assert checkpoints.steps() == [2, 4, 5]
@@ -86,14 +86,6 @@ def test_a_checkpoint_whose_validation_was_cut_short_gets_its_score(tmp_path):
             checkpoints.save(state_at(step), {"is_validation_due": False}, score)
             checkpoints.wait()
         assert checkpoints.steps() == [2, 3]
-
-
-def test_an_undefined_score_does_not_replace_the_best(tmp_path):
-    with closing(Checkpoints(tmp_path / "checkpoints", keep_last=1, keep_best=1)) as checkpoints:
-        for step, score in ((0, None), (1, 0.9), (2, math.nan), (3, 0.2)):
-            checkpoints.save(state_at(step), {}, score)
-            checkpoints.wait()
-        assert checkpoints.steps() == [1, 3]
 
 
 def test_an_average_is_restored_for_evaluation_and_the_state_for_training(tmp_path):

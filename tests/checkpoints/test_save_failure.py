@@ -1,9 +1,6 @@
 """A disk on which nothing more fits, and a folder that is gone, while a run saves."""
 
-import asyncio
 import errno
-import gc
-import logging
 import resource
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
@@ -80,21 +77,3 @@ def test_room_is_asked_for_before_the_first_update(tmp_path, monkeypatch):
     monkeypatch.setattr(save_failure.shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
     with pytest.raises(ConfigError, match="0.003 GB free, and one checkpoint needs 0.004 GB; make room"):
         require_free_space(tmp_path, state, kept=1)
-
-
-def test_writes_that_failed_beside_the_one_that_is_reported_are_not_logged(tmp_path, caplog):
-    Checkpoints(tmp_path).close()
-
-    async def fail() -> None:
-        raise OSError("File too large")
-
-    async def abandon() -> None:
-        abandoned = asyncio.gather(fail())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        del abandoned
-        gc.collect()
-
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(abandon())
-    assert caplog.messages == []

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Metric, to_json
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tools.checkpoint_tools import chosen_steps
-from transformer_jax.tools.study.run_summary import summarize
 
 WATCHED = {100: 10.0, 150: 99.0, 200: 30.0, 300: 30.0, 400: 20.0}
 
@@ -59,17 +57,6 @@ def test_the_trainings_own_scores_count_before_all_others(run):
     assert chosen_step(run, "best") == 100
 
 
-def test_a_report_shows_the_watchers_best_and_tells_of_a_damaged_checkpoint(run, tmp_path, capsys):
-    write_score(run, 400, '{"bleu"')
-    summary = summarize(run.path, "run")
-    assert (summary.score, summary.metrics["chrf"], summary.best_update) == (99.0, 50.0, 150)
-    assert summary.best_checkpoint == run.checkpoints / "300"
-    assert main(["report", str(run.path), f"--output={tmp_path / 'out'}"]) == 0
-    told = f"{run.checkpoints / '400'} is damaged: its score cannot be read."
-    assert told in capsys.readouterr().out
-    assert told in (tmp_path / "out" / "report.md").read_text()
-
-
 def test_a_checkpoint_that_is_being_deleted_ends_nothing(run, monkeypatch):
     write_score(run, 400, '{"bleu": 50.0}')
     read = Path.read_text
@@ -83,21 +70,11 @@ def test_a_checkpoint_that_is_being_deleted_ends_nothing(run, monkeypatch):
     assert chosen_step(run, "best") == 300
 
 
-@pytest.mark.parametrize("text", ['{"bleu": "9"}', '{"bleu": [1]}', "[" * 50_000, "[1]"])
+@pytest.mark.parametrize("text", ['{"bleu": "9"}', "[" * 50_000, "[1]"])
 def test_a_score_that_is_no_number_is_damage(run, text):
     write_score(run, 100, text)
     assert [each.step for each in scored_checkpoints(run) if not each.is_sound] == [100]
     assert chosen_step(run, "best") == 300
-
-
-def test_only_ascii_digits_and_finite_scores_count(run):
-    for name in ("1\u00b2", "1\u0663", "9" * 200):
-        (run.checkpoints / name).mkdir()
-    write_score(run, 100, '{"bleu": NaN}')
-    assert run.checkpoint_steps() == [0, 100, 200, 300, 400, 500]
-    assert chosen_step(run, "best") == 300
-    with pytest.raises(DataError, match="no checkpoint '1\u00b2'"):
-        chosen_step(run, "1\u00b2")
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "evaluate-validation", "checkpoints/600"])

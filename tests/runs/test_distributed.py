@@ -4,7 +4,6 @@ import json
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from process_environment import ends, launch, process_environment
+from process_environment import cluster, ends, launch, process_environment
 from run_settings import tiny_config
 from run_steps import assert_same_run, metrics_of, parameters_of, train, write_recipe
 
@@ -40,13 +39,6 @@ def count_and_act(run):
 hooks.count = count_and_act
 """
 STOP = "os.kill(os.getpid(), signal.SIGSTOP)"
-
-
-def cluster() -> dict[str, str]:
-    """The environment of two processes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free.getsockname()[1]}", "JAX_NUM_PROCESSES": "2"}
 
 
 def on_two(config: ExperimentConfig) -> ExperimentConfig:
@@ -269,14 +261,6 @@ def run_code(code: str, environment: dict[str, str], index: int) -> subprocess.P
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-
-
-@pytest.mark.slow
-def test_a_process_waits_for_slow_work_of_process_0():
-    environment = process_environment(**cluster())
-    # Longer than the 30 s of a collective.
-    work = "print(from_first(lambda: time.sleep(35) or 'made', 'work'))"
-    assert "made\n" in ends([run_code(work, environment, index) for index in range(2)])[1][1]
 
 
 @pytest.mark.slow

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import DataError
 from transformer_jax.runs import goodput as module
 from transformer_jax.runs.goodput import Clock, Goodput
-from transformer_jax.runs.hooks import ProfiledSteps
 
 
 class Time:
@@ -94,10 +93,3 @@ def test_a_kill_while_a_checkpoint_is_written_loses_the_updates_since_the_one_be
     goodput.write(30)
     again = Goodput(tmp_path / "goodput.json", 10, Clock())
     assert (again.seconds()["step"], again.seconds()["lost"]) == (50, 101)
-
-
-def test_updates_to_trace():
-    assert ProfiledSteps.parse("20:24") == (20, 24)
-    for wrong in ("", "20", "20:", "a:b", "5:4", "0:3", "-1:3"):
-        with pytest.raises(ConfigError, match="--profile_steps"):
-            ProfiledSteps.parse(wrong)

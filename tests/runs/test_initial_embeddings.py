@@ -1,21 +1,16 @@
 """Embedding tables that start from word vectors: the right rows, the right scale, the rest as in any new run."""
 
-from dataclasses import replace
-
 import jax
 import numpy as np
 import pytest
 from libraries import library
 from run_settings import tiny_settings
-from run_steps import initial_state, task_and_update
+from run_steps import initial_state
 
-from transformer_jax.config import ConfigError, InitConfig, from_dict, to_json
+from transformer_jax.config import ConfigError, InitConfig, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.runs.initial_embeddings import find_initial_embeddings, row_of_each_piece
-from transformer_jax.runs.initial_state import InitialState
-from transformer_jax.runs.resumption import require_same_run
-from transformer_jax.runs.run_directory import write_json
 from transformer_jax.tools.word_vectors.keyed_vectors import keyed_vectors, write_vectors
 from transformer_jax.training.parameters import named_leaves
 
@@ -75,19 +70,6 @@ def test_each_side_has_the_pieces_of_its_own_tokenizer(tmp_path):
         "source_embedding/table": [5],
         "target_embedding/table": [4, 5],
     }
-
-
-def test_a_run_that_resumes_needs_the_file_no_more(cache, tmp_path):
-    file = write_vectors(tmp_path / "v.txt", table("a", "b"))
-    config = from_dict(tiny_settings(cache) | {"init": {"embeddings": str(file)}})
-    (tmp_path / "run" / "checkpoints" / "3" / "rest").mkdir(parents=True)
-    write_json(tmp_path / "run" / "config.json", to_json(config))
-    file.unlink()
-    require_same_run(replace(config, init=InitConfig()), str(tmp_path / "run"))
-    with pytest.raises(ConfigError, match="init.embeddings: .*v.txt is not a file"):
-        require_same_run(config, str(tmp_path / "new"))
-    task, update = task_and_update(config, tmp_path / "new")
-    assert InitialState(config, update, task.tokenizers, is_resumed=True).origin() == {}
 
 
 def test_vectors_that_do_not_fit_are_refused(cache, tmp_path):

@@ -12,9 +12,8 @@ from run_steps import train
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.token_store import unigram_entropy
-from transformer_jax.runs.learning_signs import LearningSigns, signs_of
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tasks.translation.evaluator import _entropy_shares, distinct_share, first_pairs
+from transformer_jax.runs.learning_signs import LearningSigns
+from transformer_jax.tasks.translation.evaluator import distinct_share, first_pairs
 from transformer_jax.tools.study.run_summary import summarize
 
 ENTROPY = "validation/cross_attention_entropy"
@@ -35,19 +34,6 @@ def test_each_sign_is_one_sentence_with_its_number(cache, changed, words):
     found = LearningSigns(tiny_config(cache), 4.0, [HEALTHY | changed]).sentences()
     assert len(found) == (words is not None)
     assert all(words in sentence for sentence in found)
-
-
-def test_a_shortened_run_says_at_its_end_what_it_did_not_learn(cache, tmp_path):
-    short = {**HEALTHY, "step": 3, ENTROPY: 1.0}
-    signs = LearningSigns(tiny_config(cache), None, [short])
-    assert not signs.sentences() and signs.sentences(num_updates=3)
-    # A report on one that was killed: the newest checkpoint has its length.
-    run = RunDirectory(tmp_path)
-    run.metrics.write_text(json.dumps(short) + "\n")
-    assert not signs_of(run, tiny_config(cache))
-    (run.checkpoints / "3/progress").mkdir(parents=True)
-    (run.checkpoints / "3/progress/metadata").write_text('{"counters": {"num_updates": 3}}')
-    assert signs_of(run, tiny_config(cache)) == signs.sentences(num_updates=3)
 
 
 def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
@@ -97,10 +83,3 @@ def test_the_batch_of_the_entropy_stays_within_the_positions_of_the_model():
     store = SimpleNamespace(lengths=lambda limit: np.full((2, 3), 40), source_side=side, target_side=side)
     for longest, width in ((None, 64), (48, 48)):
         assert first_pairs(store, 1, longest).source.ids.shape == (32, width)
-
-
-def test_empty_rows_of_a_batch_do_not_count_in_the_entropy():
-    weights = np.full((2, 1, 3, 4), 0.25, np.float32)
-    is_source = np.array([[True] * 4, [False] * 4])
-    is_target = np.array([[True] * 3, [False] * 3])
-    assert _entropy_shares(weights, is_source, is_target) == pytest.approx([1.0])

@@ -2,13 +2,9 @@
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 import threading
-import time
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -17,17 +13,17 @@ import fsspec
 import pytest
 from etils import epath
 from run_settings import UPDATES, tiny_config
-from run_steps import assert_same_run, copy_until, finished, start, train, write_recipe
+from run_steps import assert_same_run, copy_until, finished, start, train
 
 from transformer_jax.__main__ import main
 from transformer_jax.api.trained_run import load
 from transformer_jax.checkpoints.buckets import remove_uncommitted
 from transformer_jax.checkpoints.disk import DiskFolder
-from transformer_jax.checkpoints.format import CheckpointError, stored_checkpoints
+from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.commands import stored_runs
 from transformer_jax.commands.flags import parse
 from transformer_jax.commands.registry import load_command
-from transformer_jax.config import ConfigError, DataError, MeshConfig
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime import object_store, run_copies, store_lock
 from transformer_jax.runtime.file_digests import WHOLE
@@ -38,14 +34,10 @@ from transformer_jax.runtime.object_store import (
     LockLost,
     StoreError,
     changed_objects,
-    move_objects,
     write_object_digests,
 )
 from transformer_jax.runtime.open_copies import (
     OPEN,
-    address_of_checkpoints,
-    after_commit,
-    before_commit,
     fetch_arrays,
     lock_problem,
     refresh_copy,
@@ -134,36 +126,6 @@ def test_after_a_kill_the_run_resumes_from_what_was_uploaded_whole(store, elsewh
     assert not folder.exists()
 
 
-def test_what_the_run_deletes_is_deleted_there_but_not_what_is_damaged_here(store, elsewhere):
-    with folder_to_train(RUN) as folder:
-        begin(folder)
-        for step in (1, 2, 3):
-            save(folder, step)
-        (folder / "outcome.json").write_text("{}")
-    elsewhere()
-    with pytest.raises(ValueError, match="failed"), folder_to_train(RUN) as folder:
-        (folder / "outcome.json").unlink()
-        shutil.rmtree(folder / "checkpoints" / "1")
-        (folder / "checkpoints" / "3").rename(folder / "damaged-3")
-        (folder / "checkpoints" / "4.orbax-checkpoint-tmp").mkdir()
-        (folder / "checkpoints" / "4.orbax-checkpoint-tmp" / "a").write_text("being written")
-        raise ValueError("failed")
-    assert not folder.exists()
-    found = {name.removeprefix("/bucket/run/") for name in store.find("/bucket/run")}
-    assert {"/".join(name.split("/")[:2]) for name in found if "/" in name} == {"checkpoints/2", "checkpoints/3"}
-    assert "outcome.json" not in found
-
-
-def test_commands_on_a_copy_print_and_record_its_address(store, tmp_path, capsys):
-    store.put(str(OLD_RUN), "/bucket/run", recursive=True)
-    assert load(RUN).config.task == "translation"
-    average = tmp_path / "average"
-    for arguments in (["ls", RUN], ["info", RUN], ["average", RUN, "--count=1", f"--output={average}"]):
-        assert main(["checkpoint", *arguments]) == 0
-        assert RUN in capsys.readouterr().out
-    assert json.loads((average / "run.json").read_text())[0]["average_of"]["run"] == RUN
-
-
 def test_what_could_not_be_uploaded_is_kept_and_named(store, monkeypatch):
     with pytest.raises(StoreError, match=r"Access Denied; not everything is uploaded: it is in .*/run-"):  # noqa: SIM117
         with folder_to_train(RUN) as folder:
@@ -189,17 +151,6 @@ def test_a_command_gets_a_copy_and_its_results_are_uploaded(store):
     with pytest.raises(DataError, match=f"^{RUN}/checkpoints: no checkpoint"):
         stored_runs.run_on_copies("evaluate", run, values)
     assert store.cat_file("/bucket/run/evaluation-test-1.txt") == b"a"
-
-
-def test_copies_of_readers_that_were_killed_are_removed(store, elsewhere):
-    store.pipe_file("/bucket/run/config.json", b"{}")
-    alive = copy_to_read(RUN).path.parents[2]
-    killed = alive.with_name(f"{alive.name}0")
-    killed.mkdir()
-    for folder in (alive, killed):
-        os.utime(folder, (0, 0))
-    elsewhere("here")
-    assert copy_to_read(RUN).path.is_dir() and alive.is_dir() and not killed.exists()
 
 
 def test_a_copy_follows_the_run(store):
@@ -230,11 +181,6 @@ def test_a_copy_follows_the_run(store):
     assert (copy / "checkpoints" / "2" / "params" / "d" / "a").read_bytes() == bytes(len("2 params/d/a"))
     fetch_arrays(copy / "checkpoints" / "2", ["params"])
     assert (copy / "checkpoints" / "2" / "params" / "d" / "a").read_text() == "2 params/d/a"
-    store.pipe_file("/bucket/run/checkpoints/3/params/d/a", b"1")
-    refresh_copy(copy)
-    store.pipe_file(f"/bucket/run/checkpoints/3/{MARKER}", b"1")
-    refresh_copy(copy)
-    assert (copy / "checkpoints" / "3" / "params" / "d" / "a").exists(), "the listing before had it without MARKER"
 
 
 @pytest.fixture
@@ -347,35 +293,10 @@ def test_the_owner_of_a_lost_lock_ends_without_an_upload(store, monkeypatch):
             begin(folder)
             # The log is on a full disk.
             monkeypatch.setattr(sys, "stderr", Mock(write=Mock(side_effect=OSError)))
-            store.pipe_file("/bucket/run/train.lock", b"host, process 1, abc, 2")
-            threading.Event().wait(600)
+            while True:  # A renewal may overwrite the first.
+                store.pipe_file("/bucket/run/train.lock", b"host, process 1, abc, 2")
+                threading.Event().wait(0.1)
     assert isinstance(raised.value.__context__, KeyboardInterrupt) and not store.exists("/bucket/run/config.json")
-
-
-def test_of_a_run_whose_checkpoints_orbax_writes_there_the_other_files_are_uploaded(store, tmp_path):
-    stored = StoredFolder(RUN, tmp_path / "run", is_direct=True)
-    begin(stored.path)
-    save(stored.path, 1)
-    checkpoints = address_of_checkpoints(stored.path / "checkpoints")
-    assert checkpoints == f"{RUN}/checkpoints"
-    for upload in (partial(before_commit, f"{checkpoints}/1"), stored.upload):
-        upload()
-        assert {Path(name).name for name in store.find("/bucket/run")} == {"config.json", "metrics.jsonl"}
-    after_commit(f"{checkpoints}/2")
-    assert RunDirectory(stored.path).checkpoint_steps() == [1, 2]
-    for name in (f"3/{MARKER}", "3/rest/d/a", "3/commit_success.txt"):
-        store.pipe_file(f"/bucket/run/checkpoints/{name}", b"5.5")
-    (found,) = stored_checkpoints(StoredFolder(RUN, tmp_path / "again", is_direct=True).path / "checkpoints")
-    assert (found.step, found.written, found.can_be_continued) == (3, 5.5, True)
-    assert not list(found.folder.glob("rest/d/*"))
-
-
-def test_a_checkpoint_is_moved_with_all_its_objects(store):
-    store.pipe_file("/bucket/run/checkpoints/3/params/a", b"1")
-    store.pipe_file("/bucket/run/checkpoints/30/params/a", b"2")
-    move_objects(f"{RUN}/checkpoints/3", f"{RUN}/damaged-3")
-    assert store.find("/bucket/run") == ["/bucket/run/checkpoints/30/params/a", "/bucket/run/damaged-3/params/a"]
-    assert store.cat_file("/bucket/run/damaged-3/params/a") == b"1"
 
 
 def test_cut_saves_are_removed_and_checkpoints_of_other_writers_kept(tmp_path):
@@ -440,14 +361,6 @@ def test_a_store_that_refuses_is_not_taken_for_an_empty_one(store, monkeypatch):
             read("manifest.json")
 
 
-def test_watch_waits_until_the_run_is_in_the_store(store, monkeypatch, capsys):
-    monkeypatch.setattr(time, "sleep", lambda seconds: store.put(str(OLD_RUN), "/bucket/run", recursive=True))
-    monkeypatch.setattr("transformer_jax.runs.watch.watch", lambda run, *others, pause: [str(run.path)])
-    assert main(["evaluate", "--watch", f"--workdir={RUN}"]) == 0
-    waiting = f"{RUN}: no config.json yet; waiting for the run to begin\n"
-    assert capsys.readouterr().out == f"{waiting}{RUN}\nthe run has ended; no checkpoint was scored\n"
-
-
 @pytest.mark.slow
 def test_checkpoints_at_s3_are_scored_while_the_run_trains(cache, elsewhere, bucket, tmp_path, capsys):
     config = tiny_config(cache, evaluate_every=0, num_updates=60, keep_last=60)
@@ -460,22 +373,3 @@ def test_checkpoints_at_s3_are_scored_while_the_run_trains(cache, elsewhere, buc
     scores = files.cat_file("bucket/run/evaluate-validation/metrics.jsonl").decode().splitlines()
     assert [json.loads(line)["step"] for line in scores] == [*range(3, 61, 3)], said
     assert f"the run has ended; scores: {bucket}/evaluate-validation/metrics.jsonl" in said
-
-
-@pytest.mark.slow
-def test_workers_train_the_trials_of_a_sweep_at_s3(cache, elsewhere, bucket, monkeypatch, tmp_path, capfd):
-    sweep = f"--sweep={tmp_path / 'sweep.py'}"
-    recipe = write_recipe(replace(tiny_config(cache), mesh=MeshConfig()), tmp_path / "run")
-    (tmp_path / "sweep.py").write_text(
-        "from transformer_jax.tools.study.sweeps import Sweep\n"
-        f"def get_sweep():\n    return Sweep(config={str(recipe)!r}, rows={{'a': {{}}, 'b': {{'model.d_ff': 64}}}})\n"
-    )
-    assert main(["sweep", sweep, f"--workdir={bucket}"]) == 2
-    assert "a store cannot hold the study; set TRANSFORMER_JAX_SWEEP_STORAGE" in capfd.readouterr().err
-    monkeypatch.setenv("TRANSFORMER_JAX_SWEEP_STORAGE", f"sqlite:///{tmp_path / 'study.sqlite3'}")
-    assert main(["sweep", sweep, f"--workdir={bucket}", "--workers=2"]) == 0, capfd.readouterr()
-    found = fsspec.filesystem("s3", skip_instance_cache=True).find("bucket/run")
-    names = {name.removeprefix("bucket/run/") for name in found}
-    assert {"leaderboard.md", "trials/0000/outcome.json", "trials/0001/metrics.jsonl"} <= names
-    assert f"{bucket}/leaderboard.md" in capfd.readouterr().out
-    assert load(f"{bucket}/trials/0001").config.model.d_ff == 64

@@ -87,8 +87,3 @@ def test_an_old_run_scores_what_it_scored_then(old_run, cache):
     logged = metrics_of(old_run)[-1]
     for name in ("loss", "perplexity", "bleu", "chrf"):
         assert found[name] == pytest.approx(logged[f"validation/{name}"], rel=1e-4), name
-
-
-def test_the_settings_kept_with_an_old_checkpoint_are_migrated(old_run, capsys):
-    assert main(["checkpoint", "info", str(old_run), "--checkpoint=last"]) == 0
-    assert ", those of config.json" in capsys.readouterr().out

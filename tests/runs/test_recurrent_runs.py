@@ -8,7 +8,6 @@ import pytest
 from run_settings import tiny_settings
 from run_steps import copy_until, parameters_of, train
 
-from transformer_jax.__main__ import main
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, resolve, to_dict
 
 RECIPE = Path(__file__).resolve().parents[2] / "configs" / "seq2seq.py"
@@ -50,22 +49,3 @@ def test_split_over_devices_it_is_the_same_training(cache, tmp_path):
     found = trained_state(replace(config, mesh=MeshConfig(data=2, fsdp=2, tensor=2)), tmp_path / "split", devices=8)
     for one, two in zip(expected, found, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_the_commands_know_no_model(whole, tmp_path, capsys):
-    flags = [f"--workdir={whole[0]}", "--checkpoint=last"]
-    (tmp_path / "in.txt").write_text("a b c\n\nd e\n")
-    files = [f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.txt'}"]
-    assert main(["translate", *flags, *files, "--n_best=2"]) == 0
-    numbers = [line.partition("\t")[0] for line in (tmp_path / "out.txt").read_text().splitlines()]
-    assert numbers == ["1", "1", "2", "3", "3"]
-    assert main(["translate", *flags, *files, "--config.decoding.beam_width=1"]) == 0
-    assert (tmp_path / "out.txt").read_text().count("\n") == 3
-    assert main(["evaluate", *flags, "--split=validation"]) == 0
-    assert "500 sentences, none left out" in capsys.readouterr().out
-
-    pair = [f"--source={tmp_path / 'in.txt'}", f"--target={tmp_path / 'in.txt'}", f"--output={tmp_path / 'aligned'}"]
-    assert main(["align", *flags, *pair]) == main(["attention", *flags, "--text=a b c"]) == 0
-    assert (whole[0] / "attention-cross.png").is_file()
-    assert len((tmp_path / "aligned.pharaoh").read_text().split("\n")) == 4

@@ -205,16 +205,3 @@ def test_other_settings_are_refused_with_the_differences(whole, cache):
     settings = tiny_settings(cache) | {"evaluation": {"bleu_tokenizer": "intl"}}
     with pytest.raises(ConfigError, match="bleu, tokenized by 13a, selects the checkpoints of this run; keep 13a"):
         TranslationTask.begin(from_dict(settings), RunDirectory(whole))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_damaged_newest_checkpoint_costs_its_updates_and_nothing_else(whole, cache, tmp_path, capfd):
-    config = tiny_config(cache)
-    run = copy_until(9, whole, tmp_path / "run")
-    for file in (run / "checkpoints" / "9").rglob("*"):
-        if file.is_file():
-            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    train(config, run)
-    assert "checkpoint 9 is damaged" in capfd.readouterr().err
-    assert metrics_of(run)[-1] == metrics_of(whole)[-1]

@@ -74,21 +74,6 @@ def test_a_run_shortened_within_its_warm_up_still_learns(cache):
     assert run.hyperparameters.warmup_updates == 8
 
 
-def test_the_last_update_is_logged(cache):
-    run = run_of(cache, num_updates=9, log_every=6)
-    assert [number for number in range(1, 12) if run.is_logged_after(number)] == [6, 9]
-
-
-def test_a_run_may_stretch(cache, monkeypatch, capfd):
-    monkeypatch.setattr(hooks, "affordable_updates", lambda *_: 9)
-    run, keep_to_budget = run_of(cache, budget_policy="stretch"), hooks.KeepToBudget()
-    run.clock.recent_update_seconds = lambda: 0.1
-    for _ in range(2):
-        keep_to_budget(run)
-    assert run.num_updates == 12
-    assert capfd.readouterr().err.count("12 updates will take") == 1
-
-
 @pytest.mark.slow
 def test_a_run_whose_checkpoints_were_removed_has_its_whole_budget_and_no_scores_again(cache, tmp_path):
     run, config = RunDirectory(tmp_path), tiny_config(cache, num_updates=2)
@@ -124,13 +109,3 @@ def test_a_validation_soon_after_a_restart_is_spread_over_its_interval(cache):
     run.number, run.first_update, run.clock.seconds["evaluation"] = 20, 18, 0.0
     run.goodput.seconds = lambda: {"evaluation": 30.0}
     assert run.seconds_per_update == pytest.approx(1.5)
-
-
-def test_a_budget_is_not_watched_by_several_processes(cache, monkeypatch):
-    monkeypatch.setattr(runs, "SECONDS_OF_AN_ESTIMATE", 0.0)
-    run = run_of(cache)
-    run.note_time()
-    assert run.is_estimate_due
-    monkeypatch.setattr(runs.jax, "process_count", lambda: 2)
-    run.note_time()
-    assert not run.is_estimate_due

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import signal
-import time
 from dataclasses import replace
 
 import pytest
@@ -99,18 +97,6 @@ def test_it_waits_for_checkpoints_until_the_last(whole, config, scored, tmp_path
     assert "no checkpoint yet" in said[0]
     assert "the best so far" in said[1]
     assert "best 100.00 at update 3" in said[2]
-
-
-def test_it_ends_where_no_checkpoint_will_follow(whole, config, scored, tmp_path, monkeypatch, capsys):
-    folder = copy_until(3, whole, tmp_path / "run")
-    (folder / "outcome.json").unlink()
-    watched(folder, config, lambda: True)
-    assert scored == [3]
-    monkeypatch.setattr(time, "sleep", lambda seconds: signal.raise_signal(signal.SIGUSR1))
-    assert main(["evaluate", "--watch", f"--workdir={folder}"]) == 0
-    assert scored == [3]
-    assert main(["evaluate", "--watch", f"--workdir={tmp_path / 'none'}"]) == 2
-    assert "none: the run has not begun: no config.json in it" in capsys.readouterr().err
 
 
 def test_what_was_done_is_not_done_again(whole, config, scored, tmp_path):

@@ -1,6 +1,5 @@
 """Writing and reading files that others write and read at the same moment."""
 
-import errno
 import os
 from pathlib import Path
 
@@ -95,13 +94,3 @@ def test_a_link_to_nothing_chooses_no_file(tmp_path):
     assert link.is_symlink() and not victim.exists()
     write_whole(link, "content")
     assert not link.is_symlink() and not victim.exists()
-
-
-def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left") as raised:
-        write_whole(tmp_path / "file", "content")
-    assert raised.value.filename == str(tmp_path / "file")

@@ -86,20 +86,6 @@ def test_a_signal_that_falls_into_a_callback_is_raised_again(monkeypatch):
         time.sleep(60)
 
 
-ABORT = """
-import os, threading, time
-from transformer_jax.runtime.distributed import explain_aborts
-explain_aborts("another one ended")
-threading.Thread(target=os.abort).start()
-time.sleep(600)
-"""
-
-
-def test_an_abort_in_a_thread_ends_with_the_message():
-    ended = subprocess.run([sys.executable, "-c", ABORT], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (75, "another one ended\n")
-
-
 @pytest.mark.parametrize("context", [Interruption, ending_at_once])
 def test_a_hangup_stops_a_run_unless_it_is_ignored(context):
     before = signal.getsignal(signal.SIGHUP)

@@ -27,13 +27,9 @@ print(keeps, resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
 def test_freed_memory_is_used_again_instead_of_fetched_anew():
-    found = []
-    for variables in ({}, {"TRANSFORMER_JAX_MALLOC": "default"}):
-        environment = process_environment(JAX_PLATFORMS="cpu", **variables)
-        found += subprocess.check_output([sys.executable, "-c", PAGE_FAULTS], env=environment, text=True).split()
-    keeps, kept, by_default, fetched = found
-    assert (keeps, by_default) == ("True", "False")
-    assert int(fetched) - int(kept) > 5 * 2**26 // 4096
+    environment = process_environment(JAX_PLATFORMS="cpu")
+    said = subprocess.check_output([sys.executable, "-c", PAGE_FAULTS], env=environment, text=True).split()
+    assert said[0] == "True" and int(said[1]) < 5 * 2**26 // 4096, "fetched once, not ten times"
 
 
 def test_nothing_is_changed_where_a_gpu_is_found_or_the_user_says_so(monkeypatch, tmp_path):

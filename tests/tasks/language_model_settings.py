@@ -1,17 +1,10 @@
 """Settings of a language model that trains in seconds, and a run directory without training."""
 
-import json
-from contextlib import closing
 from pathlib import Path
 
-import jax
+from run_steps import write_untrained
 
-from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.config import ExperimentConfig, from_dict, to_json
-from transformer_jax.data.tokenizers import save_tokenizers
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tasks.language_model.task import LanguageModelTask
-from transformer_jax.training.sharding import make_mesh
+from transformer_jax.config import ExperimentConfig, from_dict
 
 
 def language_model_settings(cache: Path, **blocks: dict) -> dict:
@@ -36,15 +29,5 @@ def language_model_config(cache: Path, **blocks: dict) -> ExperimentConfig:
 
 
 def untrained_run(folder: Path, **blocks: dict) -> str:
-    """A run directory in ``folder`` whose only checkpoint, of update 7, has the parameters before the first update."""
-    config = language_model_config(folder / "cache", **blocks)
-    run = RunDirectory(folder / "run")
-    run.path.mkdir(parents=True)
-    run.config.write_text(json.dumps(to_json(config)))
-    tokenizers = LanguageModelTask.new_tokenizers(config)
-    save_tokenizers(tokenizers, run.tokenizer)
-    task = LanguageModelTask(config, tokenizers, make_mesh(config.mesh, jax.devices()[:1]))
-    with closing(Checkpoints(run.checkpoints)) as checkpoints:
-        checkpoints.save_params(7, task.objective.init_params(jax.random.key(0)), {"data": {}})
-        checkpoints.wait()
-    return str(run.path)
+    """A run directory in ``folder`` whose only checkpoint has the parameters before the first update."""
+    return str(write_untrained(language_model_config(folder / "cache", **blocks), folder / "run"))

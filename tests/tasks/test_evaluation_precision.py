@@ -10,12 +10,9 @@ from tasks.language_model_settings import language_model_config
 
 from transformer_jax.config import from_dict
 from transformer_jax.config.conversion import apply_overrides
-from transformer_jax.models import devices
-from transformer_jax.models.devices import devices_of
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.language_model.task import LanguageModelObjective
-from transformer_jax.tasks.translation import objective as objectives
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
 from transformer_jax.training.sharding import make_mesh
 
@@ -73,20 +70,3 @@ def test_an_rnn_and_a_language_model_round_in_all_layers(tmp_path):
     params = jax.eval_shape(model.init_params, jax.random.key(0))
     products, casts = counts_of_products_and_casts(model.unsmoothed_loss, params, BATCH.target, IDS > 0)
     assert casts > products > 4
-
-
-def test_a_stated_backend_and_dropout_of_attention_do_not_restrict_evaluation(tmp_path, monkeypatch):
-    found = []
-    monkeypatch.setattr(
-        objectives, "devices_of", lambda *given, **options: found.append((given[0], options)) or devices_of(*given)
-    )
-    monkeypatch.setattr(devices, "_obstacle", lambda *given: None)
-    for stated, given, backend in (
-        ("float32", "cudnn", "auto"),
-        ("bfloat16", "cudnn", "cudnn"),
-        ("float32", "einsum", "einsum"),
-    ):
-        model = {"attention_backend": given, "attention_dropout": 0.1}
-        objective(tmp_path, stated, model=tiny_settings(tmp_path)["model"] | model)
-        settings, options = found.pop()
-        assert options["one_sentence"] and not settings.attention_dropout and settings.attention_backend == backend

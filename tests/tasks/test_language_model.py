@@ -66,15 +66,13 @@ def test_the_loss_falls_and_the_evaluation_sees_it(task, before):
     assert abs(losses[0] - math.log(260)) < 1
 
 
-def test_batches_are_a_function_of_the_update(task):
-    data = task.training_data()
-    (shape,) = data.batch_shapes(0)
-    first = [batch for batch, _ in zip(data.batches(0), range(data.plan.updates_per_epoch + 3), strict=False)]
-    assert all(leaf.shape == like.shape for leaf, like in zip(first[0], shape, strict=True))
-    for start in (1, data.plan.updates_per_epoch + 1):
-        again = next(task_of(task.config).training_data().batches(start))
-        jax.tree.map(np.testing.assert_array_equal, again, first[start])
-    assert not np.array_equal(first[0].ids, first[1].ids)
+def test_signs_of_files_from_windows_are_told(cache, tmp_path):
+    (tmp_path / "t.txt").write_bytes(b"\xef\xbb\xbfone two\r\n" * 40)
+    task = task_of(language_model_config(cache, data={"source": "text", "train": f"{tmp_path}/t.txt", "held_out": 0.5}))
+    report = task.training_data().report
+    (warning,) = report.content["warnings"]
+    assert warning in report.text
+    assert "has carriage returns at ends of lines and a byte order mark, which the model learns" in warning
 
 
 def test_bits_per_byte_are_those_of_every_token_over_every_byte(task, params):

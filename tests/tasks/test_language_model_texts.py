@@ -51,21 +51,6 @@ def test_the_held_out_file_has_the_figures_of_the_validation_split(workdir, fold
     assert [found[name] for name in same] == [split[name] for name in same]
 
 
-def test_a_split_of_another_text_does_not_replace_the_scores(workdir, folder, capsys):
-    (folder / "other.txt").write_text("another text\n" * 60)
-    own = printed(capsys, "evaluate", workdir, "--split=validation", f"--output={folder}")
-    other = printed(
-        capsys,
-        "evaluate",
-        workdir,
-        "--split=validation",
-        f"--config.data.train={folder}/other.txt",
-        f"--output={folder}",
-    )
-    assert f"{folder}/evaluation-validation-7.json" in own
-    assert f"{folder}/evaluation-validation-7-text~" in other
-
-
 def test_a_text_of_which_nothing_can_be_held_out_is_refused_before_it_is_tokenized(tmp_path):
     (tmp_path / "novels.txt").write_text("a whole novel in a line\n" * 10)
     data = {"source": "text", "train": str(tmp_path / "novels.txt"), "held_out": 0.05}
@@ -115,17 +100,6 @@ def test_attention_is_that_of_the_text(run, workdir, capsys):
         run.attention("x" * 40)
 
 
-def test_layers_keep_their_number_where_others_are_recurrent(tmp_path, capsys):
-    workdir = untrained_run(tmp_path, model={"num_layers": 2, "mixers": "ssru attention"})
-    assert printed(capsys, "attention", workdir, "--text=a dog", "--layer=2")
-    assert main(["attention", workdir, "--text=a dog", "--layer=1"]) == 2
-    assert "--layer: layer 1 has no attention of kind decoder; layers with it: 2" in capsys.readouterr().err
-    run = transformer_jax.load(workdir)
-    assert [each.layer for each in run.attention("a dog")] == [2]
-    found = run._trained.task.attention_of(run.params, "a dog", None)
-    assert [*found.kinds["decoder"].weights] == ["decoder layer 2"]
-
-
 def test_a_model_without_attention_is_refused(tmp_path):
     run = transformer_jax.load(untrained_run(tmp_path, model={"mixers": "ssru"}))
     with pytest.raises(ConfigError, match=r"run: the model has no attention$"):
@@ -134,15 +108,11 @@ def test_a_model_without_attention_is_refused(tmp_path):
 
 def test_mistakes_are_told_before_the_model_is_opened(run, workdir, folder, capsys):
     (folder / "empty.txt").write_text("")
-    (folder / "all.jsonl").write_text('{"text": "a"}')
     cases = [
         (["evaluate", f"--source={folder}/none.txt"], f"--source: '{folder}/none.txt' is not a file; give a text"),
         (["evaluate", f"--source={folder}/empty.txt"], "empty.txt is empty"),
-        (["evaluate", f"--source={folder}/all.jsonl"], f"--source: '{folder}/all.jsonl' is JSONL"),
         (["evaluate", f"--source={folder}/all.txt", "--references=a"], "--references: a language model is scored on"),
         (["score", f"--source={folder}/all.txt", "--target=a"], "--target: this task reads one text"),
-        (["explore", "--text=a", "--target=b"], "--target: this task reads one text"),
-        (["attention", "--text=a", "--translation=b"], "--translation: this task reads one text"),
         (["attention", "--text=a", "--kind=cross"], "this model has no attention of kind cross"),
         (["attention", "--text=a", "--layer=2"], "layer 2 has no attention of kind decoder; layers with it: 1"),
     ]

@@ -1,13 +1,11 @@
 """Evaluations on disk: what is written comes back, and nothing else is taken for it."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
 from transformer_jax.config import DataError, DecodingConfig, from_dict
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
-from transformer_jax.runtime import open_copies
 from transformer_jax.tasks.saved_evaluations import (
     ScoredCheckpoint,
     ensemble_suffix,
@@ -57,19 +55,6 @@ def test_names_say_who_took_part_and_no_two_ensembles_share_one(monkeypatch, tmp
     assert len(set(names)) == 4
     assert names[4] == names[2]
     assert all(name.startswith("-ensemble+0003~") and len(name) < 40 for name in (names[1], names[2]))
-    for copy in ("one", "two"):
-        monkeypatch.setattr(open_copies, "OPEN", {tmp_path / copy: SimpleNamespace(address="s3://b/t1")})
-        found = [ensemble_suffix(f"{tmp_path}/{copy}", (f"s3://b/{run}:30",)) for run in ("t2", "t3/t2")]
-        assert found == ["-ensemble+t2-30", "-ensemble+t2~564cb149-30"]
-
-
-def test_a_name_that_is_too_long_for_a_file_has_a_digest(tmp_path):
-    trained, used = from_dict({}), from_dict({"decoding": {"beam_width": 1, "length_penalty": 0.2}})
-    others = [[f"transformer_base_wmt14_seed{each}:100000" for each in seeds] for seeds in ("1234", "1235")]
-    one, two = (evaluation_stem("test", 100000, 5, trained, used, ensemble_suffix(tmp_path, each)) for each in others)
-    assert one != two and one.startswith("evaluation-test-100000-average5~")
-    stem = stem_of_text(tmp_path / one, {})
-    assert save_evaluation(stem, scored(LINES)).stem == stem
 
 
 def test_what_is_written_comes_back(tmp_path):
@@ -97,22 +82,18 @@ def test_only_the_same_search_will_do(tmp_path):
     assert find_evaluation(stem, from_dict({})) is not None
 
 
-def test_crafted_scores_and_translations_are_refused(tmp_path):
+def test_damaged_and_crafted_files_are_passed_over_or_refused(tmp_path):
     stem = tmp_path / "evaluation-test-30"
     for key, value in (("scores", []), ("decoding", 1)):
         saved = save_evaluation(stem, scored(LINES))
         (tmp_path / f"{stem.name}.json").write_text(json.dumps(saved.report | {key: value}))
         assert not list(saved_reports(tmp_path))
     save_evaluation(stem, scored(LINES))
+    for name, text in (("half", '{"scores":'), ("notes", "[1]")):
+        (tmp_path / f"evaluation-{name}.json").write_text(text)
+        with pytest.raises(DataError, match="not the scores that evaluate writes"):
+            read_evaluation(tmp_path / f"evaluation-{name}")
+    assert [file.name for file, _ in saved_reports(tmp_path)] == ["evaluation-test-30.json"]
     (tmp_path / f"{stem.name}.txt").write_bytes(b"a\n\xff\n")
     with pytest.raises(DataError, match=r"evaluation-test-30\.txt: not UTF-8 at byte 2"):
         read_evaluation(stem)
-
-
-def test_what_is_damaged_or_something_else_is_passed_over(tmp_path):
-    save_evaluation(tmp_path / "evaluation-test-30", scored(LINES))
-    (tmp_path / "evaluation-half.json").write_text('{"scores":')
-    (tmp_path / "evaluation-notes.json").write_text("[1]")
-    assert [file.name for file, _ in saved_reports(tmp_path)] == ["evaluation-test-30.json"]
-    with pytest.raises(DataError, match="not the scores that evaluate writes"):
-        read_evaluation(tmp_path / "evaluation-half")

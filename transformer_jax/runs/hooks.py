@@ -329,23 +329,17 @@ class Profile:
 
 
 @contextmanager
-def watchdog(
-    clock: Clock,
-    factor: float,
-    stacks: Path,
-    end: Callable[[int], object] = os._exit,
-    min_seconds: float = MIN_SECONDS_OF_HANG,
-) -> Iterator[None]:
-    """Ends the process when an update takes ``factor`` times the mean of recent ones, at least ``min_seconds``; 0: never.
+def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], object] = os._exit) -> Iterator[None]:
+    """Ends the process when an update takes ``factor`` times the mean of recent ones, at least a minute; 0: never.
 
     A call on a lost device or a dead collective never returns. The stacks of all threads are first appended to ``stacks`` and
     printed. Compilation, evaluation and checkpoints may take any time.
     """
 
     def watch(over: threading.Event) -> None:
-        while not over.wait(min_seconds / 20):
+        while not over.wait(MIN_SECONDS_OF_HANG / 20):
             usual = clock.recent_update_seconds()
-            limit = max(factor * usual, min_seconds)
+            limit = max(factor * usual, MIN_SECONDS_OF_HANG)
             if usual and clock.kind in TRAINING and time.perf_counter() - clock.since > limit:
                 # No links: a run directory from somebody else must not choose the file.
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
