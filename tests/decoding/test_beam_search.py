@@ -153,6 +153,7 @@ def test_the_result_does_not_depend_on_the_batch(search, together):
         np.testing.assert_array_equal(alone.scores[0], expected.scores[sentence])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
 def test_the_result_does_not_depend_on_the_number_of_devices(search, together):
     tables, expected = together

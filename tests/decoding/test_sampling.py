@@ -188,6 +188,7 @@ def keys_of(numbers):
     return jax.vmap(row_keys, in_axes=(0, None))(row_keys(KEY, jnp.asarray(numbers)), jnp.arange(SAMPLES))
 
 
+@pytest.mark.slow
 def test_samples_in_segments_are_those_of_each_copy_alone(monkeypatch):
     for name, value in {"SEGMENT": 4, "FIRST_CAPACITY": 4, "MIN_ROWS": 1}.items():
         monkeypatch.setattr(segmented_search, name, value)

@@ -1,9 +1,6 @@
 """Segmented search finds what the search in one piece finds, whatever leaves the batch and however arrays grow."""
 
 import functools
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import jax
 import jax.numpy as jnp
@@ -75,8 +72,10 @@ def segmented(tables, limits, num_results: int, devices: SearchDevices = ONE_DEV
     [
         (1, 1, ONE_DEVICE),
         (WIDTH, 4, SearchDevices(threads=2)),
-        (1, 4, SearchDevices(few_shapes=True)),
-        (1, 4, SearchDevices(waiting_bytes=1)),
+        *(
+            pytest.param(1, 4, devices, marks=pytest.mark.slow)
+            for devices in (SearchDevices(few_shapes=True), SearchDevices(waiting_bytes=1))
+        ),
     ],
 )
 def test_it_finds_what_one_search_finds(tables, limits, num_results, batches, devices, monkeypatch):
@@ -122,22 +121,6 @@ def test_an_error_in_a_thread_ends_the_search(fails):
     with pytest.raises(ValueError, match=f"batch {4 + fails}"):
         list(search.search({}, iter(range(10**6))))
     assert len(begun) < 10**6 // 4
-
-
-def test_threads_trace_the_shapes_of_a_batch_once(tables, limits):
-    traced, both = [], threading.Barrier(2, timeout=0.3)
-
-    def init(params, inputs, capacity):
-        traced.append(capacity)
-        with suppress(threading.BrokenBarrierError):
-            both.wait()
-        return lookup_model.make_cache(inputs, WIDTH, capacity)
-
-    search = SegmentedSearch(init, unused, plain_search(Rules(1, 1, 0.6)), SearchDevices(threads=2))
-    batch = SearchBatch(np.arange(ROWS), tables, limits, MOST)
-    with ThreadPoolExecutor(2) as pool:
-        first, other = pool.map(search._shapes, [{}] * 2, [batch] * 2, [32] * 2)
-    assert first == other and traced == [32]
 
 
 @pytest.mark.slow

@@ -13,14 +13,6 @@ from transformer_jax.evaluation.text_table import text_table
 LINES = ["Das ist ein Haus.", "Ein Mädchen klettert in ein Spielhaus aus Holz.", "Zwei Männer gehen nach Hause."]
 
 
-def test_literal_bleu():
-    """7 of 8 words, 6 of 7 pairs, 5 of 6 triples and 4 of 5 quadruples, and one word too few (Papineni et al. 2002)."""
-    scores = score_translations(["a b c d e f g z"], ["a b c d e f g h i"])
-    assert scores.details["precisions"] == pytest.approx((100 * 7 / 8, 100 * 6 / 7, 100 * 5 / 6, 100 * 4 / 5))
-    assert scores.details["brevity_penalty"] == pytest.approx(math.exp(1 - 9 / 8))
-    assert scores.values["bleu"] == pytest.approx(100 * math.exp(1 - 9 / 8) * (7 / 8 * 6 / 7 * 5 / 6 * 4 / 5) ** 0.25)
-
-
 def test_signatures_say_what_was_measured():
     scores = score_translations([line.upper() for line in LINES], LINES)
     assert scores.values["bleu"] < 5 and scores.values["bleu_lowercase"] == pytest.approx(100)
@@ -53,13 +45,6 @@ def test_compounds_are_three_words_in_the_form_of_the_paper():
     asked = EvaluationConfig(metrics="bleu_compounds")
     assert "Moses (fr, " in score_translations([wrong], [right], "fr", asked).signatures["bleu_compounds"]
     assert "bleu_compounds" not in score_translations([wrong], [right], "fr").values
-
-
-def test_ter_is_edits_per_word():
-    scores = score_translations(["c d a b x"], ["a b c d e f"])
-    # One shift, one substitution, one insertion.
-    assert scores.values["ter"] == pytest.approx(100 * 3 / 6)
-    assert scores.signatures["ter"].startswith("nrefs:1|case:lc|tok:tercom")
 
 
 def test_words_are_those_of_the_language():
@@ -96,16 +81,6 @@ def test_several_references_are_streams():
     assert scores.num_references == 2 and scores.signatures["bleu"].startswith("nrefs:2|")
     assert score_translations(mixed, [LINES]).values["bleu"] < 100
     assert score_translations(mixed, [LINES]) == score_translations(mixed, LINES)
-
-
-def test_an_empty_hypothesis_or_reference_counts():
-    scores = score_translations(["", *LINES[1:]], LINES)
-    assert scores.num_sentences == 3 and scores.details["brevity_penalty"] < 1
-    without = score_translations(LINES, [LINES[0], "", LINES[2]])
-    assert without.num_sentences == 3 and without.values["bleu"] < 100
-    nothing = score_translations(["", "", ""], LINES)
-    assert nothing.values["bleu"] == 0 and nothing.details["hypothesis_tokens"] == 0
-    assert "0.00" in text_table(nothing.rows())
 
 
 def test_wrong_input_is_named():

@@ -51,14 +51,6 @@ def test_the_interval_of_a_difference_is_of_the_resamples_of_both_by_hand():
     assert half == pytest.approx(1.96 * np.sqrt(0.3 * 0.7 / 100), abs=0.015)
 
 
-def test_a_clear_difference_is_not_chance_and_has_a_sign():
-    forth, back = compare_systems(BAD, GOOD, REFERENCES, 200)[0], compare_systems(GOOD, BAD, REFERENCES, 200)[0]
-    assert forth.p_value == back.p_value == pytest.approx(1 / 201)
-    assert forth.difference.value == -back.difference.value > 0
-    assert forth.difference.lower > 0 > back.difference.upper
-    assert forth.difference.value == forth.second.value - forth.first.value
-
-
 def test_what_is_equal_or_nearly_so_may_well_be_chance():
     for found in compare_systems(GOOD, GOOD, REFERENCES, 100):
         assert found.p_value == 1
@@ -68,9 +60,3 @@ def test_what_is_equal_or_nearly_so_may_well_be_chance():
         compare_systems(GOOD, ALIKE, REFERENCES[1:])
     expected = [CHRF().sentence_score(*pair).score for pair in zip(GOOD, ([each] for each in REFERENCES), strict=True)]
     assert sentence_chrf(GOOD, REFERENCES) == pytest.approx(expected)
-
-
-def test_few_sentences_that_differ_tell_nothing():
-    for number, least in (1, 1.0), (2, 0.5), (5, 1 / 16):
-        better = [*REFERENCES[:number], *BAD[number:]]
-        assert all(found.p_value >= least for found in compare_systems(BAD, better, REFERENCES, 200))

@@ -11,14 +11,13 @@ from jax.sharding import PartitionSpec as P
 from jitted_model import random_params
 
 from transformer_jax.config import ConfigError, DecoderOnlyConfig, MeshConfig
-from transformer_jax.config.plugins import register, registered
+from transformer_jax.config.plugins import register
 from transformer_jax.kit.alibi import LinearBiases
 from transformer_jax.kit.cosine import CosineAttention, CosineSettings
 from transformer_jax.kit.grouped_query import GroupedQuery, GroupedQuerySettings, MultiQuery
 from transformer_jax.kit.latent import Latent, LatentAttention, LatentSettings
-from transformer_jax.kit.qk_norm import QueryKeyNorm
 from transformer_jax.kit.rope import RopeSettings, RotaryPositions
-from transformer_jax.kit.shaw import ShawSettings, with_relative_keys
+from transformer_jax.kit.shaw import with_relative_keys
 from transformer_jax.kit.sliding_window import SlidingWindow, SlidingWindowSettings
 from transformer_jax.kit.soft_cap import SoftCap, SoftCapSettings, capped_scores
 from transformer_jax.kit.t5 import Buckets
@@ -141,17 +140,6 @@ def test_scores_of_cosine_attention_and_capped_scores():
     np.testing.assert_allclose(found[0, 0, 0], [-2, 0, 2 * np.tanh(0.5)], atol=1e-4)
 
 
-def test_query_key_norms_have_the_epsilon_of_the_model():
-    config, query = DecoderOnlyConfig(**SMALL, norm_epsilon=0.5), random(0, 1, 4, 2, 4)
-    norm = QueryKeyNorm.of(None, config, SITE)
-    centered = np.asarray(query) - np.mean(query, -1, keepdims=True)
-    expected = centered / np.sqrt(np.var(query, -1, keepdims=True) + 0.5)
-    for method in ("queries", "keys"):
-        init = jax.jit(partial(norm.init_with_output, method=method))
-        found = init(jax.random.key(0), query, jnp.zeros((1, 2), int))[0]
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-
-
 def test_an_encoder_looks_both_ways_and_cross_attention_has_no_window():
     sites = SITE, replace(SITE, stack="encoder", is_causal=False), SITE.of("cross")
     changes = [SlidingWindow.of(SlidingWindowSettings(4), DecoderOnlyConfig(**SMALL), site) for site in sites]
@@ -196,18 +184,6 @@ def test_a_window_in_cross_attention_is_refused_and_a_function_of_positions_is_n
     assert initialized(partial(Window.__call__, Window(1, 1)))
     with pytest.raises(ConfigError, match=r"model\.attention: a Window .* use a function of positions"):
         initialized(Window(1, 1))
-
-
-def test_positions_default_to_indices_and_a_visibility_of_any_function_keeps_all_slots():
-    class Even(AttentionChange):
-        def mask_mod(self):
-            return lambda queries, keys: keys[:, None, :] % 2 == 0 * queries[:, :, None]
-
-    attention = modified(partial(change, RotaryPositions, RopeSettings()), partial(change, Even))
-    params = params_of(attention)
-    found = applied(attention, params, INPUTS, INPUTS, SentenceMask(SEGMENTS, SEGMENTS, True))
-    np.testing.assert_array_equal(found, applied(attention, params, INPUTS, INPUTS, MASK))
-    assert empty_cache(attention, params).kv_cache.keys.shape[3] == 7
 
 
 @pytest.mark.parametrize(("part", "heads"), [((GroupedQuery, GroupedQuerySettings(2)), 2), ((MultiQuery,), 1)])
@@ -257,12 +233,6 @@ def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_an
     np.testing.assert_allclose(attended, reference, atol=1e-5)
 
 
-def test_a_variant_of_latent_attention_has_its_own_settings():
-    register("attention", "latent_of_mine", settings=LatentSettings)(type("LatentOfMine", (Latent,), {}))
-    params = shapes_of({"latent_of_mine": LatentSettings(6)}, attention="latent_of_mine")
-    assert params["decoder_layers_0"]["self_attention"]["latent_kernel"].shape == (16, 6)
-
-
 def test_heads_talk_before_and_after_the_softmax():
     attention = modified(partial(change, TalkingHeads))
     params = params_of(attention)
@@ -284,17 +254,6 @@ def test_a_part_that_reads_its_layer_is_refused_where_layers_are_scanned():
     assert shapes_of(attention="by_layer", rematerialize="full")
     with pytest.raises(ConfigError, match="model.scan_layers: by_layer depends on its layer; use scan_layers=False"):
         shapes_of(attention="by_layer", scan_layers=True)
-
-
-def test_positions_may_change_the_attention_of_some_layers_only():
-    @register("positions", "from_second_layer")
-    def from_second_layer(settings, config, site):
-        later = site.kind == "self" and site.layer > 0
-        return registered("positions")["shaw"].of(ShawSettings(), config, site) if later else None
-
-    params = shapes_of(positions="from_second_layer")
-    changed = ["changes_from_second_layer" in params[f"decoder_layers_{index}"]["self_attention"] for index in (0, 1)]
-    assert changed == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -144,17 +144,6 @@ def after_updates(rule: optax.GradientTransformation, gradient_of, params, count
     return found
 
 
-def test_soap_without_bases_is_adam_after_the_first_update():
-    hyperparameters = hyperparameters_of(language_model())
-    adam = optax.scale_by_adam(hyperparameters.b1, hyperparameters.b2, hyperparameters.epsilon)
-    params = {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3)}
-    gradient_of = jax.grad(lambda p: jnp.sum(p["kernel"] ** 3 * p["bias"][None]))
-    expected = after_updates(adam, gradient_of, params, 3)
-    first, *found = after_updates(soap_of(max_size=1), gradient_of, params, 4)
-    np.testing.assert_array_equal(flat(first), flat(params))
-    np.testing.assert_allclose([*map(flat, found)], [*map(flat, expected)], rtol=1e-5)
-
-
 def test_soap_is_algorithm_3_with_the_power_iteration_of_algorithm_4():
     generator, rate, every = np.random.default_rng(1), 0.1, 3
     gradients = generator.normal(size=(8, 4, 3)).astype(np.float32)

@@ -78,8 +78,3 @@ def test_a_projection_that_changes_hidden_states_is_refused_with_the_reason():
         made = objective(refused, "multi_token")
         with pytest.raises(ConfigError, match=f"model.projection: {name} changes the hidden states, which the heads"):
             jax.eval_shape(made.init_params, jax.random.key(0))
-
-
-def test_a_recurrent_model_has_no_layer_for_a_head():
-    with pytest.raises(ConfigError, match="training.loss_terms: multi_token needs a Transformer"):
-        jax.eval_shape(objective({"model": {"kind": "rnn"}}, "multi_token").init_params, jax.random.key(0))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import ConfigError, MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.config.plugins import registered
 from transformer_jax.layers.site import Site
 from transformer_jax.sequence_types import Tokens
@@ -66,11 +66,6 @@ def test_rates_and_initial_values_follow_the_table():
     # The router is an output, and relative vectors are as wide as a head, 16 instead of 8.
     changed |= {"feed_forward/router_kernel": 0.5**0.5, "changes_shaw/relative": 2**0.5}
     assert initial == pytest.approx(dict.fromkeys(shapes, 1.0) | changed)
-
-
-def test_the_initialization_needs_the_optimizer():
-    with pytest.raises(ConfigError, match=r"optimizer\.name=mup"):
-        registered("initialization")["mup"](None, model_of(64, is_mup=False).model, None, "embedding/table")
 
 
 @pytest.mark.slow

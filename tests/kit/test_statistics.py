@@ -94,6 +94,7 @@ def test_the_largest_logit_is_of_changed_scores():
     assert float(largest(params)[ATTENTION][0]) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_statistics_do_not_depend_on_the_devices():
     one, two = (dict(metrics_of(devices)[0]) for devices in (1, 2))
     # Devices split a batch into other micro-batches.

@@ -97,10 +97,7 @@ def reference(name: str, dropout_rate: float = 0.0):
     return output_and_gradients(EinsumAttention(), mask, inputs(mask), dropout)
 
 
-@pytest.mark.parametrize(
-    ("name", "blocks"),
-    [("packed and causal", (64, 64)), ("packed and causal", (4, 3)), ("to packed sources", (4, 3)), ("causal", (3, 5))],
-)
+@pytest.mark.parametrize(("name", "blocks"), [("packed and causal", (64, 64)), ("to packed sources", (4, 3))])
 def test_blockwise(name, blocks):
     mask = MASKS[name]
     assert_equal(output_and_gradients(BlockwiseAttention(*blocks), mask, inputs(mask)), reference(name), 1e-5)
@@ -200,11 +197,8 @@ COUNTED = replace(CAUSAL, query_positions=POSITIONS, key_positions=POSITIONS + 1
 CROSS = SentenceMask(PACKED_AND_EMPTY, sentences(7, (2, 5, 7), (1, 6), (0,)))
 SCORE_MODS |= NO_BIASES
 VARIANTS = {
-    "rows without positions": (CAUSAL, "all", H, True),
-    "cross": (CROSS, "all", 2, False),
-    "window": (replace(CAUSAL, is_causal=False, mask_mod=Window(2, 1)), None, H, False),
     "function of positions": (replace(COUNTED, mask_mod=odd_distance), None, H, False),
-    "one key head": (CROSS, None, 1, False),
+    "one key head": (CROSS, "all", 1, False),
     "everything": (replace(COUNTED, mask_mod=Window(4, 2)), "all", 2, True),
 }
 
@@ -249,10 +243,9 @@ def test_the_reference_with_other_scores_masks_and_heads():
         np.testing.assert_allclose(heads[row, head][is_token], (expected @ v[row, head // 2])[is_token], atol=1e-4)
 
 
-@pytest.mark.parametrize(("rows", "shape"), [(2, (1, 1)), (1, (1, 2))])
-def test_blocks_of_rows_over_a_mesh(rows, shape):
+def test_blocks_of_rows_over_a_mesh():
     of = variant("everything") | {"dropout": None}
-    found = output_and_gradients(row_blocks(rows * H * 11 * 11, shape), **of)
+    found = output_and_gradients(row_blocks(2 * H * 11 * 11, (1, 2)), **of)
     assert_equal(found, output_and_gradients(EinsumAttention(), **of), 1e-5)
 
 
@@ -270,6 +263,7 @@ def test_blocks_outside_of_a_window_are_skipped():
     assert queries == [[0, 2], [0, 2], [1, 3], [2, 3]]
 
 
+@pytest.mark.slow
 def test_memory_of_biased_scores_is_that_of_plain_blockwise_attention():
     """Forward and gradient, compiled; scores of all positions would take ten times as much."""
 
@@ -289,7 +283,7 @@ def test_memory_of_biased_scores_is_that_of_plain_blockwise_attention():
 
 @pytest.mark.parametrize(
     ("window", "is_causal", "score_mod"),
-    [(Window(3, 0), False, None), (Window(2, 5), True, None), (None, True, "slopes"), (None, False, "table")],
+    [(Window(2, 5), True, None), (None, True, "slopes"), pytest.param(None, False, "table", marks=pytest.mark.slow)],
 )
 def test_cudnn_is_asked_for_windows_biases_and_shared_key_heads_as_the_reference_has_them(
     window, is_causal, score_mod, monkeypatch
@@ -369,7 +363,9 @@ KERNEL_MASKS = {
 }
 
 
-@pytest.mark.parametrize("name", KERNEL_MASKS)
+@pytest.mark.parametrize(
+    "name", ["window", *(pytest.param(name, marks=pytest.mark.slow) for name in ("causal", "to the source"))]
+)
 def test_the_kernel_for_tpus_in_its_interpreter(name, monkeypatch):
     monkeypatch.setattr(splash, "make_splash_mha", partial(splash.make_splash_mha, interpret=True))
     mesh = jax.make_mesh((1, 2), ("data", "tensor"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[:2])

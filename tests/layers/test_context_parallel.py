@@ -75,9 +75,10 @@ def on_one_device(name: str, has_dropout: bool):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *((name, "einsum") for name in CASES),
-        *(("packed and causal", kind) for kind in ("blockwise", "row blocks")),
+        ("to whole sources", "einsum"),
         ("changed scores", "blockwise"),
+        *(pytest.param(name, "einsum", marks=pytest.mark.slow) for name in CASES if name != "to whole sources"),
+        pytest.param("packed and causal", "row blocks", marks=pytest.mark.slow),
     ],
 )
 def test_it_equals_attention_on_one_device(name, kind):

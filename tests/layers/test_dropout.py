@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
 
 from transformer_jax.layers.dropout import Dropout, dropout_mask, hashed_bits
 
@@ -76,23 +75,3 @@ def test_a_traced_rate_drops_what_the_constant_drops(rate):
     ones, key = jnp.ones((64, 64)), jax.random.key(5)
     traced = jax.jit(lambda rate: dropout_mask(rate, key)(ones))(jnp.float32(rate))
     np.testing.assert_allclose(traced, jax.jit(lambda: dropout_mask(rate, key)(ones))(), rtol=1e-6)
-
-
-def test_a_rate_counts_to_its_last_digit():
-    dropped = jax.jit(lambda rate: dropout_mask(rate, jax.random.key(1))(jnp.ones(8)))
-    bits = bits_of(1, (8,))
-    for index, exact in enumerate(bits / 2.0**32):
-        lower, upper = (np.nextafter(np.float32(exact), np.float32(to)) for to in (0, 1))
-        assert dropped(lower)[index] != 0
-        assert dropped(upper)[index] == 0
-
-
-def test_blocks_of_the_rows_of_a_device_drop_what_they_drop_in_the_whole_batch():
-    mask, whole = dropout_mask(0.5, jax.random.key(0)), jnp.ones((8, 6))
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
-
-    def second_half(rows: jax.Array) -> jax.Array:
-        return mask.block(rows[:, 3:], [0, 3], rows.shape)
-
-    split = jax.shard_map(second_half, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False)
-    np.testing.assert_array_equal(jax.jit(split)(whole), np.asarray(apply(mask, whole))[:, 3:])

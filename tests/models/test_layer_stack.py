@@ -17,7 +17,8 @@ from transformer_jax.models.interface import init_params
 from transformer_jax.models.layer_stack import Unrolled, stack_of
 from transformer_jax.sequence_types import Tokens
 
-STACKS = [(False, "full"), (True, "none"), (True, "keep_projections")]
+STACKS = [*(pytest.param(each, marks=pytest.mark.slow) for each in ((False, "full"), (True, "none")))]
+STACKS += [(True, "keep_projections")]
 SMALL = {"d_model": 16, "d_ff": 32, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 1}
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
 TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
@@ -81,11 +82,10 @@ def test_dropout_differs_from_key_to_key_and_from_layer_to_layer(stack):
     assert set(np.unique(one)) == {0.0, 2.0, 4.0}
 
 
-@pytest.mark.parametrize("stack", [(False, "full"), (True, "none")])
-def test_weights_can_be_looked_at_whatever_the_stack(stack, unrolled):
+def test_weights_can_be_looked_at_whatever_the_stack(unrolled):
     maps, expected = (
         jax.jit(partial(attention_maps, model_of(*each)))(unrolled[0], SOURCE, TARGET)
-        for each in (stack, (False, "none"))
+        for each in ((True, "full"), (False, "none"))
     )
     assert maps.keys() == expected.keys()
     for name, weights in maps.items():
@@ -116,7 +116,7 @@ def kept_numbers(stack: tuple[bool, str]) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(pullback))
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_what_is_computed_again_is_not_kept(scan):
     kept = {name: kept_numbers((scan, name)) for name in ("none", "keep_products", "keep_projections", "full")}
     assert kept["full"] < kept["keep_projections"] <= kept["keep_products"] < kept["none"]

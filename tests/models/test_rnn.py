@@ -27,7 +27,9 @@ def make(**settings):
     return model, random_params(partial(init_params, model), jax.random.key(0))
 
 
-@pytest.mark.parametrize("settings", [{"num_decoder_layers": 2}, {"scheduled_sampling": 0.5}])
+@pytest.mark.parametrize(
+    "settings", [pytest.param({"num_decoder_layers": 2}, marks=pytest.mark.slow), {"scheduled_sampling": 0.5}]
+)
 def test_dropout_inside_the_scan_is_the_same_with_and_without_jit(settings):
     """Flax counts draws over all steps of a loop that Python runs, which gave every step but the first another mask."""
     model, params = make(dropout=0.5, **settings)
@@ -52,14 +54,11 @@ def test_a_mirrored_sentence_keeps_its_end():
     [
         ({"attention": "none", "decoder_start": "zeros"}, "model.decoder_start"),
         ({"wiring": "bahdanau", "input_feeding": False}, "model.input_feeding"),
-        ({"attention": "general", "attention_window": 3}, "model.attention_window"),
         ({"attention": "additive", "location_taps": 3}, "model.location_taps"),
-        ({"attention": "location_sensitive", "attention_sharpness": 3.0}, "model.attention_sharpness"),
         ({"attention": "none", "wiring": "bahdanau"}, "model.attention: bahdanau's decoder reads the context"),
         ({"attention": "dot"}, "model.attention: dot needs a memory"),
         ({"decoder_start": "last"}, "model.decoder_start: last needs equally many layers"),
         ({"tying": "all", "d_embedding": 8}, "model.tying: 'all' needs d_embedding=8 to equal"),
-        ({"cell": "rnn"}, "model.cell: 'rnn' is not one of lstm, gru"),
     ],
 )
 def test_settings_that_exclude_each_other(settings, message):
@@ -78,10 +77,9 @@ def test_an_attention_of_a_plugin_with_a_state_needs_input_feeding():
         make(attention="stateful", input_feeding=False)
 
 
-@pytest.mark.parametrize("settings", [{}, {"attention": "additive", "wiring": "bahdanau", "cell": "gru"}])
-def test_a_decoder_fed_with_its_own_words_does_not_see_the_reference(settings):
-    _, params = make(scheduled_sampling=0.5, **settings)
-    config = RnnConfig(**(SMALL | settings | {"scheduled_sampling": 0.5, "dropout": 0.0, "embedding_dropout": 0.0}))
+def test_a_decoder_fed_with_its_own_words_does_not_see_the_reference():
+    _, params = make(scheduled_sampling=0.5)
+    config = RnnConfig(**(SMALL | {"scheduled_sampling": 0.5, "dropout": 0.0, "embedding_dropout": 0.0}))
 
     @jax.jit
     def train(probability, target):

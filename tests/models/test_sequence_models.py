@@ -32,7 +32,6 @@ MODELS = {
             "num_encoder_layers": 3,
             "compute_dtype": "bfloat16",
         },
-        "rectified, no positions": {"attention": "rectified", "embedding": "zero_padding", "positions": "none"},
         "as in public checkpoints": {
             "attention": "biased",
             "embedding": "unscaled",
@@ -74,6 +73,13 @@ TAKEN = {"additive", "scaled_dot", *(settings.get("attention") for settings in M
 OTHERS = [name for name in CORE["rnn_attention"]["models.build_rnn"].split() if name not in TAKEN]
 MODELS["rnn"] |= {name: {"attention": name} | ONE_WAY for name in OTHERS}
 PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS
+FAST = {("translation", "published"), ("language_model", "published"), ("rnn", "sutskever"), ("rnn", "bahdanau")}
+
+
+def cases(kinds, without=()):
+    """The models of some kinds; all but a few are slow."""
+    every = [(kind, name) for kind in kinds for name in MODELS[kind] if name not in without]
+    return [pytest.param(*each, marks=[] if each in FAST else [pytest.mark.slow]) for each in every]
 
 
 @cache
@@ -84,7 +90,7 @@ def trial_of(kind, name):
 
 
 @pytest.mark.checked
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, models in MODELS.items() for name in models])
+@pytest.mark.parametrize(("kind", "name"), cases(MODELS))
 def test_decoding_equals_the_full_pass_and_no_token_sees_another_sentence_or_a_later_token(kind, name):
     names = ["a decoding step equals the full pass"]
     names += [] if kind == "rnn" else ["packed equals apart"]
@@ -102,9 +108,9 @@ def test_decoding_equals_the_full_pass_and_no_token_sees_another_sentence_or_a_l
 
 
 # Models whose parameters no other has, and the one without attention.
-@pytest.mark.parametrize("name", [name for name in MODELS["rnn"] if name not in ("smoothed", "dot", "local_m")])
-def test_padding_changes_no_logit_of_an_rnn_and_every_parameter_has_a_gradient_and_a_sharding(name):
-    trial, batch = trial_of("rnn", name), sentences(ROWS, 4).batch
+@pytest.mark.parametrize(("kind", "name"), cases(["rnn"], without=("smoothed", "dot", "local_m")))
+def test_padding_changes_no_logit_of_an_rnn_and_every_parameter_has_a_gradient_and_a_sharding(kind, name):
+    trial, batch = trial_of(kind, name), sentences(ROWS, 4).batch
     wide = Batch(*(Tokens(*(np.pad(leaf, ((0, 0), (0, 2))) for leaf in side)) for side in batch))
     is_token = batch.target.segments > 0
 

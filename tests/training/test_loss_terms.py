@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jitted_model import random_params
 
 from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
@@ -87,6 +88,7 @@ def test_divergence_is_zero_for_equal_logits_and_symmetric():
     np.testing.assert_allclose(divergence(one, other), both / 2, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_terms_accumulate_over_micro_batches():
     made = objective("z_loss,r_drop", 0.0)
     params = random_params(made.init_params, jax.random.key(0))

@@ -23,7 +23,7 @@ def gradient_of_formula(logits, smoothing):
     return -(target * jax.nn.log_softmax(logits) * WEIGHTS[..., None]).sum()
 
 
-@pytest.mark.parametrize("smoothing", [None, 0.0, 0.1, 0.5])
+@pytest.mark.parametrize("smoothing", [None, 0.1])
 def test_it_is_the_cross_entropy_with_the_smoothed_distribution(smoothing):
     def ours(logits, smoothing):
         return label_smoothed_cross_entropy(logits, LABELS, WEIGHTS, smoothing).loss

@@ -126,11 +126,6 @@ def test_what_is_left_out_may_have_another_shape():
             {"rename": r"layers_\d=>layers"},
             "encoder_layers_0/wide_kernel and encoder_layers_1/wide_kernel of the checkpoint would both be encoder_layers/",
         ),
-        (
-            {"bridge/kernel": (4, 4)},
-            {},
-            "init.run: runs/a has no parameter of this model; it has source_embedding/table",
-        ),
         (SAVED, {"leave_out": "."}, "has no parameter of this model"),
     ],
 )

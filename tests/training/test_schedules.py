@@ -52,9 +52,9 @@ def test_schedules_are_their_formulas_with_traced_hyperparameters_and_on_the_hos
     np.testing.assert_allclose(on_host, EXPECTED[name][::100], atol=1e-6 * PEAK)
 
 
-@pytest.mark.parametrize(("b1", "b2", "epsilon"), [(0.9, 0.98, 1e-9), (0.0, 0.999, 1e-2), (0.5, 0.5, 1e-3)])
-def test_adam_with_numbers_that_are_told(b1, b2, epsilon):
+def test_adam_with_numbers_that_are_told():
     """Kingma and Ba 2015, algorithm 1."""
+    b1, b2, epsilon = 0.5, 0.7, 1e-2
 
     @jax.jit
     def walk(hyperparameters: Hyperparameters) -> list[jax.Array]:

@@ -24,7 +24,7 @@ from transformer_jax.tools.preflight.program import bytes_on_a_device
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
-VOCABULARY, D_MODEL, D_FF, WIDTH = 128, 32, 64, 16
+VOCABULARY, D_MODEL, D_FF, WIDTH, LAYERS = 128, 32, 64, 16, 2
 TABLE_BYTES = 4 * VOCABULARY * D_MODEL
 MATRIX_BYTES = 4 * D_MODEL * D_MODEL
 # A rate that moves every parameter, and a large epsilon, so that rounding of tiny gradients is not blown up to whole steps.
@@ -32,30 +32,22 @@ OPTIMIZER = OptimizerConfig("adamw", "constant", learning_rate=0.1, warmup_updat
 MESHES = {
     "single": MeshConfig(data=1),
     "data": MeshConfig(data=8),
-    "fsdp": MeshConfig(data=1, fsdp=8),
-    "tensor": MeshConfig(data=2, tensor=4),
     "data and tensor": MeshConfig(data=4, tensor=2),
     "all": MeshConfig(data=2, fsdp=2, tensor=2),
     "context": MeshConfig(data=1, fsdp=2, context=2, tensor=2),
 }
 
 
-def update_on(mesh_config: MeshConfig, scan_layers: bool = False) -> Update:
-    layers = layers_of(scan_layers)
+def update_on(mesh_config: MeshConfig) -> Update:
     sizes = {
-        "num_encoder_layers": layers,
-        "num_decoder_layers": layers,
+        "num_encoder_layers": LAYERS,
+        "num_decoder_layers": LAYERS,
         "d_model": D_MODEL,
         "d_ff": D_FF,
         "num_heads": 4,
     }
     undropped = {"dropout": 0.0, "embedding_dropout": 0.0}
-    return made_of(TransformerConfig(**sizes, **undropped, scan_layers=scan_layers), mesh_config)
-
-
-def layers_of(scan_layers: bool) -> int:
-    """One shows as much as two, compiled in half the time, but not of a loop over them."""
-    return 2 if scan_layers else 1
+    return made_of(TransformerConfig(**sizes, **undropped, scan_layers=True), mesh_config)
 
 
 def made_of(model: TransformerConfig | RnnConfig, mesh_config: MeshConfig, parts: int = 1) -> Update:
@@ -73,13 +65,13 @@ def made_of(model: TransformerConfig | RnnConfig, mesh_config: MeshConfig, parts
 
 
 @cache
-def program_of(name: str, scan_layers: bool) -> jax.stages.Compiled:
-    update = update_on(MESHES[name], scan_layers)
+def program_of(name: str) -> jax.stages.Compiled:
+    update = update_on(MESHES[name])
     return update.lower(batch_shape(16, WIDTH, WIDTH)).compile()
 
 
-def exchanged(name: str, scan_layers: bool = False) -> list[Collective]:
-    return collectives_of(program_of(name, scan_layers).as_text(), 8)
+def exchanged(name: str) -> list[Collective]:
+    return collectives_of(program_of(name).as_text(), 8)
 
 
 def largest(collectives: list[Collective], kind: str) -> int:
@@ -94,8 +86,8 @@ def batch() -> Batch:
 
 
 @cache
-def two_updates(name: str, scan_layers: bool):
-    update, step = update_on(MESHES[name], scan_layers), program_of(name, scan_layers)
+def two_updates(name: str):
+    update, step = update_on(MESHES[name]), program_of(name)
     hyperparameters = put_hyperparameters(hyperparameters_of(ExperimentConfig(optimizer=OPTIMIZER)), update.mesh)
     hyperparameters = hyperparameters._replace(rates=update.hyperparameter_shapes.rates)
     state = update.initial_state(0)
@@ -106,17 +98,10 @@ def two_updates(name: str, scan_layers: bool):
     return before, *jax.device_get((state.params, metrics.sums, metrics.gradient_norm))
 
 
-@pytest.mark.parametrize(
-    ("name", "scan_layers"),
-    [
-        ("all", True),
-        ("context", True),
-        *(pytest.param(name, False, marks=pytest.mark.slow) for name in ("fsdp", "tensor")),
-    ],
-)
-def test_every_mesh_makes_the_update_of_one_device(name, scan_layers):
-    _, params, sums, norm = two_updates(name, scan_layers)
-    before, expected_params, expected_sums, expected_norm = two_updates("single", scan_layers)
+@pytest.mark.parametrize("name", ["all", pytest.param("context", marks=pytest.mark.slow)])
+def test_every_mesh_makes_the_update_of_one_device(name):
+    _, params, sums, norm = two_updates(name)
+    before, expected_params, expected_sums, expected_norm = two_updates("single")
     np.testing.assert_allclose(sums[:4], expected_sums[:4], rtol=1e-5)
     assert norm == pytest.approx(expected_norm, rel=1e-4)
     for found, expected, first in zip(*map(jax.tree.leaves, (params, expected_params, before)), strict=True):
@@ -124,6 +109,7 @@ def test_every_mesh_makes_the_update_of_one_device(name, scan_layers):
         assert np.abs(expected - first).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_data_parallel_devices_add_up_gradients_once_however_many_parts_a_batch_has():
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": D_MODEL, "d_ff": D_FF, "num_heads": 4}
     update = made_of(TransformerConfig(**sizes), MESHES["data"], parts=4)
@@ -133,12 +119,8 @@ def test_data_parallel_devices_add_up_gradients_once_however_many_parts_a_batch_
     assert parameters <= sum(each.times * each.bytes for each in found) <= parameters + 100
 
 
-@pytest.mark.parametrize(
-    ("name", "scan_layers"),
-    [pytest.param("fsdp", False, marks=pytest.mark.slow), ("all", True)],
-)
-def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_where_they_are(name, scan_layers):
-    found = exchanged(name, scan_layers)
+def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_where_they_are():
+    found = exchanged("all")
     kinds = {each.kind for each in found}
     assert "all-gather" in kinds
     assert largest(found, "all-gather") <= TABLE_BYTES
@@ -148,13 +130,10 @@ def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_wher
     assert sum(each.times for each in found if each.kind == "all-to-all") <= 4
 
 
-@pytest.mark.parametrize(
-    ("name", "scan_layers"), [pytest.param("tensor", False, marks=pytest.mark.slow), ("data and tensor", True)]
-)
-def test_tensor_parallel_devices_gather_no_parameter(name, scan_layers):
-    found = exchanged(name, scan_layers)
-    parts = MESHES[name].tensor
-    hidden = 4 * 16 * WIDTH * D_MODEL // MESHES[name].data
+@pytest.mark.slow
+def test_tensor_parallel_devices_gather_no_parameter():
+    found, parts = exchanged("data and tensor"), MESHES["data and tensor"].tensor
+    hidden = 4 * 16 * WIDTH * D_MODEL // MESHES["data and tensor"].data
     # Positions are split between sublayers where that leaves enough on each device, and gathered for their products.
     gathered = {each.bytes for each in found if each.kind == "all-gather" and each.bytes >= MATRIX_BYTES // parts}
     assert gathered == ({hidden} if WIDTH // parts >= MIN_POSITIONS else set())
@@ -163,24 +142,25 @@ def test_tensor_parallel_devices_gather_no_parameter(name, scan_layers):
     sums = sum(
         each.times * (each.bytes // hidden) for each in found if each.kind == "all-reduce" and each.bytes >= hidden
     )
-    assert sums >= 2 * (2 + 3) * layers_of(scan_layers)
+    assert sums >= 2 * (2 + 3) * LAYERS
 
 
+@pytest.mark.slow
 def test_devices_that_share_sequences_exchange_heads_and_gather_parameters_alone():
-    found = exchanged("context", scan_layers=True)
+    found = exchanged("context")
     parts = MESHES["context"].context * MESHES["context"].tensor
     # Query, key, value and output of three attentions, and the gradient of each; rows of a device of each of its heads.
     exchanges = [each for each in found if each.kind == "all-to-all"]
-    assert sum(each.times for each in exchanges) == 3 * 4 * 2 * layers_of(scan_layers=True)
+    assert sum(each.times for each in exchanges) == 3 * 4 * 2 * LAYERS
     assert {each.bytes for each in exchanges} == {4 * 16 * WIDTH * D_MODEL // (MESHES["context"].fsdp * parts)}
     # The rows of a device are twice a part of the table.
     assert largest(found, "all-gather") <= TABLE_BYTES // MESHES["context"].tensor
 
 
-@pytest.mark.parametrize(("name", "scan_layers"), [("data and tensor", True), ("context", True)])
-def test_memory_of_the_state_falls_as_parameters_are_split(name, scan_layers):
-    mesh, single = MESHES[name], update_on(MESHES["single"], scan_layers).state_shapes
-    memory = program_of(name, scan_layers).memory_analysis()
+@pytest.mark.parametrize("name", ["all", pytest.param("context", marks=pytest.mark.slow)])
+def test_memory_of_the_state_falls_as_parameters_are_split(name):
+    mesh, single = MESHES[name], update_on(MESHES["single"]).state_shapes
+    memory = program_of(name).memory_analysis()
     arguments = memory.argument_size_in_bytes
     batch_bytes = 6 * 4 * 16 * WIDTH // (mesh.data * mesh.fsdp)
     whole = bytes_on_a_device((single.params, single.optimizer_state))

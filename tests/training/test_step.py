@@ -20,7 +20,6 @@ from transformer_jax.config import (
     hyperparameters_of,
 )
 from transformer_jax.config.optimization import require_rows_divide
-from transformer_jax.config.plugins import CORE
 from transformer_jax.models.build import build_model
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
@@ -109,9 +108,8 @@ def reference():
     return updated(1, make_loss=lambda mesh: loss)
 
 
-@pytest.mark.parametrize("num_devices", [1, 2])
-def test_the_same_update_on_any_mesh_and_with_any_accumulation(num_devices, reference):
-    state, _, metrics = updated(num_devices, accumulation=4)
+def test_the_same_update_on_two_devices_and_with_accumulation(reference):
+    state, _, metrics = updated(2, accumulation=4)
     expected, _, expected_metrics = reference
     np.testing.assert_allclose(metrics.sums[:4], expected_metrics.sums[:4], rtol=1e-5)
     for found, wanted in zip(jax.tree.leaves(state.params), jax.tree.leaves(expected.params), strict=True):
@@ -182,20 +180,6 @@ def test_leaves_of_an_optimizer_are_split_as_the_parameters_of_their_path_and_sh
     assert specs.optimizer_state["rows"]["embedding"]["table"] == specs.optimizer_state["coefficients"] == P()
     assert specs.optimizer_state["buffers"] == [P("fsdp", "tensor"), P(), P()]
     assert specs.key_data == P()
-
-
-def test_moments_of_every_optimizer_are_split_as_their_parameters():
-    mesh, table = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)), jnp.zeros((8, 4))
-    # Two tables of one shape, split differently.
-    params = {"embedding": {"table": table}, "positions": {"table": table}}
-    num_moments = {"sgd": 0, "adagrad": 1, "adafactor": 1}
-    for name in CORE["optimizer"]["training.optimizers"].split():
-        optimizer = make_optimizer(name, hyperparameters_of(CONFIG), lambda step: 0.1, 0)
-        state = TrainState(jnp.zeros(()), params, jax.eval_shape(optimizer.init, params), jnp.zeros(2))
-        shardings = state_shardings(state, mesh).optimizer_state
-        leaves = zip(*map(jax.tree.leaves, (state.optimizer_state, shardings)), strict=True)
-        specs = [sharding.spec for leaf, sharding in leaves if leaf.shape == table.shape]
-        assert specs == [P("tensor", "fsdp"), P(None, "fsdp")] * num_moments.get(name, 2), name
 
 
 def test_the_rate_is_that_of_the_number_of_the_update_after_a_skipped_one_too():

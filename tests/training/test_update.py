@@ -102,7 +102,8 @@ def case_of(model: str, mesh_config: MeshConfig = SINGLE) -> Case:
     return Case(update, update.lower(batch).compile(), batch, hyperparameters_of(config))
 
 
-@pytest.mark.parametrize("model", [pytest.param("transformer", marks=pytest.mark.slow), "rnn"])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
 def test_told_a_number_a_program_does_what_it_does_with_the_constant(model):
     case = case_of(model)
     # As floats they are written into the program.

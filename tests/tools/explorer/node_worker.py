@@ -34,28 +34,6 @@ next();
 """
 
 
-# Elements that accept every property and call, so that the scripts of a page start without a browser.
-ELEMENTS = """
-const data = require("fs").readFileSync(0, "utf8"), location = { hash: "" };
-const known = { [Symbol.toPrimitive]: () => 0, [Symbol.iterator]: function* () {}, children: [] };
-const handler = { get: (_, name) => known[name] || made, set: () => true, apply: () => made, construct: () => made };
-const made = new Proxy(function () {}, handler);
-const elements = { data: { textContent: data }, scale: { children: [made, made] } };
-const byName = { getElementById: (id) => elements[id] || made };
-const document = new Proxy({}, { get: (_, name) => byName[name] || made });
-const names = ["window", "history", "matchMedia", "getComputedStyle", "ImageData", "Option", "ResizeObserver"];
-for (const name of names) globalThis[name] = made;
-"""
-
-
-def start_page(html: str) -> None:
-    """Runs the script of a page until the first view is drawn or its arrays are being unpacked."""
-    data = html.partition('id="data">')[2].partition("</script>")[0]
-    script = ELEMENTS + html.rpartition("<script>")[2].partition("</script>")[0] + "process.exit();"
-    done = subprocess.run(["node", "-e", script], input=data, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
 def timed_answers(model: LiveModel, *requests: dict[str, Any]) -> list[dict[str, Any]]:
     """The answers to ``requests`` after the model is loaded, with ``result`` or ``error``, and CPU ``milliseconds``."""
     loading = {**model.description, "action": "load", "bytes": base64.b64encode(model.parameters).decode()}

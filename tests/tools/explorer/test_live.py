@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from run_settings import tiny_settings
-from tools.explorer.node_worker import ask_worker, needs_node, start_page
+from tools.explorer.node_worker import ask_worker, needs_node
 from tools.explorer.small_runs import LOCATION, RNN, language_model_run, translation_run
 
 from transformer_jax.array_types import EOS_ID
@@ -150,6 +150,7 @@ def test_an_rnn_is_equal(tmp_path):
 
 
 @needs_node
+@pytest.mark.slow
 def test_a_language_model_with_parts_is_equal(tmp_path):
     parts = {"grouped_query": {"key_value_heads": 2}, "rope": {"share": 0.5}, "swiglu": {"match_parameters": True}}
     trained = language_model_run(tmp_path, parts, **GROUPED, feed_forward="swiglu")
@@ -272,17 +273,6 @@ def test_parameters_that_do_not_fit(monkeypatch):
         live.pack_parameters({"kernel": values})
 
 
-@needs_node
-@pytest.mark.slow
-def test_8_bits_and_their_error(monkeypatch, trained_tiny):
-    monkeypatch.setattr(live, "FLOAT16_BYTES", 8)
-    error = live.logits_error(trained_tiny, [("b a c", "a b")])
-    assert 0 < error < 1
-    (read,) = ask_worker(live.live_model(trained_tiny), READ)
-    expected = TranslationReader(trained_tiny).read("b a c", read["translation"], with_gradients=False)
-    assert read["logProbs"] == pytest.approx(expected.log_probs, abs=4 * error)
-
-
 def test_a_page_of_a_hostile_tokenizer_has_no_markup(trained_tiny):
     model = live.live_model(trained_tiny)
     model.description["tokenizers"][0]["pieces"][5] = "</script><script>alert(1)</script>"
@@ -292,17 +282,3 @@ def test_a_page_of_a_hostile_tokenizer_has_no_markup(trained_tiny):
     html = page.html()
     assert "<script>alert" not in html and html.count("<script>") == 1
     assert "worker-src blob:" in html and "connect-src 'none'" in html
-
-
-@needs_node
-def test_a_live_page_starts(trained_tiny):
-    page = Page("page", [RunName("run", "update 1")])
-    page.add_reading(TranslationReader(trained_tiny).read("b a c", "a b", with_gradients=False), text=0, run=0)
-    page.add_model(live.live_model(trained_tiny))
-    start_page(page.html())
-
-
-def test_every_step_of_the_tour_names_code():
-    found = live.code_of_tour()
-    assert {"embedding", "search", "rope", "alignment"} <= set(found)
-    assert all(path.startswith("transformer_jax/") for path in found.values())

@@ -76,31 +76,6 @@ def test_edits_change_the_page_and_the_address(browser, address, kind):
     assert browser.evaluate("readingOf(state.run).tokens.input[0]") == "<s>"
 
 
-def test_both_readings_are_replaced_together(browser, address, kind):
-    open_live(browser, address, f"off={KINDS[kind][1]}")
-    browser.evaluate("globalThis.ask = post; post = (...asked) => { render(); return ask(...asked); }")
-    browser.evaluate("sourceInput.value = 'c'; sourceInput.form.requestSubmit()")
-    browser.wait_for("liveReading(CHANGED).source === 'c'")
-    assert browser.evaluate("[state.run, state.beside]") == [2, 1]
-
-
-def test_a_token_of_the_live_text_survives_the_loading(browser, address):
-    open_live(browser, address, "source=b a c b a c b a c&column=8")
-    assert browser.evaluate("state.column") == 7
-
-
-def test_the_inspector_keeps_the_focus_and_the_word(browser, address):
-    open_live(browser, address, "row=1")
-    browser.evaluate("document.querySelector('[name=word]').focus()")
-    browser.type("hello")
-    browser.evaluate("point({ row: 0, column: -1, node: -1, panel: 0 })")
-    assert browser.evaluate("document.querySelector('[name=word]').value") == "hello"
-    browser.evaluate("document.querySelector('#inspector table button').focus()")
-    text = browser.evaluate("document.activeElement.textContent")
-    browser.evaluate("inspect()")
-    assert browser.evaluate("[document.activeElement.tagName, document.activeElement.textContent]") == ["BUTTON", text]
-
-
 def test_a_token_is_forced_and_explained(browser, address, kind):
     open_live(browser, address, "row=1")
     buttons, rows = (f"[...document.querySelectorAll('#inspector {name}')]" for name in ("button", "tr"))
@@ -140,22 +115,6 @@ def test_effects_and_products(browser, address, kind):
         assert browser.evaluate("[state.view, readingOf(state.run).states.target.size]") == ["states", 12]
 
 
-def test_numbers_of_the_run_need_not_fit_the_form(browser, address):
-    open_live(browser, address)
-    browser.evaluate(
-        "NUMBERS.penalty.usual = 0.65; render(); sourceInput.value = 'c'; sourceInput.form.requestSubmit()"
-    )
-    browser.wait_for("liveReading(UNCHANGED).source === 'c'")
-    browser.evaluate("edit({ penalty: '0.7' })")
-    assert browser.evaluate("[state.penalty, numberOf('penalty')]") == ["0.7", 0.7]
-    browser.evaluate("edit({ penalty: '0.65' })")
-    assert browser.evaluate("state.penalty") == ""
-    browser.evaluate(
-        "numberInputs.beam.focus(); numberInputs.beam.value = 99; numberInputs.beam.onchange({ target: numberInputs.beam })"
-    )
-    assert browser.evaluate("[numberInputs.beam.value, state.beam]") == ["8", "8"]
-
-
 def test_the_tour_reaches_its_end(browser, address):
     open_live(browser, address)
     steps = browser.evaluate("STEPS.length")
@@ -184,14 +143,3 @@ def test_no_edit_in_the_address_stops_the_page(browser, address, name):
         open_live(browser, address, f"{name}={word}")
         assert len(translations(browser)[0]) > 0
     open_live(browser, address, f"text=99&run=99&beside=99&{name}=%00")
-
-
-def test_a_worker_reaches_no_network(browser, address):
-    open_live(browser, address)
-    script = "onmessage = () => fetch('https://example.com').then(() => postMessage('reached'), () => postMessage('refused'))"
-    asked = (
-        "new Promise((done) => { const script = new Blob([%r]), worker = new Worker(URL.createObjectURL(script));"
-        " worker.onmessage = ({ data }) => done(data); worker.postMessage(1); })"
-    )
-    assert browser.evaluate(asked % script) == "refused"
-    browser.messages[:] = [each for each in browser.messages if "Content Security Policy" not in each]

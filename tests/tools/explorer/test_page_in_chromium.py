@@ -1,21 +1,18 @@
 """The page in a real browser, with the network cut, its console watched, and every request counted; then served."""
 
-import threading
 from dataclasses import replace
 from itertools import product
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from headless_chromium import browser_program, headless_chromium
+from headless_chromium import browser_program
 from tools.explorer.made_readings import made_reading
 
-from transformer_jax.config import DataError
 from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 from transformer_jax.tools.explorer.page import Page, RunName
 from transformer_jax.tools.explorer.readings import curve_points
 from transformer_jax.tools.explorer.searches import Forced, Next, Node, SearchTree
-from transformer_jax.tools.explorer.server import listen_locally, make_app, make_local_server
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_logged_and_nothing_fetched"),
@@ -147,33 +144,6 @@ def test_a_slider_over_checkpoints(browser, address, tmp_path):
     browser.requests.clear()
 
 
-def test_a_chosen_run_that_lacks_the_text_shows_the_first(browser, address, tmp_path):
-    page = Page("runs", [RunName(name, "update 1") for name in ("first", "second", "third")])
-    for text, run in ((0, 0), (0, 1), (1, 0), (1, 2)):
-        page.add_reading(made_reading(SOURCE, TARGET), text=text, run=run)
-    path = tmp_path / "page.html"
-    path.write_text(page.html(), encoding="utf-8")
-    browser.open(f"{path.as_uri()}#text=2")
-    browser.requests.clear()
-    for run, text in ((1, 0), (2, 1), (1, 0)):
-        browser.evaluate(f"byId('run').value = {run}; byId('run').dispatchEvent(new Event('change'))")
-        assert state(browser, "text", "run") == [text, run]
-    browser.press("s")
-    assert state(browser, "run", "beside") == [1, 0], "the third run has not read this text"
-
-
-def test_paper_shows_the_whole_view(browser, address):
-    browser.open(f"{address}#kind=cross&zoom=9&theme=dark", height=420)
-    assert matrix(browser)
-    assert browser.evaluate("matrixView.extent(panels[0]).height > panels[0].height")
-    browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    texts = browser.evaluate("Array.from(document.querySelectorAll('#sheet text'), (each) => each.textContent)")
-    assert {token.replace("\u2581", "\u2423") for token in TARGET} <= set(texts)
-    assert browser.evaluate("document.documentElement.dataset.theme") == "light"
-    browser.evaluate("window.dispatchEvent(new Event('afterprint'))")
-    assert browser.evaluate("[document.documentElement.dataset.theme, byId('sheet').children.length]") == ["dark", 0]
-
-
 def test_pointing_and_searching_name_tokens(browser, address):
     browser.open(f"{address}#kind=cross")
     assert matrix(browser)
@@ -196,32 +166,6 @@ def test_pointing_and_searching_name_tokens(browser, address):
     assert state(browser, "row", "column") == [1, -1]
 
 
-def test_the_color_scale_is_of_both_panels_and_of_their_shades(browser, address):
-    browser.open(f"{address}#kind=cross&beside=2&measure=norms&shades=root")
-    browser.wait_for("panels.every((each) => currentMatrix(each))")
-    largest = browser.evaluate("panels.map((each) => currentMatrix(each).largest)")
-    assert largest[0] != largest[1]
-    canvas, words = ("byId('scale').children[0]", "byId('scale').children[1].textContent")
-    assert browser.evaluate(words).endswith(f" {max(largest):.3f}")
-    pixel = (
-        f"Array.from({canvas}.getContext('2d').getImageData({canvas}.width - 1 >> 2, 0, 1, 1).data.slice(0, 3)).join()"
-    )
-    share = f"({canvas}.width - 1 >> 2) / ({canvas}.width - 1)"
-    assert browser.evaluate(f"'rgb(' + {pixel} + ')' === cssColor({share}, {{ largest: 1, isSigned: false }})")
-    browser.open(f"{address}#view=grid&kind=cross")
-    browser.wait_for("currentMatrix(panels[0])")
-    assert browser.evaluate(words) == "0 … largest of each picture"
-
-
-def test_a_node_of_a_tree_chooses_its_token(browser, address):
-    browser.open(f"{address}#run=2")
-    assert matrix(browser)
-    nodes = f"{BUTTONS}.filter((each) => ['S', 'sleeps'].includes(each.textContent))"
-    assert browser.evaluate(f"{nodes}.map((each) => each.disabled)") == [False, True]
-    browser.evaluate(f"{nodes}[0].click()")
-    assert state(browser, "row", "column") == [1, -1]
-
-
 def test_the_search_tree_says_what_the_length_penalty_did(browser, address):
     browser.open(f"{address}#view=search")
     cells = "Array.from(row.cells, (each) => each.textContent).join(' ')"
@@ -236,20 +180,6 @@ def test_the_search_tree_says_what_the_length_penalty_did(browser, address):
     browser.open(f"{address}#view=search&beside=2")
     browser.evaluate("treeView.choose({ node: 0 }, panels[1])")
     assert state(browser, "run", "beside") == [1, 0]
-
-
-def test_a_number_of_the_statistics_opens_its_own_kind(browser, address):
-    browser.open(f"{address}#view=statistics&kind=encoder")
-    browser.evaluate("statisticsView.choose(statisticsView.at(panels[0], 90, 75))")
-    assert state(browser, "view", "kind", "layer", "head") == ["matrix", "cross", 1, 2]
-
-
-def test_the_keys_can_be_closed_without_a_key(browser, address):
-    browser.open(address)
-    browser.press("?")
-    assert browser.evaluate("byId('keys').open")
-    browser.evaluate("byId('keys').querySelector('button').click()")
-    assert not browser.evaluate("byId('keys').open")
 
 
 def test_texts_are_text(browser, address):
@@ -271,15 +201,6 @@ def test_two_runs_side_by_side_and_a_phone(browser, address):
     assert browser.evaluate("pngPicture().then((canvas) => canvas.width)") > 100
 
 
-def test_negative_weights_have_colors(browser, address):
-    browser.open(f"{address}#kind=cross")
-    assert matrix(browser)
-    made = "(() => { const attention = attentionOf(panels[0].reading), values = new Float32Array(100).fill(-0.5);"
-    made += " attention.weights = attention.weights.map(() => ({ values })); matrices.clear();"
-    made += " return currentMatrix(panels[0]); })()"
-    assert browser.evaluate(f"cssColor(-0.5, {made}) === `rgb(${{SIGNED.light[0].join()}})`")
-
-
 @pytest.mark.slow
 def test_no_word_or_number_in_the_address_stops_the_page(browser, address):
     words = product(("palette", "view", "measure", "kind", "theme", "shades"), ("constructor", "__proto__", "%00", ""))
@@ -290,38 +211,3 @@ def test_no_word_or_number_in_the_address_stops_the_page(browser, address):
     for name, (number, view) in product(("row", "node", "layer", "text", "run", "zoom"), views):
         browser.open(f"{address}#view={view}&{name}={number}")
         assert matrix(browser)
-
-
-def rendered(text):
-    nodes = [Node(-1, 0, 5, "a", -0.1, 0, "kept"), Node(0, 1, 2, "</s>", -0.2, 0, "finished", -0.2, 1.0)]
-    tree = SearchTree(1, 0.0, [Next(5, "a", -0.1), Next(6, "b", -3.0)], nodes)
-    page = Page("served", [RunName("run", "update 1")], is_served=True)
-    page.add_reading(made_reading(["a", "</s>"], ["a", text or "</s>"]), tree, text=0, run=0)
-    return page.html()
-
-
-@pytest.mark.slow
-def test_a_click_asks_the_run_and_asks_again_after_a_failure():
-    asked = []
-
-    def force(run, text, prefix):
-        asked.append((run, text, list(prefix)))
-        if len(asked) == 1:
-            raise DataError("not now")
-        return Forced(tuple(prefix), "b b", -1.0, -2.0)
-
-    with listen_locally(0) as listener, headless_chromium(network=True) as browser:
-        server = make_local_server(make_app(rendered, force), listener)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        address = f"http://127.0.0.1:{server.port}/"
-        browser.open(f"{address}?text=c#view=search&node=1")
-        assert browser.evaluate("panels[0].reading.tokens.target")[1] == "c"
-        for answer in ("not now", "forced: b b"):
-            browser.evaluate(f"{BUTTONS}.find((each) => each.textContent === 'b').click()")
-            browser.wait_for(f"byId('inspector').textContent.includes('{answer}')")
-        assert asked == [(0, "a </s>", [6])] * 2
-        assert [each for each in browser.requests if not each.startswith((address, "data:", "about:"))] == []
-        server.shutdown()
-        thread.join()
-        server.server_close()

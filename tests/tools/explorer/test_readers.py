@@ -11,10 +11,7 @@ from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.evaluation.word_alignment import read_gold
 from transformer_jax.models.inspection import ATTENTION_KINDS, head_counts, without_head
-from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.tasks.language_model.generator import Generator
-from transformer_jax.tasks.translation import soft_alignment
-from transformer_jax.tools.explorer import head_statistics, readers
 from transformer_jax.tools.explorer.readers import LanguageModelReader, TranslationReader
 
 
@@ -34,27 +31,6 @@ def test_averages_and_error_rates_are_of_every_head(translation):
     assert all(np.isfinite(values).all() for statistics in kinds.values() for values in statistics.values())
     rates = translation.error_rates([("a b", "b a")], read_gold(["0-1 1-0"], "gold"), "gold")
     assert rates.shape == (1, 2) and set(rates.ravel()) <= {0.0, 0.5, 1.0}
-
-
-def test_checkpoints_share_the_programs_of_statistics(translation, monkeypatch):
-    traced, counts, reader = [], [], TranslationReader(translation.trained)
-    for module in (head_statistics, soft_alignment):
-        real = module.attention_maps
-        monkeypatch.setattr(module, "attention_maps", lambda *inputs, real=real: traced.append(1) or real(*inputs))
-    for each in (reader, copy(reader)):
-        each.statistics("validation", 4)
-        each.error_rates([("a b", "b a")], read_gold(["0-1 1-0"], "gold"), "gold")
-        counts.append(len(traced))
-    assert counts[0] == counts[1] >= 2
-
-
-def test_runs_have_names_that_tell_them_apart(translation, tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "open_trained", lambda chosen, average: translation.trained)
-    (tmp_path / "a" / "run").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "a" / "run")
-    chosen = [ChosenRun(folder, translation.trained.config, "best") for folder in (".", "../../b/run")]
-    assert [each.name.name for each in readers.open_readers(chosen[:1], 1)] == ["run"]
-    assert [each.name.name for each in readers.open_readers(chosen, 1)] == ["a/run", "b/run"]
 
 
 def test_a_search_stays_within_the_positions_of_the_model(tmp_path):
@@ -122,6 +98,7 @@ def test_recurrent_layers_have_no_attention_no_importance_and_prevent_rollout(tm
     assert reader.name.layers["decoder"] == [2]
 
 
+@pytest.mark.slow
 def test_its_search_is_that_of_the_generator(language_model):
     trained, tree = language_model.trained, language_model.search("a d", 2)
     # The explorer puts a text directly after BOS, as the generator of packed documents does.

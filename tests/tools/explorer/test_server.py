@@ -1,15 +1,10 @@
 """The served page: on this machine only, and no path from other pages to the run."""
 
-import json
-import socket
-import threading
-import urllib.request
-
 import pytest
 
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.explorer.searches import Forced
-from transformer_jax.tools.explorer.server import listen_locally, make_app, make_local_server
+from transformer_jax.tools.explorer.server import listen_locally, make_app
 
 
 def force(run, text, prefix):
@@ -63,20 +58,3 @@ def test_a_port_is_this_machines_own_and_taken_at_once():
     with listen_locally(0) as listener, pytest.raises(ConfigError, match="--port"):
         assert listener.getsockname()[0] == "127.0.0.1"
         listen_locally(listener.getsockname()[1])
-
-
-def test_an_idle_connection_blocks_no_other():
-    with listen_locally(0) as listener:
-        server = make_local_server(make_app(lambda text: "page", force), listener)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        body, kind = b'{"run": 0, "text": "a", "prefix": [5]}', {"content-type": "application/json"}
-        asked = urllib.request.Request(f"http://127.0.0.1:{server.port}/forced", body, kind)
-        with socket.create_connection(listener.getsockname()), urllib.request.urlopen(asked, timeout=10) as answer:
-            assert json.load(answer)["text"] == "a!"
-        with socket.create_connection(listener.getsockname()) as nameless:
-            nameless.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            assert b" 400 " in nameless.makefile("rb").readline()
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -1,14 +1,12 @@
 """Studies and their workers, with pretended trainings: every trial is trained once, whatever happens to a worker."""
 
 import csv
-import itertools
 import threading
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
 from sqlalchemy import text
 from tools.study.pretended_training import GRID, ONE, SEARCH, PretendedTraining
@@ -17,7 +15,6 @@ from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config import ConfigError, DataError, to_json
 from transformer_jax.runs.run import Outcome, TrainingDiverged
 from transformer_jax.runs.run_directory import write_json
-from transformer_jax.runtime import store_lock
 from transformer_jax.tools.study import worker
 from transformer_jax.tools.study.optuna_study import open_study, retry, retry_failed, trial_rows, trials_of
 from transformer_jax.tools.study.runs_table import trial_table, write_leaderboard
@@ -51,25 +48,6 @@ def raises(error):
 
 def states(study, sweep) -> list[str]:
     return [row.state for row in trial_rows(study, sweep)]
-
-
-def test_a_trial_whose_folder_another_process_trains_waits(join, training, monkeypatch, tmp_path, capsys):
-    attempts = []
-
-    def busy_at_first(folder):
-        attempts.append(folder)
-        if len(attempts) == 1:
-            raise store_lock.AddressIsBusy("another process trains")
-        return nullcontext(tmp_path / folder.rpartition("/")[2])
-
-    monkeypatch.setattr(worker, "folder_to_train", busy_at_first)
-    sweep = replace(GRID, rows={"a": {}})
-    study = join(sweep)
-    work(study, sweep, "s3://bucket/store", 0.05)
-    assert states(study, sweep) == ["complete"] * 2
-    assert attempts == [f"s3://bucket/store/trials/000{number}" for number in (0, 0, 1)]
-    assert trial_rows(study, sweep)[0].folder == attempts[0]
-    assert "another process trains" in capsys.readouterr().err
 
 
 def test_a_grid_is_trained_and_failed_trials_are_tried_again(join, training, tmp_path):
@@ -188,63 +166,6 @@ def test_a_worker_whose_heartbeats_did_not_arrive_leaves_its_trial_to_the_other(
     assert (states(study, ONE), training.folders) == (["complete"], ["0000", "0000"])
 
 
-@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
-def test_a_trial_for_which_no_point_is_left_has_no_row_and_of_equal_validations_the_newest_counts(join):
-    study, sweep = join(GRID), replace(GRID, rows={"a": {}}, seeds=(3,))
-    first = study.ask()
-    study.ask()
-    for step in (50, 100):
-        first.report(7.5, step)
-    (row,) = trial_rows(study, sweep)
-    assert (row.point, row.value, row.step) == (sweep.points()[0], 7.5, 100)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
-def test_the_trial_of_a_worker_killed_before_its_first_heartbeat_is_retried(training, tmp_path):
-    study = open_study(ONE, tmp_path, "study", 1.0)
-    study.ask()
-    work(study, ONE, tmp_path, 1.0)
-    assert (states(study, ONE), training.folders) == (["complete"], ["0000"])
-
-
-@pytest.mark.slow
-def test_a_database_that_does_not_answer_is_asked_again(training, tmp_path, monkeypatch, capsys):
-    study, calls = open_study(ONE, tmp_path, "study", 1.0), itertools.count()
-
-    def trials_of_away(study):
-        # Two polls, and a question about the trial.
-        if next(calls) in (0, 1, 3):
-            raise StorageInternalError("away")
-        return trials_of(study)
-
-    monkeypatch.setattr(worker, "trials_of", trials_of_away)
-    work(study, ONE, tmp_path, 1.0)
-    assert states(study, ONE) == ["complete"]
-    assert capsys.readouterr().err.splitlines()[:2] == [
-        "the study cannot be reached: StorageInternalError: away; trying again for 600 s",
-        "the study did not respond: StorageInternalError: away; the trial resumes after 1 s",
-    ]
-    monkeypatch.setattr("transformer_jax.tools.study.optuna_study.WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(worker, "trials_of", raises(StorageInternalError("away")))
-    with pytest.raises(ConfigError, match="the study cannot be reached: .*away; the same command resumes"):
-        work(study, ONE, tmp_path, 1.0)
-
-
-def test_a_signal_ends_a_worker_whose_database_does_not_answer(join, tmp_path, monkeypatch):
-    study = join(GRID)
-
-    def interrupted(config, folder, callbacks):
-        monkeypatch.setattr(worker, "_frozen", lambda *trial: raises(StorageInternalError("away"))(trial))
-        return Outcome(3, "interrupted", None, "", signal=15)
-
-    monkeypatch.setattr(worker, "run_training", interrupted)
-    with pytest.raises(KeyboardInterrupt) as stopped:
-        work(study, GRID, tmp_path, 60.0)
-    assert stopped.value.args == (15,)
-    assert states(study, GRID) == ["running"], "until its heartbeats are too old"
-
-
 def test_a_command_with_some_rows_leaves_the_trials_of_others(join, training, tmp_path):
     other = replace(GRID, rows={"b": GRID.rows["b"]})
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -300,15 +221,6 @@ def test_a_sweep_may_grow_and_another_sweep_is_refused(join, training, tmp_path)
         join(replace(GRID, rows={"a": {}, "b": {"model.d_ff": 32}}))
     with pytest.raises(ConfigError, match="started with setting model.dropout"):
         join(replace(GRID, overrides={"model.dropout": 0.25}))
-
-
-def test_each_machine_has_its_own_paths_of_the_data(join):
-    for folder in ("/first", "/second"):
-        paths = {f"data.{split}": f"{folder}/{split}.en,{folder}/{split}.de" for split in ("train", "validation")}
-        sweep = replace(ONE, overrides={"data.source": "text", **paths})
-        join(sweep)
-    with pytest.raises(ConfigError, match="started with setting data.train_split = train, not other"):
-        join(replace(sweep, overrides={**sweep.overrides, "data.train_split": "other"}))
 
 
 def test_a_sampler_chooses_as_many_trials_as_stated(join, training, tmp_path):

@@ -31,11 +31,6 @@ def test_a_run_is_judged_at_its_best_validation(make_run):
     assert summarize(run, "run").seconds is None
 
 
-def test_tokens_of_updates_after_the_last_line_are_estimated(make_run):
-    records = [*RECORDS[:2], {"step": 5, "validation/bleu": 1.0}]
-    assert summarize(make_run("stopped", records=records), "stopped").target_tokens == 500
-
-
 def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
     over = make_run("x/over", {"optimizer": {"learning_rate": 0.5}}, RECORDS)
     (over / "outcome.json").write_text(json.dumps({"signs": ["attention is uniform"]}))
@@ -70,15 +65,6 @@ def test_runs_that_differ_in_their_seed_alone_have_a_mean_with_an_interval(make_
     assert main(["report", str(tmp_path / "runs"), f"--output={tmp_path / 'out'}"]) == 0
     # Student's t with one degree of freedom: 12.706 times the deviation of the mean, which is 1.
     assert "| 21.00 \\[8.29, 33.71\\] | 2 of 2 |" in (tmp_path / "out" / "report.md").read_text()
-
-
-def test_the_scores_of_a_run_of_parameters_alone_are_of_its_only_checkpoint(make_run, save_translations):
-    run = make_run("average")
-    (run / "checkpoints" / "7" / "params").mkdir(parents=True)
-    save_translations(run, "test", 7, ["a b c d"], ["a b c d"])
-    summary = summarize(run, "average")
-    assert (summary.name, summary.best_step) == ("average (parameters only)", 7)
-    assert summary.score_of_best("test", "bleu") == pytest.approx(100)
 
 
 def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(make_run, tmp_path, capsys):

@@ -45,13 +45,6 @@ def test_the_command_line_changes_all_trials_and_chooses_rows(tmp_path):
         load_sweep(file, [("model.d_f", "1")])
 
 
-def test_metric_is_of_the_task_though_only_rows_make_the_settings_valid(tmp_path):
-    rows = '{"no decay": {"optimizer.weight_decay": 0.0}}'
-    overrides = '{"optimizer.name": "adam", "data.train": "text"}'
-    sweep = load_sweep(write(tmp_path, f'Sweep(config="language_model:enwiki", overrides={overrides}, rows={rows})'))
-    assert sweep.measured.key == "validation/bits_per_byte"
-
-
 def test_the_command_line_changes_the_metric_unless_the_file_states_one(tmp_path):
     selection = [("evaluation.selection", "chrf")]
     for stated, key in (("", "validation/chrf"), ('metric="validation/bleu", ', "validation/bleu")):
@@ -109,20 +102,6 @@ def test_a_mistake_is_told_before_anything_runs(tmp_path, expression, message):
         expression = f'Sweep(config="configs/quickstart.py", {expression})'
     with pytest.raises(ConfigError, match=message):
         load_sweep(write(tmp_path, expression))
-
-
-def test_seeds_that_are_paired_or_hold_out_the_same_pairs(tmp_path):
-    for more in ("are_seeds_paired=True", 'rows={"a": {"data.seed": 0}}'):
-        sweep = load_sweep(write(tmp_path, f'Sweep(config="configs/quickstart.py", {HELD_OUT} seeds=(0, 1), {more})'))
-        assert len(sweep.points()) == 2
-
-
-def test_a_missing_file_and_a_file_of_something_else(tmp_path):
-    with pytest.raises(ConfigError, match=r"no file .*sweep.py"):
-        load_sweep(str(tmp_path / "sweep.py"))
-    (tmp_path / "recipe.py").write_text("def get_config():\n    return {}\n")
-    with pytest.raises(ConfigError, match="not a sweep: it has no function get_sweep"):
-        load_sweep(str(tmp_path / "recipe.py"))
 
 
 def test_workers_share_the_gpus_of_a_host():

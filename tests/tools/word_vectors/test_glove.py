@@ -1,6 +1,5 @@
 """GloVe: counted pairs of a sentence by hand, counts merged from disk, the loss of pairs one by one."""
 
-import math
 from types import SimpleNamespace
 
 import jax
@@ -85,17 +84,6 @@ def test_an_epoch_has_every_pair_once_in_another_order_than_the_next():
     assert blocks.updates_per_epoch == 4
     assert all(sorted(keys) == pairs["key"].tolist() for keys in epochs)
     assert not np.array_equal(*epochs)
-
-
-def test_the_order_of_four_billion_pairs_is_one_of_64_bit_numbers():
-    class Many(list):
-        def __len__(self):
-            return 4_000_000_007
-
-    blocks = PairBlocks(Many(), V, BlockConfig(rows=2, row_length=4, blocks_per_update=4), seed=3)
-    for epoch in range(5):
-        multiplier, offset = blocks._order(epoch)
-        assert multiplier * len(Many()) + offset < 2**63 and math.gcd(multiplier, len(Many())) == 1
 
 
 def test_a_text_without_neighbors_is_refused(tmp_path):

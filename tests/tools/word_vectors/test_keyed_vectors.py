@@ -18,7 +18,6 @@ from transformer_jax.tools.word_vectors.keyed_vectors import (
     require_word,
     write_vectors,
 )
-from transformer_jax.tools.word_vectors.projection import project
 
 library("gensim", "vectors")
 # gensim does not close files of GloVe.
@@ -118,14 +117,3 @@ def test_a_word_is_found_as_written_else_in_lower_case():
     assert [find(pieces, word) for word in ("in", "In", "▁in", "ing")] == ["▁in", "▁in", "▁in", "ing"]
     with pytest.raises(DataError, match="'quean' is not one of the 5 words; did you mean 'queen'"):
         require_word(royal(), "quean")
-
-
-def test_a_zero_vector_is_near_to_nothing():
-    vectors = keyed_vectors(["zero", "a", "b"], np.array([[0, 0], [1, 0], [1, 1]], np.float32))
-    assert vectors.most_similar("a") == [("b", pytest.approx(0.5**0.5)), ("zero", 0.0)]
-    assert [cosine for _, cosine in vectors.most_similar("zero")] == [0.0, 0.0]
-
-
-def test_too_little_for_a_map():
-    with pytest.raises(DataError, match=r"at least three words and two dimensions, found \[2, 5\]"):
-        project(np.eye(2, 5, dtype=np.float32), "pca")

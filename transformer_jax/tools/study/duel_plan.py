@@ -98,18 +98,16 @@ class Plan:
 
 
 def read_plan(workdir: Path) -> Plan | None:
-    """The plan in a folder; None if there is none. Raises ConfigError for one of an older version with other options."""
+    """The plan in a folder; None if there is none. Raises ConfigError for one of an older version."""
     file = workdir / "duel.json"
     if not file.is_file():
         return None
     content = json.loads(file.read_text(encoding="utf-8"))
+    if "tune" in content:
+        raise ConfigError(f"--workdir: {file} is of an older version; use another folder")
     for name, each in content["planned"].items():
-        contender = each["contender"]
-        if content.get("tune") or contender.pop("size", 1) != 1:
-            raise ConfigError(f"--workdir: {file} is of an older version, with --tune or --sizes; use another folder")
-        contender = Contender(contender.pop("idea", name), contender["settings"], contender["files"])
+        contender = Contender(**each["contender"])
         content["planned"][name] = Planned(contender, Cost(**each["cost"]), each["updates"], each["settings"])
-    content.pop("tune", None)
     return Plan(**content)
 
 
