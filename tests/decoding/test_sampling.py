@@ -10,7 +10,7 @@ from decoding import lookup_model
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.decoding import sampling, segmented_search
-from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, search_next, search_until
+from transformer_jax.decoding.beam_search import Hypotheses, Rules, search_next, search_until
 from transformer_jax.decoding.sampling import (
     SamplingRule,
     cache_with_keys,
@@ -20,7 +20,6 @@ from transformer_jax.decoding.sampling import (
     step_beside_keys,
 )
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
-from transformer_jax.tasks.language_model.generator import cache_after_prompt, step_after_prompt
 
 VOCABULARY, LENGTH = 12, 6
 PLAIN = SamplingRule()
@@ -153,31 +152,6 @@ def test_the_tokens_of_a_row_are_drawn_independently(draw):
     expected = (choosable(logits[None])[0] ** 2).sum()
     equal = (found.ids[:, 0] == found.ids[:, 1]).mean()
     assert abs(equal - expected) < 5 * np.sqrt(expected * (1 - expected) / rows)
-
-
-def test_a_prompt_is_continued_by_sampling_and_by_beam_search_alike():
-    """With one beam and temperature 0, after a prompt whose last token is not in the cache yet."""
-    tables = lookup_model.random_tables(4, VOCABULARY, eos_bias=-20.0)
-    last = jnp.array([5, 6, 7, 5])
-    limits = jnp.full(4, 4)
-
-    def step(token_ids, cache):
-        logits, after = lookup_model.step(token_ids, cache)
-        # The logits of the first step show which token it read.
-        return logits.at[:, :, 4].add(100.0 * (token_ids == 5)), after
-
-    continued = step_after_prompt(step)
-    cache = cache_after_prompt(lookup_model.make_cache(tables, 1, 4), last)
-    options = {"max_lengths": limits, "max_length": 4, "beam_width": 1, "length_penalty": 0.0}
-
-    @jax.jit
-    def both(cache, keys):
-        return sample(continued, cache, keys, limits, 4, SamplingRule(0.0)), beam_search(continued, cache, **options)
-
-    sampled, searched = both(cache, row_keys(jax.random.key(0), jnp.arange(4)))
-    np.testing.assert_array_equal(np.asarray(sampled.ids)[[0, 3], 0], 4)
-    # The last token of a search may only be EOS.
-    np.testing.assert_array_equal(sampled.ids[:, :3], searched.ids[:, 0, :3])
 
 
 SAMPLES, MOST, RULE = 3, 11, SamplingRule(1.2, 5)

@@ -123,19 +123,6 @@ def test_an_error_in_a_thread_ends_the_search(fails):
     assert len(begun) < 10**6 // 4
 
 
-@pytest.mark.slow
-def test_rows_become_fewer_and_capacities_larger(tables, limits):
-    _, seen = segmented(tables, limits, 1, batches=4)
-    rows, capacities = zip(*seen, strict=True)
-    assert (rows[0], rows[-1], capacities[0], capacities[-1]) == (8, 8, 32, MOST)
-    assert list(dict.fromkeys(capacities)) == [capacity for capacity, _ in capacities_of(MOST)]
-    _, seen = segmented(tables, limits, 1)
-    assert (seen[0][0], seen[-1][0]) == (ROWS, 8)
-    # Rows stay divisible over the devices.
-    _, seen = segmented(tables, limits, 1, SearchDevices(row_multiple=16))
-    assert {rows for rows, _ in seen} == {ROWS}
-
-
 def test_rows_of_padding_cost_nothing(tables):
     assert segmented(tables, np.zeros(ROWS, np.int32), 1) == ({}, [])
 

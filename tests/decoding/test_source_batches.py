@@ -37,18 +37,6 @@ def test_one_sentence_is_one_row():
     assert [batch.ids.shape for batch in source_batches([[9, 2]] * 300, batch_tokens=4096)] == [(256, 16), (64, 16)]
 
 
-def test_a_few_short_sentences_keep_the_width_of_the_longer_ones_before_them():
-    mixed = [[9] * 40] * 8 + [[9] * 10] * 16
-    shapes = [batch.ids.shape for batch in source_batches(mixed, batch_tokens=4096, max_rows=8)]
-    assert shapes == [(8, 64)] * 3
-    # Many are worth a program of their own, and so are those of less than a quarter.
-    shapes = [batch.ids.shape for batch in source_batches(mixed + [[9] * 10] * 16, batch_tokens=4096, max_rows=8)]
-    assert shapes == [(8, 64)] + [(8, 16)] * 4
-    longer = [[9] * 100] * 8 + [[9] * 10] * 16
-    shapes = [batch.ids.shape for batch in source_batches(longer, batch_tokens=4096, max_rows=8)]
-    assert shapes == [(8, 128)] + [(8, 16)] * 2
-
-
 def test_where_programs_take_long_to_compile_there_are_two_shapes():
     sources = [[9] * (1 + index % 120) for index in range(1000)]
     batches = list(source_batches(sources, batch_tokens=4096, few_shapes=True))

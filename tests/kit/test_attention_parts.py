@@ -1,6 +1,5 @@
 """Attentions and positions of the kit against their equations; tests/models has what holds for every attention."""
 
-from dataclasses import replace
 from functools import partial
 
 import jax
@@ -18,13 +17,12 @@ from transformer_jax.kit.grouped_query import GroupedQuery, GroupedQuerySettings
 from transformer_jax.kit.latent import Latent, LatentAttention, LatentSettings
 from transformer_jax.kit.rope import RopeSettings, RotaryPositions
 from transformer_jax.kit.shaw import with_relative_keys
-from transformer_jax.kit.sliding_window import SlidingWindow, SlidingWindowSettings
 from transformer_jax.kit.soft_cap import SoftCap, SoftCapSettings, capped_scores
 from transformer_jax.kit.t5 import Buckets
 from transformer_jax.kit.talking_heads import TalkingHeads
 from transformer_jax.layers.attention import MultiHeadAttention, StepMask
 from transformer_jax.layers.masks import SentenceMask, Window
-from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention, log_dense_attention
+from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
 from transformer_jax.layers.scaled_dot_product import At
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
@@ -53,15 +51,6 @@ def random(key, *shape):
 
 def at(query_positions, key_positions, query=None):
     return At(jnp.array([query_positions]), jnp.array([key_positions]), query)
-
-
-def test_a_change_of_weights_logs_once_that_no_backend_takes_it(caplog):
-    log_dense_attention.cache_clear()
-    with caplog.at_level("INFO", "transformer_jax"):
-        for name in ("softmax_one", "talking_heads", "softmax_one"):
-            shapes_of(attention=name, attention_backend="blockwise")
-    (message,) = caplog.messages
-    assert message.startswith("attention: no backend takes a change of weights (weights_mod): all scores are computed")
 
 
 def test_rotated_scores_depend_on_distances_only():
@@ -138,12 +127,6 @@ def test_scores_of_cosine_attention_and_capped_scores():
     np.testing.assert_allclose(scores, 3 * np.einsum("BHQK,BHMK->BHQM", query, key) / lengths, rtol=1e-4)
     found = jax.jit(capped_scores)(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2], query))
     np.testing.assert_allclose(found[0, 0, 0], [-2, 0, 2 * np.tanh(0.5)], atol=1e-4)
-
-
-def test_an_encoder_looks_both_ways_and_cross_attention_has_no_window():
-    sites = SITE, replace(SITE, stack="encoder", is_causal=False), SITE.of("cross")
-    changes = [SlidingWindow.of(SlidingWindowSettings(4), DecoderOnlyConfig(**SMALL), site) for site in sites]
-    assert [change and change.mask_mod() for change in changes] == [Window(3, 0), Window(2, 2), None]
 
 
 def modified(*makers):
@@ -261,10 +244,6 @@ def test_a_part_that_reads_its_layer_is_refused_where_layers_are_scanned():
     [
         ({"attention": "biased,qk_norm"}, "model.attention: biased takes no changes"),
         ({"attention": "a_function"}, "a_function must subclass AttentionChange or .*; register a class"),
-        ({"attention": "a_whole,qk_norm"}, "model.attention: a_whole takes no changes, only multi_head does; leave"),
-        ({"attention": ""}, "model.attention: '' must name"),
-        ({"attention": "qk_norm,qk_norm"}, "each once"),
-        ({"attention": "biased", "positions": "alibi"}, "model.attention: biased takes no changes"),
         ({"attention": "grouped_query,multi_query"}, "grouped_query and multi_query both choose"),
         ({"positions": "rope"}, "parts.rope.share: 0.1 of 4 dimensions is less"),
         ({"attention": "grouped_query"}, "model.num_heads: 4 heads are not divisible by 3 key-value"),

@@ -5,10 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import ConfigError, MeshConfig, from_dict, hyperparameters_of
-from transformer_jax.config.plugins import register
+from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.kit.multi_token import Head
-from transformer_jax.layers.embedding import Projection
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
@@ -65,16 +63,3 @@ def test_heads_predict_the_tokens_after_the_next_one_beside_the_parameters_of_th
                 expected -= 0.5 * of_head[row, position, ROWS.ids[row, position + distance]]
     assert float(sums.extras["multi_token"]) == pytest.approx(float(expected), rel=1e-5)
     assert float(sums.loss) == pytest.approx(float(sums.nll + expected), rel=1e-5)
-
-
-def test_a_projection_that_changes_hidden_states_is_refused_with_the_reason():
-    @register("projection", "changes_hidden")
-    class ChangesHidden(Projection):
-        pass
-
-    register("projection", "a_function")(lambda settings, config, site, *, embedding, precision: embedding)
-    for name in ("changes_hidden", "a_function"):
-        refused = LANGUAGE_MODEL | {"model": LANGUAGE_MODEL["model"] | {"projection": name}}
-        made = objective(refused, "multi_token")
-        with pytest.raises(ConfigError, match=f"model.projection: {name} changes the hidden states, which the heads"):
-            jax.eval_shape(made.init_params, jax.random.key(0))

@@ -1,6 +1,6 @@
 """Statistics of the kit: equal to direct computation, whatever the micro-batches and the devices."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 
 import jax
@@ -11,8 +11,7 @@ import pytest
 from transformer_jax.config import ConfigError, MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit.gradient_noise import GradientNoise
-from transformer_jax.models.build import build_decoder_only
-from transformer_jax.models.inspection import Activations, AttentionActivations, attention_maps, recorded
+from transformer_jax.models.inspection import Activations, AttentionActivations, attention_maps
 from transformer_jax.runs.run import Counters
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
@@ -77,21 +76,6 @@ def test_the_entropy_is_of_shares_where_weights_do_not_sum_to_one():
     every = AttentionActivations(jnp.zeros_like(weights), weights, jnp.array([[[True, True, False]] * 3]))
     found = registered("statistic")["attention_entropy"](None).of_pass(Activations({}, {"a": every}))
     assert [float(each) for each in found["a"]] == pytest.approx([1.0, 2.0]), "uniform, one key, none"
-
-
-def test_the_largest_logit_is_of_changed_scores():
-    found, params, objective = metrics_of(1)
-    model = replace(objective.config.model, attention="soft_cap")
-    capped = build_decoder_only(model, len(params["embedding"]["table"]))
-
-    @jax.jit
-    def largest(params):
-        with recorded() as activations:
-            capped.apply({"params": params}, BATCH, train=False, mutable=["intermediates"])
-        return registered("statistic")["largest_logit"](None).of_pass(activations)
-
-    expected = 50 * np.tanh(found[f"largest_logit/{ATTENTION}"] / 50)
-    assert float(largest(params)[ATTENTION][0]) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.slow

@@ -103,16 +103,6 @@ def test_blockwise(name, blocks):
     assert_equal(output_and_gradients(BlockwiseAttention(*blocks), mask, inputs(mask)), reference(name), 1e-5)
 
 
-def test_blockwise_in_bfloat16():
-    """Weights are rounded before they are normalized, the reference's after: equal to that rounding (2^-8)."""
-    mask = MASKS["packed and causal"]
-    arrays = inputs(mask)
-    expected = output_and_gradients(EinsumAttention(), mask, arrays, precision=POLICIES["bfloat16"])
-    assert_equal(
-        output_and_gradients(BlockwiseAttention(4, 3), mask, arrays, precision=POLICIES["bfloat16"]), expected, 0.03
-    )
-
-
 def test_a_query_that_sees_nothing_gets_zeros():
     mask = SentenceMask(segments([1, 0]), segments([1, 1, 0]))
     arrays = [jnp.ones((1, 1, size, 4)) for size in (2, 3, 3)]

@@ -6,11 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 from flax import linen as nn
-from flax.errors import ScopeParamShapeError
 
 from transformer_jax.config import ConfigError, MeshConfig, from_dict
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.initialization import Layer
 from transformer_jax.layers.mixer import Mixer
 from transformer_jax.layers.residual import PreNormResidual
 from transformer_jax.tasks.task import objective_of
@@ -65,22 +63,3 @@ def test_a_wrong_shape_is_named(setting, function, problem):
     line = inspect.unwrap(function).__code__.co_firstlineno
     with pytest.raises(ConfigError, match=rf"test_part_shapes\.py, line {line}: {problem}"):
         jax.eval_shape(objective.init_params, jax.random.key(0))
-
-
-def test_shapes_of_parameters_are_compared_without_their_initializers():
-    initialized = []
-
-    class Scaled(Layer):
-        width: int
-
-        @nn.compact
-        def __call__(self, x):
-            return x * self.param(
-                "scale", lambda key, shape: initialized.append(shape) or jnp.ones(shape), (self.width,)
-            )
-
-    params = Scaled(3).init(jax.random.key(0), jnp.ones(3))
-    assert Scaled(3).apply(params, jnp.ones(3)).shape == (3,)
-    assert initialized == [(3,)]
-    with pytest.raises(ScopeParamShapeError):
-        Scaled(2).apply(params, jnp.ones(2))

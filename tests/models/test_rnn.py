@@ -9,7 +9,6 @@ import pytest
 from jitted_model import random_params
 
 from transformer_jax.config import ConfigError, RnnConfig, rates_of, resolve
-from transformer_jax.config.plugins import register, registered
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import call, init_params
 from transformer_jax.models.rnn import mirrored
@@ -66,17 +65,6 @@ def test_settings_that_exclude_each_other(settings, message):
         RnnConfig(**(SMALL | settings))
 
 
-def test_an_attention_of_a_plugin_with_a_state_needs_input_feeding():
-    @register("rnn_attention", "stateful")
-    def stateful(settings, config, site, *, precision):
-        return registered("rnn_attention")["location_sensitive"](settings, config, site, precision=precision)
-
-    with pytest.raises(
-        ConfigError, match="model.input_feeding: stateful has a state, which its next step reads; use True"
-    ):
-        make(attention="stateful", input_feeding=False)
-
-
 def test_a_decoder_fed_with_its_own_words_does_not_see_the_reference():
     _, params = make(scheduled_sampling=0.5)
     config = RnnConfig(**(SMALL | {"scheduled_sampling": 0.5, "dropout": 0.0, "embedding_dropout": 0.0}))
@@ -119,11 +107,3 @@ def test_parameters_of_rnnsearch():
     attention, readout = 1000 * 1000 + 2000 * 1000 + 1000, (1000 + 620 + 2000) * 2 * 500
     count = embeddings + encoder + bridge + decoder + attention + readout + 30_000 * 500
     assert sizes_of_recipe("rnnsearch_50") == count == 81_420_000
-
-
-def test_parameters_of_luong():
-    embeddings, encoder = 2 * 50_000 * 1000, 4 * recurrent_layer(1000, 1000, 4)
-    decoder = recurrent_layer(1000 + 1000, 1000, 4) + 3 * recurrent_layer(1000, 1000, 4)
-    general, window, combine = 1000 * 1000, 1000 * 1000 + 1000, 2000 * 1000
-    count = embeddings + encoder + decoder + general + window + combine + 50_000 * 1000
-    assert sizes_of_recipe("luong_wmt") == count == 222_065_000

@@ -1,6 +1,6 @@
 """Makers of initializations and of recurrent attention get their settings and their site, as other makers do."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -29,11 +29,6 @@ def test_every_parameter_has_the_site_of_its_part():
         "projection/table": Site("decoder", "projection", 1, True),
     }
     assert {path: site_of(path, SMALL) for path in sites} == sites
-
-
-def test_the_layer_of_a_loss_term_is_a_stack_of_one():
-    path = "loss_terms/multi_token/head_2/layer/self_attention/query"
-    assert site_of(path, replace(SMALL, num_decoder_layers=3)) == Site("decoder", "self", 1, True, 0)
 
 
 def test_an_initialization_scales_by_the_site():

@@ -38,7 +38,6 @@ def test_a_deterministic_step_is_compiled_with_its_options_and_another_is_not(mo
         ("xla_no_such_option=1", "training.xla_options: No such compile option: 'xla_no_such_option' .XLA for cpu."),
         ("xla_cpu_enable_fast_math=maybe", "'maybe' is not a valid bool value"),
         ("xla_cpu_enable_fast_math", "'xla_cpu_enable_fast_math' is not name=value; give options as"),
-        ("xla_a=1,xla_a=2", "has xla_a twice"),
     ],
 )
 def test_an_option_that_the_compiler_lacks_is_named(options, message):

@@ -16,7 +16,6 @@ from transformer_jax.config import (
 )
 from transformer_jax.config.plugins import _REGISTERED, CORE
 from transformer_jax.training.optimizers import make_optimizer
-from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.schedules import Schedule, make_schedule
 
 GRADIENTS = np.array([[3.0, -0.1], [-1.0, 0.2], [0.5, 0.4]], np.float32)
@@ -115,11 +114,3 @@ def test_adagrad_adapts_to_gradients_that_are_means_over_tokens():
     for count in range(1, 10):
         updates, state = update(gradient, state, params)
         np.testing.assert_allclose(updates["w"], np.array([-1.0, 1.0]) * count**-0.5, rtol=1e-3)
-
-
-def test_adafactor_factors_the_kernels_of_attention():
-    params = {"query": jnp.zeros((64, 4, 32)), "output": jnp.zeros((4, 32, 64)), "query_bias": jnp.zeros((4, 32))}
-    state = jax.eval_shape(optimizer_of("adafactor", lambda step: 1.0).init, params)
-    sizes = {path: leaf.size for path, leaf in named_leaves(state).items() if leaf.ndim}
-    assert sum(size for path, size in sizes.items() if path.endswith(("query", "output"))) < 2 * (4 * (64 + 32) + 2)
-    assert max(size for path, size in sizes.items() if path.endswith("bias")) == 4 * 32

@@ -145,18 +145,6 @@ def test_tensor_parallel_devices_gather_no_parameter():
     assert sums >= 2 * (2 + 3) * LAYERS
 
 
-@pytest.mark.slow
-def test_devices_that_share_sequences_exchange_heads_and_gather_parameters_alone():
-    found = exchanged("context")
-    parts = MESHES["context"].context * MESHES["context"].tensor
-    # Query, key, value and output of three attentions, and the gradient of each; rows of a device of each of its heads.
-    exchanges = [each for each in found if each.kind == "all-to-all"]
-    assert sum(each.times for each in exchanges) == 3 * 4 * 2 * LAYERS
-    assert {each.bytes for each in exchanges} == {4 * 16 * WIDTH * D_MODEL // (MESHES["context"].fsdp * parts)}
-    # The rows of a device are twice a part of the table.
-    assert largest(found, "all-gather") <= TABLE_BYTES // MESHES["context"].tensor
-
-
 @pytest.mark.parametrize("name", ["all", pytest.param("context", marks=pytest.mark.slow)])
 def test_memory_of_the_state_falls_as_parameters_are_split(name):
     mesh, single = MESHES[name], update_on(MESHES["single"]).state_shapes

@@ -23,7 +23,6 @@ from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.models.build import build_model
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
-from transformer_jax.training.nonfinite import find_nonfinite
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
 from transformer_jax.training.sharding import (
@@ -127,28 +126,6 @@ def test_the_gradient_is_that_of_the_sum_over_the_number_of_tokens(reference):
     expected = sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradient)) ** 0.5
     _, metrics, _ = reference
     assert float(metrics.gradient_norm) == pytest.approx(expected, rel=1e-4)
-
-
-def test_the_first_tensor_that_is_not_finite_is_named():
-    def find(broken: float) -> str | None:
-        def activations(params: dict, rows: jax.Array, *_: object) -> dict:
-            return {"z": {"b": rows, "a": rows * broken}, "a": rows * broken}
-
-        def loss(params: dict, rows: jax.Array, *_: object) -> LossSums:
-            return LossSums.zero()._replace(loss=jnp.sum(params["w"] * rows))
-
-        return find_nonfinite(
-            activations,
-            loss,
-            2,
-            {"w": jnp.ones(())},
-            jnp.array([0.0, 1.0]),
-            jax.random.key(0),
-            hyperparameters_of(CONFIG),
-        )
-
-    assert find(jnp.inf) == "activations/z/a"
-    assert find(1.0) is None
 
 
 def test_what_a_mesh_cannot_split_is_told():

@@ -7,10 +7,9 @@ import pytest
 
 from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.evaluation.word_alignment import read_gold
 from transformer_jax.tools.explorer import head_statistics
-from transformer_jax.tools.explorer.head_statistics import entropies, head_error_rates, punctuation
+from transformer_jax.tools.explorer.head_statistics import entropies, head_error_rates
 
 PIECES = ["<s>", "</s>", "?", "?", *"ab.-\u2581!"]
 LETTERS = SimpleNamespace(vocabulary_size=10, pieces=lambda ids: PIECES[: len(ids)])
@@ -40,22 +39,9 @@ def test_literal_averages(monkeypatch):
     assert {name: found[name] for name in expected} == {name: pytest.approx(each) for name, each in expected.items()}
 
 
-def test_padding_counts_for_nothing(monkeypatch):
-    weights = np.full((2, 1, 16, 16), 1.0)
-    alone = statistics_of(monkeypatch, weights[:1], [[4, 2]])
-    assert statistics_of(monkeypatch, weights, [[4, 2], [5, 2]]) == alone
-    assert alone["distance"] == [1.0]
-
-
 def test_entropies_are_of_shares():
     weights = np.array([[1 / 16] * 8, [0.0] * 8, [2.0, 2.0, -1.0] + [0.0] * 5], np.float32)
     np.testing.assert_allclose(entropies(jnp.asarray(weights)), [3.0, 0.0, 1.0], atol=1e-6)
-
-
-def test_bytes_of_punctuation():
-    tokenizer = ByteTokenizer()
-    marked = [tokenizer.decode([number]) for number, is_mark in enumerate(punctuation(tokenizer)) if is_mark]
-    assert "".join(marked) == "!\"#%&'()*,-./:;?@[\\]_{}"
 
 
 def test_error_rates_of_heads():

@@ -115,18 +115,6 @@ def test_effects_and_products(browser, address, kind):
         assert browser.evaluate("[state.view, readingOf(state.run).states.target.size]") == ["states", 12]
 
 
-def test_the_tour_reaches_its_end(browser, address):
-    open_live(browser, address)
-    steps = browser.evaluate("STEPS.length")
-    assert steps >= 8
-    for step in range(1, steps + 1):
-        browser.evaluate(f"goToStep({step})")
-        browser.wait_for(SETTLED)
-        assert f"{step} of {steps}" in browser.evaluate("tourBox.textContent")
-    browser.press("u")
-    assert browser.evaluate("tourBox.hidden && state.off === ''")
-
-
 def test_a_hostile_vocabulary_is_text(browser, address):
     open_live(browser, address, "force=5.6.7.8.9")
     browser.wait_for("liveReading(CHANGED)")

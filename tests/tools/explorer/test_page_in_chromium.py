@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.skipif(browser_program() is None, reason="needs Chromium (Debian package chromium)"),
 ]
 
-BUTTONS = "[...document.querySelectorAll('#inspector button')]"
 HOSTILE = ["\u2581<script>throw", "1</script>", "<!--", '"&amp;', "</s>"]
 SOURCE = ["\u2581A", "\u2581man", "\u2581sleeps", ".", "</s>"]
 TARGET = ["\u2581Ein", "\u2581Mann", "\u2581schl\u00e4ft", ".", "</s>"]
@@ -144,28 +143,6 @@ def test_a_slider_over_checkpoints(browser, address, tmp_path):
     browser.requests.clear()
 
 
-def test_pointing_and_searching_name_tokens(browser, address):
-    browser.open(f"{address}#kind=cross")
-    assert matrix(browser)
-    place = "(box, found) => [box.left + found.left + found.cell * 2.5, box.top + found.top + found.cell * 1.5]"
-    found = "panels[0].canvas.getBoundingClientRect(), layoutOf(panels[0], currentMatrix(panels[0]))"
-    browser.move(*browser.evaluate(f"({place})({found})"))
-    heading = browser.evaluate("document.querySelector('#inspector h2').textContent")
-    assert heading == "\u2423Mann (2) \u2192 \u2423sleeps (3)"
-    browser.press("/")
-    browser.type("schl")
-    assert browser.evaluate("byId('said').textContent") == "1 of 1"
-    assert state(browser, "row", "column") == [2, -1]
-    browser.press("Escape")
-    browser.press("Escape")
-    browser.evaluate("byId('search').value = ''")
-    browser.press("/")
-    browser.type("n")
-    assert state(browser, "row", "column") == [0, -1], "the first of three, not the last"
-    browser.press("Enter")
-    assert state(browser, "row", "column") == [1, -1]
-
-
 def test_the_search_tree_says_what_the_length_penalty_did(browser, address):
     browser.open(f"{address}#view=search")
     cells = "Array.from(row.cells, (each) => each.textContent).join(' ')"
@@ -190,15 +167,6 @@ def test_texts_are_text(browser, address):
     svg = browser.evaluate("svgPicture()")
     assert "&lt;script&gt;throw" in svg and "<script" not in svg
     assert ElementTree.fromstring(svg).tag.endswith("svg")
-
-
-def test_two_runs_side_by_side_and_a_phone(browser, address):
-    browser.open(address, width=390, height=844, phone=True)
-    browser.press("s")
-    assert browser.evaluate("panels.map((panel) => panel.run)") == [0, 1]
-    browser.wait_for("currentMatrix(panels[1])")
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
-    assert browser.evaluate("pngPicture().then((canvas) => canvas.width)") > 100
 
 
 @pytest.mark.slow

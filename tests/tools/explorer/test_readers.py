@@ -33,26 +33,6 @@ def test_averages_and_error_rates_are_of_every_head(translation):
     assert rates.shape == (1, 2) and set(rates.ravel()) <= {0.0, 0.5, 1.0}
 
 
-def test_a_search_stays_within_the_positions_of_the_model(tmp_path):
-    reader = TranslationReader(translation_run(tmp_path, positions="learned", max_positions=80))
-    ids, limit, capacity = reader._source("a " * 77 + "a")
-    assert (ids.shape, limit, capacity) == ((1, 80), 80, 80)
-    with pytest.raises(DataError, match="text 1: 80 tokens and EOS exceed the 80 positions of the model"):
-        reader.search("a " * 79 + "a", 0)
-
-
-def test_texts_that_are_too_long_are_named_before_one_is_read(translation, language_model):
-    limit = translation.trained.config.decoding.max_source_tokens
-    with pytest.raises(DataError, match="^--text 2: .* tokens are more"):
-        translation.require_texts(["a", "a " * (limit + 1)], with_search=True)
-    with pytest.raises(DataError, match="^--target 3: .* tokens are more"):
-        translation.read("a", "a " * (limit + 1), 3)
-    for size, with_search, problem in ((32, False, "32 tokens and EOS exceed"), (27, True, "has 27 tokens")):
-        language_model.require_texts(["x" * (size - 1)], with_search=with_search)
-        with pytest.raises(DataError, match=f"^--text 2: {problem}"):
-            language_model.require_texts(["a", "x" * size], with_search=with_search)
-
-
 def test_statistics_of_documents_say_where_they_are_cut(language_model):
     (found,) = language_model.statistics("validation", 4)
     assert found.source == "averages over the first 4 documents (at most 32 tokens of each)"

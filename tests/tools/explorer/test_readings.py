@@ -44,15 +44,6 @@ def test_errors_of_packed_numbers_are_at_most_what_the_docstring_says():
         assert (np.abs(restored - values) <= bound + 1e-12).all()
 
 
-def test_weights_that_are_no_distribution_are_stored():
-    reading = made_reading(["a", "</s>"], ["b", "</s>"], kinds=["cross"])
-    reading.attentions[0].weights[0, 0, 0] = 1.5, -0.5
-    page = Page("page", [RunName("run", "update 1")])
-    page.add_reading(reading, text=0, run=0)
-    described = page._data["readings"][0]["attentions"][0]["weights"][0]
-    assert (described["largest"], described["signed"]) == (1.5, True)
-
-
 def test_a_reading_that_is_not_finite_is_refused_by_name():
     reading = made_reading(["a", "</s>"], ["b", "</s>"])
     page = Page("page", [RunName("broken", "update 1")])

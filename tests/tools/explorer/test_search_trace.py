@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from decoding import lookup_model
 
-from transformer_jax.array_types import BOS_ID, PAD_ID
 from transformer_jax.decoding.beam_search import Rules, beam_search
 from transformer_jax.tools.explorer.search_trace import SearchTrace
 from transformer_jax.tools.explorer.searches import DROPPED, FINISHED, KEPT, build_tree
@@ -57,14 +56,3 @@ def test_every_node_has_the_log_probability_of_its_prefix(traced):
         dropped = [node.log_prob for node in at_position if node.status == DROPPED]
         assert all(node.log_prob >= max(dropped, default=-np.inf) for node in kept)
     assert {node.status for node in tree.nodes} == {KEPT, DROPPED, FINISHED}
-
-
-def test_following_tokens_are_the_most_probable_ones(traced):
-    table, tree, _ = traced
-    log_probs = lookup_model.log_softmax(table[lookup_model.context_of(())])
-    log_probs[[PAD_ID, BOS_ID]] = -np.inf
-    assert [each.token for each in tree.first] == np.argsort(-log_probs)[:4].tolist()
-    kept = next(node for node in tree.nodes if node.status == KEPT)
-    log_probs = lookup_model.log_softmax(table[lookup_model.context_of((kept.token,))])
-    log_probs[[PAD_ID, BOS_ID]] = -np.inf
-    assert [each.log_prob for each in kept.following] == pytest.approx(sorted(log_probs)[::-1][:4], abs=1e-4)

@@ -243,10 +243,3 @@ def test_a_database_that_cannot_be_opened_is_a_message_without_its_password(url,
     with pytest.raises(ConfigError, match=f"{STORAGE_VARIABLE}: the database cannot be opened") as caught:
         open_study(GRID, tmp_path, "study", 60.0)
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["what?1", "p%20q", "a{b}"])
-def test_a_folder_whose_name_a_database_would_read_as_a_url_is_refused(name, monkeypatch, tmp_path):
-    monkeypatch.delenv(STORAGE_VARIABLE, raising=False)
-    with pytest.raises(ConfigError, match="the file of a study cannot; rename the folder"):
-        open_study(GRID, tmp_path / name, "study", 60.0)

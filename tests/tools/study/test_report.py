@@ -87,10 +87,8 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
     [
         ("language_model", {"train": "/a"}, {"seed": 1}, ""),
         ("language_model", {"train": "/a"}, {"train": "/b", "seed": 1}, "data.train"),
-        ("language_model", {"train": "/a", "validation": "/c"}, {"train": "/b"}, ""),
         ("language_model", {"train": "/a"}, {"evaluation_stride": 8}, "data.evaluation_stride"),
         ("translation", {"directory": "/a", "held_out": 9.0}, {"seed": 1}, "data.seed"),
-        ("word_vectors", {"train": "/a"}, {"subsample": 0.5}, "data.subsample"),
     ],
 )
 def test_only_settings_that_change_the_scored_text_make_scores_incomparable(task, data, others, differ):
@@ -103,7 +101,6 @@ def test_only_settings_that_change_the_scored_text_make_scores_incomparable(task
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "RUN: give one or several run directories"),
         (["{run}", "--metrics=train/los"], "--metrics: no run has measured 'train/los'; did you mean 'train/loss'?"),
         (["{run}", "--output={run}/config.json"], "--output: {run}/config.json is a file"),
         (["{run}/nowhere"], "{run}/nowhere' is not a folder"),
@@ -122,8 +119,8 @@ def test_mistakes_are_told(make_run, tmp_path, arguments, message, capsys):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        *(("run.json", text) for text in ('[{"parameters": "x"}]', "[[1]]", '{"a": 1}', "[{", "[" * 50_000)),
-        *(("goodput.json", text) for text in ("[]", '{"seconds": {"step": "x"}}')),
+        *(("run.json", text) for text in ('[{"parameters": "x"}]', "[" * 50_000)),
+        ("goodput.json", '{"seconds": {"step": "x"}}'),
         ("metrics.jsonl", '{"step": 1, "train/loss": "<img src=x>"}\n'),
     ],
 )

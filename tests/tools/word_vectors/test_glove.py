@@ -9,9 +9,8 @@ import pytest
 from tools.word_vectors.word_vectors_settings import loss_of_tables
 
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.config import DataError
 from transformer_jax.tools.word_vectors.task import glove as glove_module
-from transformer_jax.tools.word_vectors.task.glove import PAIR, Glove, PairBlock, PairBlocks, open_cooccurrences
+from transformer_jax.tools.word_vectors.task.glove import PAIR, Glove, PairBlock, PairBlocks
 from transformer_jax.tools.word_vectors.task.settings import BlockConfig, GloveConfig
 
 V = 8
@@ -84,9 +83,3 @@ def test_an_epoch_has_every_pair_once_in_another_order_than_the_next():
     assert blocks.updates_per_epoch == 4
     assert all(sorted(keys) == pairs["key"].tolist() for keys in epochs)
     assert not np.array_equal(*epochs)
-
-
-def test_a_text_without_neighbors_is_refused(tmp_path):
-    ids = [4, EOS_ID, 5, EOS_ID]
-    with pytest.raises(DataError, match="no two words are near each other"):
-        open_cooccurrences(store_of(ids), {}, counts_of(ids), GloveConfig(), str(tmp_path))

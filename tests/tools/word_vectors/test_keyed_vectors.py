@@ -1,7 +1,6 @@
 """Files of word vectors through gensim: what is written is read as it was, and broken files are refused; lookup."""
 
 import gzip
-import lzma
 import sys
 
 import numpy as np
@@ -50,10 +49,7 @@ def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
     text = write_vectors(tmp_path / "v.vec", vectors).read_bytes()
     assert text.startswith(b"8 5\nthe 0.0 -0.0 ") and text.count(b"\n") == 9
     (tmp_path / "v.txt.gz").write_bytes(gzip.compress(text))
-    (tmp_path / "v.txt.xz").write_bytes(lzma.compress(text))
-    (tmp_path / "v.bin.gz").write_bytes(gzip.compress(write_vectors(tmp_path / "v.bin", vectors).read_bytes()))
-    for name in ("v.txt.gz", "v.txt.xz", "v.bin.gz"):
-        assert read_vectors(tmp_path / name).vectors.tobytes() == vectors.vectors.tobytes()
+    assert read_vectors(tmp_path / "v.txt.gz").vectors.tobytes() == vectors.vectors.tobytes()
     with pytest.raises(DataError, match="word 2 is 'b c'; white space separates"):
         write_vectors(tmp_path / "w.txt", keyed_vectors(["a", "b c"], np.eye(2, dtype=np.float32)))
     with pytest.raises(ConfigError, match="--output a file that ends in .bin, .txt, .vec"):
@@ -66,20 +62,11 @@ def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
 
 BROKEN_TEXT = [
     (b"2 2\na 1 2\nb 1\n", "line 3: expected a word without spaces and 2 numbers, .*, found 'b 1'"),
-    (
-        b"2 3\nroute 66 0.4 0.1 0.2\nb 1 2 3\n",
-        "line 2: expected a word without spaces .*, found 'route 66 0.4 0.1 0.2'",
-    ),
-    (b"a\t1\t2\n", "line 1: expected .* with single spaces between them"),
     (b"a 1 2\nb 1 x\n", "not a whole file of the format glove .*'x'"),
     (b"a 1 2\nb 1 nan\n", "the vector of 'b' has a value that is not finite"),
     (b"3 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 3; the file may be cut short"),
-    (b"1 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 1; correct line 1"),
     (b"0 2\n", "line 1: '0 2' is not the number of words and the dimension"),
-    (b"a\nb\n", "line 1: expected a word without spaces and 1 numbers"),
     (b"", "no vectors"),
-    (b"\xef\xbb\xbfa 1 2\n", "line 1: begins with a byte order mark"),
-    (b"a 1 2\n\xff 1 2\n", "'utf-8' codec can't decode byte 0xff"),
 ]
 
 
