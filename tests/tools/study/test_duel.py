@@ -32,7 +32,7 @@ from transformer_jax.tools.study.duel_report import (
     results_of,
     write_duel_report,
 )
-from transformer_jax.tools.study.optuna_study import open_study, trial_rows
+from transformer_jax.tools.study.optuna_study import open_study
 from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, Sweep, TrialRow, check
 
 QUICKSTART = "configs/quickstart.py"
