@@ -39,8 +39,8 @@ def migrated(saved: Mapping[str, Any], version: int) -> dict[str, Any]:
             for name, value in fields.items():
                 key = f"{block}.{name}"
                 if key not in REMOVED:
-                    new_values = RENAMED_VALUES.get(key, {}) if isinstance(value, str) else {}
-                    values[block][renamed.get(key, key).partition(".")[2]] = new_values.get(value, value)
+                    now = RENAMED_VALUES.get(key, {}).get(value, value) if isinstance(value, str) else value
+                    values[block][renamed.get(key, key).partition(".")[2]] = now
                 elif value != REMOVED[key]:
                     warnings.warn(f"{key}={value} is ignored: the setting was removed", stacklevel=3)
     return values
