@@ -19,6 +19,7 @@ def generated(capsys, workdir, *flags):
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_prompt_and_a_file_of_prompts(workdir, tmp_path, capsys):
     flags = ["--temperature=0.9", "--top_k=50", "--max_new_tokens=5", "--seed=2"]
     alone = generated(capsys, workdir, "--prompt=The dog", *flags)
@@ -26,7 +27,6 @@ def test_a_prompt_and_a_file_of_prompts(workdir, tmp_path, capsys):
     first, second, end = generated(capsys, workdir, f"--prompts={tmp_path}/prompts.txt", *flags).split("\n")
     assert alone.startswith("The dog") and first == alone.removesuffix("\n").replace("\n", " ")
     assert second.startswith("The cat") and end == ""
-    assert generated(capsys, workdir, "--prompt=The dog", *flags, "--seed=3") != alone
 
 
 def test_beam_search_after_the_end_of_a_long_prompt(workdir, capsys):

@@ -2,7 +2,6 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +9,7 @@ from run_settings import tiny_settings
 
 import transformer_jax
 from transformer_jax import Callback, ConfigError, TokenScores
-from transformer_jax.api.trained_run import python_errors
 from transformer_jax.config import from_dict
-from transformer_jax.runtime.open_copies import OPEN
 
 
 class Seen(Callback):
@@ -47,11 +44,6 @@ def test_callbacks_see_logs_validations_and_checkpoints_and_can_end_the_run(tmp_
     assert "update 6: the callback Seen ends the run" in capfd.readouterr().err
     assert (run.config.seed, run.steps) == (3, (6,))
     assert [record["step"] for record in run.metrics if "train/loss" in record] == [3, 6]
-
-
-def test_one_sentence_gives_one_and_several_give_several(trained):
-    one, two = trained.translate(["a b", "c"])
-    assert (trained.translate("a b"), trained.translate("c")) == (one, two)
 
 
 def test_attention_is_arrays_with_named_axes(trained, tmp_path):
@@ -93,21 +85,6 @@ def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
     assert -sum(each.log_prob for each in scored) == pytest.approx(float(sums.nll), rel=1e-4)
     loss = trained.evaluate("validation", limit=8).metrics["loss"]
     assert loss == pytest.approx(float(sums.nll / sums.tokens), rel=1e-4)
-
-
-def test_a_run_in_a_store_is_named_by_its_address(trained, monkeypatch):
-    monkeypatch.setitem(OPEN, trained.path, SimpleNamespace(address="s3://bucket/run"))
-    assert repr(trained).startswith("Run('s3://bucket/run', task=translation")
-    assert "s3://bucket/run" in trained._repr_html_() and str(trained.path) not in trained._repr_html_()
-    with pytest.raises(ConfigError, match="^s3://bucket/run is a run of task=translation"):
-        trained.generate("a")
-
-
-def test_errors_keep_the_flags_of_commands():
-    command = "transformer-jax tokenize --output=/t --shard=3/8 again"
-    with pytest.raises(ConfigError) as raised, python_errors():
-        raise ConfigError(f"--config.data.store: `tool --flag a` writes it for --workdir, or run {command}")
-    assert str(raised.value) == f"data.store: `tool --flag a` writes it for workdir, or run {command}"
 
 
 def test_settings_are_those_of_the_command_line(trained, tmp_path):

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 import shutil
 
 import numpy as np
@@ -12,25 +11,6 @@ from run_steps import read_parameters
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError, load_run_config
 from transformer_jax.tools.study import translation_comparison
-
-
-@pytest.mark.slow
-def test_runs_without_saved_translations_are_evaluated_once(run, tmp_path, monkeypatch, capsys):
-    other = tmp_path / "other"
-    shutil.copytree(run, other, ignore=shutil.ignore_patterns("evaluation-*"))
-    compare = ["compare", str(run), str(other), "--split=validation", "--checkpoint=30", f"--output={tmp_path / 'out'}"]
-    assert main(compare) == 0
-    assert f"{other}: translating validation with checkpoint 30" in capsys.readouterr().err
-    text = (tmp_path / "out" / "compare.csv").read_text()
-    # The same parameters: no difference, and nothing but chance.
-    assert [row["p_value"] for row in csv.DictReader(text.splitlines())] == ["1.0", "1.0"]
-    saved = [folder / "evaluation-validation-30.txt" for folder in (run, other)]
-    assert saved[0].read_text() == saved[1].read_text()
-
-    monkeypatch.setattr(translation_comparison, "open_trained", None)
-    assert main(compare) == 0
-    with pytest.raises(TypeError, match="NoneType"):
-        main([*compare, "--config.decoding.beam_width=1"])
 
 
 def test_an_average_of_checkpoints_is_translated_once_and_found_again(run, tmp_path):
@@ -76,13 +56,3 @@ def test_an_average_is_a_run_whose_parameters_are_the_mean(run, tmp_path, capsys
     assert f"--init_from={average}" in capsys.readouterr().err
     assert main(["checkpoint", "info", str(average)]) == 0
     assert "optimizer state   none" in capsys.readouterr().out
-
-
-def test_checkpoints_are_listed_and_described(run, capsys):
-    assert main(["checkpoint", "ls", str(run)]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:5]] == ["0", "10", "20", "30"]
-    assert main(["checkpoint", "info", str(run), "--checkpoint=20"]) == 0
-    printed = capsys.readouterr().out
-    assert "update            20\n" in printed
-    assert re.search(r"    query +16 x 2 x 8 +float32 +256 +1.0 KiB", printed)
-    assert ", those of config.json" in printed

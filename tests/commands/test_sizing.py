@@ -1,7 +1,6 @@
 """What ``train --budget`` chooses, what it leaves alone, and when it chooses nothing."""
 
 import json
-import random
 from dataclasses import replace
 
 import pytest
@@ -9,8 +8,6 @@ import pytest
 from transformer_jax.config import ConfigError, to_json
 from transformer_jax.config.conversion import joined_files
 from transformer_jax.config.sizing import SIZES
-from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.tokenizers import train_tokenizers
 from transformer_jax.tasks import sizing
 from transformer_jax.tasks.sizing import sized as sized_config
 
@@ -30,31 +27,12 @@ def sized(tmp_path, monkeypatch):
     return choose
 
 
-def test_text_without_spaces_is_measured_by_its_characters(sized, tmp_path):
-    for language in ("en", "de"):
-        lines = (f"{chr(0x3042 + number % 80) * 24}\n" for number in range(3000))
-        (tmp_path / f"t.{language}").write_text("".join(lines))
-    assert "2,900 pairs of about 10 words" in sized("data.held_out=100").remark
-
-
 def test_the_recipe_has_a_budget_and_a_call_another(sized):
     hour, minutes = sized("data.held_out=100"), sized("data.held_out=100", budget="1m")
     assert hour.config.training.num_updates > minutes.config.training.num_updates >= 20
     assert hour.remark.startswith("budget 1h: 2,900 pairs of about 4 words: 0.7 million parameters, ")
     assert "\none joint vocabulary of 278 pieces (Latin on both sides, " in hour.remark
     assert minutes.record["sizing"] == {"budget": "1m", "flops": 2e11, "estimated_seconds": pytest.approx(60, rel=0.02)}
-
-
-def test_the_size_of_a_vocabulary_is_one_that_the_text_supports(sized, tmp_path):
-    rng = random.Random(0)
-    for language in ("en", "de"):
-        lines = ("".join(rng.choices(("ab\u8a9e", "c\u3072", "ac"), k=8)) for _ in range(400))
-        (tmp_path / f"t.{language}").write_text("".join(f"{line}\n" for line in lines))
-    config, said, _ = sized("data.held_out=10")
-    (vocabulary, _) = train_tokenizers(config.tokenizer, open_corpus(config.data, 0), "train", 0)
-    assert vocabulary.vocabulary_size == config.tokenizer.vocabulary_size
-    assert f" of {vocabulary.vocabulary_size} pieces" in said
-    assert sized("data.held_out=10", "tokenizer.vocabulary_size=2000").config.tokenizer.vocabulary_size == 2000
 
 
 def test_checkpoints_of_targets_too_short_for_bleu_are_selected_by_chrf(sized, tmp_path):
@@ -64,14 +42,6 @@ def test_checkpoints_of_targets_too_short_for_bleu_are_selected_by_chrf(sized, t
     assert short.config.evaluation.selection == "chrf"
     assert short.remark.endswith("too few for BLEU: checkpoints are selected by chrF")
     assert sized("data.held_out=100", "evaluation.selection=ter").config.evaluation.selection == "ter"
-
-
-def test_chinese_targets_too_short_for_bleu_are_selected_by_chrf(sized, tmp_path):
-    (tmp_path / "t.de").write_text(
-        "".join(f"{chr(0x4E00 + number % 80)}{chr(0x4F00 + number % 7)}\n" for number in range(3000))
-    )
-    short = sized("data.held_out=100", "data.target_language=zh")
-    assert short.config.evaluation.selection == "chrf" and "fewer than 4 characters" in short.remark
 
 
 def test_pairs_above_the_limits_are_left_out_of_the_plan_and_reported(sized, tmp_path):

@@ -18,16 +18,3 @@ def test_training_tokenizes_nothing_after_it(tmp_path, monkeypatch, capsys):
     config = resolve("quickstart", [*overrides.items(), ("model.compute_dtype", "float32"), ("mesh.data", "-1")])
     task = TranslationTask(config, new_tokenizers(config, TranslationTask), make_mesh(config.mesh))
     assert task.training_data().store.num_pairs == 60
-
-
-def test_settings_that_training_chooses_are_refused(tmp_path, capsys):
-    (text := tmp_path / "a.tsv").write_text("a\tb\n")
-    given = ["--config.data.source=text", f"--config.data.train={text}"]
-    given += ["--config.data.source_language=en", "--config.data.target_language=de"]
-    for flags, message in (
-        ("--config=text", "with a budget, --config=text chooses tokenizer.vocabulary_size, "),
-        ("--config=quickstart --shard=0/2", "--shard: shards need a store; add --output="),
-        ("--config=quickstart --config.init.run=a --output=b", "init.run: training adopts its tokenizers"),
-    ):
-        assert main(["tokenize", *flags.split(), *given]) == 2
-        assert message in capsys.readouterr().err

@@ -1,18 +1,14 @@
 """Translate with a trained run, through the command line."""
 
-import gc
 import gzip
 import io
 import os
 import shutil
-import subprocess
 import sys
-import time
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from process_environment import process_environment
 
 from transformer_jax.__main__ import main
 from transformer_jax.commands import translate as command
@@ -84,25 +80,6 @@ def test_a_prefix_begins_every_translation(run):
     assert b"'d zzz' is 'd <unk>' in the vocabulary" in translate(run, b"a\n", "--prefix=d zzz").stderr
 
 
-@pytest.mark.slow
-def test_translate_answers_a_pipe_before_it_is_closed(run):
-    """And without TensorFlow."""
-    program = (
-        "import sys; sys.modules['tensorflow'] = sys.modules['tensorflow_datasets'] = None\n"
-        "from transformer_jax.__main__ import main\n"
-        f"sys.exit(main(['translate', '--workdir={run}', '--checkpoint=last']))"
-    )
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": process_environment()}
-    with subprocess.Popen([sys.executable, "-c", program], **streams) as process:
-        for text in (b"a b c\n", b"c b\na\n"):
-            process.stdin.write(text)
-            process.stdin.flush()
-            # Would wait for ever if the command waited for the end.
-            assert [process.stdout.readline()[-1:] for _ in range(text.count(b"\n"))] == [b"\n"] * text.count(b"\n")
-        process.stdin.close()
-        assert process.wait(timeout=60) == 0
-
-
 def test_whole_lines_are_answered_though_a_part_of_the_next_follows(monkeypatch):
     monkeypatch.setattr(command, "BYTES_AT_ONCE", 4)
     receiving, sending = os.pipe()
@@ -114,13 +91,6 @@ def test_whole_lines_are_answered_though_a_part_of_the_next_follows(monkeypatch)
         assert [next(lines), next(lines)] == ["d e", None]
         sink.close()
         assert list(lines) == ["f"]
-
-
-def test_a_long_line_is_read_in_linear_time(monkeypatch):
-    monkeypatch.setattr(command, "BYTES_AT_ONCE", 64)
-    start = time.process_time()
-    assert len(list(command.lines_as_they_come(io.BytesIO(b"a" * (1 << 20)), "pipe"))) == 1
-    assert time.process_time() - start < 1.0
 
 
 def test_translate_reads_and_writes_files_as_training_does(run, tmp_path):
@@ -156,31 +126,3 @@ def test_translate_leaves_its_input_and_what_it_cannot_replace(run, tmp_path, ca
     save_tokenizers(TokenizerPair(*2 * [WordTokenizer.train(["x y z"], 64)]), tmp_path / "tokenizer")
     assert main(["translate", f"--workdir={run}", f"--ensemble={tmp_path}"]) == 2
     assert f"{tmp_path} and {run} have different source tokenizers" in capsys.readouterr().err
-
-
-def test_a_run_together_with_itself_translates_as_it_does_alone(run, tmp_path):
-    (tmp_path / "in").write_text("a b c\nd e\n")
-    flags = [f"--workdir={run}", "--checkpoint=30", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}"]
-    found = []
-    for more in ([], [f"--ensemble={run}/:30,{run}"]):
-        assert main(["translate", *flags, "--n_best=2", *more]) == 0
-        found.append([line.split("\t") for line in (tmp_path / "out").read_text().splitlines()])
-    for alone, doubled in zip(*found, strict=True):
-        assert alone[0] == doubled[0] and alone[2] == doubled[2]
-        assert float(alone[1]) == pytest.approx(float(doubled[1]), abs=2e-4)
-
-
-@pytest.mark.parametrize("stream", ["input", "output"])
-def test_a_closed_stream_is_one_line(run, stream, monkeypatch, capsys):
-    with monkeypatch.context() as closed:
-        closed.setattr(sys, {"input": "stdin", "output": "stdout"}[stream], None)
-        assert main(["translate", str(run)]) == 2
-    assert capsys.readouterr().err == f"transformer-jax: --{stream}: standard {stream} is closed; give a file\n"
-
-
-def test_garbage_is_collected_after_the_first_lines(run, monkeypatch):
-    found, translated = [], Translator.translate_in_order
-    watched = lambda *given, **more: found.append(gc.isenabled()) or translated(*given, **more)  # noqa: E731
-    monkeypatch.setattr(Translator, "translate_in_order", watched)
-    assert translate(run, b"a\nb\nc\n", "--lines_at_once=1").returncode == 0
-    assert found == [False, True, True]

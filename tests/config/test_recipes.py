@@ -1,7 +1,6 @@
 """Recipes and run directories as sources of settings."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -45,8 +44,6 @@ def test_a_recipe_is_found_as_a_file_below_configs_and_in_the_package(folder, mo
     [
         (":tinny", VARIED, "mine.py:tinny: unknown variant 'tinny'; did you mean mine.py:tiny?"),
         (":x", "def get_config(): return {}", "mine.py:x: mine.py has no variants"),
-        ("", "def get_config(of): return {}", "mine.py: TypeError: get_config() missing 1 required positional"),
-        ("", "x = 1", "mine.py: not a recipe: it has no function get_config()"),
         ("", "def get_config(): return 3", "mine.py: get_config() must return an ml_collections.ConfigDict"),
         ("", "def get_config(:", "mine.py, line 1: invalid syntax"),
         ("", "\ndef get_config():\n    return {}['tiny']", "mine.py, line 3: KeyError: 'tiny'"),
@@ -58,25 +55,6 @@ def test_a_recipe_that_fails_is_one_line_with_file_and_line(folder, argument, so
     with pytest.raises(ConfigError) as raised:
         load_recipe(f"mine.py{argument}")
     assert str(raised.value).startswith(message) and "\n" not in str(raised.value)
-
-
-def test_a_setting_that_the_recipe_leaves_open_must_be_given(folder):
-    required = "ConfigDict({'data': {'directory': config_dict.required_placeholder(str)}})"
-    text = f"from ml_collections import ConfigDict, config_dict\ndef get_config(): return {required}\n"
-    (folder / "open.py").write_text(text)
-    with pytest.raises(ConfigError, match="^data.directory: the recipe requires a value; give --config.data.directory"):
-        resolve("open.py")
-    assert resolve("open.py", [("data.directory", "here")]).data.directory == "here"
-
-
-def test_recipes_import_their_siblings_and_are_forgotten(folder):
-    path = list(sys.path)
-    for name, width in (("a", 1), ("b", 2)):
-        (folder / name).mkdir()
-        (folder / name / "house_base.py").write_text(f"WIDTH = {width}")
-        (folder / name / "top.py").write_text("import house_base\ndef get_config(): return {'seed': house_base.WIDTH}")
-        assert load_recipe(f"{name}/top.py").seed == width
-    assert sys.path == path and "house_base" not in sys.modules
 
 
 @pytest.mark.parametrize("spec", [variant.spec for recipe in listed_recipes() for variant in recipe.variants])
@@ -110,8 +88,6 @@ def test_a_run_directory_serves_as_a_recipe(tmp_path):
         ("{", "config.json: not the settings of a run: Expecting property name"),
         ("[]", "config.json: not the settings of a run: expected an object with schema_version and config"),
         ('{"schema_version": 99, "config": {}}', "config.json: schema_version: 99 is not one of 1 to 3; update"),
-        ('{"schema_version": 1, "config": {"sed": 1}}', "config.json: sed: unknown key; did you mean seed?"),
-        ('{"schema_version": 1, "config": 5}', "config.json: config: expected a block of settings, found 5"),
     ],
 )
 def test_what_is_not_a_config_is_refused_with_its_file(tmp_path, content, problem):

@@ -35,15 +35,6 @@ def test_more_text_and_more_time_give_larger_models():
     assert tokens / CorpusStatistics(5_000, 12).tokens == pytest.approx(sizing.MAX_EPOCHS, rel=0.05)
 
 
-def test_a_short_run_has_small_batches_and_little_dropout():
-    minutes, hour = planned(29_000, 180), planned(29_000, 3600)
-    for key in ("batching.tokens_per_update", "optimizer.learning_rate", "model.dropout"):
-        assert minutes[key] < hour[key]
-    assert planned(29_000, 180, words=30)["batching.packed_length"] == 128
-    stated = {"batching.tokens_per_update": 4096}
-    assert stated.items() <= planned(29_000, 180, **stated).items()
-
-
 def test_without_time_the_smallest_model_is_trained_or_none():
     plan = plan_translation(CorpusStatistics(10**7, 25), 200, FLOPS)
     assert size_of(plan.settings) == (2, 128, 256) and plan.seconds <= 202
@@ -96,18 +87,6 @@ def test_every_plan_for_text_is_a_run_in_its_time_and_more_time_is_never_less(te
         plan(text, 3, FLOPS)
 
 
-def test_a_small_text_has_a_small_model_dropout_and_an_end():
-    small, large = (plan_language_model(text_of(size), 36_000, FLOPS).settings for size in (2e6, 1e10))
-    assert small["model.d_model"] == sizing.DECODER_ONLY_SIZES[0].d_model < large["model.d_model"]
-    tokens = small["training.num_updates"] * small["batching.tokens_per_update"]
-    assert tokens <= 1.01 * sizing.TEXT_MAX_EPOCHS * text_of(2e6).tokens
-    assert small["model.dropout"] > 0.2 > large["model.dropout"] == 0
-    assert plan_language_model(text_of(2e4), 60, FLOPS).settings["tokenizer.kind"] == "byte"
-    settings = plan_language_model(JAPANESE, 60, FLOPS).settings
-    assert settings["tokenizer.kind"] == "bpe" and settings["tokenizer.vocabulary_size"] == 3 * 1500
-    assert plan_word_vectors(JAPANESE, 60, FLOPS).settings["tokenizer.kind"] == "bpe"
-
-
 def test_stated_settings_stay_and_count():
     stated = {"model.d_model": 64, "training.num_updates": 77, "data.documents": "paragraphs"}
     stated |= {"batching.context_length": 32}
@@ -119,34 +98,3 @@ def test_stated_settings_stay_and_count():
     assert wide.settings["batching.tokens_per_update"] == 512 * 8
     for said in ("data.documents=paragraphs", "context of 32 tokens", "77 updates"):
         assert said in found.sentence
-    shape = {"model.d_model": 128, "model.num_layers": 2, "tokenizer.vocabulary_size": 2000}
-    deep = plan_language_model(text_of(2e6), 1200, FLOPS, {**shape, "model.d_ff": 4096})
-    assert deep.settings["model.d_ff"] == 4096 and "2.5 million parameters" in deep.sentence
-    assert deep.seconds > 2 * plan_language_model(text_of(2e6), 1200, FLOPS, shape).seconds
-    untied = plan_language_model(text_of(2e6), 1200, FLOPS, {**shape, "model.d_ff": 4096, "model.tying": "none"})
-    assert "2.7 million parameters" in untied.sentence
-
-
-def test_stated_batches_of_word_vectors_count():
-    text = text_of(2e6)
-    planned = plan_word_vectors(text, 600, FLOPS).settings["training.num_updates"]
-    stated = {"batching.rows": 4, "batching.row_length": 16, "batching.blocks_per_update": 8, "tokenizer.min_count": 1}
-    found = plan_word_vectors(text, 600, FLOPS, stated)
-    assert {key: found.settings[key] for key in stated} == stated
-    # An epoch has the words that are left after subsampling.
-    assert found.settings["training.num_updates"] == int(15 * 0.8 * text.words / (4 * 16 * 8)) > 2 * planned
-    assert "all words" in found.sentence and "(15.0 epochs)" in found.sentence
-    whole = plan_word_vectors(text, 600, FLOPS, {**stated, "data.subsample": 0.0})
-    assert whole.settings["training.num_updates"] == int(15 * text.words / (4 * 16 * 8))
-    tiny = plan_word_vectors(text_of(1e3), 600, FLOPS, {"batching.row_length": 8}).settings
-    resolve("word_vectors:text", [("data.train", "a"), *((key, str(value)) for key, value in tiny.items())])
-
-
-def test_stated_subwords_and_windows_of_word_vectors_count():
-    text = text_of(2e4)
-    found, _, said = plan_word_vectors(text, 600, FLOPS, {"tokenizer.kind": "bpe", "model.window": 10})
-    assert "pieces of at least 2 occurrences" in said
-    assert (found["tokenizer.kind"], found["tokenizer.vocabulary_size"]) == ("bpe", text.pieces(8000))
-    # Blocks with fewer words than windows need are refused.
-    settings = [("data.train", "a"), ("model.window", "10"), *((key, str(value)) for key, value in found.items())]
-    resolve("word_vectors:text", settings)

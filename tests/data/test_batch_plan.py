@@ -119,14 +119,3 @@ def test_what_cannot_be_planned_is_refused():
         make_plan("buckets").batch(-1)
     with pytest.raises(ValueError, match="in 3 parts"):
         make_plan("packed").batch(0).part(0, 3)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_shapes_come_in_the_order_of_need(kind):
-    plan = make_plan(kind, num_buckets=4)
-    for start in (0, 3, plan.batches_per_epoch - 1):
-        shapes = plan.shapes_by_need(start)
-        assert sorted(shapes) == sorted(plan.shapes)
-        assert shapes[0] == plan.batch(start).shape
-        met = list(dict.fromkeys(plan.batch(start + ahead).shape for ahead in range(20)))
-        assert shapes[: len(met)] == met

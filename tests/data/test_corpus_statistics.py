@@ -52,17 +52,6 @@ def test_text_of_numbers_symbols_or_letters_has_a_vocabulary(texts):
     assert size_of(texts, size) == size
 
 
-def test_what_is_stated_stays():
-    sides = side_text(ENGLISH), side_text(JAPANESE)
-    for stated in ({"tokenizer.joint": True}, {"model.tying": "all"}):
-        chosen = vocabulary_of(*sides, "bpe", 2000, stated).settings
-        assert chosen.get("tokenizer.joint", True) and "model.tying" not in chosen
-    said = vocabulary_of(*sides, "bpe", 2000, {"tokenizer.vocabulary_size": 700}).sentence
-    assert said.startswith("two vocabularies of 700")
-    # Words are not spelled in characters.
-    assert vocabulary_of(*sides, "word", 500).settings["tokenizer.vocabulary_size"] == 500
-
-
 def test_coverage_by_script_leaves_rare_characters_of_a_large_script_to_bytes():
     rare = "\u9f98\u00df"
     config = TokenizerConfig("bpe", 700, character_coverage=0)

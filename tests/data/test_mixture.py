@@ -11,18 +11,15 @@ import pytest
 from transformer_jax.commands.translate import with_tag_warning
 from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig, from_dict
 from transformer_jax.config.language_model import TextBatchingConfig, TextDataConfig
-from transformer_jax.data.cached_stores import WHOLE_SPLIT
-from transformer_jax.data.corpora import completed, open_corpus, require_readable, require_target_language
+from transformer_jax.data.corpora import open_corpus, require_target_language
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import items_of_epoch, ranges_of, times_an_epoch
-from transformer_jax.data.shared_stores import open_shared, upload_shard
 from transformer_jax.data.text_rows import rows_of_mixture
 from transformer_jax.data.token_store import DocumentTokenization, PairTokenization, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.tasks.language_model.task import LanguageModelTask
 from transformer_jax.tasks.run_tokenizers import new_tokenizers
-from transformer_jax.tasks.sizing import sized
 from transformer_jax.tasks.translation import task as translation
 from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
 from transformer_jax.tasks.translation.task import TranslationTask
@@ -81,14 +78,6 @@ def test_one_store_holds_the_corpora_in_order_with_tags_and_filters_see_the_plai
     validation = open_token_store(corpus, "validation", tokenizers, data, is_training=False)
     assert validation.statistics.corpora == {"fr": 40, "bt": 4}
     assert [pair.source for pair in corpus.pairs("validation")][40:] == ["<BT> a", "", "<BT> c", "<BT> b"]
-
-
-def test_shards_and_segmentations_keep_corpora_together(folder, tokenized):
-    data = data_of(folder, bpe_dropout=0.2, segmentations=2)
-    work = PairTokenization(open_corpus(data, 0), "train", tokenizers_of(data), data)
-    whole, joined = tokenized(work, 1), tokenized(work, 5)
-    assert whole.statistics == joined.statistics and whole.statistics.corpora == {"fr": 80, "de": 20, "bt": 4}
-    np.testing.assert_array_equal(whole.source_side.ids, joined.source_side.ids)
 
 
 @pytest.mark.parametrize(
@@ -158,16 +147,11 @@ def test_losses_and_scores_of_each_corpus_and_a_limit_that_reaches_all(folder):
 
 def test_settings_that_make_no_mixture(folder):
     for settings, problem in (
-        ({"train": ""}, "data.train: must name the files of every corpus"),
-        ({"train": "fr=a.{en,fr} de="}, ": write NAME=VALUE"),
         ({"train": "de=a.{en,de},fr=b.{en,fr}"}, "'a.{en,de},fr=b.{en,fr}' of de: separate corpora by spaces"),
         ({"train": "compounds_x=a.tsv", "validation": "", "tags": ""}, "data.train: bleu_compounds_x would be two"),
         ({"validation": "it=a.{en,it}"}, "data.validation: no corpus 'it' in data.train; it has fr, de, bt"),
-        ({"tags": "de=<2 de>"}, "data.tags: '<2 de>' of de is not one word"),
         ({"weights": "fr=1 de=0 bt=1"}, "data.weights: '0' of de is not a number above 0"),
-        ({"weights": "fr=1"}, "data.weights: de, bt has none"),
         ({"weights": "fr=1 de=1 bt=1", "temperature": 5.0}, "data.temperature: data.weights is set too"),
-        ({"directory": "x"}, "data.directory: a mixture reads the files of data.train"),
         ({"held_out": 0.1}, "data.held_out: data.validation is set too"),
         ({"source": "text"}, "data.source: text has no data.tags"),
     ):
@@ -175,49 +159,11 @@ def test_settings_that_make_no_mixture(folder):
             data_of(folder, **settings)
 
 
-def test_files_that_are_missing_or_empty_a_corpus_that_is_filtered_away_and_a_word_tokenizer(folder, tmp_path):
-    (tmp_path / "none.tsv").touch()
-    data = data_of(folder, train=f"fr={folder}/fr.{{en,fr}} de={tmp_path}/none.tsv", validation="", tags="")
-    with pytest.raises(DataError, match="file is empty"):
-        require_readable(SimpleNamespace(data=data, data_seed=0, parts={}), "train", is_whole=True)
-    with pytest.raises(DataError, match=r"a\.tsv is not a file; for several corpora set data\.source=mixture"):
-        next(open_corpus(DataConfig("text", train="de=a.tsv"), 0).pairs("train"))
-    corpus = open_corpus(data_of(folder, validation=""), 0)
-    with pytest.raises(DataError, match=r"--config\.data\.validation='fr=FILES de=FILES bt=FILES', or hold out"):
-        corpus.pairs("validation")
-    with pytest.raises(DataError, match=r"data.held_out: 90 of 40 pairs of .*/fr\.fr; hold out"):
-        list(open_corpus(data_of(folder, validation="", held_out=90), 0).pairs("train"))
-    with pytest.raises(DataError, match="nothing of the corpus 'de' is left"):
-        times_an_epoch({"fr": 3, "de": 0, "bt": 1}, data_of(folder))
-    with pytest.raises(ConfigError, match="data.train: the store has the corpora fr, it; name them so"):
-        times_an_epoch({"fr": 3, "it": 1}, data_of(folder))
-    with pytest.raises(ConfigError, match=r"data.weights: an epoch would be 41,000,000,050 pairs or tokens"):
-        times_an_epoch(WEIGHED, data_of(folder, weights="fr=40 de=10 bt=41e9"))
-    tagged = {"source": "mixture", "train": "de=a.{en,de}", "tags": TAGS[:8]}
-    with pytest.raises(ConfigError, match=r"data.tags: word has no pieces for tags"):
-        from_dict({"data": tagged, "tokenizer": {"kind": "word"}})
-
-
-def test_paths_of_all_corpora_become_absolute(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    data = DataConfig("mixture", train="de=a.en,b.de fr=/x/c d.{en,fr}", held_out=0.1).absolute()
-    assert data.train == f"de={tmp_path}/a.en,{tmp_path}/b.de fr=/x/c d.{{en,fr}}"
-    assert data.absolute() == data
-
-
-def test_tags_change_the_store_and_names_the_digest_but_shares_train_no_tokenizers_again(folder, tmp_path):
+def test_tags_change_the_store_but_shares_train_no_tokenizers_again(folder, tmp_path):
     data = data_of(folder)
     tokenizers = tokenizers_of(data)
     others = [open_corpus(data_of(folder, **settings), 0) for settings in ({}, {"tags": "de=<2fr> bt=<BT>"})]
     assert len({PairTokenization(each, "train", tokenizers, data).name for each in others}) == 2
-    work = PairTokenization(others[0], "train", tokenizers, data)
-    upload_shard(work, f"{tmp_path}/store", str(tmp_path), WHOLE_SPLIT)
-    plain = data_of(folder, tags="")
-    work = PairTokenization(open_corpus(plain, 0), "train", tokenizers, plain)
-    with pytest.raises(ConfigError, match="was tokenized with data.tags=de=<2de> bt=<BT>, not none;"):
-        open_shared(work, f"{tmp_path}/store", str(tmp_path))
-    renamed = open_corpus(data_of(folder, train=data.train.replace("fr=", "it="), validation=""), 0)
-    assert renamed.fingerprint("train") != others[0].fingerprint("train")
     task, trained = SimpleNamespace(open_source=TranslationTask.open_source), []
     task.new_tokenizers = lambda config: trained.append(config) or tokenizers
     for settings in ({}, {"weights": "fr=1 de=1 bt=2"}, {"temperature": 5.0}, {"tags": ""}):
@@ -316,15 +262,6 @@ def test_each_corpus_has_the_language_of_its_files_and_is_scored_by_it():
             assert f"tok:{wanted}|" in scores.signatures["bleu"]
 
 
-def test_the_language_of_files_without_suffixes_is_unknown_where_corpora_differ(tmp_path):
-    for name, text in (("ja", "\u3053\u306e\u672c"), ("el", "\u03b1\u03b2\u03b3")):
-        (tmp_path / f"{name}.tsv").write_text(f"a\t{text}\n")
-    for train, language in (("ja={0}/ja.tsv el={0}/el.tsv", "und"), ("a={0}/ja.tsv b={0}/ja.tsv", "ja")):
-        config = from_dict({"data": {"source": "mixture", "train": train.format(tmp_path)}})
-        found, remark = completed(config)
-        assert found.data.target_language == language and f"data.target_language: {language}, " in remark
-
-
 def test_training_warns_where_translations_would_be_cut(tmp_path):
     (tmp_path / "all.tsv").write_text("".join(f"word\t{'long ' * (number % 20)}word\n" for number in range(200)))
     data = {"source": "text", "train": f"{tmp_path}/all.tsv", "source_language": "en", "target_language": "de"}
@@ -374,10 +311,3 @@ def test_lines_without_a_tag_are_a_warning_where_all_training_text_has_one(capsy
     assert decode(["<2de> a", "<2de>b", "b"]) and decode(["c"])
     assert "WARNING: 2 of 3 lines begin with none of the tags <2de>, <2fr>" in capsys.readouterr().err
     assert DataConfig("mixture", train="de=a.tsv fr=b.tsv", tags="de=<2de>").required_tags == ()
-
-
-@pytest.mark.parametrize("recipe", ["text", "language_model"])
-def test_recipes_that_choose_sizes_name_the_source_that_they_cannot_size(recipe):
-    overrides = [("data.source", "mixture"), ("data.train", "a=a.tsv b=b.tsv")]
-    with pytest.raises(ConfigError, match="data.source: .* choose sizes for text, not for mixture"):
-        sized(recipe, overrides, "runs/none")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.data import orders, packing
-from transformer_jax.data.orders import cached_epochs, random_order, stable_order
+from transformer_jax.data.orders import cached_epochs, stable_order
 
 
 @pytest.mark.parametrize("number", [0, 1, 7, 1000])
@@ -16,12 +16,6 @@ from transformer_jax.data.orders import cached_epochs, random_order, stable_orde
 def test_sorting_is_stable(number, largest):
     keys = np.random.default_rng(0).integers(0, largest, number)
     np.testing.assert_array_equal(stable_order(keys), np.argsort(keys, kind="stable"))
-
-
-def test_a_random_order_sorts_one_stream_of_philox():
-    stream = np.random.Philox(key=np.array([5, 6], np.uint64), counter=np.array([0, 0, 0, 7], np.uint64))
-    found = random_order(1001, seed=5, epoch=6, stream=7)
-    np.testing.assert_array_equal(found, np.argsort(stream.random_raw(1001), kind="stable"))
 
 
 def test_lanes_are_packed_in_groups(monkeypatch):
@@ -40,16 +34,6 @@ def test_buckets_do_not_depend_on_the_size_of_blocks(monkeypatch):
     whole = epoch_of(make_plan("buckets", 700), 1)
     monkeypatch.setattr(orders, "BLOCK_ITEMS", 64)
     assert jax.tree.all(jax.tree.map(np.array_equal, epoch_of(make_plan("buckets", 700), 1), whole))
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 6, 7])
-def test_a_half_of_a_lane_is_rounded_as_the_sum_of_the_space_of_all_pairs(length):
-    for lanes in range(1, 12, 2):
-        # The exact number of lanes is a half.
-        lengths = np.full((2, packing.LANE_ROWS * lanes * 10 // 2), length, np.uint16)
-        expected = round((lengths[0] / (10 * length) + lengths[1] / (10 * length)).sum() / 2 / packing.LANE_ROWS)
-        pairs = np.arange(lengths.shape[1])
-        assert packing.longest_first(lengths, pairs, (10 * length, 10 * length))[1] == max(expected, 1)
 
 
 def test_readers_of_an_epoch_do_not_wait_for_the_next():

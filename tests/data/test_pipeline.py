@@ -46,15 +46,6 @@ def assert_same(batches, others):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restart_continues_with_the_same_batches(store, kind):
-    plan = make_plan(store, kind)
-    count = plan.batches_per_epoch + 3
-    batches = take(count, store, plan, start_update=0)
-    assert_same(take(5, store, make_plan(store, kind), start_update=count - 5), batches[-5:])
-    assert_same([make_batch(store, plan, update) for update in range(count)], batches)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_has_the_sentences_of_the_store_with_their_translations(store, kind):
     plan = make_plan(store, kind)
     found = []

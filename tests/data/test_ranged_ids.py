@@ -50,13 +50,6 @@ def test_positions_read_only_their_blocks_once(opened):
     assert opened.asked == [("a", 4, 10), ("a", 10, 15), ("b", 1, 7), ("b", 7, 9)]
 
 
-def test_blocks_of_two_files_share_no_page(opened):
-    assert (opened()[:] == WHOLE).all()
-    content, (first, _, second) = opened.path.read_bytes(), opened.contents.values()
-    assert content == bytes(first) + bytes(8) + bytes(second) + bytes(14)
-    assert opened()[np.zeros((2, 0), int)].shape == (2, 0)
-
-
 def test_a_block_that_changed_on_the_disk_is_read_again(opened):
     opened()[:20]
     opened.asked.clear()

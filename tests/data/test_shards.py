@@ -33,19 +33,6 @@ def test_joined_shards_are_the_whole_store(make, tokenized, tmp_path):
     assert whole == joined
 
 
-def test_shards_of_documents_leave_the_other_cores_to_others(tmp_path, monkeypatch):
-    threads = []
-    encode_batch = ByteTokenizer.encode_batch
-
-    def recorded(self, texts, num_threads=-1):
-        threads.append(num_threads)
-        return encode_batch(self, texts, num_threads)
-
-    monkeypatch.setattr(ByteTokenizer, "encode_batch", recorded)
-    documents().write(tmp_path, Shard(0, 4))
-    assert threads == [1]
-
-
 def test_unknown_tokens_of_shards_are_counted():
     parts = [SideStatistics(tokens, 0.0, tokens, unknown / tokens, {"1-5": 1}) for tokens, unknown in ((3, 1), (49, 6))]
     assert SideStatistics.joined(parts, 2) == SideStatistics(52, 26.0, 49, 7 / 52, {"1-5": 2})

@@ -3,7 +3,6 @@
 import itertools
 import os
 import re
-import shutil
 from pathlib import Path
 
 import fsspec
@@ -149,23 +148,6 @@ def test_what_does_not_belong_to_a_store_is_refused(machine, tmp_path, capsys):
         assert tokenize(machine(5), address, index) == 0
     with pytest.raises(ConfigError, match=r"data\.store: .* with filters="):
         opened(machine(6, **{"data.max_source_tokens": "9"}), address)
-    ids = tmp_path / "store/shards/1-of-3/source.ids"
-    ids.write_bytes(ids.read_bytes()[:-2])
-    (tmp_path / "store/manifest.json").unlink()
-    assert tokenize(machine(8), address, 0) == 2
-    assert "shard 1-of-3 is damaged" in capsys.readouterr().err
-
-
-def test_only_tokenizers_are_read_from_their_folder_and_only_a_manifest_of_a_store(machine, tmp_path):
-    address = tmp_path / "store"
-    assert tokenize(machine(0), str(address), 0, 1) == 0
-    # Another job writes it; it may vanish between a listing and the download.
-    (address / f"tokenizers/tokenizer.json.{'0' * 32}.partial").symlink_to("gone")
-    assert tokenize(machine(1), str(address), 0, 1) == 0
-    (tmp_path / "app").mkdir()
-    (tmp_path / "app/manifest.json").write_text('{"name": "app"}')
-    with pytest.raises(DataError, match="is not a store: it has no manifest.json of tokenize, and no shard"):
-        finished_manifest(str(tmp_path / "app"))
 
 
 def without_text(flags):
@@ -185,7 +167,6 @@ def test_a_store_of_other_pairs_is_refused(machine, tmp_path):
         (without_text(machine(2, **held)), address, r"data\.held_out=0\.0, not 0\.1"),
         (machine(3), f"{address}-held", r"data\.held_out=0\.1, not 0\.0"),
         (without_text(machine(4, **held, **{"data.seed": "1"})), f"{address}-held", r"data\.seed=0, not 1"),
-        (machine(5, pairs=41), address, "was tokenized with text="),
     ]:
         with pytest.raises(ConfigError, match=message):
             opened(flags, store)
@@ -218,17 +199,6 @@ def test_a_fault_of_a_shard_is_named_with_its_remedy(machine, tmp_path, monkeypa
     assert re.search(r"store: no such file: .*source\.ids", str(raised.value.__cause__))
 
 
-def test_a_shard_of_other_settings_is_not_joined(machine, tmp_path, capsys):
-    address = tmp_path / "store"
-    assert tokenize(machine(0), address, 0, 2) == 0
-    # Two jobs that began at once: each found no settings.
-    (address / "settings.json").unlink()
-    assert tokenize(machine(0, pairs=41), address, 1, 2) == 2
-    assert "shard 0-of-2 has other settings" in capsys.readouterr().err
-    assert tokenize(machine(0, pairs=41), address, 0, 2) == 0
-    assert finished_manifest(str(address))["counts"]["pairs read"] == 41
-
-
 @pytest.mark.parametrize(
     ("recipe", "flags", "other"),
     [
@@ -248,38 +218,18 @@ def test_a_store_of_other_settings_of_a_task_is_refused(recipe, flags, other, tm
         training_data([*flags.items(), *other.items()], store, recipe)
 
 
-def test_documents(tmp_path):
-    flags = {"data.generated_sentences": "60", "tokenizer.kind": "byte", "data.seed": "0"}
-    flags["data.cache_directory"], address = str(tmp_path / "cache"), str(tmp_path / "store")
-    for index in (1, 0):
-        assert tokenize(flags.items(), address, index, 2, "language_model") == 0
-    shutil.rmtree(tmp_path / "cache")
-    store = training_data([*flags.items(), ("model.compute_dtype", "float32")], address, "language_model").store
-    assert finished_manifest(address)["counts"] == store.counts()
+def test_only_tokenizers_are_read_from_their_folder_and_only_a_manifest_of_a_store(machine, tmp_path):
+    address = tmp_path / "store"
+    assert tokenize(machine(0), str(address), 0, 1) == 0
+    # Another job writes it; it may vanish between a listing and the download.
+    (address / f"tokenizers/tokenizer.json.{'0' * 32}.partial").symlink_to("gone")
+    assert tokenize(machine(1), str(address), 0, 1) == 0
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/manifest.json").write_text('{"name": "app"}')
+    with pytest.raises(DataError, match="is not a store: it has no manifest.json of tokenize, and no shard"):
+        finished_manifest(str(tmp_path / "app"))
 
 
 def test_an_address_in_the_settings_of_a_run_is_not_opened():
     with pytest.raises(ConfigError, match=r"data\.store: s3://a/b comes from the settings of a run"):
         finished_manifest("unasked+s3://a/b")
-
-
-@pytest.mark.slow
-def test_train_reads_no_training_text_and_keeps_to_its_store(machine, tmp_path, capsys):
-    flags, address = machine(0), str(tmp_path / "store")
-    assert tokenize(flags, address, 0, 1) == 0
-    folder = Path(dict(flags)["data.train"]).parent
-    for language in ("en", "de"):
-        shutil.copy(folder / f"train.{language}", folder / f"dev.{language}")
-    small = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2}
-    settings = [*flags, *((f"model.{name}", value) for name, value in small.items())]
-    settings += [("data.validation", f"{folder}/dev.{{en,de}}"), ("training.num_updates", 1), ("mesh.data", -1)]
-    settings += [("optimizer.schedule", "constant"), ("batching.num_buckets", 1)]
-    settings += [("training.validation_sentences", 2), ("training.evaluate_every", 1)]
-    command = ["train", "--config=quickstart", f"--workdir={tmp_path / 'run'}"]
-    command += [f"--config.{name}={value}" for name, value in settings]
-    without_text(flags)
-    assert main([*command, f"--config.data.store={address}"]) == 0
-    machine(0)
-    capsys.readouterr()
-    assert main([*command, "--config.training.num_updates=2"]) == 2
-    assert "was started with data.store; resume it the same way" in capsys.readouterr().err

@@ -1,9 +1,6 @@
-from contextlib import contextmanager
-
 import pytest
 
 from transformer_jax.config import DataConfig, DataError
-from transformer_jax.data import tfds_source
 from transformer_jax.data.corpora import open_corpus
 
 pytest.importorskip("tensorflow_datasets")
@@ -46,7 +43,6 @@ def data_dir(tfds, tmp_path_factory):
     sets = {
         "TinyTranslate": (tfds.features.Translation(["en", "de"]), fixed),
         "ManyTranslate": ({"texts": tfds.features.TranslationVariableLanguages(["en", "de", "fr"])}, nested),
-        "TopTranslate": (tfds.features.TranslationVariableLanguages(["en", "de", "fr"]), {"train": several}),
         "NoTranslate": ({"text": tfds.features.Text()}, {"train": [{"text": "a"}]}),
     }
     for name, (features, examples) in sets.items():
@@ -68,7 +64,6 @@ def test_by_name(data_dir):
     assert list(corpus("tiny_translate", data_dir, "de", "en").pairs("test")) == [("F", "f")]
     # Of variable languages: the examples that have both.
     assert sorted(corpus("many_translate", data_dir).pairs("train")) == [("a", "A"), ("e", "E")]
-    assert sorted(corpus("top_translate", data_dir).pairs("train")) == [("a", "A"), ("e", "E")]
     assert sorted(corpus("many_translate", data_dir, "fr", "en").pairs("train")) == [("b", "a"), ("d", "c")]
 
 
@@ -95,21 +90,3 @@ def test_without_permission_nothing_is_downloaded(tmp_path):
     with pytest.raises(DataError, match=r"--config\.data\.download=true allows it"):
         list(open_corpus(settings, 0).pairs("train"))
     assert not list(tmp_path.iterdir())
-
-
-def test_of_several_processes_one_prepares_the_data_set(tfds, tmp_path, monkeypatch):
-    builder = make_builder(
-        tfds, "OnceTranslate", tfds.features.Translation(["en", "de"]), {"train": [{"en": "a", "de": "A"}]}
-    )
-    waited = []
-
-    @contextmanager
-    def behind_another(lock):
-        waited.append(lock)
-        builder(data_dir=tmp_path).download_and_prepare()
-        monkeypatch.setattr(builder, "download_and_prepare", None)
-        yield
-
-    monkeypatch.setattr(tfds_source, "waiting_for_lock", behind_another)
-    assert list(corpus("once_translate", tmp_path).pairs("train")) == [("a", "A")]
-    assert waited == [tmp_path / "once_translate" / "1.0.0.lock"]

@@ -10,10 +10,9 @@ from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
 from transformer_jax.data import cached_stores
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.token_store import PairTokenization, open_token_store
+from transformer_jax.data.token_store import open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
-from transformer_jax.runtime import distributed
 
 PAIRS = [("abc", "ba"), ("", "h"), ("dd d", "c")]
 
@@ -102,24 +101,6 @@ def test_a_large_store_is_checked_whole_in_the_background(store_of, tmp_path, mo
     assert ids_of(store.target_side, 0) == [5, 4, EOS_ID]
 
 
-def test_of_processes_with_one_disk_the_first_checks_a_large_store(store_of, tmp_path, monkeypatch):
-    monkeypatch.setattr(cached_stores, "CHECKED_AT_ONCE", 0)
-    monkeypatch.setattr(cached_stores, "SAMPLED_SEGMENTS", 0)
-    known: dict[str, str] = {}
-    client = SimpleNamespace(
-        key_value_set=lambda key, value, allow_overwrite: known.update({key: value}),
-        key_value_try_get=known.__getitem__,
-    )
-    monkeypatch.setattr(distributed.distributed_state, "client", client)
-    store_of(PAIRS)
-    flip_a_bit(the_only_store(tmp_path) / "target.ids")
-    monkeypatch.setattr(distributed.distributed_state, "process_id", 1)
-    store_of(PAIRS).check.finish()
-    known.update(dict.fromkeys(known, "a file of another disk"))
-    with pytest.raises(DataError, match="target.ids changed"):
-        store_of(PAIRS).check.finish()
-
-
 def test_ids_of_a_type_that_is_no_number_are_never_mapped(store_of, tmp_path):
     store_of(PAIRS)
     description = the_only_store(tmp_path) / "store.json"
@@ -152,28 +133,25 @@ def test_of_two_builds_at_once_the_first_to_finish_stays(
 
 
 BUILDS = """
-import fcntl, pathlib, sys, time
+import fcntl, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
 with open(f"{folder}.lock", "w") as lock:
     fcntl.lockf(lock, fcntl.LOCK_EX)
     print(flush=True)
-    time.sleep(0.5)
+    sys.stdin.read()
     folder.mkdir()
     (folder / "text").write_text("built")
 """
 
 
-def test_a_process_waits_for_another_that_builds_the_store(tmp_path):
+def test_a_process_waits_for_another_that_builds_the_store(tmp_path, monkeypatch):
     command = [sys.executable, "-c", BUILDS, tmp_path / "store"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         other.stdout.readline()
-        found = cached_stores.open_or_build(
-            str(tmp_path),
-            "store",
-            lambda folder: (folder / "text").read_text(),
-            lambda folder: pytest.fail("built twice"),
-        )
-        assert found == "built"
+        # The other builds when this process says that it waits.
+        monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=lambda text: other.stdin.close()))
+        read, write = (lambda folder: (folder / "text").read_text()), (lambda folder: pytest.fail("built twice"))
+        assert cached_stores.open_or_build(str(tmp_path), "store", read, write) == "built"
 
 
 def test_what_cannot_be_stored_is_refused(store_of, listed_corpus, letter_tokenizers, data_config, tmp_path):
@@ -196,10 +174,3 @@ def test_an_interrupted_build_leaves_nothing(listed_corpus, letter_tokenizers, d
     with pytest.raises(DataError, match="line 2"):
         open_token_store(corpus, "train", letter_tokenizers, data_config(), is_training=True)
     assert list((tmp_path / "token_stores").iterdir()) == []
-
-
-def test_a_corpus_is_counted_once(listed_corpus, letter_tokenizers, data_config, tmp_path, monkeypatch):
-    corpus, counted = listed_corpus([("a", "b")] * 3), []
-    monkeypatch.setattr(corpus, "count", lambda split: counted.append(split) or 3)
-    PairTokenization(corpus, "train", letter_tokenizers, data_config(held_out=1)).write(tmp_path)
-    assert counted == ["train"]

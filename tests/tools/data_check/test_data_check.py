@@ -1,7 +1,6 @@
 """``data check``: every fault is counted, with its first lines; serious ones set the exit status."""
 
 import gzip
-import lzma
 import random
 
 import pytest
@@ -113,12 +112,6 @@ def test_a_check_that_needs_a_library_says_so(checked, pairs, monkeypatch):
     assert "in a third language" not in table and "in the language of the other side" not in table
 
 
-def test_filters_are_independent_of_batches_and_models(checked, pairs, tmp_path):
-    settings = ["--config.data.max_source_tokens=600", "--config.tokenizer.joint=False"]
-    status, table = checked([["tree " * 150, "baum"], *pairs], f"{tmp_path}/t.{{en,de}}", *settings)
-    assert status == 0 and not any("source above" in fault for fault in faults(table))
-
-
 def test_joiners_that_spell_a_word_are_no_fault(checked, pairs):
     # Persian, Malayalam, Sinhala, a family.
     spelled = ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0d05\u0d35\u0d28\u0d4d\u200d a"]
@@ -147,9 +140,30 @@ def test_what_is_serious_sets_the_exit_status(checked, pairs, tmp_path):
     status, table = checked(pairs, f"{tmp_path}/en/t,{tmp_path}/de/t")
     more = faults(table)["SERIOUS: lines that the other side does not have"]
     assert (status, more) == (1, ("1", f"{tmp_path}/en/t:3"))
-    (tmp_path / "t.gz").write_bytes(b"no gzip")
-    status, table = checked(pairs, f"{tmp_path}/t.gz")
-    assert (status, table[:9]) == (1, "SERIOUS: ")
+
+
+def test_text_is_named_as_for_training_and_more_freely(checked, pairs, tmp_path, capsys):
+    checked(pairs)
+    (tmp_path / "t.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in [*pairs, ("", "x\ty")]))
+    status, table = checked(pairs, str(tmp_path))
+    titles = [line for line in table.splitlines() if line.endswith(" lines") and str(tmp_path) in line]
+    assert titles == [f"{tmp_path}/t.de and {tmp_path}/t.en: 1,200 lines", f"{tmp_path}/t.tsv: 1,201 lines"]
+    assert (status, "1201  2 tabs, expected exactly one" in table) == (1, True)
+    assert checked(pairs, f"{tmp_path}/t.en")[1].startswith(f"{tmp_path}/t.en: 1,200 lines")
+    (tmp_path / "t.en.gz").write_bytes(gzip.compress(b"a"))
+    for arguments, message in (
+        (["check", str(tmp_path)], "both t.en and t.en.gz exist; remove one"),
+        (["look", "t.en"], "data: write data check FILES"),
+    ):
+        assert main(["data", *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_text_without_a_vocabulary_is_checked_all_the_same(checked, tmp_path, capsys):
+    checked([[f"{number} + 1", ""] for number in range(300)])
+    status, table = main(["data", "check", f"{tmp_path}/t.{{en,de}}"]), capsys.readouterr().out
+    assert status == 1 and "SERIOUS: no vocabulary can be learned from the sample" in table
+    assert faults(table)["t.de: empty lines"] == ("300", "t.de:1")
 
 
 def test_a_part_without_similar_lengths_hides_no_shift(checked, pairs, monkeypatch):
@@ -160,44 +174,3 @@ def test_a_part_without_similar_lengths_hides_no_shift(checked, pairs, monkeypat
     count, _ = faults(table)["SERIOUS: lines that translate another line than their own"]
     assert status == 1 and 190 <= int(count) <= 210 and "to 400, line n of t.en translates line n+1 of t.de" in table
     assert "translations in 400 lines or more from line 401, 801: the lengths of pairs do not agree" in table
-
-
-def test_text_is_named_as_for_training_and_more_freely(checked, pairs, tmp_path, capsys):
-    checked(pairs)
-    (tmp_path / "t.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in [*pairs, ("", "x\ty")]))
-    status, table = checked(pairs, str(tmp_path))
-    titles = [line for line in table.splitlines() if line.endswith(" lines") and str(tmp_path) in line]
-    assert titles == [f"{tmp_path}/t.de and {tmp_path}/t.en: 1,200 lines", f"{tmp_path}/t.tsv: 1,201 lines"]
-    assert (status, "1201  2 tabs, expected exactly one" in table) == (1, True)
-    both = checked(pairs, f"{tmp_path}/t.en", f"{tmp_path}/t.de")[1]
-    assert both.startswith(f"{tmp_path}/t.en and {tmp_path}/t.de: ")
-    assert checked(pairs, f"{tmp_path}/t.en")[1].startswith(f"{tmp_path}/t.en: 1,200 lines")
-    (tmp_path / "t.tsv").unlink()
-    (tmp_path / "t.tsv.xz").write_bytes(lzma.compress("".join(f"{a}\t{b}\n" for a, b in pairs).encode()))
-    table = checked(pairs, f"{tmp_path}/t.tsv")[1]
-    assert table.startswith(f"{tmp_path}/t.tsv.xz: 1,200 lines\n  t.tsv.xz, column 1: ")
-    (tmp_path / "t.en.gz").write_bytes(gzip.compress(b"a"))
-    for arguments, message in (
-        (["check", str(tmp_path)], "both t.en and t.en.gz exist; remove one"),
-        (["check", f"{tmp_path}/none"], "none is neither a file nor a folder"),
-        (["look", "t.en"], "data: write data check FILES"),
-    ):
-        assert main(["data", *arguments]) == 2
-        assert message in capsys.readouterr().err
-
-
-def test_two_texts_of_a_folder_that_may_be_a_pair_are_told(checked, pairs, tmp_path):
-    (tmp_path / "corpus").mkdir()
-    one, other = (tmp_path / "corpus" / f"a.{language}.txt" for language in ("de", "en"))
-    for file in (one, other, tmp_path / "corpus" / "b.en.txt"):
-        file.write_text("a b\n" * 3)
-    _, table = checked(pairs, f"{tmp_path}/corpus")
-    assert table.endswith(f"a.en.txt were checked one by one; to check them as a pair: data check {one},{other}\n")
-    assert "one by one" not in checked(pairs, f"{one},{other}")[1]
-
-
-def test_text_without_a_vocabulary_is_checked_all_the_same(checked, tmp_path, capsys):
-    checked([[f"{number} + 1", ""] for number in range(300)])
-    status, table = main(["data", "check", f"{tmp_path}/t.{{en,de}}"]), capsys.readouterr().out
-    assert status == 1 and "SERIOUS: no vocabulary can be learned from the sample" in table
-    assert faults(table)["t.de: empty lines"] == ("300", "t.de:1")

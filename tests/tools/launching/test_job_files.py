@@ -1,6 +1,5 @@
 """Files of the launchers are parsed, and their scripts run with stand-ins for the programs of the clusters."""
 
-import json
 import os
 import re
 import signal
@@ -11,9 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from jax._src.clusters import GkeTpuCluster, SlurmCluster, cloud_tpu_cluster
 
 from transformer_jax.config import ConfigError, from_dict
 from transformer_jax.runtime import distributed
@@ -96,7 +92,7 @@ def started(program, notes, tmp_path):
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -112,7 +108,7 @@ def noted(notes: Path, process: int = 0) -> list[str]:
 
 def test_hostile_text_reaches_the_program_and_nothing_is_executed(started, notes, tmp_path):
     flags, words = {**SKY, "nodes": 2}, run(HOSTILE).words
-    assert started(SLURM, run(HOSTILE)).wait(20) == 0
+    assert started(SLURM, run(HOSTILE)).wait(120) == 0
     assert noted(notes) == words
     pod = pods_of(job_file("kubernetes", KUBERNETES, [run(HOSTILE)]))["run"]
     subprocess.run(container_command(pod), cwd=tmp_path, timeout=20, check=True)
@@ -125,16 +121,6 @@ def test_hostile_text_reaches_the_program_and_nothing_is_executed(started, notes
     environment = (notes / "environment-0").read_text().splitlines()
     assert {"JAX_COORDINATOR_ADDRESS=10.0.0.1:8476", "JAX_NUM_PROCESSES=2", "JAX_PROCESS_ID=1"} <= set(environment)
     assert not (tmp_path / "x").exists()
-
-
-@settings(max_examples=30)
-@given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12))
-def test_yaml_gives_back_every_text(word):
-    args = pods_of(job_file("kubernetes", KUBERNETES, [run(word)]))["run"]["containers"][0]["args"]
-    assert [each.replace("$$", "$") for each in args][:-1] == run().words
-    assert re.sub(r"\$\$(?=[$(])", "$", args[-1]) == word
-    task = yaml.safe_load(job_file("skypilot", {**SKY, "setup": word or None}, [run(word)]))
-    assert task.get("setup", "") == word
 
 
 @pytest.mark.parametrize(("launcher", "flags"), EACH)
@@ -170,19 +156,8 @@ def test_the_jobs_of_a_chain_come_in_order(launcher, flags, program, notes, tmp_
             ("watch", "run", "Ready"),
             ("sweep", "run", "Complete"),
         ]
-        specs = [job["template"]["spec"] for job in jobs]
-        assert [
-            (each["completions"], each.get("backoffLimitPerIndex"), each.get("backoffLimit")) for each in specs
-        ] == [
-            (1, 10, None),
-            (12, 10, None),
-            (1, None, 0),
-            (1, 2**31 - 1, None),
-            (3, 2**31 - 1, None),
-        ]
-        assert [
-            pod["containers"][0]["resources"]["limits"].get("nvidia.com/gpu") for pod in pods_of(text).values()
-        ] == [*(None, None, 1, 1, 1)]
+        limits = [pod["containers"][0]["resources"]["limits"] for pod in pods_of(text).values()]
+        assert [limit.get("nvidia.com/gpu") for limit in limits] == [None, None, 1, 1, 1]
     else:
         head, *tasks = yaml.safe_load_all(text)
         assert head == {"name": "base"}
@@ -198,7 +173,7 @@ def test_the_jobs_of_a_chain_come_in_order(launcher, flags, program, notes, tmp_
 def test_each_shard_has_its_number(started, notes, tmp_path):
     tokens = chain(HOSTILE)[1]
     expected = [*tokens.words, "--shard=7/12"]
-    assert started(SLURM, tokens, SLURM_ARRAY_TASK_ID="7", SLURM_ARRAY_JOB_ID="5000").wait(20) == 0
+    assert started(SLURM, tokens, SLURM_ARRAY_TASK_ID="7", SLURM_ARRAY_JOB_ID="5000").wait(120) == 0
     assert noted(notes) == expected
     pod = pods_of(job_file("kubernetes", KUBERNETES, [tokens]))["tokens"]
     task = yaml.safe_load(job_file("skypilot", SKY, [tokens]))
@@ -208,28 +183,6 @@ def test_each_shard_has_its_number(started, notes, tmp_path):
     ):
         subprocess.run(command, env=os.environ | {variable: "7"}, cwd=tmp_path, timeout=20, check=True)
         assert noted(notes) == expected
-
-
-def test_jax_finds_all_tasks_of_slurm(started, notes, monkeypatch):
-    flags = {**SLURM, "gpus_per_node": 2, "nodes": 2, "partition": "long", "memory": "64G"}
-    assert started(flags, run("--nodistributed")).wait(20) == 0
-    ids, local_ids = set(), set()
-    for file in notes.glob("environment-*"):
-        with monkeypatch.context() as task:
-            for line in file.read_text().splitlines():
-                name, _, value = line.partition("=")
-                if name.startswith("SLURM"):
-                    task.setenv(name, value)
-            assert SlurmCluster.is_env_present() and SlurmCluster.get_process_count() == 4
-            assert SlurmCluster.get_coordinator_address(None, None).startswith("node007:")
-            ids.add(SlurmCluster.get_process_id())
-            local_ids.add(SlurmCluster.get_local_process_id())
-    asked = directives(job_file("slurm", flags, [run()]))
-    # JAX lets a task see the GPU of its local number: there must be as many, and all must be shown to each.
-    assert (ids, local_ids) == ({0, 1, 2, 3}, set(range(int(asked["gpus-per-node"]))))
-    assert "--gpu-bind=none" in (notes / "srun").read_text()
-    assert noted(notes, 3)[:3] == ["train", "--distributed", "--config=a.py"] and len(noted(notes, 3)) == 4
-    assert (asked["partition"], asked["mem"], "signal" in asked) == ("long", "64G", False)
 
 
 @pytest.mark.parametrize(("job", "number"), [(run(), 4), (workers(), 1)])
@@ -246,7 +199,9 @@ def test_before_the_time_limit_all_save_and_the_job_queues_again(started, notes,
     process = started(flags, job, "forever", **array)
     until_ready(notes, number)
     process.send_signal(signal.SIGUSR1)
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
+    # Without it a task would see no GPU but its own, and JAX chooses by the local number.
+    assert number == 1 or "--gpu-bind=none" in (notes / "srun").read_text()
     # Queued again only when the slowest has saved.
     assert (notes / "saved").read_text().count("saved") == number
     own = "5000_2" if array else "5000"
@@ -266,17 +221,8 @@ def test_before_the_time_limit_all_save_and_the_job_queues_again(started, notes,
 )
 def test_status_75_queues_again_ten_times(started, notes, behavior, restarts, status, is_requeued):
     count = {"SLURM_RESTART_COUNT": restarts} if restarts else {}
-    assert started({**SLURM, "time": "24:00:00"}, run(), behavior, **count).wait(20) == status
+    assert started({**SLURM, "time": "24:00:00"}, run(), behavior, **count).wait(120) == status
     assert (notes / "scontrol").exists() == is_requeued
-
-
-def test_a_job_that_its_owner_cancels_does_not_queue_again(started, notes):
-    job = started({**SLURM, "time": "24:00:00"}, run(), "forever")
-    until_ready(notes)
-    job.terminate()
-    assert job.wait(20) == -signal.SIGTERM
-    os.kill(int((notes / "pids").read_text()), signal.SIGTERM)
-    assert not (notes / "scontrol").exists()
 
 
 def test_watch_gets_a_signal_when_the_run_has_left_the_queue(started, notes, program):
@@ -297,7 +243,7 @@ def test_watch_gets_a_signal_when_the_run_has_left_the_queue(started, notes, pro
     assert noted(notes) == ["evaluate", "--watch"] and not (notes / "scancel").exists()
     (notes / "new").write_text("172\n")
     (notes / "new").rename(notes / "queue")
-    assert job.wait(20) == 0
+    assert job.wait(120) == 0
     assert set((notes / "scancel").read_text().splitlines()) == {"--signal=USR1 5000"}
 
 
@@ -309,7 +255,7 @@ def test_an_evicted_pod_saves_and_does_not_count_as_complete(program, notes, beh
     if behavior == "forever":
         until_ready(notes)
         process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == status and (notes / "saved").exists() == (behavior == "forever")
+    assert process.wait(120) == status and (notes / "saved").exists() == (behavior == "forever")
     assert (pod["restartPolicy"], pod["terminationGracePeriodSeconds"]) == ("Never", 300)
 
 
@@ -331,57 +277,16 @@ def test_pods_with_gpus_find_each_other(program, notes, monkeypatch, tmp_path):
         assert found["coordinator_address"] == "base-run-0-0.base:8476"
 
 
-def test_pods_with_tpus_leave_that_to_gke(monkeypatch):
+def test_pods_with_tpus_have_the_hosts_and_chips_of_the_slice():
     flags = {**KUBERNETES, "gpus_per_node": None, "tpu": "v5e:4x4", "spot": True}
     text = job_file("kubernetes", flags, [run(), *chain()[3:]])
     (job, *_), pods = yaml.safe_load(text)["spec"]["replicatedJobs"], pods_of(text)
+    # GKE tells the processes of each other.
     assert job["template"]["spec"]["completions"] == 4 and "JAX_" not in text
-    assert "exclusive-topology" in json.dumps(job["template"]["metadata"]["annotations"])
     topologies = [pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"] for pod in pods.values()]
     assert topologies == ["4x4", "1x1", "1x1"]
-    assert pods["run"]["nodeSelector"]["cloud.google.com/gke-tpu-accelerator"] == "tpu-v5-lite-podslice"
-    assert pods["run"]["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
     assert [pod["containers"][0]["resources"]["limits"]["google.com/tpu"] for pod in pods.values()] == [4, 1, 1]
     assert pods["run"]["containers"][0]["args"][:2] == ["train", "--distributed"]
-    monkeypatch.setattr(cloud_tpu_cluster, "running_in_cloud_tpu_vm", True)
-    hosts = ",".join(f"base-run-0-{index}.base" for index in range(4))
-    gke = {"TPU_WORKER_HOSTNAMES": hosts, "TPU_WORKER_ID": "3", "MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}
-    for name, value in gke.items():
-        monkeypatch.setenv(name, value)
-    assert (GkeTpuCluster.get_process_count(), GkeTpuCluster.get_process_id()) == (4, 3)
-
-
-@pytest.mark.parametrize(
-    ("tpu", "hosts", "chips"),
-    [("v5e:1x1", 1, 1), ("v5e:2x4", 1, 8), ("v6e:16x16", 64, 4), ("v4:2x2x1", 1, 4), ("v5p:2x2x2", 2, 4)],
-)
-def test_hosts_of_a_slice_as_google_counts_them(tpu, hosts, chips):
-    text = job_file(
-        "kubernetes", {**KUBERNETES, "gpus_per_node": None, "tpu": tpu}, [run(workdir="gs://b/r")._replace(configs=[])]
-    )
-    (job,) = yaml.safe_load(text)["spec"]["replicatedJobs"]
-    limits = job["template"]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
-    assert (job["template"]["spec"]["completions"], limits["google.com/tpu"]) == (hosts, chips)
-
-
-def test_flags_reach_the_manifest(monkeypatch):
-    monkeypatch.setenv("TRANSFORMER_JAX_SWEEP_STORAGE", "postgresql+psycopg://me:hun%40ter2@host/studies")
-    text = job_file("kubernetes", {**KUBERNETES, "namespace": "lab", "queue": "team", "secret": "keys"}, [workers(5)])
-    content, pod = yaml.safe_load(text), pods_of(text)["workers"]
-    assert (
-        content["metadata"]["namespace"] == "lab"
-        and content["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
-    )
-    (container,) = pod["containers"]
-    assert container["envFrom"] == [{"secretRef": {"name": "keys"}}]
-    assert container["env"][0]["valueFrom"] == {"secretKeyRef": {"name": "base-storage", "key": "address"}}
-    assert pod["volumes"] == [{"name": "shared", "persistentVolumeClaim": {"claimName": "runs"}}]
-    assert container["volumeMounts"] == [{"name": "shared", "mountPath": "/shared"}] and "ter2" not in text
-    task = yaml.safe_load(job_file("skypilot", {**SKY, "spot": True}, [workers(5)]))
-    asked = {"accelerators": "H100:8", "cpus": "4+", "image_id": "docker:i", "use_spot": True}
-    assert task["resources"] == asked | {"job_recovery": {"max_restarts_on_errors": 10}}
-    assert (task["num_nodes"], task["volumes"]) == (5, {"/shared": "runs"})
-    assert task["envs"] == {"TRANSFORMER_JAX_SWEEP_STORAGE": None}
 
 
 @pytest.mark.slow
@@ -395,30 +300,12 @@ def test_it_fits_the_schema_of_skypilot_where_that_is_installed():
 
 
 def test_no_two_paths_give_one_name():
-    paths = [
-        "exp1/base",
-        "exp2/base",
-        "/exp1/base",
-        "my_run",
-        "My-Run",
-        "my-run",
-        "base",
-        "Größe",
-        "Grosse",
-        "gr-e",
-        "7",
-        "8",
-    ]
+    paths = ["exp1/base", "exp2/base", "/exp1/base", "my_run", "My-Run", "my-run", "base", "Größe", "Grosse", "gr-e"]
     paths += ["a" * 41, "a" * 42, "x/" + "a" * 42, "s3://b/base", "gs://b/base", "日本", "中国", "a\n", "-", "a-"]
     names = [job_name(path) for path in paths]
     assert len(set(names)) == len(paths) and all(re.fullmatch(NAME[0], name) for name in names)
     assert job_name("base") == "base" and job_name("exp1/base/") == job_name("exp1/base")
     assert names[0].startswith("base-") and names[7].startswith("grosse-")
-
-
-@given(st.text(max_size=50))
-def test_every_path_gives_a_valid_name(path):
-    assert re.fullmatch(NAME[0], job_name(path.encode(errors="replace").decode()))
 
 
 @pytest.mark.parametrize("flag", [flag for flag in TEXTS if flag != "setup"])
@@ -434,30 +321,12 @@ def test_flags_refuse_line_breaks_and_what_is_no_name(flag):
     [
         ("slurm", {"gpus_per_node": None}, run(), "--gpus_per_node: is missing"),
         ("slurm", {"cpus": None}, run(), "--cpus: is missing; write --cpus=8"),
-        ("slurm", {"memory": "64GB"}, run(), "--memory: '64GB' must be a number with one of K, M, G, T"),
         ("slurm", {"nodes": 2}, workers(), "2 hosts, but each worker of a sweep runs on one"),
         ("slurm", {"nodes": 3}, run(), "batching.row_multiple: 64 is not a multiple of 3"),
         ("kubernetes", {"tpu": "v5e:4x4"}, run(), "--tpu, --gpus_per_node: give one of them"),
-        (
-            "kubernetes",
-            {"tpu": "v5e:4x4", "gpus_per_node": None, "nodes": 2},
-            run(),
-            "--nodes: 2: the topology of --tpu",
-        ),
         ("kubernetes", {"tpu": "v5e:3x4", "gpus_per_node": None}, run(), r"--tpu: 'v5e:3x4' must be .*2x4\|4x4"),
-        ("kubernetes", {"tpu": "v5e:4x4", "gpus_per_node": None}, workers(), "4 hosts, but each worker"),
-        ("kubernetes", {"gpu_type": "h100", "gpus_per_node": 0}, run(), "--gpu_type, --gpus_per_node: give both"),
-        ("kubernetes", {"image": None}, run(), "--image: is missing"),
         ("kubernetes", {"volume_claim": None}, run(), "--volume_claim: is missing; without a volume /shared/runs/base"),
-        (
-            "kubernetes",
-            {"mount_path": "/mnt"},
-            run(),
-            "--workdir: /shared/runs/base is not below --mount_path; write /mnt/NAME",
-        ),
         ("kubernetes", {}, run(workdir="/shared/../base"), "is not below --mount_path"),
-        ("kubernetes", {}, run(workdir="/shareds/base"), "is not below --mount_path"),
-        ("skypilot", {"gpu_type": None}, run(), "--gpu_type, --gpus_per_node: give both"),
         ("skypilot", {"image": None}, run(), "--image, --setup: give one"),
         ("skypilot", {"setup": "mount", "volume_claim": None}, run(workdir="runs/a"), "--workdir: runs/a is not below"),
     ],
@@ -467,10 +336,10 @@ def test_flags_that_do_not_fit_are_refused(launcher, changes, job, problem):
         job_file(launcher, {**dict(EACH)[launcher], **changes}, [job])
 
 
-def test_a_run_in_an_object_store_or_on_a_mounted_disk_needs_no_volume():
-    flags = {**KUBERNETES, "volume_claim": None}
-    pod = pods_of(job_file("kubernetes", flags, [run(workdir="gs://bucket/base")]))["run"]
-    assert "volumes" not in pod and "volumeMounts" not in pod["containers"][0]
-    assert "volumes" not in yaml.safe_load(
-        job_file("skypilot", {**SKY, "volume_claim": None, "setup": "mount"}, [run()])
-    )
+def test_a_job_that_its_owner_cancels_does_not_queue_again(started, notes):
+    job = started({**SLURM, "time": "24:00:00"}, run(), "forever")
+    until_ready(notes)
+    job.terminate()
+    assert job.wait(120) == -signal.SIGTERM
+    os.kill(int((notes / "pids").read_text()), signal.SIGTERM)
+    assert not (notes / "scontrol").exists()
