@@ -2,7 +2,7 @@
 
     transformer-jax sweep --sweep=experiments/beyond_trained_positions/sweep.py --workdir=runs/positions
 
-The loss against the length of a sentence: `transformer-jax figure lengths`.
+The loss against the length of a sentence: `lengths.py`.
 """
 
 from transformer_jax.tools.study.sweeps import Sweep

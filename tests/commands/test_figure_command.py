@@ -21,7 +21,6 @@ def test_what_it_refuses():
         (["masks", "--config=configs/seq2seq.py:bahdanau"], "seq2seq.py:bahdanau is recurrent, without these masks"),
         (["masks", "--config.model.attention=qk_norm,sliding_window"], "model.attention=sliding_window has other mask"),
         (["scaling", "--config.model.d_model=64"], "--config: scaling does not read it; leave it out"),
-        (["heads", "--workdir=runs/a", "--others=runs/b"], "--others: heads does not read it"),
     ):
         with pytest.raises(ConfigError, match=message):
             draw(*arguments)

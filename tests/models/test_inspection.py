@@ -10,12 +10,15 @@ from jitted_model import random_params
 
 from transformer_jax.config import RnnConfig, TransformerConfig
 from transformer_jax.layers.attention import MultiHeadAttention
+from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.models.build import build_model
 from transformer_jax.models.inspection import (
     attention_records,
     gradients_times_inputs,
+    head_counts,
     layers_by_kind,
     target_log_probs,
+    without_head,
 )
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Tokens
@@ -98,3 +101,20 @@ def test_layers_keep_their_order_through_jit():
     values = jax.jit(lambda: {path: jnp.float32(layer) for layer, path in enumerate(paths)})()
     assert list(values) == sorted(paths) != paths
     assert [*map(float, layers_by_kind(values)["encoder"].values())] == list(range(11))
+
+
+def test_the_output_is_the_sum_of_what_the_heads_contribute():
+    inputs, segments = jax.random.normal(jax.random.key(0), (1, 4, 8)), jnp.ones((1, 4), int)
+    mask, name = SentenceMask(segments, segments), "encoder_layers_0/self_attention"
+    attention = MultiHeadAttention(num_heads=2, key_size=4, value_size=4, d_model=8)
+    kernels = attention.init(jax.random.key(1), inputs, inputs, mask, train=False)["params"]
+    params = {"encoder_layers_0": {"self_attention": kernels, "norm": {"output": jnp.ones(3)}}}
+
+    def output(params):
+        kernels = params["encoder_layers_0"]["self_attention"]
+        return attention.apply({"params": kernels}, inputs, inputs, mask, train=False)
+
+    assert head_counts(params) == {name: 2}
+    first, second = (output(without_head(params, name, head)) for head in (1, 0))
+    np.testing.assert_allclose(first + second, output(params), atol=1e-6)
+    assert np.abs(first).max() > 0.1

@@ -15,15 +15,12 @@ from transformer_jax.config.errors import nearest
 class Subject:
     """The model that a figure shows: its settings and, for a run, a function that restores it.
 
-    ``name``: recipe or folder of the run. ``others``: runs to compare with. ``limit``: maximum number of sentences to read, 0
-    for the default of the figure.
+    ``name``: recipe or folder of the run.
     """
 
     name: str
     config: ExperimentConfig
     restore: Callable[[], Any] | None = None
-    others: tuple["Subject", ...] = ()
-    limit: int = 0
 
     @cached_property
     def trained(self) -> Any:
@@ -43,7 +40,7 @@ DrawFigure = Callable[[Subject, Path], list[str]]
 
 
 class Figure(NamedTuple):
-    """A figure: its module in ``tools/pictures``, its function, its default recipe (empty: it needs a run), and its flags."""
+    """A figure: its module in ``tools/pictures``, its function, its default recipe, and its flags."""
 
     module: str
     function: str
@@ -67,8 +64,6 @@ FIGURES = {
     "architecture": Figure("architecture", "draw_architecture", BASE, ".svg"),
     "schedule": Figure("training_figures", "draw_schedule", BASE),
     "smoothing": Figure("training_figures", "draw_smoothing", BASE),
-    "heads": Figure("run_figures", "draw_heads", "", flags=(*OF_PARAMETERS, "limit")),
-    "lengths": Figure("run_figures", "draw_lengths", "", flags=(*OF_PARAMETERS, "others", "limit")),
 }
 
 
