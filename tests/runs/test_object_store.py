@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -288,6 +289,8 @@ def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch,
 def test_the_owner_of_a_lost_lock_ends_without_an_upload(store, monkeypatch):
     monkeypatch.setattr(store_lock, "LEASE", 0.3)
     monkeypatch.setattr(run_copies, "PAUSES_AT_END", (60,))
+    # Shells ignore it in what they start in the background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(StoreError, match=r"trains there now \(host, process 1\); not everything is uploaded") as raised:  # noqa: SIM117
         with folder_to_train(RUN) as folder:
             begin(folder)
@@ -296,6 +299,7 @@ def test_the_owner_of_a_lost_lock_ends_without_an_upload(store, monkeypatch):
             while True:  # A renewal may overwrite the first.
                 store.pipe_file("/bucket/run/train.lock", b"host, process 1, abc, 2")
                 threading.Event().wait(0.1)
+    signal.signal(signal.SIGINT, before)
     assert isinstance(raised.value.__context__, KeyboardInterrupt) and not store.exists("/bucket/run/config.json")
 
 
