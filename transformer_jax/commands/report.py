@@ -8,7 +8,6 @@ from transformer_jax.config import ConfigError
 from transformer_jax.config.languages import require_tokenizer
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.open_copies import with_addresses
-from transformer_jax.tools.study.run_summary import find_runs, run_of, short_names
 
 
 @flags.command(
@@ -29,12 +28,13 @@ def report(values: flags.Values) -> int:
     """
     if not values.arguments:
         raise ConfigError("RUN: give one or several run directories; --help shows an example")
-    folders = find_runs(values.arguments)
-    output = require_writable(values.output, "--output")
+    # This imports JAX.
     from transformer_jax.tools.study.document import write_report
-    from transformer_jax.tools.study.run_summary import summarize
+    from transformer_jax.tools.study.run_summary import find_runs, short_names, summarize
     from transformer_jax.tools.study.runs_table import draw_run_curves, from_best, report_on_runs
 
+    folders = find_runs(values.arguments)
+    output = require_writable(values.output, "--output")
     runs = sorted(map(summarize, folders, short_names(folders)), key=from_best)
     document, csv, text = report_on_runs(runs, draw_run_curves(runs, values.metrics, output / "curves.png"))
     written = write_report(output, "report", document, {"report.csv": csv})
@@ -66,6 +66,7 @@ def compare(values: flags.Values) -> int:
     """
     paths = _two_paths(values)
     from transformer_jax.tasks.task import task_class
+    from transformer_jax.tools.study.run_summary import run_of, short_names
 
     configs = [run_config(values, workdir=str(run_of(path))) for path in paths]
     paired, _ = (task_class(config.task).paired_scores(config) for config in configs)
