@@ -22,8 +22,6 @@ LANES_AT_ONCE = 2048
 LANE_ROWS = 2 * OPEN_ROWS
 # Filled share of a row.
 FILLED = 0.96
-# Numbers of lanes are floating-point sums; nearer to a half, the order of addition determines the rounding.
-NEARLY = 1e-6
 
 
 def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -88,9 +86,6 @@ def longest_first(lengths: np.ndarray, pairs: np.ndarray, widths: Widths) -> tup
     rank_of = np.unique(-space, return_inverse=True)[1].reshape(space.shape)
     indices = ((np.cumsum(each) - 1)[side] for each, side in zip(occurs, sides, strict=True))
     lanes = (tokens_of_sides(lengths, pairs) / widths).sum() / 2 / LANE_ROWS
-    if abs(lanes % 1 - 0.5) < NEARLY:
-        # The sum that earlier versions computed, so that every corpus keeps its order.
-        lanes = (lengths_of(lengths, pairs).T / widths).sum(axis=1).sum() / 2 / LANE_ROWS
     return pairs[stable_order(rank_of[*indices])], max(round(lanes), 1)
 
 
