@@ -8,9 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from libraries import library
 
-from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import TransformerConfig
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
@@ -33,33 +31,6 @@ def test_the_formula_counts_every_product_of_the_model(script):
     alone = [Batch(*(Tokens.from_ids(row[None, row > 0]) for _ in "st")) for row in ids]
     assert workload.useful_flops(batch, config, 17) == sum(workload.padded_flops(one, config, 17) for one in alone)
     assert workload.target_tokens(batch) == 6
-
-
-@pytest.mark.slow
-def test_packed_sentences_do_not_see_each_other(script):
-    torch = library("torch")
-    module = script("torch_transformer", "benchmarks", "roofline")
-    config = TransformerConfig(num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=24, num_heads=2)
-    torch.manual_seed(0)
-    model = module.TorchTransformer(config, 20, 9).eval()
-    sources, targets = ([4, 5, 2], [6, 2]), ([7, 8, 9, 2], [10, 11, 2])
-    pairs = zip(sources, targets, strict=True)
-    alone = [model(torch.tensor([source]), torch.tensor([[BOS_ID, *target[:-1]]])) for source, target in pairs]
-
-    def packed(sentences):
-        segments = [number for number, sentence in enumerate(sentences, start=1) for _ in sentence]
-        positions = [position for sentence in sentences for position in range(len(sentence))]
-        return torch.tensor([[*segments, 0]]), torch.tensor([[*positions, 0]])
-
-    (source_segments, source_positions), (target_segments, target_positions) = packed(sources), packed(targets)
-    found = model(
-        torch.tensor([[*sources[0], *sources[1], 0]]),
-        torch.tensor([[BOS_ID, *targets[0][:-1], BOS_ID, *targets[1][:-1], 0]]),
-        module.Packing(source_segments, target_segments, source_positions, target_positions),
-    )
-    assert torch.isfinite(found).all()
-    expected = torch.cat(alone, dim=1)
-    np.testing.assert_allclose(found[:, :-1].detach(), expected.detach(), atol=1e-5)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
 from transformer_jax.tools.study.sweeps import load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,14 +40,3 @@ def test_every_row_of_table_2_keeps_the_checkpoints_that_it_averages(script, sca
         assert config.training.num_updates // config.training.checkpoint_every >= average_of(scale, name)
         if scale == "paper":
             assert config.data.name.endswith(f"{name[-2:].lower()}-en")
-
-
-@pytest.mark.parametrize("table", ["paper_table2", "paper_table3"])
-def test_a_trial_is_found_by_settings_that_its_device_has_resolved(script, table):
-    sweep = sweep_of(table, "small")
-    config, other = (sweep.settings(point) for point in sweep.points()[:2])
-    trained = resolve_for_device(config, lambda: DeviceSettings("float32", 8))
-    is_same = script("trials", "paper_table3").is_same
-    assert trained != config and is_same(trained, config)
-    assert not is_same(trained, other)
-    assert not is_same(trained, resolve_for_device(config, lambda: DeviceSettings("bfloat16", 8)))

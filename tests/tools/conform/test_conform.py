@@ -10,12 +10,10 @@ import optax
 import pytest
 from flax import linen as nn
 
-from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import load_plugin, register
 from transformer_jax.kit import KIT
 from transformer_jax.layers.modified_attention import AttentionChange
-from transformer_jax.models.build import init_decoder_only
 from transformer_jax.tasks.task import objective_of
 from transformer_jax.tools.conform import checks, costs
 from transformer_jax.tools.conform.checks import checked, findings
@@ -157,7 +155,15 @@ def broken(trial, *names):
     return [each for each in found if not each.holds]
 
 
-@pytest.mark.parametrize("settings", COMBINATIONS[:-1])
+CHEAP = [
+    {"model.attention": "grouped_query,qk_norm", "model.positions": "rope"},
+    {"model.mixers": "ssru", "model.normalization": "sandwich"},
+]
+
+
+@pytest.mark.parametrize(
+    "settings", [*CHEAP, *(pytest.param(each, marks=pytest.mark.slow) for each in COMBINATIONS[:-1])]
+)
 def test_combinations_of_the_kit_keep_the_promises_of_decoding(settings):
     names = "a decoding step equals the full pass", "causal by gradient", "packed equals apart"
     assert broken(Trial(config_of(settings)), *names, *checks.OF_LANGUAGE_MODELS) == []
@@ -240,11 +246,6 @@ def test_not_a_number_and_other_bits_are_differences():
         require_same_bits({"a": np.array([0.0])}, {"a": np.array([-0.0])})
 
 
-def test_the_command_needs_one_idea(capsys):
-    assert main(["conform"]) == 2
-    assert "give one idea, as in transformer-jax conform rope" in capsys.readouterr().err
-
-
 def test_a_model_that_cannot_be_built_is_one_finding_with_the_line(tmp_path):
     file = tmp_path / "incomplete.py"
     file.write_text(INCOMPLETE)
@@ -252,19 +253,6 @@ def test_a_model_that_cannot_be_built_is_one_finding_with_the_line(tmp_path):
     (found,) = findings("language_model", {"model": {"positions": "incomplete"}})
     assert (found.name, found.holds) == ("model and loss can be built", False)
     assert f"{file}, line 7: TypeError: " in found.detail and "num_heads" in found.detail
-
-
-@pytest.mark.parametrize("kind", ["optimizer", "attention", "initialization"])
-def test_mup_is_checked_with_all_of_its_parts(kind):
-    trial_config("translation", Idea(kind, "mup").settings({}), small=True).check_new_run()
-
-
-def test_models_have_the_settings_of_their_parts_and_the_base_has_none():
-    idea, stated = Idea("attention", "grouped_query"), {"parts": {"grouped_query": {"key_value_heads": 1}}}
-    trial = Trial(trial_config("language_model", idea.settings(stated)))
-    shapes = jax.eval_shape(lambda: init_decoder_only(trial.model, jax.random.key(0)))
-    assert shapes["decoder_layers_0"]["self_attention"]["key"].shape == (16, 1, 4)
-    assert not trial_config("language_model", idea.settings_without(stated)).parts
 
 
 def test_an_idea_is_added_to_a_list_and_only_the_idea_is_missing_in_the_base():

@@ -19,7 +19,6 @@ from transformer_jax.config import DataError
 from transformer_jax.tools.interop import archive as archive_format
 from transformer_jax.tools.interop.formats import open_counterpart
 from transformer_jax.tools.interop.models import Example
-from transformer_jax.tools.interop.parity import compare
 from transformer_jax.tools.interop.weight_files import read_tensors, write_tensors
 
 library("safetensors", "export")
@@ -104,22 +103,6 @@ def test_damage_is_named_and_nothing_is_written(archive, tmp_path, capsys):
         assert problem in capsys.readouterr().err
         assert [entry.name for entry in tmp_path.iterdir()] == ["copy"]
         shutil.rmtree(copy)
-
-
-def test_texts_longer_than_the_positions_are_left_out_and_counted(tmp_path):
-    texts = ["the dog sees a cat " * 20, *TEXTS[:2]]
-    model = small_model(positions="learned", max_positions=64).opened()
-    archive_format.export(model, tmp_path, texts)
-    assert "target_2" not in read_tensors(tmp_path / "golden.safetensors")
-    found = compare(model, open_counterpart(tmp_path, model), texts)
-    assert (found.sentences, found.left_out, found.holds) == (2, 1, True)
-
-
-def test_an_import_changes_no_part_of_the_model(tmp_path, capsys):
-    archive_format.export(small_model(positions="rope").opened(), tmp_path, [])
-    flags = [f"--input={tmp_path}", f"--workdir={tmp_path}/run", "--config.parts.rope.base=500"]
-    assert main(["import", "--format=safetensors", *flags]) == 2
-    assert "--config.parts.rope.base: the imported model has 10000.0" in capsys.readouterr().err
 
 
 def test_an_archive_with_other_settings_is_refused(archive, tmp_path):

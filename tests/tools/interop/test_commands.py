@@ -9,8 +9,7 @@ from run_steps import read_parameters
 from tools.interop.small_models import TEXTS, small_model
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import ConfigError
-from transformer_jax.tools.interop.formats import format_module, open_counterpart
+from transformer_jax.tools.interop.formats import format_module
 
 library("ctranslate2", "export")
 library("safetensors", "export")
@@ -23,23 +22,6 @@ def run(tmp_path_factory):
     small_model(norm_epsilon=0.1).write(folder)
     (folder.parent / "in.txt").write_text("\n".join(TEXTS))
     return folder
-
-
-def test_mistakes_are_named_before_anything_is_read(run, tmp_path, capsys, monkeypatch):
-    (tmp_path / "there").write_text("")
-    monkeypatch.chdir(tmp_path)
-    for flags, problem in {
-        "--format=ctranslate2 --output=.": f"--output: {tmp_path} exists already; give a new folder",
-        "--format=ctranslate2 --output=gs://bucket/m": "--output: gs://bucket/m is in an object store",
-        "--format=safetensors --output=out --quantization=int8": "--quantization: not an option of --format=",
-    }.items():
-        assert main(["export", f"--workdir={run}", *flags.split()]) == 2
-        assert problem in capsys.readouterr().err
-    assert main(["import", "--format=safetensors", "--input=there", "--workdir=s3://bucket/run"]) == 2
-    assert "--workdir: s3://bucket/run is in an object store" in capsys.readouterr().err
-    assert [entry.name for entry in tmp_path.iterdir()] == ["there"]
-    with pytest.raises(ConfigError, match=r"has no model of a known format \(ctranslate2, .*\); found there"):
-        open_counterpart(tmp_path, None)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,13 @@ from tools.interop import small_models
 from tools.interop.small_models import TEXTS, THEIRS, assert_same_parameters, small_model, tokenizers
 
 from transformer_jax.__main__ import main
-from transformer_jax.array_types import EOS_ID, NUM_SPECIAL_IDS
+from transformer_jax.array_types import NUM_SPECIAL_IDS
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.tools.interop import ctranslate2, hugging_face
 from transformer_jax.tools.interop.formats import open_counterpart
-from transformer_jax.tools.interop.models import Example, ImportedModel
+from transformer_jax.tools.interop.models import ImportedModel
 from transformer_jax.tools.interop.parity import compare
 from transformer_jax.tools.interop.weight_files import load_tensors_only
 
@@ -151,12 +150,9 @@ def test_a_setting_that_they_lack_is_named(make, setting, value, tmp_path):
 
 UNREADABLE = [
     ({"model_type": "bart"}, "model_type='bart' is not one of marian, m2m_100"),
-    ({"activation_function": "tanh"}, "activation_function='tanh'"),
     ({"normalize_before": True}, "config.json: normalize_before=True is not supported; expected False"),
     ({"encoder_layers": 3}, "tensors are missing: encoder.layers.2"),
-    ({"encoder_layers": 1}, "unexpected tensors: encoder.layers.1"),
     ({"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}, "fc2.weight has shape (16, 24), expected (16, 32)"),
-    ({"d_model": 32}, "the source table has shape (399, 16), but the model has width 32"),
     ({"d_model": None}, "config.json: d_model=None is not of type int"),
     ({"vocab_size": 390}, "vocab.json: 399 pieces; config.json says 390"),
 ]
@@ -205,14 +201,6 @@ def test_m2m_computes_the_same_here_and_in_ctranslate2(m2m, tmp_path):
     ctranslate2.export(model, tmp_path)
     assert (tmp_path / "source.spm").is_file()
     assert not assert_same_outputs(model, tmp_path).divergences
-
-
-def test_a_language_may_have_another_name_in_the_settings(m2m):
-    read = hugging_face.read(m2m, **LANGUAGES)
-    config = replace(read.config, data=replace(read.config.data, source_language="eng"))
-    model = replace(read, config=config).opened()
-    examples = [Example([*model.tokenizers.source.encode(text), EOS_ID], []) for text in TEXTS]
-    assert open_counterpart(m2m, model).checks(TEXTS, examples) == [("tokenized alike", 3, 3)]
 
 
 def test_languages_are_asked_for_and_known(m2m, tmp_path, capsys):

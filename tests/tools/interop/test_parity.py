@@ -9,7 +9,6 @@ import pytest
 from tools.interop.small_models import small_model
 
 from transformer_jax.config import DataError
-from transformer_jax.config.plugins import register
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tools.interop.parity import Check, Comparison, Divergence, Tolerance, differences
 
@@ -42,14 +41,6 @@ def test_each_bound_can_fail():
         {"checks": (Check("tokenized alike", 8, 9),)},
     ):
         assert not whole._replace(**changed).holds, changed
-
-
-def test_greedy_translations_are_not_of_a_search_of_a_plugin():
-    register("search", "nothing")(lambda rules: pytest.fail("it was used"))
-    made = small_model()
-    config = replace(made.config, decoding=replace(made.config.decoding, search="nothing"))
-    (found,) = replace(made, config=config).opened().greedy([[20, 2]])
-    assert found[-1] == 2
 
 
 def test_products_are_exact_on_every_device_whatever_the_decoding():

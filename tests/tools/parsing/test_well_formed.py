@@ -78,11 +78,6 @@ def test_a_position_is_the_next_and_stands_before_a_word():
     assert [*itertools.compress(variants, accepted)] == [tree, tree, tree]
 
 
-def test_a_sentence_may_be_longer_than_those_of_the_training_text():
-    longer = [f"@{number % 8} XX" for number in range(11)]
-    assert Automaton("top_down", 300, has_positions=True).accepts([f"(S {' '.join(longer)} )".split()], [11]).all()
-
-
 @pytest.mark.parametrize(
     ("linearization", "has_positions"), [("brackets", False), ("top_down", True), ("in_order", False)]
 )

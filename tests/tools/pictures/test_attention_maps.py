@@ -40,16 +40,3 @@ def test_unusual_pieces_are_drawn(tmp_path, figures):
     (panel, _) = figures[0].axes
     assert labels(panel.xaxis) == ["$x$", "漢字", "\\t", "\\u200b", "␣"]
     assert visible_piece("▁größ") == "␣größ"
-
-
-def test_pieces_that_do_not_fit_are_refused(tmp_path):
-    path = tmp_path / "attention.png"
-    for layer, rows in ((uniform(2, 4, 3), "abc"), (np.ones((4, 3), np.float32), "abcd")):
-        with pytest.raises(ValueError, match=r"and 3 column_pieces do not fit weights 'one' of shape \("):
-            draw_attention({"one": layer}, rows, "abc", path)
-    assert not path.exists()
-
-
-def test_letters_without_a_font_are_named(tmp_path):
-    with pytest.warns(UserWarning, match="a.png: no installed font has \U0001f9ff, drawn as boxes"):
-        draw_attention({"": uniform(1, 1, 1)}, ["\U0001f9ff"], ["a"], tmp_path / "a.png")

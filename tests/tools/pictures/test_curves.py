@@ -32,13 +32,6 @@ def test_a_run_without_a_value_yet_has_no_line_but_a_name(tmp_path):
             draw_curves([file], [key], tmp_path / "none.png")
 
 
-def test_names_of_lines_are_as_long_as_needed_and_may_begin_with_an_underscore(tmp_path, figures):
-    folders = "a/run", "b/run", "_baseline"
-    files = [write_metrics(tmp_path / each / "metrics.jsonl", [{"step": 1, "loss": 2.0}]) for each in folders]
-    draw_curves(files, ["loss"], tmp_path / "curves.png")
-    assert [each.get_text() for each in figures[0].axes[0].get_legend().get_texts()] == list(folders)
-
-
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
 def test_a_picture_replaces_a_link_and_never_follows_it(tmp_path, ending):
     precious, link = tmp_path / "precious", tmp_path / f"attention.{ending}"

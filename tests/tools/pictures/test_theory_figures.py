@@ -2,10 +2,8 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.config import ConfigError, resolve
 from transformer_jax.tools.pictures import attention_figures
-from transformer_jax.tools.pictures.figures import Subject
-from transformer_jax.tools.pictures.positions import cosines, draw_positions, learned_table, position_numbers
+from transformer_jax.tools.pictures.positions import cosines, position_numbers
 from transformer_jax.tools.pictures.training_figures import smoothing_numbers
 
 TOLERANCE = 1e-5
@@ -22,23 +20,6 @@ def test_one_matrix_shifts_every_position_and_dot_products_depend_on_the_distanc
     for position in range(80):
         np.testing.assert_allclose(products[position, position:], numbers.dots[: 80 - position], atol=1e-10)
     np.testing.assert_allclose(cosines(numbers.table), products / (width / 2), atol=1e-10)
-
-
-def test_a_trained_run_is_asked_for():
-    table = np.ones((4, 2))
-    params = {"target_positions": {"table": table}, "embedding": {"table": 0 * table}}
-    assert learned_table(params).tolist() == table.tolist()
-    with pytest.raises(ConfigError, match="--workdir: this figure is of a trained run"):
-        _ = Subject("configs/quickstart.py", resolve("configs/quickstart.py", [])).trained
-
-
-def test_a_model_without_sinusoids_has_no_picture(tmp_path):
-    for recipe, settings, message in (
-        ("configs/seq2seq.py:bahdanau", [], "model.positions=none; takes sinusoidal"),
-        ("configs/quickstart.py", [("model.positions", "learned")], "or a run that has learned them"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            draw_positions(Subject(recipe, resolve(recipe, settings)), tmp_path / "positions.png")
 
 
 def test_masks_of_padded_and_packed_rows():

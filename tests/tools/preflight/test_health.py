@@ -6,7 +6,6 @@ import pytest
 
 from transformer_jax.commands.flags import parse
 from transformer_jax.commands.registry import load_command
-from transformer_jax.config import ConfigError
 from transformer_jax.tools.preflight import health
 from transformer_jax.training.sharding import sharded_shapes
 
@@ -31,12 +30,6 @@ def test_the_status_says_whether_something_is_wrong(is_right, monkeypatch, capsy
     doctor = load_command("doctor")
     assert doctor.run(parse(doctor.flags, [])) == (not is_right)
     assert ("ok" if is_right else "WRONG") in capsys.readouterr().out
-
-
-def test_a_mesh_that_does_not_fit_is_refused_once_the_installation_is_described(tmp_path):
-    config = health.replace(health.small_config(), mesh=health.MeshConfig(tensor=3))
-    with pytest.raises(ConfigError, match="mesh"):
-        list(health.checks(config, tmp_path))
 
 
 def test_a_row_of_several_processes_names_those_that_are_wrong(monkeypatch):

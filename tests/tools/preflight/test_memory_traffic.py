@@ -62,55 +62,6 @@ def test_a_loop_moves_its_slices_each_time_and_the_chip_its_own_arrays_never():
     assert sum(traffic_by_kind(LOOP).values()) == 5 * (taken + written) + copied + part + summed
 
 
-NESTED = """\
-%shows (in: f32[5,4]) -> f32[20] {
-  %in = f32[5,4]{1,0} parameter(0)
-  ROOT %flat = f32[20]{0} bitcast(%in)
-}
-%copies (in.1: f32[5,4]) -> f32[5,4] {
-  %in.1 = f32[5,4]{1,0} parameter(0)
-  ROOT %copied = f32[5,4]{1,0} copy(%in.1)
-}
-%two_results (stack: f32[5,4], row: f32[1,4], place: s32[]) -> (f32[5,4], f32[20]) {
-  %stack = f32[5,4]{1,0} parameter(0)
-  %row = f32[1,4]{1,0:T(8,128)S(1)} parameter(1)
-  %place = s32[] parameter(2)
-  %zero = s32[] constant(0)
-  %same = f32[5,4]{1,0} fusion(%stack), kind=kLoop, calls=%copies
-  %written = f32[5,4]{1,0} dynamic-update-slice(%same, %row, %place, %zero)
-  %seen = f32[20]{0} fusion(%stack), kind=kLoop, calls=%shows
-  %negated = f32[20]{0} negate(%seen)
-  ROOT %both = (f32[5,4]{1,0}, f32[20]{0}) tuple(%written, %negated)
-}
-%fills (indices: s32[2,1], rows: f32[2,4]) -> f32[5,4] {
-  %indices = s32[2,1]{1,0} parameter(0)
-  %rows = f32[2,4]{1,0} parameter(1)
-  %nothing = f32[] constant(0)
-  %empty = f32[5,4]{1,0} broadcast(%nothing), dimensions={}
-  ROOT %filled = f32[5,4]{1,0} scatter(%empty, %indices, %rows), to_apply=%adds
-}
-ENTRY %main (argument: f32[5,4], index: s32[], indices.1: s32[2,1], rows.1: f32[2,4]) -> f32[5,4] {
-  %argument = f32[5,4]{1,0} parameter(0)
-  %index = s32[] parameter(1)
-  %indices.1 = s32[2,1]{1,0} parameter(2)
-  %rows.1 = f32[2,4]{1,0} parameter(3)
-  %reserved = f32[100]{0} custom-call(), custom_call_target="AllocateBuffer"
-  %near = f32[1,4]{1,0:T(8,128)S(1)} slice(%argument), slice={[0:1], [0:4]}
-  %results = (f32[5,4]{1,0}, f32[20]{0}) fusion(%argument, %near, %index), kind=kLoop, calls=%two_results
-  ROOT %sums = f32[5,4]{1,0} fusion(%indices.1, %rows.1), kind=kCustom, calls=%fills
-}
-"""
-
-
-def test_what_a_fusion_only_shows_is_read_as_its_users_read_it():
-    index, row, stack = 4, 4 * 4, 5 * 4 * 4
-    # The negation reads all of the stack, the update none of it; one row of the first result is new, all of the second.
-    results = stack + index + row + stack
-    # Into an array that the fusion makes itself every entry is written.
-    sums = 2 * index + 2 * row + stack
-    assert sum(traffic_by_kind(NESTED).values()) == row + results + sums
-
-
 def test_a_program_without_loops_as_the_compiler_counts_it():
     shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((256, 64), (64, 64))]
     program = jax.jit(jax.grad(lambda hidden, kernel: jnp.sum(jnp.tanh(hidden @ kernel)))).lower(*shapes).compile()

@@ -6,8 +6,7 @@ import jax
 import pytest
 from tools.preflight.small_settings import SETTINGS
 
-from transformer_jax.config import ConfigError, MeshConfig, from_dict, resolve
-from transformer_jax.tasks.task import task_class
+from transformer_jax.config import MeshConfig, from_dict
 from transformer_jax.tools.preflight import decoding
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
 from transformer_jax.tools.preflight.decoding import compile_decoding
@@ -72,8 +71,3 @@ def test_the_memory_of_a_search_is_of_its_largest_part(temporaries, parts, monke
     if not program.fits:
         text = report(program, topology, CONFIG)
         assert "--config.decoding.beam_width" in text and "--config.model.rematerialize" not in text
-
-
-def test_what_decodes_nothing_is_refused():
-    with pytest.raises(ConfigError, match="--program: word_vectors decodes nothing"):
-        task_class("word_vectors").decoding(resolve("configs/word_vectors.py", []), None, 0, 1)

@@ -2,8 +2,6 @@
 
 import json
 import math
-import re
-from dataclasses import replace
 from functools import partial
 
 import jax
@@ -13,8 +11,7 @@ import pytest
 from tools.preflight.small_settings import SETTINGS
 from tools.word_vectors.word_vectors_settings import word_vectors_config
 
-from transformer_jax.config import BatchingConfig, from_dict, hyperparameters_of, resolve
-from transformer_jax.data.batch_plan import plan_batches
+from transformer_jax.config import from_dict, hyperparameters_of
 from transformer_jax.kit.soap import SoapSettings, soap
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
 from transformer_jax.tools.preflight.program import batch_size, compile_program, product_flops, roofline
@@ -80,15 +77,6 @@ def test_the_step_of_a_recipe_on_pretended_devices(program):
     assert (content["rows"], content["available"]) == (16, None)
 
 
-def test_the_batch_of_counted_tokens_is_the_largest_that_a_plan_may_have():
-    packed = BatchingConfig(kind="packed", count="tokens", tokens_per_update=900, packed_length=8, width_multiple=8)
-    lengths = np.random.default_rng(0).integers(9, 17, 500)
-    plan = plan_batches(np.stack([lengths, lengths]), packed, 0)
-    size = batch_size(replace(CONFIG, batching=packed))
-    assert size == (64, 16) and size[0] * size[1] >= 900 / 0.9
-    assert max(rows for rows, *_ in plan.shapes) == 64, "no two pairs fit into a row, so that a third is padding"
-
-
 def test_operations_of_a_transformer_against_the_formula(program):
     positions, width, d_model, d_ff, vocabulary = 16 * 16, 16, 16, 32, 64
     projections, feed_forward, scores = 4 * d_model * d_model, 2 * d_model * d_ff, 2 * width * d_model
@@ -105,14 +93,6 @@ def test_a_program_that_needs_too_much_memory(program):
     assert "the compiler refused without naming them" in report(program._replace(largest=[]), SMALL, CONFIG)
 
 
-def test_remedies_are_settings_that_the_config_has(program):
-    batching = {"batching.accumulation_steps", "batching.tokens_per_update"}
-    for recipe, expected in (("seq2seq:bahdanau", batching), ("word_vectors:quick", set())):
-        text = report(program, SMALL, resolve(recipe, []))
-        assert {*re.findall(r"--config\.(\w+\.\w+)", text)} == expected | {"mesh.fsdp", "mesh.tensor"}
-        assert "model" not in report(program._replace(fits=True), SMALL, resolve(recipe, [])).partition("What helps")[2]
-
-
 def test_a_step_takes_as_long_as_its_scarcest_resource(program):
     traffic, sent = {"attention": int(0.5 * 819e9)}, {"x": 20e9, "y": 40e9}
     program = program._replace(fits=True, model_flops=8 * int(150e12), flops=2e14, traffic_kinds=traffic, sent=sent)
@@ -124,13 +104,6 @@ def test_a_step_takes_as_long_as_its_scarcest_resource(program):
     assert "MFU 75%" in report(program, SMALL, CONFIG)
     unmeasured = SMALL._replace(chip=SMALL.chip._replace(links={}))
     assert "interconnect unknown\n" in report(program, unmeasured, CONFIG)
-
-
-@pytest.mark.slow
-def test_recomputation_takes_time_but_is_no_use(program):
-    again = compile_program(replace(CONFIG, model=replace(CONFIG.model, rematerialize="full")), SMALL)
-    assert again.model_flops == program.model_flops
-    assert again.flops > 1.2 * program.flops >= 1.2 * program.model_flops / 8
 
 
 def test_the_products_of_word_vectors_are_those_of_rows_and_their_words(tmp_path):
