@@ -2,6 +2,7 @@
 
 import contextlib
 import faulthandler
+import io
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import time
 import traceback
+import weakref
 from pathlib import Path
 
 from transformer_jax.__main__ import main
@@ -21,7 +23,7 @@ SECONDS = 600.0
 
 
 class Hanging(BaseException):
-    """A command did not end in time."""
+    """A command did not end in time; the message is the end of its output."""
 
 
 @contextlib.contextmanager
@@ -33,7 +35,7 @@ def time_limit(seconds: float):
 
     before = signal.signal(signal.SIGALRM, raise_hanging)
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    faulthandler.dump_traceback_later(2 * seconds, exit=True)
+    faulthandler.dump_traceback_later(2 * seconds, exit=True, file=sys.__stderr__)
     try:
         yield
     finally:
@@ -42,26 +44,15 @@ def time_limit(seconds: float):
         signal.signal(signal.SIGALRM, before)
 
 
-def run_command_here(arguments: list[str], stdin: bytes = b"", seconds: float = SECONDS) -> tuple[int, str]:
-    """Exit status, and what went to standard output and error; an exception that escapes is a traceback in it.
+def run_command_here(arguments: list[str], seconds: float = SECONDS) -> tuple[int, str]:
+    """Return the exit status and what was printed; an exception that escapes is a traceback in it.
 
     Raises Hanging after ``seconds``.
     """
-    with tempfile.TemporaryFile() as captured, tempfile.TemporaryFile() as given:
-        given.write(stdin)
-        given.seek(0)
-        sys.stdout.flush(), sys.stderr.flush()
-        kept = [os.dup(number) for number in range(3)]
-        for number, file in enumerate((given, captured, captured)):
-            os.dup2(file.fileno(), number)
-        before = sys.stdin, sys.stdout, sys.stderr
-        sys.stdin, sys.stdout, sys.stderr = (
-            open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - closed below
-            for number, mode in ((0, "r"), (1, "w"), (2, "w"))
-        )
+    printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), time_limit(seconds):
         try:
-            with time_limit(seconds):
-                status = main(arguments)
+            status = main(arguments)
         except Hanging:
             raise
         except SystemExit as error:
@@ -69,23 +60,14 @@ def run_command_here(arguments: list[str], stdin: bytes = b"", seconds: float = 
         except BaseException:
             traceback.print_exc()
             status = 1
-        finally:
-            for file in (sys.stdout, sys.stderr):
-                file.flush()
-            sys.stdin, sys.stdout, sys.stderr = before
-            for number, copy in enumerate(kept):
-                os.dup2(copy, number)
-                os.close(copy)
-        captured.seek(0)
-        return status, captured.read().decode(errors="replace")
+    return status, printed.buffer.getvalue().decode(errors="replace")
 
 
 class Command:
     """``transformer-jax`` in a process, and group of processes, of its own, on ``devices`` fake devices.
 
-    Compiled programs are kept in the folder that its recipe names, which a kill may halve as it may a user's.
-    ``environment``: what is added to it; where it names a fault, as ``injected/sitecustomize.py`` reads it, the process does
-    that to itself.
+    ``environment`` is added to the inherited one; a fault that it names, as ``injected/sitecustomize.py`` reads it, the
+    process does to itself.
     """
 
     def __init__(self, *arguments: str, devices: int = 1, **environment: str) -> None:
@@ -95,11 +77,11 @@ class Command:
         own = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "XLA_FLAGS": " ".join(flags)}
         own |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{INJECTED}{os.pathsep}{ROOT}"}
         # A file, not a pipe: a surviving child process would keep a pipe open.
-        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
-        self.began = time.monotonic()
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
+        weakref.finalize(self, self._printed.close)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "transformer_jax", *arguments],
-            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
             stdout=self._printed,
             stderr=subprocess.STDOUT,
             env=inherited | own | environment,
@@ -108,25 +90,20 @@ class Command:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
         return self.process.poll() is None
 
     def output(self) -> str:
         """What it has printed so far."""
-        if self._printed.closed:
-            return self._said
         size = os.fstat(self._printed.fileno()).st_size
         return os.pread(self._printed.fileno(), size, 0).decode(errors="replace")
 
     def ended(self, seconds: float = SECONDS) -> tuple[int, str]:
         """Exit status, minus the signal that ended it, and what it printed; raises Hanging after ``seconds``."""
         try:
-            status = self.process.wait(timeout=seconds)
+            return self.process.wait(timeout=seconds), self.output()
         except subprocess.TimeoutExpired:
             self.kill()
-            raise Hanging from None
-        self._close()
-        return status, self._said
+            raise Hanging(self.output()[-1000:]) from None
 
     def runs_for(self, seconds: float) -> bool:
         """Waits so long; whether it is still running."""
@@ -134,22 +111,29 @@ class Command:
             self.process.wait(timeout=seconds)
         return self.is_running
 
-    def strike(self, number: int) -> None:
-        """Sends a signal to the process alone."""
+    def send(self, number: int, stop_seconds: float) -> None:
+        """Sends a signal to the process alone; after STOP waits ``stop_seconds`` and sends CONT."""
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            time.sleep(stop_seconds)
+            self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """Ends it, and what it started in the same group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self._close()
-
-    def _close(self) -> None:
-        self._said = self.output()
-        self._printed.close()
 
 
-def train(recipe: Path, run: Path, *arguments: str, devices: int = 1, **environment: str) -> Command:
-    """``train`` in a process of its own."""
-    return Command("train", f"--config={recipe}", f"--workdir={run}", *arguments, devices=devices, **environment)
+def ended(commands: list[Command], seconds: float = SECONDS) -> list[tuple[int, str]]:
+    """Status and output of each; none is left."""
+    try:
+        return [command.ended(seconds) for command in commands]
+    finally:
+        for command in commands:
+            command.kill()
+
+
+def as_one(ends: list[tuple[int, str]]) -> tuple[int, str]:
+    """The status of one that failed, and what all printed."""
+    return max(abs(status) for status, _ in ends), "".join(output for _, output in ends)

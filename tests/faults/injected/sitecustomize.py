@@ -4,11 +4,12 @@
 ``FAULT_SLOW=SECONDS,KILL``: files that Python writes take so long at each opening, write, fsync and renaming; kill -9 within
 operation number KILL of them, in a write after half of it; 0: never.
 ``FAULT_SIGTERM=KIND,OCCURRENCE,DELAY,FILE``: SIGTERM DELAY seconds after the run turned to that kind of time
-(``runs.goodput.KINDS``) for the n-th time; the moment (``time.monotonic``) goes to a file.
+(``runs.goodput.KINDS``) for the n-th time, and a file.
 """
 
 import builtins
 import io
+import itertools
 import os
 import signal
 import sys
@@ -27,53 +28,37 @@ def jump(after: float, offset: float) -> None:
     time.time_ns = lambda: clock_ns() + int(shift() * 1e9)
 
 
-class SlowDisk:
-    """Counts operations and makes them slow."""
-
-    def __init__(self, seconds: float, kill_at: int) -> None:
-        self.seconds, self.kill_at, self.count = seconds, kill_at, 0
-        self.lock = threading.Lock()
-
-    def wait(self) -> None:
-        """One operation."""
-        with self.lock:
-            self.count += 1
-            is_last = self.count == self.kill_at
-        time.sleep(self.seconds)
-        if is_last:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def make_slow(disk: SlowDisk) -> None:
+def make_slow(seconds: float, kill_at: int) -> None:
     """Patches what Python writes with; what C++ writes, the arrays of checkpoints, stays fast."""
-    opened = io.open
+    opened, operations = io.open, itertools.count(1)
+
+    def wait() -> None:
+        number = next(operations)
+        time.sleep(seconds)
+        if number == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     class SlowWriter(io.BufferedWriter):
         def write(self, data: bytes) -> int:
             half = len(data) // 2
             super().write(data[:half])
             super().flush()
-            disk.wait()
+            wait()
             return half + super().write(data[half:])
 
     def slow_open(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, closefd=True, opener=None):
-        given = (file, mode, buffering, encoding, errors, newline, closefd, opener)
         is_plain = buffering == -1 and "+" not in mode and set(mode) & set("wxa")
-        if not is_plain or (isinstance(file, int) and file < 3):
-            return opened(*given)
-        raw = io.FileIO(file, mode.replace("b", "").replace("t", ""), closefd, opener)
-        if raw.isatty():
-            raw.close() if closefd else None
-            return opened(*given)
-        writer = SlowWriter(raw)
+        if not is_plain or (isinstance(file, int) and file < 3) or file == os.devnull:
+            return opened(file, mode, buffering, encoding, errors, newline, closefd, opener)
+        writer = SlowWriter(io.FileIO(file, mode.replace("b", "").replace("t", ""), closefd, opener))
         return writer if "b" in mode else io.TextIOWrapper(writer, encoding, errors, newline)
 
     def slow(call):
-        def called(*given, **named):
-            disk.wait()
-            return call(*given, **named)
+        def call_slowly(*arguments, **named):
+            wait()
+            return call(*arguments, **named)
 
-        return called
+        return call_slowly
 
     builtins.open = io.open = slow_open
     for name in ("fsync", "fdatasync", "replace", "rename"):
@@ -84,46 +69,36 @@ def ask_to_end(kind: str, occurrence: int, delay: float, file: str) -> None:
     """SIGTERM to this process, in a phase of its run."""
 
     def send() -> None:
-        with open(file, "w", encoding="utf-8") as noted:
-            noted.write(repr(time.monotonic()))
+        open(file, "x").close()
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def send_after(seconds: float) -> None:
-        timer = threading.Timer(seconds, send)
-        timer.daemon = True
-        timer.start()
+    timer = threading.Timer(delay, send)
+    timer.daemon = True
 
     def watch() -> None:
         while not hasattr(sys.modules.get("transformer_jax.runs.goodput"), "Clock"):
             time.sleep(0.002)
-        clock, left = sys.modules["transformer_jax.runs.goodput"].Clock, [occurrence]
+        clock, occurrences = sys.modules["transformer_jax.runs.goodput"].Clock, itertools.count(1)
         turn_to = clock.turn_to
 
-        def noted(self, new: str) -> str:
-            if new == kind != self.kind:
-                left[0] -= 1
-                if left[0] == 0:
-                    send_after(delay)
+        def note(self, new: str) -> str:
+            if new == kind != self.kind and next(occurrences) == occurrence:
+                timer.start()
             return turn_to(self, new)
 
-        clock.turn_to = noted
+        clock.turn_to = note
 
     if kind == "start_up":
-        send_after(delay)
+        timer.start()
     else:
         threading.Thread(target=watch, daemon=True).start()
 
 
-def inject(environment: "os._Environ[str]") -> None:
-    """What the environment asks for."""
-    if given := environment.get("FAULT_CLOCK"):
-        jump(*map(float, given.split(",")))
-    if given := environment.get("FAULT_SLOW"):
-        seconds, kill_at = given.split(",")
-        make_slow(SlowDisk(float(seconds), int(kill_at)))
-    if given := environment.get("FAULT_SIGTERM"):
-        kind, occurrence, delay, file = given.split(",", 3)
-        ask_to_end(kind, int(occurrence), float(delay), file)
-
-
-inject(os.environ)
+if "FAULT_CLOCK" in os.environ:
+    jump(*map(float, os.environ["FAULT_CLOCK"].split(",")))
+if "FAULT_SLOW" in os.environ:
+    wait_seconds, kill_operation = os.environ["FAULT_SLOW"].split(",")
+    make_slow(float(wait_seconds), int(kill_operation))
+if "FAULT_SIGTERM" in os.environ:
+    phase, number, delay_seconds, struck = os.environ["FAULT_SIGTERM"].split(",", 3)
+    ask_to_end(phase, int(number), float(delay_seconds), struck)
