@@ -79,26 +79,26 @@ def run_directories() -> Iterator[BadInput]:
 
 
 SIDE = b"a b\n" * 50
-SIDES: dict[str, bytes | Callable[[Path], object]] = {
-    "is a directory; give a text file": Path.mkdir,
-    "is a pipe; give a text file": os.mkfifo,
-    "is a link that leads nowhere": lambda file: file.symlink_to("nowhere"),
-    "is a device": lambda file: file.symlink_to("/dev/zero"),
-    "looks like gzip": gzip.compress(SIDE),
-    "is UTF-16": "a\n".encode("utf-16"),
-    "invalid UTF-8": b"a\n\xff\xfe\n",
-    "NUL byte": b"a\0\n" * 50,
-    "lines but": SIDE + b"one more\n",
-    "lines but .*": b"",
-    "no file train.en": lambda file: None,
-}
+SIDES: list[tuple[str, bytes | Callable[[Path], object]]] = [
+    ("is a folder; expected a file", Path.mkdir),
+    ("no file train.en", os.mkfifo),
+    ("no file train.en", lambda file: file.symlink_to("nowhere")),
+    ("no file train.en", lambda file: file.symlink_to("/dev/zero")),
+    ("no file train.en", lambda file: None),
+    ("looks like gzip", gzip.compress(SIDE)),
+    ("is UTF-16", "a\n".encode("utf-16")),
+    ("invalid UTF-8", b"a\n\xff\xfe\n"),
+    ("NUL byte", b"a\0\n" * 50),
+    ("lines but", SIDE + b"one more\n"),
+    ("lines but", b""),
+]
 
 
 def data_folders() -> Iterator[BadInput]:
     """Text that cannot be trained on."""
     train = ("train", QUICK, "--config.data.source=text", "--config.data.directory=FOLDER", "--workdir=FOLDER/run")
     sound = dict.fromkeys(("train.de", "validation.en", "validation.de"), SIDE)
-    for says, side in SIDES.items():
+    for says, side in SIDES:
         if isinstance(side, bytes):
             yield BadInput("data", train, says, sound | {"train.en": side})
         else:
