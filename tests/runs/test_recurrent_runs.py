@@ -34,6 +34,7 @@ def whole(cache, tmp_path_factory):
     return folder, trained_state(config_of("bahdanau", cache, 4), folder)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(whole, cache, tmp_path):
     folder, state = whole
     found = trained_state(config_of("bahdanau", cache, 4), copy_until(2, folder, tmp_path / "stopped"))

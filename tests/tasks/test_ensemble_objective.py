@@ -68,6 +68,7 @@ def together(configs, params):
     return found
 
 
+@pytest.mark.slow
 def test_the_loss_is_that_of_the_mean_probabilities_of_cached_steps(configs, params, together):
     objective, mesh = objective_on(MeshConfig(data=2, fsdp=2, tensor=2), configs)
     batch = put_rows(Batch(Tokens.from_ids(SOURCE), Tokens.from_ids(TARGET)), mesh)
