@@ -54,7 +54,6 @@ def test_difference_from_a_run_directory(recipe, tmp_path, capsys):
 
 def test_a_mistake_is_one_message_and_status_2(recipe, capsys):
     for arguments, message in (
-        (["confg"], "'confg' is not a command; did you mean config?"),
         (["config", "--confg=x"], "--confg: unknown flag; did you mean --config?"),
         (["config", "--explain"], "--explain: a value is missing; write --explain=VALUE, a setting, for example"),
         (["translate", "runs/a", "runs/b"], "unexpected argument 'runs/b'; flags are written --name=value; to join"),

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 
 import pytest
 
@@ -37,21 +36,3 @@ def test_a_given_translation_is_read(run, tmp_path):
     model = data["model"]
     assert model["bits"] == 16 and 0 < model["logitsError"] < 0.02
     assert f'id="block-{model["block"]}"' in output.read_text()
-
-
-def test_what_cannot_be_is_told(run, tmp_path, capsys):
-    taken = socket.create_server(("127.0.0.1", 0))
-    cases = [
-        ([], "--text: give a text, or --texts=FILE"),
-        (["--text=a", "--target=b", "--target=c"], "--target: 2 for 1 texts"),
-        (["--text=a", f"--text={'a ' * 4999}"], "--text 2: "),
-        (["--text=a", f"--against={tmp_path}"], "not a run directory"),
-        (["--text=a", "--live", "--serve"], "--live: the page computes by itself"),
-        (["--text=a", "--checkpoints=last"], "--checkpoints: 1 of"),
-        (["--text=a", "--gold=links"], "--gold: give --gold_source and --gold_target too"),
-        (["--text=a", "--serve", f"--port={taken.getsockname()[1]}"], "cannot be used on 127.0.0.1"),
-    ]
-    for flags, message in cases:
-        assert main(["explore", f"--workdir={run}", *flags]) == 2
-        assert message in capsys.readouterr().err
-    taken.close()

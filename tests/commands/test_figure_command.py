@@ -31,11 +31,3 @@ def test_figures_without_training_are_drawn_with_their_numbers(tmp_path, capsys)
     assert "peak 1.976e-03 at update 500" in capsys.readouterr().out
     assert draw("smoothing", f"--output={tmp_path / 'smoothing.png'}") == 0
     assert {path.read_bytes()[:4] for path in tmp_path.glob("*.png")} == {b"\x89PNG"}
-
-
-@pytest.mark.slow
-def test_a_run_stands_for_its_recipe(run, tmp_path, capsys):
-    output = tmp_path / "masks.png"
-    assert draw("masks", f"--workdir={run}", f"--output={output}") == 0
-    assert "padded  decoder, causal" in capsys.readouterr().out
-    assert output.stat().st_size > 10_000

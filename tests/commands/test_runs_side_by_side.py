@@ -1,6 +1,5 @@
 """Compare runs, and look after their checkpoints, through the command line."""
 
-import csv
 import json
 import shutil
 
@@ -26,14 +25,6 @@ def test_an_average_of_checkpoints_is_translated_once_and_found_again(run, tmp_p
     assert again.evaluation.hypotheses == made.hypotheses
     with pytest.raises(DataError, match="4 checkpoints to average"):
         translation_comparison.choose_run(copy, config, "validation", "last", average=4)
-
-
-def test_report_finds_the_best_checkpoint(run, tmp_path):
-    assert main(["report", str(run), f"--output={tmp_path}"]) == 0
-    row = next(csv.DictReader((tmp_path / "report.csv").read_text().splitlines()))
-    assert row["best_checkpoint"] == str(run / "checkpoints" / row["best_update"])
-    assert row["parameters"] == str(json.loads((run / "run.json").read_text())[0]["parameters"])
-    assert float(row["seconds"]) > 0
 
 
 def test_an_average_is_a_run_whose_parameters_are_the_mean(run, tmp_path, capsys):

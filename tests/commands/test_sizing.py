@@ -44,17 +44,6 @@ def test_checkpoints_of_targets_too_short_for_bleu_are_selected_by_chrf(sized, t
     assert sized("data.held_out=100", "evaluation.selection=ter").config.evaluation.selection == "ter"
 
 
-def test_pairs_above_the_limits_are_left_out_of_the_plan_and_reported(sized, tmp_path):
-    lines = [f"{'aa ' * (240 if number % 10 else 4)}{number}\n" for number in range(1000)]
-    for language in ("en", "de"):
-        (tmp_path / f"t.{language}").write_text("".join(lines))
-    remark = sized("data.held_out=100").remark
-    assert ": 89 pairs of about 5 words: " in remark
-    assert "WARNING: about 90% of the pairs have over " in remark
-    raised = "data.max_source_tokens=900", "data.max_target_tokens=900", "batching.tokens_per_update=8000"
-    assert "900 pairs of about 218 words" in sized("data.held_out=100", *raised).remark
-
-
 def test_what_is_stated_stays_and_counts(sized, tmp_path):
     text = [("data.train", f"{tmp_path}/t.en"), ("training.num_updates", "18")]
     config = sized_config("language_model:text", text, "none").config

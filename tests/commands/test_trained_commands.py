@@ -141,21 +141,17 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
         ([*evaluate, "--split=tset"], "no split 'tset'; expected tset.en"),
         ([*evaluate, at_400], "no checkpoint '400'; kept are 0, 10, 20, 30 (best "),
         (["export", str(run), "--format=safetensors", f"--output={tmp_path}/new", at_400], "no checkpoint '400'; kept"),
-        ([*evaluate, "--config.data.source=reverse"], "only decoding, mesh, data.directory, data.train"),
         ([*evaluate, f"--ensemble={run},"], "--ensemble: the name of a run is empty"),
         ([*translate, f"--input={tmp_path}/none"], "none: cannot be read: No such file"),
-        ([*translate, f"--output={tmp_path}/bad/out"], "bad/out cannot be written: Not a directory"),
         ([*translate, f"--output={tmp_path}"], "is a folder; give a file"),
         ([*translate, "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
         ([*translate, f"--ensemble={run}:bst"], "bst: there is no such folder, and 'bst' is not"),
         (["translate", f"{run}/tokenizer"], "is not a run directory"),
-        ([*align, f"--source={good}", f"--target={one}"], "good has 2 lines but"),
         ([*align, f"--source={bad}", f"--target={good}"], "bad, line 2: invalid UTF-8"),
         ([*align, f"--source={one}", f"--target={one}", f"--output={run}/"], "is a folder"),
         ([*attention, "--layer=9"], "--layer: layer 9 has no attention of kind cross; layers with it: 1"),
         ([*train, "--config.training.trackers=absent", f"--workdir={tmp_path}/t"], "training.trackers: 'absent'"),
         (["train", "--config=text", f"--config.data.train={good},/none", str(tmp_path)], "/none is not a file"),
-        ([*train, f"--workdir={tmp_path}/bad"], "bad is a file"),
     ]
     program = WITHOUT_JAX.format([arguments for arguments, _ in mistakes])
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -102,14 +102,6 @@ def test_a_run_of_an_earlier_version_has_the_batches_that_it_had(kind, digest):
     assert found.hexdigest()[:16] == digest
 
 
-def test_a_corpus_smaller_than_a_batch_is_one_padded_batch_and_a_note():
-    plan = make_plan("buckets", number=1)
-    shape, pairs, offsets = plan.batch(5)
-    assert (plan.batches_per_epoch, pairs.tolist(), offsets.tolist()) == (1, [0], [0] + [1] * shape[0])
-    assert plan.notes() and plan.notes()[0] in plan.table()
-    assert make_plan("buckets").notes() == []
-
-
 def test_what_cannot_be_planned_is_refused():
     with pytest.raises(ConfigError, match=r"batching\.packed_length: 16 .* 39"):
         make_plan("packed", packed_length=16)

@@ -1,9 +1,8 @@
 """Filters of training pairs, and BPE-dropout: a segmentation is a function of its number and the text."""
 
 import numpy as np
-import pytest
 
-from transformer_jax.config import ConfigError, DataConfig, TokenizerConfig, from_dict
+from transformer_jax.config import DataConfig, TokenizerConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.pair_encoding import encoded_chunks
 from transformer_jax.data.token_store import open_token_store
@@ -49,8 +48,3 @@ def test_segmentations_differ_repeat_and_spell_the_same_text(tmp_path):
     # Other chunks, other processes: the same ids.
     (chunk,) = encoded_chunks(iter(pairs[100:103]), tokenizers, config, 1)
     assert chunk.source.ids.tolist() == [each for number in range(400, 403) for each in ids(store, number)]
-
-
-def test_only_bpe_has_merges():
-    with pytest.raises(ConfigError, match=r"data\.bpe_dropout: .* use tokenizer\.kind=bpe"):
-        from_dict({"data": {"bpe_dropout": 0.1}, "tokenizer": {"kind": "unigram"}})

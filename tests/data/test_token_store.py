@@ -88,19 +88,6 @@ def test_a_damaged_store_is_built_again(store_of, tmp_path, name, damage):
     assert len(list((tmp_path / "token_stores").iterdir())) == 1
 
 
-def test_a_large_store_is_checked_whole_in_the_background(store_of, tmp_path, monkeypatch):
-    store_of(PAIRS)
-    monkeypatch.setattr(cached_stores, "CHECKED_AT_ONCE", 0)
-    monkeypatch.setattr(cached_stores, "SAMPLED_SEGMENTS", 0)
-    store_of(PAIRS).check.finish()
-    flip_a_bit(the_only_store(tmp_path) / "target.ids")
-    with pytest.raises(DataError, match="target.ids changed .* run the same command to tokenize again"):
-        store_of(PAIRS).check.finish()
-    store = store_of(PAIRS)
-    store.check.finish()
-    assert ids_of(store.target_side, 0) == [5, 4, EOS_ID]
-
-
 def test_ids_of_a_type_that_is_no_number_are_never_mapped(store_of, tmp_path):
     store_of(PAIRS)
     description = the_only_store(tmp_path) / "store.json"

@@ -36,7 +36,6 @@ from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tasks.translation import translator
 from transformer_jax.tools.conform.model_properties import step_equals_full_pass
 from transformer_jax.tools.conform.trials import ROWS, Sentences, Trial, sentences, trial_config
-from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
 from transformer_jax.training.update import Update
 
@@ -94,21 +93,6 @@ def test_a_whole_attention_with_settings_and_a_site_decodes():
     assert np.abs(tripled - plain).max() > 1e-3
 
 
-def test_an_attention_of_recurrent_models_is_read_and_learned():
-    sizes = {"d_embedding": 8, "d_hidden": 8, "d_attention": 8, "num_encoder_layers": 1, "num_decoder_layers": 1}
-    model = build_model(RnnConfig(**sizes, attention="cosine"), 19, 19)
-    # Encoder states of a row of padding are zero.
-    source, target = (Tokens(*(jnp.pad(each, ((0, 1), (0, 0))) for each in side)) for side in (SOURCE, TARGET))
-    variables = jax.jit(partial(model.init, train=False))(jax.random.key(0), source, target)
-    total = jax.jit(lambda params: (model.apply({"params": params}, source, target, train=False) ** 2).sum())
-    gradients = jax.grad(total)(variables["params"])
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
-    (sharpness,) = (g for path, g in jax.tree_util.tree_leaves_with_path(gradients) if "sharpness" in str(path))
-    assert abs(float(sharpness)) > 1e-6
-    choices = explained("model.attention").by("values")
-    assert any("cosine" in names and "location_sensitive" in names for names, _ in choices)
-
-
 def test_a_search_ends_later(monkeypatch):
     monkeypatch.setattr(translator, "SegmentedSearch", lambda init, make_step, search, devices: search)
     log_probs = jnp.log(jnp.array([0.0, 0.0, 0.5, 0.2, 0.3]))
@@ -152,13 +136,6 @@ def test_an_output_layer_projects_hidden_states_and_scales_logits():
     logits = layer.apply({"params": params}, hidden, method="logits")
     expected = 2 * hidden @ params["readout_kernel"] @ params["embedding"]["table"].T
     np.testing.assert_allclose(logits, expected, atol=1e-5)
-
-
-def test_a_schedule_falls_in_steps():
-    config = from_dict({"optimizer": {"schedule": "steps", "warmup_updates": 2}, "training": {"num_updates": 8}})
-    rate = make_schedule("steps", hyperparameters_of(config), 16, config.parts)
-    relative = [float(rate(step)) / config.optimizer.learning_rate for step in (1, 2, 3, 4, 5, 8)]
-    np.testing.assert_allclose(relative, [0.5, 1.0, 0.3, 0.3, 0.09, 0.027], rtol=1e-5)
 
 
 LABELED = {"task": "classification", "data": {"generated_pairs": 40}, "model": {**SMALL, "tying": "none"}}
@@ -317,3 +294,18 @@ def test_the_page_shows_the_examples_whole_and_its_sweep_has_a_grid_of_a_setting
     for rate in sweep.space["parts.kerple.initial_rate"].values:
         config = apply_overrides({}, [*sweep.overrides.items(), ("parts.kerple.initial_rate", str(rate))])
         assert from_dict(config).parts["kerple"].initial_rate == rate
+
+
+def test_an_attention_of_recurrent_models_is_read_and_learned():
+    sizes = {"d_embedding": 8, "d_hidden": 8, "d_attention": 8, "num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = build_model(RnnConfig(**sizes, attention="cosine"), 19, 19)
+    # Encoder states of a row of padding are zero.
+    source, target = (Tokens(*(jnp.pad(each, ((0, 1), (0, 0))) for each in side)) for side in (SOURCE, TARGET))
+    variables = jax.jit(partial(model.init, train=False))(jax.random.key(0), source, target)
+    total = jax.jit(lambda params: (model.apply({"params": params}, source, target, train=False) ** 2).sum())
+    gradients = jax.grad(total)(variables["params"])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+    (sharpness,) = (g for path, g in jax.tree_util.tree_leaves_with_path(gradients) if "sharpness" in str(path))
+    assert abs(float(sharpness)) > 1e-6
+    choices = explained("model.attention").by("values")
+    assert any("cosine" in names and "location_sensitive" in names for names, _ in choices)
