@@ -26,6 +26,7 @@ from transformer_jax.training.update import Update
 
 VOCABULARY, D_MODEL, D_FF, WIDTH, LAYERS = 128, 32, 64, 16, 2
 TABLE_BYTES = 4 * VOCABULARY * D_MODEL
+SIZES = {"d_model": D_MODEL, "d_ff": D_FF, "num_heads": 4}
 MATRIX_BYTES = 4 * D_MODEL * D_MODEL
 # A rate that moves every parameter, and a large epsilon, so that rounding of tiny gradients is not blown up to whole steps.
 OPTIMIZER = OptimizerConfig("adamw", "constant", learning_rate=0.1, warmup_updates=1, epsilon=1e-3)
@@ -39,15 +40,11 @@ MESHES = {
 
 
 def update_on(mesh_config: MeshConfig) -> Update:
-    sizes = {
-        "num_encoder_layers": LAYERS,
-        "num_decoder_layers": LAYERS,
-        "d_model": D_MODEL,
-        "d_ff": D_FF,
-        "num_heads": 4,
-    }
     undropped = {"dropout": 0.0, "embedding_dropout": 0.0}
-    return made_of(TransformerConfig(**sizes, **undropped, scan_layers=True), mesh_config)
+    return made_of(
+        TransformerConfig(**SIZES, **undropped, num_encoder_layers=LAYERS, num_decoder_layers=LAYERS, scan_layers=True),
+        mesh_config,
+    )
 
 
 def made_of(model: TransformerConfig | RnnConfig, mesh_config: MeshConfig, parts: int = 1) -> Update:
@@ -111,8 +108,7 @@ def test_every_mesh_makes_the_update_of_one_device(name):
 
 @pytest.mark.slow
 def test_data_parallel_devices_add_up_gradients_once_however_many_parts_a_batch_has():
-    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": D_MODEL, "d_ff": D_FF, "num_heads": 4}
-    update = made_of(TransformerConfig(**sizes), MESHES["data"], parts=4)
+    update = made_of(TransformerConfig(**SIZES, num_encoder_layers=1, num_decoder_layers=1), MESHES["data"], parts=4)
     found = collectives_of(update.lower(batch_shape(32, WIDTH, WIDTH)).compile().as_text(), 8)
     parameters = bytes_on_a_device(update.state_shapes.params)
     assert {each.kind for each in found} == {"all-reduce"}

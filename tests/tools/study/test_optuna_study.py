@@ -223,6 +223,15 @@ def test_a_sweep_may_grow_and_another_sweep_is_refused(join, training, tmp_path)
         join(replace(GRID, overrides={"model.dropout": 0.25}))
 
 
+def test_each_machine_has_its_own_paths_of_the_data(join):
+    for folder in ("/first", "/second"):
+        paths = {f"data.{split}": f"{folder}/{split}.en,{folder}/{split}.de" for split in ("train", "validation")}
+        sweep = replace(ONE, overrides={"data.source": "text", **paths})
+        join(sweep)
+    with pytest.raises(ConfigError, match="started with setting data.train_split = train, not other"):
+        join(replace(sweep, overrides={**sweep.overrides, "data.train_split": "other"}))
+
+
 def test_a_sampler_chooses_as_many_trials_as_stated(join, training, tmp_path):
     space = {"optimizer.learning_rate": LogUniform(1e-4, 1e-2), "model.dropout": Uniform(0.0, 0.5)}
     sweep = Sweep(config="configs/quickstart.py", space=space, sampler="cma-es", trials=2, metric="validation/loss")
