@@ -63,8 +63,6 @@ def test_the_command_line_changes_all_trials_and_chooses_rows(tmp_path):
             'Sweep(config="word_vectors:quick", space={"model.negatives": Choice(2, 5)})',
             r"loss is not comparable between runs that differ in model.negatives; take validation/analogies \(with data.test",
         ),
-        ('seeds=(0,), space={"seed": Choice(1)}', "both set the seed"),
-        ('space={"seed": Integers(0, 1)}, sampler="cma-es", trials=2', "needs two or more ranges of numbers"),
         (
             f"{HELD_OUT} seeds=(0, 1)",
             "runs with different seed are not scored on the same text; set data.seed, which",
