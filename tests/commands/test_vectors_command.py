@@ -65,20 +65,16 @@ def test_convert_and_draw(files, capsys):
     (files / "pieces.txt").write_text("in 1 0\n▁in 0 1\ning 1 1\nthe 2 1\n", encoding="utf-8")
     said(capsys, "vectors", "map", f"--vectors={files}/pieces.txt", f"--output={files}/map", "--top=3")
     assert '"words":["in","▁in","ing"]' in (files / "map.html").read_text(encoding="utf-8")
-    out = said(capsys, "vectors", "picture", "king", "man", "woman", vectors, f"--output={files}/royal.png")
-    assert out.startswith("king - man + woman: queen\n") and (files / "royal.png").is_file()
 
 
 def test_wrong_arguments_are_named(files, capsys):
-    (files / "three.txt").write_text("a 1 2\nb 2 1\nc 3 3\n")
-    vectors, few = f"--vectors={files}/v.txt", f"--vectors={files}/three.txt"
+    vectors = f"--vectors={files}/v.txt"
     sets = [f"--test_sets={files}/pairs.txt"]
     cases = [
         (["vectors"], "'' is not an action; give one of evaluate, neighbors, analogy"),
         (["vectors", "analogy", "king", "man", "woman"], "--vectors: give a file of word vectors, or a run"),
         (["vectors", "neighbors", "king", f"--workdir={files}"], f"--workdir: {files} is not a run"),
         (["vectors", "neighbors", "quean", vectors], "'quean' is not one of the 5 words; did you mean 'queen'?"),
-        (["vectors", "picture", "a", "b", "c", few, f"--output={files}/p.png"], "no other word has a vector"),
         (["vectors", "convert", vectors], "--output: is required"),
         (["vectors", "evaluate", vectors, *sets, "--json=s3://b/r.json"], "--json: s3://b/r.json is in an object stor"),
         (["vectors", "convert", vectors, f"--output={files}/v.npz"], "--output_format: '' is not a format; give one o"),
@@ -86,4 +82,3 @@ def test_wrong_arguments_are_named(files, capsys):
     for arguments, message in cases:
         assert main(arguments) == 2, arguments
         assert message in capsys.readouterr().err
-    assert not [*files.glob("p.*")]

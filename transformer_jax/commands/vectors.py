@@ -64,18 +64,12 @@ def _neighbors(values: flags.Values, words: list[str]) -> None:
 
 
 def _analogy(values: flags.Values, words: list[str]) -> None:
-    vectors = _load(values)
-    best = _best(vectors, words, values.count)
-    print("{} - {} + {}".format(*words))
-    print(_listed(best))
-
-
-def _best(vectors: "KeyedVectors", words: list[str], count: int) -> list[tuple[str, float]]:
-    """The answers to A - B + C; raises DataError for a word without a vector."""
     from transformer_jax.tools.word_vectors.keyed_vectors import require_word
 
+    vectors = _load(values)
     plus, minus, also = (require_word(vectors, word) for word in words)
-    return vectors.most_similar(positive=[plus, also], negative=[minus], topn=count)
+    print("{} - {} + {}".format(*words))
+    print(_listed(vectors.most_similar(positive=[plus, also], negative=[minus], topn=values.count)))
 
 
 def _convert(values: flags.Values, _: list[str]) -> None:
@@ -109,22 +103,6 @@ def _map(values: flags.Values, _: list[str]) -> None:
     print(f"{picture}\n{page}")
 
 
-def _picture(values: flags.Values, words: list[str]) -> None:
-    from transformer_jax.tools.pictures.word_map import draw_analogy
-    from transformer_jax.tools.word_vectors.keyed_vectors import require_word
-    from transformer_jax.tools.word_vectors.projection import analogy_plane
-
-    vectors = _load(values)
-    plus, minus, also, *answer = words
-    best = [word for word, _ in _best(vectors, [plus, minus, also], 1)]
-    if not best:
-        raise DataError(f"{plus} - {minus} + {also}: no other word has a vector; a picture takes four words")
-    shown = [minus, plus, also, *(answer or best)]
-    points, target = analogy_plane(vectors[[require_word(vectors, word) for word in shown]])
-    print(f"{plus} - {minus} + {also}: {best[0]}")
-    print(draw_analogy(shown, points, target, values.output))
-
-
 def _listed(found: list[tuple[str, float]]) -> str:
     if not found:
         return "  no other word has a vector"
@@ -137,7 +115,6 @@ ACTIONS = {
     "analogy": Action(_analogy, "three words, such as king man woman", 3, 3, ("count",)),
     "convert": Action(_convert, "no words", 0, 0, ("output", "output_format")),
     "map": Action(_map, "no words; give --words", 0, 0, ("output", "method", "top", "words", "seed")),
-    "picture": Action(_picture, "three words or four, such as king man woman queen", 3, 4, ("output",)),
 }
 
 
@@ -151,7 +128,7 @@ ACTIONS = {
     flags.strings("test_sets", [], "evaluate: files, or folders of files (default: data.test_sets of the run)"),
     flags.string("json", None, "evaluate: also write the report into this file"),
     flags.integer("count", 10, "neighbors, analogy: how many", lower_bound=1),
-    flags.string("output", None, "convert, map, picture: file to write"),
+    flags.string("output", None, "convert, map: file to write"),
     flags.string("output_format", "", "convert: word2vec, word2vec_binary or glove"),
     flags.enum("method", "pca", ["pca", "tsne"], "map: projection to two dimensions"),
     flags.integer("top", 300, "map: number of words, the first ones", lower_bound=3),
@@ -167,7 +144,6 @@ def vectors(values: flags.Values) -> int:
         transformer-jax vectors analogy   king man woman --vectors=glove.txt
         transformer-jax vectors convert   --vectors=glove.txt --output=glove.bin
         transformer-jax vectors map       --vectors=glove.txt --output=map --method=tsne --top=500
-        transformer-jax vectors picture   king man woman queen --vectors=glove.txt --output=royal.png
 
     Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .bin (word2vec's
     binary format), or text, whose first line tells word2vec and GloVe apart; both may be .gz or .xz. Words are looked up as
@@ -180,7 +156,6 @@ def vectors(values: flags.Values) -> int:
     analogy: the words nearest to A - B + C, such as king - man + woman.
     convert: --output=FILE.bin, .txt (word2vec); or --output_format=glove.
     map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
-    picture: the parallelogram of A - B + C and D, by default the best answer.
     """
     action, words = flags.chosen_action("vectors", ACTIONS, values, SOURCE_FLAGS)
     if "output" in action.flags and not values.output:

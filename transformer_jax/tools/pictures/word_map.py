@@ -1,4 +1,4 @@
-"""Words as points of a plane: a picture, a self-contained HTML page, and the parallelogram of an analogy."""
+"""Words as points of a plane: a picture and a self-contained HTML page."""
 
 import json
 from collections.abc import Sequence
@@ -10,11 +10,10 @@ from string import Template
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.canvas import FAINT_INK, INK, LINE_COLORS, MARK, font
+from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, font
 
 MAP_WIDTH, MAP_HEIGHT, MAP_MARGIN, MAP_TOP = 10.0, 7.5, 0.25, 0.5
 LABEL_POINTS = 7.5
@@ -25,10 +24,6 @@ SIDES = (
     ((0, -4), "center", "top"),
 )
 """Offsets of a name from its point, in points, with its alignment, in order of preference."""
-WIDTH, HEIGHT, MARGIN, TOP, BOTTOM = 6.4, 5.0, 0.3, 0.55, 0.5
-MARGIN_SHARE = 0.2
-"""Margins of the panel of an analogy relative to the extent of its points, to leave space for names."""
-SIDE_COLOR = "#9fb3c4"
 
 
 def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *, title: str = "") -> Path:
@@ -91,38 +86,3 @@ def word_map_page(words: Sequence[str], points: np.ndarray, near: Sequence[Seque
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = files("transformer_jax.tools.pictures").joinpath("word_map.html").read_text(encoding="utf-8")
     return Template(page).substitute(title=escape(title), data=data)
-
-
-def draw_analogy(words: Sequence[str], points: np.ndarray, target: np.ndarray, path: str | Path) -> Path:
-    """Draws the words a, b, c, d at ``points [4, 2]`` and b - a + c at ``target [2]`` as a PNG, and returns its path.
-
-    Both axes have the same scale.
-    """
-    figure = canvas.blank_figure(WIDTH, HEIGHT)
-    axes = canvas.add_panel(figure, MARGIN, TOP, WIDTH - 2 * MARGIN, HEIGHT - TOP - BOTTOM)
-    a, b, c, d = points
-    for start, end in ((a, c), (b, target)):
-        axes.plot(*zip(start, end, strict=True), color=SIDE_COLOR, linewidth=1.2, linestyle="--")
-    for start, end in ((a, b), (c, target)):
-        arrow = {"arrowstyle": "-|>", "color": MARK, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 3}
-        axes.annotate("", tuple(end), tuple(start), arrowprops=arrow)
-    axes.plot(*zip(target, d, strict=True), color=FAINT_INK, linewidth=1.0, linestyle=":")
-    axes.scatter(points[:, 0], points[:, 1], s=36, color=INK, zorder=3)
-    total = f"{words[1]} \N{MINUS SIGN} {words[0]} + {words[2]}"
-    circle = axes.scatter(target[:1], target[1:], s=60, facecolors="white", edgecolors=MARK, linewidths=1.6)
-    circle.set(zorder=3, label=total)
-    middle = points[:3].mean(axis=0)
-    for word, point, inner in zip(words, points, (middle, middle, middle, target), strict=True):
-        # Names are on the outer side of their points; the name of d is on the side away from b - a + c.
-        offset, side = ((0, 9), "bottom") if point[1] >= inner[1] else ((0, -9), "top")
-        label = axes.annotate(word, tuple(point), offset, textcoords="offset points", ha="center", va=side, color=INK)
-        label.set_path_effects([withStroke(linewidth=3, foreground="white")])
-        label.set_fontproperties(font(11))
-        label.set_parse_math(False)
-    key = axes.legend(loc="upper left", bbox_to_anchor=(0, 0), prop=font(10), frameon=False, labelcolor=INK)
-    key.get_texts()[0].set_parse_math(False)
-    axes.margins(MARGIN_SHARE)
-    axes.set_aspect("equal", adjustable="datalim")
-    canvas.frame(axes)
-    canvas.add_title(figure, f"{words[0]} is to {words[1]} as {words[2]} is to {words[3]}")
-    return canvas.write_png(figure, path)

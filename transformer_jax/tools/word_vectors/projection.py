@@ -37,16 +37,3 @@ def unit_rows(matrix: np.ndarray) -> np.ndarray:
     """A copy of ``[N, D]`` with rows divided by their Euclidean norms; zero rows are unchanged."""
     norms = np.linalg.norm(matrix, axis=1, keepdims=True)
     return matrix / np.where(norms > 0, norms, 1).astype(np.float32)
-
-
-def analogy_plane(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Projects a, b, c, d ``[4, D]``, divided by their norms, and b - a + c to the plane of largest variance.
-
-    Returns ``[4, 2]`` and ``[2]``.
-    """
-    unit = unit_rows(vectors).astype(np.float64)
-    five = np.concatenate([unit, [unit[1] - unit[0] + unit[2]]])
-    middle = five.mean(axis=0)
-    directions = np.linalg.svd(five - middle, full_matrices=False)[2][:2]
-    points = (five - middle) @ directions.T
-    return points[:4], points[4]
