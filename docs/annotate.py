@@ -3,8 +3,9 @@
     python docs/annotate.py
 
 Each text in ``docs/annotated`` becomes ``docs/annotated_NAME.md`` and ``docs/annotated_NAME.ipynb``. A line of a text
-``@code layers/masks.py causal_mask`` stands for the source of that function, class or method now. Fenced blocks of
-``python`` are examples that run one after another; a block of ``text`` right after one is what it prints.
+``@code layers/masks.py causal_mask`` stands for the source of that function, class or method now; a file
+``docs/...`` is a script of these pages. Fenced blocks of ``python`` are examples that run one after another; a block of
+``text`` right after one is what it prints.
 """
 
 import ast
@@ -32,16 +33,16 @@ class Example(NamedTuple):
 
 
 def source_of(file: str, name: str, root: Path = DOCS.parent) -> str:
-    """The source of ``name`` (``function``, ``Class`` or ``Class.method``) in a file of the package.
+    """The source of ``name`` (``function``, ``Class`` or ``Class.method``) in a file.
 
     Raises LookupError when it is not there.
     """
-    text = (root / PACKAGE / file).read_text(encoding="utf-8")
+    text = (root / file).read_text(encoding="utf-8")
     node: ast.AST = ast.parse(text)
     for part in name.split("."):
         inner = [each for each in ast.iter_child_nodes(node) if getattr(each, "name", None) == part]
         if not inner:
-            raise LookupError(f"{PACKAGE}/{file} has no {name}; a text in docs/annotated shows it")
+            raise LookupError(f"{file} has no {name}; a text in docs/annotated shows it")
         (node,) = inner
     assert isinstance(node, ast.FunctionDef | ast.ClassDef)
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
@@ -52,8 +53,9 @@ def page(text: str) -> str:
     """A text with the code that it names."""
 
     def shown(match: re.Match[str]) -> str:
-        file, name = match.groups()
-        caption = f"`{name}` in [`{PACKAGE}/{file}`](../{PACKAGE}/{file}):"
+        path, name = match.groups()
+        file = path if path.startswith("docs/") else f"{PACKAGE}/{path}"
+        caption = f"`{name}` in [`{file}`](../{file}):"
         return f"{caption}\n\n{SHOWN}\n{source_of(file, name)}\n```"
 
     return CODE.sub(shown, text)

@@ -95,7 +95,7 @@ def script(monkeypatch):
     """A script of docs/ as a module."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     yield importlib.import_module
-    for name in ("annotate", "kit_page"):
+    for name in ("annotate", "kit_page", "theory_figures"):
         sys.modules.pop(name, None)
 
 

@@ -31,7 +31,7 @@ COMMANDS = {
     "generate": Listed("generate.generate", "continue prompts with a language model"),
     "attention": Listed("attention.attention", "draw the attention weights of a translation"),
     "explore": Listed("explore.explore", "write a page to explore the attention and the search of a model"),
-    "figure": Listed("figure.figure", "draw a picture of the theory, with the numbers that check it"),
+    "figure": Listed("figure.figure", "draw the modules or the learning rate of a recipe"),
     "align": Listed("align.align", "align the words of given translations"),
     "vectors": Listed("vectors.vectors", "evaluate, search, convert and draw word vectors"),
     "report": Listed("report.report", "compare runs: scores, settings that differ, learning curves"),

@@ -17,7 +17,6 @@ from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.pictures.canvas import FAINT_INK, FONT_FAMILIES, HAIRLINE, INK
-from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters, param_shapes
 
@@ -137,12 +136,13 @@ def architecture(config: ExperimentConfig) -> Architecture:
     return Architecture(source, target, tuple(_links(source, target)), count_parameters(params))
 
 
-def draw_architecture(subject: Subject, path: Path) -> list[str]:
-    drawn = architecture(subject.config)
+def draw_architecture(config: ExperimentConfig, source: str, path: Path) -> str:
+    """Draws the model of ``source`` as an SVG; returns its numbers of parameters and blocks."""
+    drawn = architecture(config)
     columns = [side for side in (drawn.source, drawn.target) if side]
-    draw_block_diagram(columns, drawn.links, path, title=f"{subject.name}: {drawn.parameters:,} parameters")
+    draw_block_diagram(columns, drawn.links, path, title=f"{source}: {drawn.parameters:,} parameters")
     blocks = sum(1 for side in columns for block in side for _ in block.walk())
-    return [f"{subject.name}: {drawn.parameters:,} parameters, {blocks} blocks"]
+    return f"{source}: {drawn.parameters:,} parameters, {blocks} blocks"
 
 
 def _wide(tokens: PyTree, width: int) -> PyTree:
