@@ -1,13 +1,10 @@
 """The update as a function of its hyperparameters: each of them acts, and as if it were written into the program."""
 
-import logging
 import math
-from contextlib import closing
 from functools import cache
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -24,11 +21,8 @@ from transformer_jax.config import (
 )
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.translation.objective import TranslationObjective
-from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
-from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import StepMetrics
-from transformer_jax.training.update import CompiledStep, Update
+from transformer_jax.training.update import Update
 
 VOCABULARY, UPDATES = 24, 3
 SINGLE = MeshConfig(data=1)
@@ -138,39 +132,3 @@ def test_recurrent_models_draw_the_same_on_all_devices_as_on_one():
     alone, *split = (case.parameters_after(case.hyperparameters) for case in cases)
     for found in split:
         np.testing.assert_allclose(found, alone, atol=1e-5)
-
-
-WIDTHS = 2, 3, 5
-
-
-def first_state() -> TrainState:
-    return TrainState(jnp.zeros((), jnp.int32), {"norm": {"scale": jnp.ones(())}}, (), jnp.zeros(2, jnp.uint32))
-
-
-def test_each_shape_is_compiled_once_and_the_first_before_the_others(caplog, monkeypatch):
-    caplog.set_level(logging.INFO, "transformer_jax")
-    monkeypatch.setattr(logging.getLogger("transformer_jax"), "propagate", True)
-    mesh, traced = make_mesh(SINGLE, jax.devices()[:1]), []
-
-    def step(state, batch, hyperparameters):
-        traced.append(batch.shape[1])
-        total = batch.sum()
-        params = jax.tree.map(lambda leaf: leaf + total, state.params)
-        metrics = StepMetrics(LossSums(total, total, total, total), total, jnp.isfinite(total))
-        return state._replace(step=state.step + 1, params=params), metrics
-
-    update = Update.__new__(Update)
-    vars(update).update(jitted=jax.jit(step), state_shapes=first_state(), hyperparameter_shapes=None)
-    shapes = [jax.ShapeDtypeStruct((1, width), jnp.float32) for width in WIDTHS]
-    with closing(CompiledStep(update, shapes)) as compiled:
-        after, news = first_state(), []
-        for width in (2, 5, 3, 5, 2, 7):
-            batch = put_batch(np.ones((1, width), np.float32), mesh)
-            step_of_shape, is_first = compiled.for_batch(batch)
-            after, _ = step_of_shape(after, batch, None)
-            news.append(is_first)
-            assert traced[0] == 2 and compiled.is_ready(batch)
-    assert sorted(traced) == [2, 3, 5, 7]
-    assert news == [True, True, True, False, False, True]
-    assert float(after.params["norm"]["scale"]) == 1 + 2 + 5 + 3 + 5 + 2 + 7
-    assert set(caplog.messages) == {"compiling once more, for a batch of (1, 7) that was not planned"}

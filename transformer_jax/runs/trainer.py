@@ -21,6 +21,7 @@ from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.data.tokenizers import save_tokenizers
+from transformer_jax.runs.compilation import CompilationAhead
 from transformer_jax.runs.goodput import Clock, Goodput
 from transformer_jax.runs.hooks import (
     Profile,
@@ -45,7 +46,6 @@ from transformer_jax.runtime.distributed import (
     join_processes,
     require_same,
     require_shared_folder,
-    wait_for_all,
 )
 from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on, start_jax
 from transformer_jax.runtime.open_copies import address_of_checkpoints
@@ -56,7 +56,7 @@ from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.parameters import frozen_mask
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState, count_parameters, param_shapes
-from transformer_jax.training.update import CompiledStep, Update, compiler_options
+from transformer_jax.training.update import Update, compiler_options
 
 
 def run_training(
@@ -152,8 +152,8 @@ def run_training(
         if run.reason_to_end:
             return _finish(run)
 
-        # Compiled in the background from here on, while the dry run evaluates.
-        compiled = enter(closing(CompiledStep(update, data.batch_shapes(run.number))))
+        # A thread compiles the first program while the dry run evaluates; the loop does not depend on it.
+        ahead = enter(closing(CompilationAhead(update, data.batch_shapes(run.number))))
         profile = enter(closing(Profile(profiled, directory.profile)))
         observers: list[Hook] = [enter(ProgressBar()), profile, *callbacks]
         hooks = hooks_of(run, observers)
@@ -171,17 +171,10 @@ def run_training(
         enter(watchdog(clock, config.training.hang_factor, directory.hang))
         hyperparameters = put_hyperparameters(run.hyperparameters, mesh)
         unread = None  # Metrics of the previous update, still on the devices.
-        for number, rows in enumerate(clock.waiting_for(data.batches(run.number)), run.number + 1):
-            batch = put_batch(rows, mesh)
-            if jax.process_count() == 1 and not compiled.is_ready(batch):
-                # Compiling takes minutes: the last metrics are logged first. Several processes must log at the same point.
-                call_hooks(run, hooks, number - 1, unread)
-                unread = None
-            with clock.spend("compile"):
-                step, is_first_of_its_shape = compiled.for_batch(batch)
-                if is_first_of_its_shape:
-                    wait_for_all(f"compilation for update {number}")
-            run.state, metrics = step(run.state, batch, hyperparameters)
+        rows = clock.waiting_for(data.batches(run.number))
+        batches = ahead.before((put_batch(part, mesh) for part in rows), clock)
+        for number, batch in enumerate(batches, run.number + 1):
+            run.state, metrics = update.jitted(run.state, batch, hyperparameters)
             # While the devices run this update, the metrics of the previous one are read.
             call_hooks(run, hooks, number - 1, unread)
             unread = metrics

@@ -42,9 +42,7 @@ class Objective:
         self._devices = devices_of(config.model, mesh, one_sentence=config.batching.kind != "packed")
         self._policies = policies_on(mesh)
         self._blocks = logit_blocks(mesh, device_of(mesh).platform)
-        training = config.training
-        is_modified = training.loss_term_names or training.corruption_names or training.watch_names
-        self.loss: LossFunction = self.modified_loss if is_modified else self.training_loss
+        self.loss: LossFunction = self.training_loss
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update: of the model, and of terms of the loss that have some."""
@@ -62,15 +60,10 @@ class Objective:
         return self._build(self._devices, hyperparameters.rates, parts_with(self.config, hyperparameters))
 
     def training_loss(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> LossSums:
-        """Label-smoothed cross entropy of a ``Batch``, or of ``Tokens``, with dropout."""
-        model, sides = self.training_model(hyperparameters), sides_of(batch)
-        hidden, matrix, logit_mod = call(model, params, "factors", *sides, train=True, rngs={"dropout": key})
-        labels, weights = jnp.asarray(sides[-1].ids), jnp.asarray(sides[-1].segments != 0, jnp.float32)
-        options = self._logit_options(self.training_precision, logit_mod)
-        return projected_cross_entropy(hidden, matrix, labels, weights, hyperparameters.label_smoothing, **options)
+        """Label-smoothed cross entropy of a ``Batch``, or of ``Tokens``, with dropout.
 
-    def modified_loss(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> LossSums:
-        """``training_loss`` of a model that reads corrupted tokens, with loss terms and watched statistics."""
+        Adds the loss terms, corruptions of the tokens that the model reads, and statistics that the settings name.
+        """
         config, model = self.config, self.training_model(hyperparameters)
         terms, watch = LossTerms(config, hyperparameters), Watch(config, hyperparameters)
         sown = terms.collections + watch.collections

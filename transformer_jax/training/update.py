@@ -1,8 +1,6 @@
 """The update of a run (schedule, optimizer, step) and its first state, from its settings."""
 
-import logging
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from functools import cached_property, partial
 
 import jax
@@ -28,7 +26,7 @@ from transformer_jax.training.schedules import Schedule, make_schedule
 from transformer_jax.training.sharding import batch_sharding, replicated, sharded_shapes
 from transformer_jax.training.state import TrainState, create_state
 from transformer_jax.training.statistics import Watch
-from transformer_jax.training.step import TrainStep, UpdateRule, make_train_step
+from transformer_jax.training.step import UpdateRule, make_train_step
 
 DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
 """Options of XLA that make a GPU add up in a fixed order; they change nothing elsewhere."""
@@ -150,57 +148,3 @@ def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bo
                 f"training.xla_options: {problem} (XLA for {platform}); give options that it has, or leave this empty"
             ) from None
     return (DETERMINISTIC if training.deterministic else {}) | stated or None
-
-
-class CompiledStep:
-    """The step of ``update`` compiled in the background for all shapes of ``batches``; it needs no data.
-
-    The first of ``batches`` is compiled at once, while the caller makes its dry run; the others follow in their order when the
-    first is in use, so that nothing delays the first update.
-    """
-
-    def __init__(self, update: Update, batches: Sequence[PyTree]) -> None:
-        self._update = update
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="compile")
-        self._planned = list(batches[1:])
-        self._compiled: dict[tuple, Future] = {}
-        self._used: set[tuple] = set()
-        self._submit(batches[0])
-
-    def for_batch(self, batch: PyTree) -> tuple[TrainStep, bool]:
-        """The step for batches like this one, once it is compiled, and whether it is the first of its shape."""
-        shapes = _shapes(batch)
-        if shapes in self._compiled:
-            self._compiled[shapes].result()
-        while self._planned:
-            self._submit(self._planned.pop(0))
-        if shapes not in self._compiled:
-            text = " and ".join(map(str, dict.fromkeys(shapes)))
-            logging.getLogger("transformer_jax").info(
-                "compiling once more, for a batch of %s that was not planned", text
-            )
-            self._submit(batch)
-        is_first = shapes not in self._used
-        self._used.add(shapes)
-        return self._compiled[shapes].result(), is_first
-
-    def is_ready(self, batch: PyTree) -> bool:
-        """Whether ``for_batch`` would return at once."""
-        future = self._compiled.get(_shapes(batch))
-        return future is not None and future.done()
-
-    def close(self) -> None:
-        """Cancels the compilations that have not begun."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _submit(self, batch: PyTree) -> None:
-        self._compiled[_shapes(batch)] = self._pool.submit(self._compile, batch)
-
-    def _compile(self, batch: PyTree) -> TrainStep:
-        update = self._update
-        compiled: TrainStep = update.jitted.lower(update.state_shapes, batch, update.hyperparameter_shapes).compile()
-        return compiled
-
-
-def _shapes(batch: PyTree) -> tuple:
-    return tuple(leaf.shape for leaf in jax.tree.leaves(batch))

@@ -1,0 +1,66 @@
+"""Compiles the training step for the planned shapes of batches before the updates that need them."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import jax
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.runs.goodput import Clock
+from transformer_jax.runtime.distributed import wait_for_all
+from transformer_jax.training.update import Update
+
+
+class CompilationAhead:
+    """Compiles ``update.jitted`` in a thread for one shape of batches after another.
+
+    It only fills the caches of JAX. A call of ``update.jitted`` finds the program there, and would compile it otherwise.
+    Tracing stays in the caller's thread, where a debugger can stop in it. The first shape is compiled at once, while the
+    caller makes its dry run; of the others one is traced after each batch, while the devices compute.
+    """
+
+    def __init__(self, update: Update, shapes: Sequence[PyTree]) -> None:
+        self._update, self._planned = update, list(shapes)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="compile")
+        self._programs: dict[tuple, Future] = {}
+        self._used: set[tuple] = set()
+        self._compile_next()
+
+    def before(self, batches: Iterator[PyTree], clock: Clock) -> Iterator[PyTree]:
+        """Yield ``batches``, each when the step for its shape is compiled; the wait counts as ``compile``."""
+        if jax.config.jax_disable_jit:
+            yield from batches
+            return
+        for batch in batches:
+            with clock.spend("compile"):
+                self._wait_for(batch)
+            yield batch
+            self._compile_next()
+
+    def close(self) -> None:
+        """Cancel the compilations that have not begun."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _wait_for(self, batch: PyTree) -> None:
+        shapes = _shapes(batch)
+        if shapes in self._used:
+            return
+        self._planned = [planned for planned in self._planned if _shapes(planned) != shapes]
+        if shapes not in self._programs:
+            self._compile(batch)
+        self._programs[shapes].result()
+        self._used.add(shapes)
+        # Collective operations of a process that is ready earlier could time out.
+        wait_for_all(f"compilation for batches {shapes}")
+
+    def _compile_next(self) -> None:
+        if self._planned and not jax.config.jax_disable_jit:
+            self._compile(self._planned.pop(0))
+
+    def _compile(self, batch: PyTree) -> None:
+        lowered = self._update.lower(batch)
+        self._programs[_shapes(batch)] = self._pool.submit(lowered.compile)
+
+
+def _shapes(batch: PyTree) -> tuple:
+    return tuple(leaf.shape for leaf in jax.tree.leaves(batch))
