@@ -33,7 +33,7 @@ CONTENTS = {
     "Use": "evaluation explorer low_bleu troubleshooting",
     "More models": "language_models word_vectors annotated_counting_words parsing",
     "Large scale": "accelerators clusters preflight roofline",
-    "Extend": "extending kit duel api",
+    "Extend": "extending pieces debugging kit duel api",
     "Other toolkits": "migration interop",
     "Inside": "annotated_transformer annotated_attention figures architecture paper_to_code benchmarks security",
     "Project": "../CONTRIBUTING ../CHANGELOG",
