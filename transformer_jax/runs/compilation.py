@@ -27,7 +27,7 @@ class CompilationAhead:
         self._compile_next()
 
     def before(self, batches: Iterator[PyTree], clock: Clock) -> Iterator[PyTree]:
-        """Yield ``batches``, each when the step for its shape is compiled; the wait counts as ``compile``."""
+        """Yield ``batches``, each when the step for its shape is compiled; waiting and tracing count as ``compile``."""
         if jax.config.jax_disable_jit:
             yield from batches
             return
@@ -35,7 +35,8 @@ class CompilationAhead:
             with clock.spend("compile"):
                 self._wait_for(batch)
             yield batch
-            self._compile_next()
+            with clock.spend("compile"):
+                self._compile_next()
 
     def close(self) -> None:
         """Cancel the compilations that have not begun."""
