@@ -210,8 +210,7 @@ def looks_at_its_name(module: str, tree: ast.AST) -> list[str]:
 OF_EVERY_TASK = {"runs", "training", "checkpoints", "tasks.task", "tasks.trained_run", "tasks.run_tokenizers"}
 STUDY = {f"tools.study.{file.stem}" for file in (PACKAGE / "tools/study").glob("*.py")}
 OF_EVERY_TASK |= {"tools.preflight", "tools.launching"} | STUDY - {"tools.study.translation_comparison"}
-# The counters of version 0.1 have best_bleu.
-NAMES_OF_TASKS = re.compile(r"(?<![a-z])(translation|language_model|(?<!best_)bleu|chrf|bits_per_byte)", re.IGNORECASE)
+NAMES_OF_TASKS = re.compile(r"(?<![a-z])(translation|language_model|bleu|chrf|bits_per_byte)", re.IGNORECASE)
 
 
 def names_a_task(module: str, tree: ast.AST) -> list[str]:

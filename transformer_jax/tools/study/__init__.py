@@ -1,1 +1,1 @@
-"""Sweeps: their definition, workers, Optuna study and leaderboard."""
+"""Studies of many runs: sweeps, duels, reports, comparisons."""
