@@ -5,6 +5,7 @@ from functools import cache
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
@@ -123,6 +125,24 @@ def test_the_seed_of_the_first_state_is_a_number_too():
     tables = [update.initial_state(seed).params["source_embedding"]["table"] for seed in (0, 1, 0)]
     assert not np.array_equal(tables[0], tables[1])
     np.testing.assert_array_equal(tables[0], tables[2])
+
+
+@pytest.mark.parametrize("mesh_config", [SINGLE, MeshConfig(data=2, fsdp=2)])
+def test_a_step_that_was_lowered_for_shapes_is_not_traced_again(mesh_config):
+    mesh = make_mesh(mesh_config, jax.devices()[: math.prod(mesh_config.sizes.values())])
+    traced, one = [], jnp.float32(1)
+
+    def loss(params, batch, key, hyperparameters):
+        traced.append(batch.shape)
+        return LossSums(jnp.sum(batch @ params["narrow_bias"]), one, one, one)
+
+    config = ExperimentConfig()
+    update = Update(config, loss, lambda key: {"narrow_bias": jnp.ones(3)}, mesh)
+    update.lower(jax.ShapeDtypeStruct((8, 3), jnp.float32)).compile()
+    before = len(traced)
+    told = put_hyperparameters(hyperparameters_of(config), mesh)
+    update.jitted(update.initial_state(0), put_batch(np.ones((8, 3), np.float32), mesh), told)
+    assert 0 < before == len(traced)
 
 
 @pytest.mark.slow

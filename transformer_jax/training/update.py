@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import (
@@ -124,8 +124,14 @@ class Update:
         return jax.tree.map(lambda leaf: leaf.sharding, shapes)
 
     def lower(self, batch: PyTree) -> jax.stages.Lowered:
-        """The step for batches of these shapes, ready to be compiled."""
-        return self.jitted.lower(self.state_shapes, batch, self.hyperparameter_shapes)
+        """The step for batches of these shapes, ready to be compiled; ``jitted`` finds the program in the caches of JAX."""
+
+        def sharded(shapes: PyTree, sharding: NamedSharding) -> PyTree:
+            # Without shardings JAX would trace and compile the step again for the arrays.
+            return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes)
+
+        hyperparameters = sharded(self.hyperparameter_shapes, replicated(self.mesh))
+        return self.jitted.lower(self.state_shapes, sharded(batch, batch_sharding(self.mesh)), hyperparameters)
 
     def _optimizer(self, hyperparameters: Hyperparameters, step: Array | int) -> optax.GradientTransformation:
         settings, parts = self._config.optimizer, parts_with(self._config, hyperparameters)
