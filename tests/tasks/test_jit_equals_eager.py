@@ -70,6 +70,7 @@ def test_so_is_one_of_a_language_model(as_for_users):
     assert_compiled_equals_eager(config, random_batch(config, 4, 8).target)
 
 
+@pytest.mark.slow
 def test_so_is_one_of_skip_gram(as_for_users):
     config = resolve("word_vectors:quick", [("tokenizer.vocabulary_size", str(VOCABULARY))])
     shape = task_class(config.task).batch_shape(config, config.batching.rows, 16)

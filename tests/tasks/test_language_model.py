@@ -125,6 +125,7 @@ def test_with_a_stride_the_same_tokens_have_another_context(cache, task, params)
     assert two.stride == 8
 
 
+@pytest.mark.slow
 def test_devices_change_nothing(cache):
     model, mesh = {"num_heads": 4}, {"data": 1, "fsdp": 2, "context": 2, "tensor": 2}
     config = language_model_config(cache, model=model, mesh=mesh)
