@@ -161,7 +161,7 @@ class Translator:
 
     def translate_ids(self, params: PyTree, sources: Sequence[list[int]]) -> list[list[Translation]]:
         """The best translation of each source, whose token ids end with EOS, and are not EOS alone."""
-        found = dict(self._search(params, sources, 1, []))
+        found = dict(self._search(params, sources, 1, self.prefix_ids("")))
         return [found[index] for index in range(len(sources))]
 
     def _search(
