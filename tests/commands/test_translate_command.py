@@ -57,6 +57,7 @@ def test_leading_lines_are_written_before_the_others_are_done(run, tmp_path, mon
     assert output.read_text(encoding="utf-8") == "line 0\n\nline 1\nline 2\n"
 
 
+@pytest.mark.slow
 def test_what_is_drawn_depends_on_the_line_and_its_number_alone(run):
     draw = "--temperature=1.5", "--seed=3"
     together = translate(run, b"a b c\nd e f\n", "--n_best=3", *draw).stdout.decode().splitlines()

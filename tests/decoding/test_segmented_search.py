@@ -135,6 +135,7 @@ def test_capacities_that_a_search_comes_to_have():
     assert capacities_of(306, few_shapes=True) == [(32, 32), (306, 274)]
 
 
+@pytest.mark.slow
 def test_the_slots_of_a_transformer_grow_with_their_rows_and_lose_nothing(monkeypatch):
     for name, value in {"SEGMENT": 3, "FIRST_CAPACITY": 3, "MIN_ROWS": 1}.items():
         monkeypatch.setattr(segmented_search, name, value)

@@ -143,6 +143,7 @@ LABELED = {"task": "classification", "data": {"generated_pairs": 40}, "model": {
 LABELED |= {"tokenizer": {"kind": "word", "joint": False}}
 
 
+@pytest.mark.slow
 def test_a_task_learns_and_counts_only_labels(tmp_path):
     values = LABELED | {"data": {**LABELED["data"], "cache_directory": str(tmp_path)}}
     config, mesh = from_dict(values), make_mesh(MeshConfig(data=2), jax.devices()[:2])
@@ -297,6 +298,7 @@ def test_the_page_shows_the_examples_whole_and_its_sweep_has_a_grid_of_a_setting
         assert from_dict(config).parts["kerple"].initial_rate == rate
 
 
+@pytest.mark.slow
 def test_an_attention_of_recurrent_models_is_read_and_learned():
     sizes = {"d_embedding": 8, "d_hidden": 8, "d_attention": 8, "num_encoder_layers": 1, "num_decoder_layers": 1}
     model = build_model(RnnConfig(**sizes, attention="cosine"), 19, 19)

@@ -65,6 +65,7 @@ def test_settings_that_are_not_those_of_the_checkpoints_are_refused(old_run, key
 
 
 @pytest.mark.parametrize("old_run", ["rnn"], indirect=True)
+@pytest.mark.slow
 def test_a_run_is_resumed_and_opened_with_the_plugin_files_that_it_loaded(old_run, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(TRUST_CONFIG, "")
     file = tmp_path / "mine.py"

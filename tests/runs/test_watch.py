@@ -80,6 +80,7 @@ def test_every_checkpoint_gets_the_numbers_of_evaluate(whole, tmp_path, capsys):
     assert found == expected | {name: report[name] for name in ("loss", "perplexity")}
 
 
+@pytest.mark.slow
 def test_it_waits_for_checkpoints_until_the_last(whole, config, scored, tmp_path):
     folder = copy_until(-1, whole, tmp_path / "run")
     (folder / "outcome.json").unlink()

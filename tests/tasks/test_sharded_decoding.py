@@ -83,6 +83,7 @@ SMALL_RNN = {
         SMALL_RNN | {"wiring": "bahdanau", "attention": "location_sensitive", "location_filters": 2},
     ],
 )
+@pytest.mark.slow
 def test_a_model_computes_the_same_with_operands_that_were_rounded_before_they_were_sent(tmp_path, model, monkeypatch):
     # As on accelerators.
     monkeypatch.setattr(devices, "EVALUATION_ON_CPU", POLICIES_ON_CPU)

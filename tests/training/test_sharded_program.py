@@ -155,6 +155,7 @@ def test_memory_of_the_state_falls_as_parameters_are_split(name):
     assert memory.alias_size_in_bytes == pytest.approx(arguments - batch_bytes, rel=0.02)
 
 
+@pytest.mark.slow
 def test_recurrent_models_exchange_nothing_inside_their_loops():
     """A collective at every step of time would cost more than the step."""
     model = RnnConfig(d_embedding=16, d_hidden=16, d_attention=16, attention="additive", wiring="bahdanau")

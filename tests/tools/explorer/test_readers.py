@@ -68,6 +68,7 @@ def test_the_importance_of_a_head_is_the_rise_of_the_loss_without_it(translation
             assert without.importance[kind][0, 1] == 0, "its output is zero"
 
 
+@pytest.mark.slow
 def test_recurrent_layers_have_no_attention_no_importance_and_prevent_rollout(tmp_path):
     trained = translation_run(tmp_path, num_decoder_layers=2, mixers="gated_linear_attention attention")
     reader = TranslationReader(trained, "run")

@@ -108,6 +108,7 @@ def test_an_untrained_parser_writes_trees_over_the_words(run, trained):
     assert trained.task.attention_of(trained.params, "Ann sleeps", None).kinds["cross"].weights
 
 
+@pytest.mark.slow
 def test_without_the_constraint_outputs_are_repaired_and_counted(trained, tmp_path):
     config = from_dict(parsing_settings(tmp_path, constrained=False))
     found = ParsingTask(config, trained.tokenizers, trained.mesh).evaluate(trained.params, "test", limit=6)
