@@ -15,7 +15,7 @@ def tiny_settings(cache: Path, **training: object) -> dict:
     return {
         "data": data | {"cache_directory": str(cache)},
         "tokenizer": {"kind": "word", "vocabulary_size": 64},
-        "batching": {"tokens_per_update": 512, "num_buckets": 2},
+        "batching": {"tokens_per_update": 512, "num_buckets": 1},
         "model": sizes | {"dropout": 0.1},
         "optimizer": {"schedule": "constant", "learning_rate": 1e-2, "warmup_updates": 4},
         "training": intervals | {"validation_sentences": 8} | training,

@@ -4,9 +4,11 @@ import jax
 import pytest
 from program_baselines import COMMAND, RECIPES, baselines_of, changes, stored
 
-
 # Base is the code of tiny at other sizes.
-@pytest.mark.parametrize("recipe", [pytest.param("base", marks=pytest.mark.slow), *list(RECIPES)[1:]])
+SLOW = "base", "bahdanau", "luong_general"
+
+
+@pytest.mark.parametrize("recipe", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in RECIPES])
 def test_the_programs_of_a_recipe_are_the_stored_ones(recipe):
     baselines = stored()
     if baselines is None:

@@ -58,8 +58,5 @@ def train_shared(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     settings = tiny_settings(folder / "cache", **LEARNING)
     settings["data"] |= {"source": "text", "directory": str(write_text(folder / "text"))}
-    settings["batching"]["num_buckets"] = 1
-    # Two devices here; the commands have one, and look at the run all the same.
-    settings["mesh"] = {"data": 1, "fsdp": 2, "tensor": 1}
-    with on_devices(2):
+    with on_devices(1):
         assert train_and_report(from_dict(settings), str(folder / "run")) == 0

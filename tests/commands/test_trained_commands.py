@@ -63,6 +63,7 @@ def test_align_links_every_target_word(run, tmp_path, monkeypatch, capsys):
     assert "gold: 1 lines but 3 sentences" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_scored_on_any_text_against_several_references(run, tmp_path, monkeypatch, capsys):
     copy = SimpleNamespace(address="s3://b/r", is_direct=False, fetch=lambda *_: [])
     monkeypatch.setitem(OPEN, run, copy)

@@ -114,6 +114,7 @@ def test_a_source_of_pairs(tmp_path):
     assert list(corpus.pairs("train")) == [("a, b", "x"), ("c", "y")]
 
 
+@pytest.mark.slow
 def test_parts_of_a_layer_and_an_optimizer_learn_a_batch():
     parts = {"norm": "scale_norm", "normalization": "layer_scale", "feed_forward": "bilinear"}
     optimizer = {"name": "signum", "schedule": "steps", "learning_rate": 0.01, "warmup_updates": 1}

@@ -37,6 +37,7 @@ def objective(values, terms):
     return objective_of(from_dict(values), make_mesh(MeshConfig(data=1), jax.devices()[:1]))
 
 
+@pytest.mark.slow
 def test_heads_predict_the_tokens_after_the_next_one_beside_the_parameters_of_the_model():
     made, base = objective(LANGUAGE_MODEL, "multi_token"), objective(LANGUAGE_MODEL, "")
     params, plain = (jax.jit(each.init_params)(jax.random.key(0)) for each in (made, base))

@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import numpy as np
+import pytest
 from jitted_model import random_params
 
 from transformer_jax.array_types import EOS_ID, PAD_ID, UNK_ID
@@ -30,6 +31,7 @@ def test_tokens_become_unknown_at_the_rate_and_ends_stay():
         np.testing.assert_array_equal(side.segments, batch.source.segments)
 
 
+@pytest.mark.slow
 def test_the_labels_stay_and_inspection_reads_the_same_tokens():
     model = {"d_model": 8, "d_ff": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.0, "embedding_dropout": 0.0}
     values = {"task": "language_model", "tokenizer": {"kind": "byte"}, "model": model}

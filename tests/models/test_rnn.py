@@ -26,6 +26,7 @@ def make(**settings):
     return model, random_params(partial(init_params, model), jax.random.key(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [pytest.param({"num_decoder_layers": 2}, marks=pytest.mark.slow), {"scheduled_sampling": 0.5}]
 )

@@ -79,6 +79,7 @@ def test_a_run_is_resumed_and_opened_with_the_plugin_files_that_it_loaded(old_ru
     assert "mine.py changed since the run loaded it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old_run", ["rnn"], indirect=True)
 def test_an_old_run_scores_what_it_scored_then(old_run, cache):
     config = load_run_config(old_run)

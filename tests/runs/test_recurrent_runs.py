@@ -17,7 +17,6 @@ TINY = {"d_embedding": 8, "d_hidden": 8, "d_attention": 8, "compute_dtype": "flo
 def config_of(name: str, cache: Path, num_updates: int) -> ExperimentConfig:
     settings = tiny_settings(cache, num_updates=num_updates, evaluate_every=4, checkpoint_every=2)
     settings["model"] = to_dict(resolve(f"{RECIPE}:{name}"))["model"] | TINY
-    settings["batching"]["num_buckets"] = 1
     settings["decoding"]["beam_width"] = 2
     return from_dict(settings)
 

@@ -18,7 +18,7 @@ SELECTED = {"language_model": "bits_per_byte", "word_vectors": "loss"}
 TRAINING = {"num_updates": 12, "evaluate_every": 6, "checkpoint_every": 3, "log_every": 1, "validation_sentences": 4}
 
 
-@pytest.fixture(scope="module", params=SELECTED)
+@pytest.fixture(scope="module", params=[pytest.param("language_model", marks=pytest.mark.slow), "word_vectors"])
 def config(request, cache, tmp_path_factory):
     if request.param == "language_model":
         config = language_model_config(cache)
@@ -36,8 +36,8 @@ def whole(config, tmp_path_factory):
     return folder
 
 
-def of_task(name):
-    return pytest.mark.parametrize("config", [name], indirect=True)
+def of_language_model(test):
+    return pytest.mark.slow(pytest.mark.parametrize("config", ["language_model"], indirect=True)(test))
 
 
 def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(whole, config, tmp_path):
@@ -66,7 +66,7 @@ def test_it_is_evaluated_listed_and_reported_by_the_commands_of_every_task(whole
     assert (tmp_path / "curves.png").is_file()
 
 
-@of_task("language_model")
+@of_language_model
 def test_the_best_checkpoint_has_the_fewest_bits_per_byte(whole):
     found = {record["step"]: record["validation/bits_per_byte"] for record in metrics_of(whole) if len(record) == 5}
     assert set(found) == {6, 12}

@@ -65,7 +65,9 @@ def test_greedy_takes_the_most_probable_token_of_the_full_forward_pass(model, ge
         assert len(found.token_ids) == 8 or found.token_ids[-1] == EOS_ID
 
 
-@pytest.mark.parametrize("decoding", [{}, {"temperature": 0.7, "top_k": 20}, {"beam_width": 3}])
+@pytest.mark.parametrize(
+    "decoding", [{}, pytest.param({"temperature": 0.7, "top_k": 20}, marks=pytest.mark.slow), {"beam_width": 3}]
+)
 def test_log_probabilities_are_those_of_the_full_forward_pass(model, generator, decoding):
     for prompt, found in zip(PROMPTS, generator(**decoding).continuations(model[1], PROMPTS), strict=True):
         of_all = log_probs_after(model, prompt, found.token_ids)
@@ -82,7 +84,7 @@ def test_what_is_drawn_for_a_prompt_does_not_depend_on_the_others(model, generat
     assert other[1].token_ids != together[1].token_ids
 
 
-@pytest.mark.parametrize("decoding", [{}, {"temperature": 0.5, "top_p": 0.8}])
+@pytest.mark.parametrize("decoding", [pytest.param({}, marks=pytest.mark.slow), {"temperature": 0.5, "top_p": 0.8}])
 def test_a_stream_adds_up_to_the_continuation(model, generator, decoding):
     generate = generator(**decoding)
     for prompt in PROMPTS:

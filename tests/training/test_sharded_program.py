@@ -95,7 +95,8 @@ def two_updates(name: str):
     return before, *jax.device_get((state.params, metrics.sums, metrics.gradient_norm))
 
 
-@pytest.mark.parametrize("name", ["all", pytest.param("context", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["all", "context"])
 def test_every_mesh_makes_the_update_of_one_device(name):
     _, params, sums, norm = two_updates(name)
     before, expected_params, expected_sums, expected_norm = two_updates("single")

@@ -155,14 +155,12 @@ def broken(trial, *names):
     return [each for each in found if not each.holds]
 
 
-CHEAP = [
-    {"model.attention": "grouped_query,qk_norm", "model.positions": "rope"},
-    {"model.mixers": "ssru", "model.normalization": "sandwich"},
-]
+GROUPED = {"model.attention": "grouped_query,qk_norm", "model.positions": "rope"}
+CHEAP = {"model.mixers": "ssru", "model.normalization": "sandwich"}
 
 
 @pytest.mark.parametrize(
-    "settings", [*CHEAP, *(pytest.param(each, marks=pytest.mark.slow) for each in COMBINATIONS[:-1])]
+    "settings", [CHEAP, *(pytest.param(each, marks=pytest.mark.slow) for each in (GROUPED, *COMBINATIONS[:-1]))]
 )
 def test_combinations_of_the_kit_keep_the_promises_of_decoding(settings):
     names = "a decoding step equals the full pass", "causal by gradient", "packed equals apart"

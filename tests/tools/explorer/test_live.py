@@ -125,6 +125,7 @@ def test_a_reading_and_an_ablation_are_equal(trained_tiny):
     )
 
 
+@pytest.mark.slow
 @needs_node
 def test_an_rnn_is_equal(tmp_path):
     trained = translation_run(tmp_path, **RNN, **LOCATION)

@@ -97,6 +97,10 @@ def test_an_untrained_parser_writes_trees_over_the_words(run, trained):
     assert json.loads(json.dumps(found.to_json()))["scores"]["f1"] == found.metrics["f1"]
     assert [row[0] for row in found.rows()][:2] == ["split", "F1"]
     assert all(output.startswith("(") for output in found.outputs)
+
+
+@pytest.mark.slow
+def test_symbols_of_a_tree_are_scored_as_the_search_scores_them(run, trained):
     (best, _), (empty,) = trained.task.parse_in_order(trained.params, ["Ann ( sleeps )", " "], num_results=2)
     assert not best.repairs
     assert " ".join(part.rstrip(")") for part in best.text.split() if part[0] != "(") == "Ann -LRB- sleeps -RRB-"

@@ -16,6 +16,7 @@ from transformer_jax.tools.preflight.report import report
 CONFIG = from_dict(SETTINGS | {"decoding": {"beam_width": 3, "batch_tokens": 70, "max_extra_tokens": 134}})
 
 
+@pytest.mark.slow
 def test_one_step(monkeypatch):
     topology = Topology("v5e:1x1", jax.devices()[:1], CHIPS["v5e"])
     program = compile_decoding(CONFIG, topology, 0, is_search=False)
