@@ -5,7 +5,7 @@ import pytest
 from program_baselines import COMMAND, RECIPES, baselines_of, changes, stored
 
 # Base is the code of tiny at other sizes.
-SLOW = "base", "bahdanau", "luong_general"
+SLOW = "base", "bahdanau", "luong_general", "language_model"
 
 
 @pytest.mark.parametrize("recipe", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in RECIPES])

@@ -12,6 +12,7 @@ from transformer_jax.config import DataError, load_run_config
 from transformer_jax.tools.study import translation_comparison
 
 
+@pytest.mark.slow
 def test_an_average_of_checkpoints_is_translated_once_and_found_again(run, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("evaluation-*"))

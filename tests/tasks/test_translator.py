@@ -35,6 +35,7 @@ def test_search_stays_within_the_positions_of_the_model_and_rows_stay_few(tmp_pa
     assert translation_program(model, config.decoding, 64, MESH, 66).capacities[-1][0] == 66
 
 
+@pytest.mark.slow
 def test_a_prefix_that_no_translation_has_is_refused(tmp_path):
     config = from_dict(tiny_settings(tmp_path))
     size = TOKENIZERS.target.vocabulary_size

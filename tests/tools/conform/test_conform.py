@@ -73,9 +73,17 @@ def broken_ideas(plugins_of_this_file):
             (2, 3),
             "of length 3: the logits of token 2 depend on",
         ),
-        (Idea("attention", "keys_by_index"), "a decoding step equals the full pass", (1, 2), "of length 2: token 2"),
+        pytest.param(
+            Idea("attention", "keys_by_index"),
+            "a decoding step equals the full pass",
+            (1, 2),
+            "of length 2: token 2",
+            marks=pytest.mark.slow,
+        ),
         (Idea("feed_forward", "odd_width"), "meshes equal one device", (), "7 in params/"),
-        (Idea("optimizer", "ascending"), "learns a batch", (), "the loss goes from"),
+        pytest.param(
+            Idea("optimizer", "ascending"), "learns a batch", (), "the loss goes from", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_broken_idea_is_named_with_its_smallest_case(idea, name, smaller, expected):
