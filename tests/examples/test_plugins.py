@@ -195,7 +195,7 @@ def test_a_task_trains_is_evaluated_and_reported(tmp_path, capsys):
     assert main(["evaluate", plugin, run]) == 0
     assert main(["report", plugin, run, f"--output={tmp_path / 'report'}"]) == 0
     assert re.search(r"accuracy +0\.\d{4}", capsys.readouterr().out)
-    assert main(["figure", "architecture", plugin, f"--workdir={run}", f"--output={tmp_path / 'model.svg'}"]) == 2
+    assert main(["figure", "architecture", plugin, f"--config={run}", f"--output={tmp_path / 'model.svg'}"]) == 2
     assert main(["export", plugin, run, "--format=safetensors", f"--output={tmp_path / 'exported'}"]) == 2
     refusals = capsys.readouterr().err
     assert "task=classification cannot be drawn" in refusals

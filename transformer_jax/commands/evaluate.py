@@ -18,6 +18,7 @@ from transformer_jax.commands.run_flags import (
 from transformer_jax.commands.stored_runs import run_on_copies
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
 from transformer_jax.config.recipes import CONFIG_FILE
+from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.object_store import SharedFolder, StoreError
@@ -121,7 +122,12 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
     if values.examples and found.outputs is not None:
         print(found.examples(values.examples))
     averaged = f", average of {scored.averaged} checkpoints" * (scored.averaged > 1)
-    lines = [str(found), "", f"run directory {values.workdir}", f"  checkpoint   {scored.step:,}{averaged}"]
+    lines = [
+        text_table(found.rows()),
+        "",
+        f"run directory {values.workdir}",
+        f"  checkpoint   {scored.step:,}{averaged}",
+    ]
     lines += [f"  ensemble     with {member}{averaged}" for member in scored.ensemble]
     lines += [f"  scores       {stem}.json"]
     if found.outputs is not None:
