@@ -1,7 +1,7 @@
 """The loss of a training batch: label-smoothed cross entropy, terms, and the first parameters that it trains."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.initialization import initialized
 from transformer_jax.models.inspection import recorded
-from transformer_jax.models.interface import Module, call
+from transformer_jax.models.interface import Module, activations, call
 from transformer_jax.precision import Precision
 from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import sides_of
@@ -25,6 +25,9 @@ from transformer_jax.training.projected_loss import logit_blocks, projected_cros
 from transformer_jax.training.sharding import token_groups
 from transformer_jax.training.statistics import Watch
 
+if TYPE_CHECKING:
+    from transformer_jax.training.step import UpdateRule
+
 
 class Objective:
     """A model on the devices of ``mesh``, and the ``loss`` of its training.
@@ -33,6 +36,8 @@ class Objective:
 
     Raises ConfigError when ``model.attention_backend`` cannot run on the devices.
     """
+
+    update_rule: "UpdateRule | None" = None
 
     def __init__(
         self, config: ExperimentConfig, mesh: Mesh, build: Callable[..., Module], init: Callable[..., PyTree]
@@ -75,7 +80,7 @@ class Objective:
             )
             return result
 
-        with recorded(watch.reads_activations) as activations:
+        with recorded(watch.reads_activations) as outputs:
             (hidden, matrix, logit_mod), collected = forward(key)
         options = self._logit_options(self.training_precision, logit_mod)
         target, smoothing = sides_of(batch)[-1], hyperparameters.label_smoothing
@@ -98,7 +103,12 @@ class Objective:
             key=key,
         )
         sums = projected_cross_entropy(hidden, matrix, labels, weights, smoothing, terms=terms.of_logits, **options)
-        return terms.of_pass(sums, forced)._replace(statistics=watch.of_pass(activations))
+        return terms.of_pass(sums, forced)._replace(statistics=watch.of_pass(outputs))
+
+    def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:
+        """Return all module outputs of a training pass."""
+        read = sides_of(corrupted(self.config, hyperparameters, batch, key))
+        return activations(self.training_model(hyperparameters), params, *read, key=key)
 
     def unsmoothed_cross_entropy(
         self, factors: LogitFactors, ids: AnyArray, is_scored: AnyArray, precision: Precision

@@ -26,6 +26,7 @@ from transformer_jax.decoding.beam_search import (
     start_search,
 )
 from transformer_jax.decoding.constraints import Constraint, constrained
+from transformer_jax.decoding.program import DecodingProgram
 from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
@@ -41,7 +42,6 @@ from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.sequence_types import DecodeCache, Tokens
-from transformer_jax.tasks.task import DecodingProgram
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, shard_map_rows, unshard_fsdp
 
 # Maximum number of beams in a batch: more are no faster on a CPU.
@@ -305,13 +305,19 @@ def step_of(model: Module, params: PyTree) -> DecodeStep:
 class Sampler:
     """Samples translations from the model of a translator by one rule; compiled programs are kept."""
 
-    def __init__(self, translator: Translator, rule: SamplingRule, seed: int = 0) -> None:
+    def __init__(self, translator: Translator, rule: SamplingRule) -> None:
         self._translator, self._rule = translator, rule
-        self._key = jax.random.key(seed)
         self._search_for = cache(self._new_search)  # It keeps compiled programs.
 
     def translate(
-        self, params: PyTree, sentences: Sequence[str], *, num_results: int = 1, name: str = "sentence", first: int = 1
+        self,
+        params: PyTree,
+        sentences: Sequence[str],
+        *,
+        seed: int = 0,
+        num_results: int = 1,
+        name: str = "sentence",
+        first: int = 1,
     ) -> list[list[Translation]]:
         """``num_results`` translations of each sentence, in the order of ``sentences``; of an empty one, one empty text.
 
@@ -321,7 +327,8 @@ class Sampler:
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens`` or the model allows.
         """
         nonempty, sources = self._translator.encode_sources(sentences, name, first)
-        params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), self._key
+        key = jax.random.key(seed)
+        params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), key
         in_row = -(-num_results // -(-num_results // MAX_SAMPLES))
         parts = [(index, copy) for index in range(len(sources)) for copy in range(0, num_results, in_row)]
         numbers = np.array([(nonempty[index] + first - 1, copy) for index, copy in parts], np.int32).reshape(-1, 2)
