@@ -24,6 +24,7 @@ from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tools import full_run
 
 
 @pytest.mark.slow
@@ -73,9 +74,9 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(cache, tmp_path, mo
     config = tiny_config(cache, skip_nonfinite=2, log_every=1, evaluate_every=0)
     original = trainer.call_hooks
 
-    def poisoned(run, hooks, number, unread):
-        is_poisoned = unread is not None and number in (4, 6, 9)
-        original(run, hooks, number, unread._replace(finite=np.asarray(False)) if is_poisoned else unread)
+    def poisoned(run, position, hooks, number, metrics, **options):
+        finite = metrics.finite if number not in (4, 6, 9) else np.asarray(False)
+        original(run, position, hooks, number, metrics._replace(finite=finite), **options)
 
     monkeypatch.setattr(trainer, "call_hooks", poisoned)
     train(replace(config, training=replace(config.training, num_updates=6)), tmp_path)
@@ -135,7 +136,7 @@ def test_of_several_processes_the_first_writes_why_the_run_failed(tmp_path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     RunDirectory(tmp_path).checkpoints.mkdir()
-    monkeypatch.setattr(trainer, "run_training", full)
+    monkeypatch.setattr(full_run, "train_run", full)
     monkeypatch.setattr(jax, "process_index", lambda: index)
     assert train_and_report(from_dict({}), str(tmp_path), is_distributed=True) == 1
     assert "the disk is full" in capsys.readouterr().err

@@ -68,10 +68,10 @@ def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tm
     config = tiny_config(cache)
     original = trainer.call_hooks
 
-    def interrupting(run, hooks, number, unread):
+    def interrupting(run, position, hooks, number, metrics, **options):
         if number == 4:
             os.kill(os.getpid(), signal.SIGTERM)
-        original(run, hooks, number, unread)
+        original(run, position, hooks, number, metrics, **options)
 
     monkeypatch.setattr(trainer, "call_hooks", interrupting)
     with on_devices(1):
@@ -110,10 +110,11 @@ def test_a_signal_in_the_last_validation_ends_before_it_and_it_is_made_up_for(wh
 def test_a_hook_is_called_after_every_update_and_may_end_the_run(cache, tmp_path):
     seen = []
 
-    def hook(run):
-        seen.append((run.number, int(run.state.step) - run.number, run.is_saved, "train/loss" in run.logged))
-        if run.number == 4:
-            run.stop()
+    def hook(run, position):
+        number, results = position.number, position.results
+        seen.append((number, int(position.state.step) - number, results.is_saved, "train/loss" in results.logged))
+        if number == 4:
+            position.stop()
 
     assert train(tiny_config(cache), tmp_path, callbacks=[hook])[:2] == (5, "stopped")
     assert [number for number, *_ in seen] == list(range(6))
