@@ -61,7 +61,8 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
 
     monkeypatch.setattr(TranslationObjective, "training_model", poisoned_model)
     with pytest.raises(
-        TrainingDiverged, match=r"update 4: .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]"
+        TrainingDiverged,
+        match=r"update 4: loss nan per token, .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]",
     ):
         train(config, tmp_path)
     monkeypatch.undo()
@@ -80,7 +81,7 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(cache, tmp_path, mo
 
     monkeypatch.setattr(trainer, "call_hooks", poisoned)
     train(replace(config, training=replace(config.training, num_updates=6)), tmp_path)
-    with pytest.raises(TrainingDiverged, match="update 9"):
+    with pytest.raises(TrainingDiverged, match=r"update 9: loss [0-5]\.\d+ per token, "):
         train(config, tmp_path)
     records = [record for record in read_metrics(tmp_path / "metrics.jsonl") if "train/loss" in record]
     # A skipped update has no loss.

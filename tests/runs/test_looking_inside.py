@@ -9,8 +9,21 @@ import pytest
 from run_settings import tiny_config
 from run_steps import task_and_update, train
 
+from transformer_jax.config import ConfigError
 from transformer_jax.runs.hooks import Profile, ProfiledSteps
+from transformer_jax.runs.run import Counters, Position
 from transformer_jax.tasks.translation.task import TranslationData
+
+
+def test_a_trace_has_the_steps_that_a_flag_names(tmp_path):
+    with closing(Profile(ProfiledSteps.parse("2:3"), tmp_path)) as profile:
+        assert [number for number in range(6) if profile.needs_state(None, None, number)] == [1, 3]
+        for number in range(4):
+            profile(None, Position(None, number, Counters()))
+            assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number == 3)
+    for text in ("", "3", "4:3", "0:2", "2-3"):
+        with pytest.raises(ConfigError, match=f"--profile_steps: '{text}' is not A:B"):
+            ProfiledSteps.parse(text)
 
 
 @pytest.mark.slow

@@ -76,8 +76,7 @@ class Update:
             self.step,
             in_shardings=(shardings, batch_sharding(mesh), replicated(mesh)),
             out_shardings=(shardings, replicated(mesh)),
-            # With jax_debug_nans, JAX repeats an update that is not finite, operation by operation, from the same state.
-            donate_argnums=() if jax.config.jax_debug_nans else 0,
+            donate_argnums=0,
             compiler_options=compiler_options(config.training, mesh),
         )
 
