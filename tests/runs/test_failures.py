@@ -17,7 +17,7 @@ from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.cached_stores import StoreCheck
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
-from transformer_jax.runs import trainer
+from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory
@@ -73,13 +73,13 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
 def test_updates_that_are_not_finite_are_skipped_and_counted(cache, tmp_path, monkeypatch):
     """One batch is poisoned each epoch: the run goes on past so many, over a resume too, and then ends."""
     config = tiny_config(cache, skip_nonfinite=2, log_every=1, evaluate_every=0)
-    original = trainer.call_hooks
+    original = Hooks.call
 
-    def poisoned(run, position, hooks, number, metrics, **options):
+    def poisoned(self, number, metrics, **options):
         finite = metrics.finite if number not in (4, 6, 9) else np.asarray(False)
-        original(run, position, hooks, number, metrics._replace(finite=finite), **options)
+        original(self, number, metrics._replace(finite=finite), **options)
 
-    monkeypatch.setattr(trainer, "call_hooks", poisoned)
+    monkeypatch.setattr(Hooks, "call", poisoned)
     train(replace(config, training=replace(config.training, num_updates=6)), tmp_path)
     with pytest.raises(TrainingDiverged, match=r"update 9: loss [0-5]\.\d+ per token, "):
         train(config, tmp_path)

@@ -19,7 +19,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, from_dict, to_json
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
-from transformer_jax.runs import trainer
+from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import RunDirectory, write_json
@@ -66,14 +66,14 @@ def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeyp
 
 def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path, monkeypatch):
     config = tiny_config(cache)
-    original = trainer.call_hooks
+    original = Hooks.call
 
-    def interrupting(run, position, hooks, number, metrics, **options):
+    def interrupting(self, number, metrics, **options):
         if number == 4:
             os.kill(os.getpid(), signal.SIGTERM)
-        original(run, position, hooks, number, metrics, **options)
+        original(self, number, metrics, **options)
 
-    monkeypatch.setattr(trainer, "call_hooks", interrupting)
+    monkeypatch.setattr(Hooks, "call", interrupting)
     with on_devices(1):
         assert session(config, tmp_path) == 128 + signal.SIGTERM
     outcome = parse_json((tmp_path / "outcome.json").read_text())

@@ -1,4 +1,4 @@
-"""The hooks of a run: functions of the run and its position, called after an update in the order of ``hooks_of``."""
+"""The hooks of a run: functions of the run and its position, called after an update in the order of ``Hooks``."""
 
 import faulthandler
 import math
@@ -35,24 +35,44 @@ DRY_RUN_EXAMPLES = 32
 MIN_SECONDS_OF_HANG = 60.0
 
 
-def hooks_of(run: Run, position: Position, callbacks: Sequence[Hook]) -> list[tuple[Due | None, Hook]]:
-    """Return the hooks of a run in order; each is called after every update, or, with the state, where it is due.
+class Hooks:
+    """The hooks of a run in order; each is called after every update, or, with the state, where it is due.
 
     ``callbacks`` are called last, when the update is logged and saved; those with ``needs_state`` before it is saved.
     """
-    with_state = [(each.needs_state, each) for each in callbacks if hasattr(each, "needs_state")]
-    others = [(None, each) for each in callbacks if not hasattr(each, "needs_state")]
-    return [
-        (None, stop_on_signal),
-        (None, count),
-        (None, lambda run, position: run.goodput.write_at_intervals(position.number)),
-        (None, Log(run, position)),
-        (is_validation_due, validate),
-        *with_state,
-        (None, lambda run, position: position.stop_if_over(run.config)),
-        (is_save_due, save),
-        *others,
-    ]
+
+    def __init__(self, run: Run, position: Position, callbacks: Sequence[Hook]) -> None:
+        self._run, self._position = run, position
+        self._hooks: list[tuple[Due | None, Hook]] = [
+            (None, stop_on_signal),
+            (None, count),
+            (None, lambda run, position: run.goodput.write_at_intervals(position.number)),
+            (None, Log(run, position)),
+            (is_validation_due, validate),
+            *((each.needs_state, each) for each in callbacks if hasattr(each, "needs_state")),
+            (None, lambda run, position: position.stop_if_over(run.config)),
+            (is_save_due, save),
+            *((None, each) for each in callbacks if not hasattr(each, "needs_state")),
+        ]
+
+    def need_state(self, number: int) -> bool:
+        """Whether a hook needs the state after update ``number``."""
+        return any(is_due(self._run, self._position, number) for is_due, _ in self._hooks if is_due)
+
+    def call(self, number: int, metrics: StepMetrics, *, has_state: bool = False) -> None:
+        """Wait for the metrics of update ``number`` and call its hooks, also those that need the state if it ``has_state``.
+
+        Raises TrainingDiverged where loss or gradient are not finite.
+        """
+        run, position = self._run, self._position
+        position.number, position.results = number, Results(jax.device_get(metrics))
+        for is_due, hook in self._hooks:
+            if is_due is None or (has_state and is_due(run, position, number)):
+                before = position.ends
+                hook(run, position)
+                if position.ends == "stopped" != before:
+                    name = getattr(hook, "__qualname__", type(hook).__name__)
+                    LOGGER.info("update %d: the callback %s ends the run", number, name)
 
 
 def is_validation_due(run: Run, position: Position, number: int) -> bool:
@@ -65,34 +85,6 @@ def is_save_due(run: Run, position: Position, number: int) -> bool:
     """Whether a checkpoint follows update ``number``: when one is due, after a validation, and at the end of the run."""
     is_due = number % run.config.training.checkpoint_every == 0 or number == position.num_updates
     return is_due or bool(position.ends) or is_validation_due(run, position, number)
-
-
-def is_state_due(run: Run, position: Position, hooks: Sequence[tuple[Due | None, Hook]], number: int) -> bool:
-    """Whether a hook needs the state after update ``number``."""
-    return any(is_due(run, position, number) for is_due, _ in hooks if is_due)
-
-
-def call_hooks(
-    run: Run,
-    position: Position,
-    hooks: Sequence[tuple[Due | None, Hook]],
-    number: int,
-    metrics: StepMetrics,
-    *,
-    has_state: bool = False,
-) -> None:
-    """Wait for the metrics of update ``number`` and call its hooks, also those that need the state where it ``has_state``.
-
-    Raises TrainingDiverged where loss or gradient are not finite.
-    """
-    position.number, position.results = number, Results(jax.device_get(metrics))
-    for is_due, hook in hooks:
-        if is_due is None or (has_state and is_due(run, position, number)):
-            before = position.ends
-            hook(run, position)
-            if position.ends == "stopped" != before:
-                name = getattr(hook, "__qualname__", type(hook).__name__)
-                LOGGER.info("update %d: the callback %s ends the run", number, name)
 
 
 class Callback:

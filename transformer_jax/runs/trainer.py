@@ -11,7 +11,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.runs import starting
 from transformer_jax.runs.compilation import CompilationAhead
 from transformer_jax.runs.goodput import Clock, Goodput
-from transformer_jax.runs.hooks import call_hooks, dry_run, hooks_of, is_state_due, make_up_validation, watchdog
+from transformer_jax.runs.hooks import Hooks, dry_run, make_up_validation, watchdog
 from transformer_jax.runs.initial_state import InitialState, restored_position
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
@@ -96,7 +96,7 @@ def run_training(
         # A thread compiles the first program while the dry run evaluates; the loop does not depend on it.
         ahead = enter(closing(CompilationAhead(update, data.batch_shapes(first))))
         callbacks = [enter(ProgressBar()), *callbacks]
-        hooks = hooks_of(run, position, callbacks)
+        hooks = Hooks(run, position, callbacks)
         if is_new:
             position.state = initial.state()
             dry_run(run, position)
@@ -117,10 +117,10 @@ def run_training(
             position.state, metrics = update.jitted(position.state, batch, hyperparameters)
             # While the devices run this update, the metrics of the previous one are read.
             if unread is not None:
-                call_hooks(run, position, hooks, number - 1, unread)
+                hooks.call(number - 1, unread)
             unread = metrics
-            if is_state_due(run, position, hooks, number):
-                call_hooks(run, position, hooks, number, metrics, has_state=True)
+            if hooks.need_state(number):
+                hooks.call(number, metrics, has_state=True)
                 unread = None
                 # A hook may have shortened the run.
                 hyperparameters = put_hyperparameters(run.hyperparameters(position.num_updates), mesh)
