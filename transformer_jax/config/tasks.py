@@ -27,7 +27,6 @@ class TaskSettings(NamedTuple):
     first. ``selection``: the metric that selects checkpoints, ends runs without improvement, and is optimized by sweeps unless
     they name one of ``others``. ``check``: called with the blocks data, tokenizer, batching, model and decoding, raises
     ConfigError when they are incompatible. ``implementation``: the subclass of ``tasks.task.Task``, or its ``"module:Class"``.
-    ``sizing``: the ``"module:NAME"`` of a ``tasks.sizing.Sizing``, if ``--budget`` can size its runs.
     """
 
     data: type
@@ -38,7 +37,6 @@ class TaskSettings(NamedTuple):
     others: tuple[Metric, ...]
     check: Callable[..., None]
     implementation: str | type = ""
-    sizing: str = ""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -74,7 +72,6 @@ register("task", "translation")(
         ),
         check_translation,
         "transformer_jax.tasks.translation.task:TranslationTask",
-        "transformer_jax.tasks.sizing:TRANSLATION",
     )
 )
 register("task", "language_model")(
@@ -87,7 +84,6 @@ register("task", "language_model")(
         LOSSES,
         check_language_model,
         "transformer_jax.tasks.language_model.task:LanguageModelTask",
-        "transformer_jax.tasks.sizing:LANGUAGE_MODEL",
     )
 )
 
