@@ -116,11 +116,12 @@ def require_state_fits(update: Update) -> None:
     require_memory(len(devices) * sum(shards), devices)
 
 
-def notes_on_space(directory: RunDirectory, update: Update, training: Any) -> list[str]:
+def notes_on_space(directory: RunDirectory, update: Update, config: ExperimentConfig) -> list[str]:
     """Return a note where checkpoints will nearly fill the disk; raises ConfigError where they do not fit."""
     if address_of_checkpoints(directory.checkpoints):
         return []
-    return require_free_space(directory.path, update.saved_shapes, training.keep_last + training.keep_best)
+    num_checkpoints = config.training.keep_last + config.training.keep_best
+    return require_free_space(directory.path, update.saved_shapes, num_checkpoints)
 
 
 def require_same_batches(task: Task, data: TrainingData, update: int) -> None:

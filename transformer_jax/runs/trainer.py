@@ -64,7 +64,7 @@ def run_training(
         is_new, first = position.state is None, position.number
         initial = InitialState(config, update, task.tokenizers, is_resumed=not is_new)
         if not position.ends:
-            notes += starting.notes_on_space(directory, update, config.training)
+            notes += starting.notes_on_space(directory, update, config)
         data = task.training_data()
         starting.require_same_batches(task, data, first)
         LOGGER.info("%s", data.report.text)
