@@ -25,7 +25,8 @@ FLOORS: dict[str, set[str]] = {
     "sequence_types": {"array_types"},
     "precision": {"array_types"},
     "runtime": {"config"},
-    "data": FOUNDATION | {"runtime.background", "runtime.distributed", "runtime.object_store", "runtime.startup"},
+    "data": FOUNDATION
+    | {"runtime.background", "runtime.distributed", "runtime.object_store", "runtime.open_copies", "runtime.startup"},
     "layers": FOUNDATION | {"precision"},
     "models": FOUNDATION | {"layers", "precision", "runtime.hardware"},
     "training": FOUNDATION | {"precision", "layers.mesh_axes"},
@@ -208,6 +209,7 @@ def looks_at_its_name(module: str, tree: ast.AST) -> list[str]:
 
 # The comparison of translations is of one task, sentence by sentence.
 OF_EVERY_TASK = {"runs", "training", "checkpoints", "tasks.task", "tasks.trained_run", "tasks.run_tokenizers"}
+OF_EVERY_TASK |= {"tasks.new_tokenizers"}
 STUDY = {f"tools.study.{file.stem}" for file in (PACKAGE / "tools/study").glob("*.py")}
 OF_EVERY_TASK |= {"tools.preflight", "tools.launching"} | STUDY - {"tools.study.translation_comparison"}
 NAMES_OF_TASKS = re.compile(r"(?<![a-z])(translation|language_model|bleu|chrf|bits_per_byte)", re.IGNORECASE)

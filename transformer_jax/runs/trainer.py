@@ -50,7 +50,7 @@ from transformer_jax.runtime.distributed import (
 from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on, start_jax
 from transformer_jax.runtime.open_copies import address_of_checkpoints
 from transformer_jax.runtime.preemption import interruption
-from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class
 from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.parameters import frozen_mask

@@ -29,7 +29,8 @@ from transformer_jax.data.text_rows import (
     tokens_of_corpora,
 )
 from transformer_jax.data.token_store import DocumentStore, unigram_entropy
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.data.tokenizers.training import train_text_tokenizer
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.devices import devices_of

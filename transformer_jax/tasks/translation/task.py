@@ -27,7 +27,8 @@ from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of
 from transformer_jax.data.shared_stores import finished_manifest
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import PairTokenization, TokenStore, open_token_store, unigram_entropy
-from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizers
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.training import too_many_pieces, train_tokenizers
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
 from transformer_jax.models.interface import activations

@@ -21,7 +21,7 @@ from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.runs.trainer import run_training
-from transformer_jax.runtime.object_store import StoreError
+from transformer_jax.runtime.open_copies import StoreError
 from transformer_jax.runtime.run_copies import folder_to_train
 from transformer_jax.runtime.store_lock import AddressIsBusy
 from transformer_jax.tools.pictures.curves import curves_at_end

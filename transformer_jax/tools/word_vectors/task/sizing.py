@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from transformer_jax.config.data import SUBWORD_KINDS
 from transformer_jax.config.sizing import (
     MIN_UPDATES,
     TEXT_EFFICIENCY,
@@ -16,7 +17,6 @@ from transformer_jax.config.sizing import (
     text_updates,
     update_intervals,
 )
-from transformer_jax.data.corpus_statistics import SUBWORD_KINDS
 from transformer_jax.tasks.sizing import Sizing, plans_text
 from transformer_jax.tools.word_vectors.task.settings import SPANS_IN_UPDATE, Word2vecConfig, WordTextConfig
 
