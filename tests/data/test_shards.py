@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from transformer_jax.config import ConfigError, DataConfig, TextDataConfig, TokenizerConfig
+from transformer_jax.config import ConfigError, DataConfig, TokenizerConfig
+from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.data.cached_stores import Shard
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents

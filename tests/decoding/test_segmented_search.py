@@ -9,7 +9,7 @@ import pytest
 from decoding import lookup_model
 from jitted_model import random_params
 
-from transformer_jax.config import DecoderOnlyConfig
+from transformer_jax.config.language_model import DecoderOnlyConfig
 from transformer_jax.decoding import segmented_search
 from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, plain_search
 from transformer_jax.decoding.segmented_search import (

@@ -85,7 +85,7 @@ def translate(values: flags.Values) -> int:
     tags = getattr(config.data, "required_tags", ())
     if sampling:
         from transformer_jax.decoding.sampling import SamplingRule
-        from transformer_jax.tasks.translation.translator import Sampler
+        from transformer_jax.tasks.translation.sampler import Sampler
 
         sampler = Sampler(trained.task.translator, SamplingRule(**sampling), values.seed)
         return decode_lines(values, with_tag_warning(partial(sampler.translate, trained.params), tags))
@@ -129,7 +129,7 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig, *, is_sampled
         require_writable_file(values.output, "--output")
     # Until the first lines are written: a starting process makes no garbage, and is slower by 0.1 s where Python looks for it.
     gc.disable()
-    return open_runs(runs, values.average)
+    return open_runs(runs, values.average, only_decodes=True)
 
 
 def with_tag_warning(decode: Callable[..., Any], tags: Sequence[str]) -> Callable[..., Any]:

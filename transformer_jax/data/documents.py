@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from transformer_jax.config import DataError, TextDataConfig
+from transformer_jax.config import DataError
 from transformer_jax.config.checks import absolute_path
+from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.data.mixture import Mixture
 from transformer_jax.data.sentence_pairs import (
     Document,

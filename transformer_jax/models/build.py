@@ -42,7 +42,7 @@ from transformer_jax.precision import Precision
 from transformer_jax.sequence_types import Tokens
 
 if TYPE_CHECKING:
-    from transformer_jax.config import DecoderOnlyConfig
+    from transformer_jax.config.language_model import DecoderOnlyConfig
     from transformer_jax.models.decoder_only import DecoderOnly
     from transformer_jax.models.rnn import RnnSeq2Seq
 

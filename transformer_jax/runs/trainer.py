@@ -52,10 +52,9 @@ from transformer_jax.runtime.open_copies import address_of_checkpoints
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class
-from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.parameters import frozen_mask
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
-from transformer_jax.training.state import TrainState, count_parameters, param_shapes
+from transformer_jax.training.state import TrainState, count_parameters, param_shapes, without_loss_terms
 from transformer_jax.training.update import Update, compiler_options
 
 

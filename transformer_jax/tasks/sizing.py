@@ -13,7 +13,6 @@ import numpy as np
 from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
-    TextDataConfig,
     TokenizerConfig,
     apply_overrides,
     flatten,
@@ -22,6 +21,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.config.conversion import leaves
 from transformer_jax.config.data import SUBWORD_KINDS
+from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.config.plugins import names_in_file
 from transformer_jax.config.recipes import find_recipe, is_run_directory, stated_settings, with_own_text

@@ -10,13 +10,13 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.config.tasks import TASKS, TaskSettings, imported
-from transformer_jax.data.cached_stores import Tokenization
-from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.notebook import table
 from transformer_jax.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from transformer_jax.data.cached_stores import Tokenization
+    from transformer_jax.data.sentence_pairs import SentencePair
     from transformer_jax.evaluation.significance import PairedScores
     from transformer_jax.tasks.texts import TextAttention, TokenScores
     from transformer_jax.training.step import UpdateRule
@@ -274,12 +274,12 @@ class Task(ABC):
         """
         raise ConfigError(f"--program: {config.task} decodes nothing; leave it out")
 
-    def tokenization(self) -> Tokenization[Any]:
+    def tokenization(self) -> "Tokenization[Any]":
         """How the training split is tokenized; raises ConfigError where that is only done by training itself."""
         raise ConfigError(f"tokenize: task={self.config.task} tokenizes when training begins; start train")
 
     @staticmethod
-    def scored_pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
+    def scored_pairs(config: ExperimentConfig, split: str) -> "list[SentencePair]":
         """The inputs of a split, and the references that outputs are scored against."""
         raise NotImplementedError
 
@@ -294,6 +294,12 @@ def task_class(name: str) -> type[Task]:
     found = TASKS[name].implementation
     made: type[Task] = imported(found) if isinstance(found, str) else found
     return made
+
+
+def decoder_class(name: str) -> Any:
+    """The class of the part of a task that decodes with a trained run: the class of the task, unless it names another."""
+    found = TASKS[name].decoder
+    return imported(found) if found else task_class(name)
 
 
 def objective_of(config: ExperimentConfig, mesh: Mesh) -> Any:

@@ -37,10 +37,10 @@ from transformer_jax.models.devices import devices_of
 from transformer_jax.models.interface import Module, activations, call
 from transformer_jax.sequence_types import Tokens, batch_shape
 from transformer_jax.tasks.language_model.generator import Generator, generation_program, tokens_before_document
+from transformer_jax.tasks.objective import Objective
 from transformer_jax.tasks.task import DataReport, DecodingProgram, WithoutOutputs
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.texts import READING_TOKENS, TextAttention, TokenScores, token_log_probs, weights_by_kind
-from transformer_jax.tasks.training_loss import Objective
 from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.losses import LossSums, perplexity
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
