@@ -146,9 +146,9 @@ class PartMaker(NamedTuple):
         )
 
     def part(self, kind: str, name: str, site: Site, **options: Any) -> Any:
-        """The part of this name at a site: by the function that is registered, or the method ``of`` of the class."""
+        """The part of this name at a site: by the function that is registered, or the method ``of`` of a class."""
         registration = registered(kind)[name]
-        make = registration.of if isinstance(registration, type) else registration
+        make = registration.of if hasattr(registration, "of") else registration
         return make(self.settings.get(name), self.config, site.named(name), **options)
 
     def embedding(self, vocabulary: int) -> Embedding:

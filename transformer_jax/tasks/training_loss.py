@@ -1,19 +1,19 @@
 """The loss of a training batch: label-smoothed cross entropy, terms, corruptions and statistics."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
-from transformer_jax.config import Hyperparameters
+from transformer_jax.config import ExperimentConfig, Hyperparameters
 from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.inspection import recorded
-from transformer_jax.models.interface import call
+from transformer_jax.models.interface import Module, call
 from transformer_jax.precision import Precision
 from transformer_jax.sequence_types import sides_of
-from transformer_jax.tasks.objective import Objective
 from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.loss_terms import SOWN, ForcedPass, LossTerms
 from transformer_jax.training.losses import LossSums
@@ -23,8 +23,23 @@ from transformer_jax.training.state import LOSS_TERMS
 from transformer_jax.training.statistics import Watch
 
 
+class TrainedModel(Protocol):
+    """What the loss needs of an ``Objective``: settings, a model with traced hyperparameters, its precision and devices."""
+
+    config: ExperimentConfig
+    mesh: Mesh
+    platform: str
+
+    @property
+    def training_precision(self) -> Precision:
+        """The precision of the model."""
+
+    def training_model(self, hyperparameters: Hyperparameters) -> Module:
+        """The model."""
+
+
 def training_loss(
-    objective: Objective, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters
+    objective: TrainedModel, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters
 ) -> LossSums:
     """Label-smoothed cross entropy of a ``Batch``, or of ``Tokens``, with dropout.
 
@@ -68,7 +83,7 @@ def training_loss(
 
 
 def cross_entropy_of(
-    objective: Objective, factors: LogitFactors, ids: AnyArray, is_scored: AnyArray, precision: Precision
+    objective: TrainedModel, factors: LogitFactors, ids: AnyArray, is_scored: AnyArray, precision: Precision
 ) -> LossSums:
     """Cross entropy of the scored tokens [B, T], without smoothing."""
     labels, weights = jnp.asarray(ids), jnp.asarray(is_scored, jnp.float32)
@@ -76,7 +91,7 @@ def cross_entropy_of(
     return projected_cross_entropy(factors.hidden, factors.matrix, labels, weights, None, **options)
 
 
-def logit_options(objective: Objective, precision: Precision, logit_mod: Partial | None) -> dict[str, Any]:
+def logit_options(objective: TrainedModel, precision: Precision, logit_mod: Partial | None) -> dict[str, Any]:
     """Options of ``projected_cross_entropy``; inside of ``shard_map`` each device has its own rows."""
     blocks, groups = logit_blocks(objective.mesh, objective.platform), token_groups(objective.mesh)
     return {"precision": precision, "blocks": blocks, "logit_mod": logit_mod, "groups": groups}

@@ -8,17 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import Array, Int, PyTree
-from transformer_jax.decoding.beam_search import DecodeStep, Rules
+from transformer_jax.decoding.beam_search import DecodeStep, Hypotheses, Rules
 from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.translation.translator import (
     NOTHING,
+    ReportTranslations,
     Translation,
     Translator,
     devices_of_search,
     init_cache,
+    no_report,
     step_of,
     translation_of,
 )
@@ -37,12 +39,19 @@ class Sampler:
         self._search_for = cache(self._new_search)  # It keeps compiled programs.
 
     def translate(
-        self, params: PyTree, sentences: Sequence[str], *, num_results: int = 1, name: str = "sentence", first: int = 1
+        self,
+        params: PyTree,
+        sentences: Sequence[str],
+        *,
+        num_results: int = 1,
+        name: str = "sentence",
+        first: int = 1,
+        report: ReportTranslations = no_report,
     ) -> list[list[Translation]]:
         """``num_results`` translations of each sentence, in the order of ``sentences``; of an empty one, one empty text.
 
         The samples of a sentence depend only on the seed, its number (counted from ``first``) and its text. Fewer results are
-        the first of more. A sample is cut at its length limit.
+        the first of more. A sample is cut at its length limit. ``report`` is called as by ``Translator.translate``, at the end.
 
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens`` or the model allows.
         """
@@ -53,19 +62,24 @@ class Sampler:
         numbers = np.array([(nonempty[index] + first - 1, copy) for index, copy in parts], np.int32).reshape(-1, 2)
         drawn: dict[int, list[Translation]] = {}
         batches = self._batches([sources[index] for index, _ in parts], numbers)
-        for rows, samples in self._search_for(in_row).search(params, batches):
+
+        def add(rows: np.ndarray, samples: Hypotheses) -> None:
             for row, part in enumerate(rows):
                 each_sample = zip(samples.ids[row], samples.scores[row], samples.lengths[row], strict=True)
                 drawn[part] = [
                     translation_of(ids[:length], score, self._translator.tokenizers)
                     for ids, score, length in each_sample
                 ]
+
+        self._search_for(in_row).search(params, batches, add)
         found: list[list[Translation]] = [[] for _ in sources]
         for part, (index, _) in enumerate(parts):
             found[index] += drawn[part]
         results: list[list[Translation]] = [[NOTHING] for _ in sentences]
         for number, translations in zip(nonempty, found, strict=True):
             results[number] = translations[:num_results]
+        for index, translations in enumerate(results):
+            report(index, translations)
         return results
 
     def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:

@@ -1,9 +1,9 @@
 """Translation of text by beam search."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,6 @@ from transformer_jax.decoding.beam_search import (
     search_next,
     start_search,
 )
-from transformer_jax.decoding.constraints import Constraint, constrained
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
     InitCache,
@@ -42,6 +41,9 @@ from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_sha
 from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.tasks.task import DecodingProgram
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, shard_map_rows, unshard_fsdp
+
+if TYPE_CHECKING:
+    from transformer_jax.decoding.constraints import Constraint
 
 # Maximum number of beams in a batch: more are no faster on a CPU.
 MAX_BEAMS = {"cpu": 5 * MIN_ROWS}
@@ -74,6 +76,14 @@ class Translation(NamedTuple):
     token_ids: list[int]
 
 
+ReportTranslations = Callable[[int, list[Translation]], None]
+"""Takes the index of a sentence and its translations."""
+
+
+def no_report(index: int, translations: list[Translation]) -> None:
+    """For callers that wait for all translations."""
+
+
 class Translator:
     """Translates sentences with one model; compiled programs are kept, for a few shapes."""
 
@@ -85,7 +95,7 @@ class Translator:
         mesh: Mesh,
         longest: int | None = None,
         compute_dtype: str = "float32",
-        constraint: Constraint | None = None,
+        constraint: "Constraint | None" = None,
         parts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model.
@@ -102,11 +112,7 @@ class Translator:
         # It keeps compiled programs.
         self._search_for = cache(lambda results: search_for(model, decoding, mesh, results, constraint, parts))
 
-    def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
-        """``translate_in_order`` as a list."""
-        return list(self.translate_in_order(params, sentences, **options))
-
-    def translate_in_order(
+    def translate(
         self,
         params: PyTree,
         sentences: Sequence[str],
@@ -115,31 +121,61 @@ class Translator:
         name: str = "sentence",
         first: int = 1,
         prefix: str = "",
-    ) -> Iterator[list[Translation]]:
+        report: ReportTranslations = no_report,
+    ) -> list[list[Translation]]:
         """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
 
-        A sentence is yielded as soon as it and all before it are done. An empty sentence, or white space, has the empty
-        translation. Every other translation begins with the tokens of ``prefix``, whose last word it may continue.
+        ``report`` is called with the index of each sentence and its translations, in this order, as soon as it and all before
+        it are done. An empty sentence, or white space, has the empty translation. Every other translation begins with
+        ``prefix``, whose last word it may continue.
 
-        Raises, before the search, ConfigError as ``prefix_ids`` does, and SentenceTooLong when a sentence is longer than
-        ``decoding.max_source_tokens`` or the model allows; and DataError at a sentence that has no translation with the
-        prefix. The message has ``name`` and the number of the sentence, counted from ``first``.
+        Raises ConfigError as ``beginning_with`` does, and otherwise as its result does.
         """
+        translate = self.beginning_with(prefix)
+        return translate(params, sentences, num_results=num_results, name=name, first=first, report=report)
+
+    def beginning_with(self, prefix: str) -> Callable[..., list[list[Translation]]]:
+        """``translate`` with this prefix, which is encoded here, and the other options.
+
+        Raises ConfigError as ``prefix_ids`` does. The result raises, before the search, SentenceTooLong when a sentence is
+        longer than ``decoding.max_source_tokens`` or the model allows; and DataError at a sentence that has no translation
+        with the prefix. The message has ``name`` and the number of the sentence, counted from ``first``.
+        """
+        return partial(self._translate, prefix, self.prefix_ids(prefix))
+
+    def _translate(
+        self,
+        prefix: str,
+        prefix_ids: list[int],
+        params: PyTree,
+        sentences: Sequence[str],
+        *,
+        num_results: int = 1,
+        name: str = "sentence",
+        first: int = 1,
+        report: ReportTranslations = no_report,
+    ) -> list[list[Translation]]:
         nonempty, sources = self.encode_sources(sentences, name, first)
+        results: list[list[Translation]] = []
         done = {index: [NOTHING] for index, sentence in enumerate(sentences) if not sentence.strip()}
-        found = self._search(params, sources, num_results, self.prefix_ids(prefix))
 
-        def in_order() -> Iterator[list[Translation]]:
-            for index in range(len(sentences)):
-                while index not in done:
-                    of_source, translations = next(found)
-                    done[nonempty[of_source]] = translations
-                if prefix.strip() and sentences[index].strip() and done[index] == [NOTHING]:
+        def add(source: int, translations: list[Translation]) -> None:
+            """Adds the translations of a source, and reports what is done in the order of the sentences."""
+            done[nonempty[source]] = translations
+            report_next()
+
+        def report_next() -> None:
+            while (index := len(results)) in done:
+                results.append(done.pop(index))
+                if prefix.strip() and sentences[index].strip() and results[index] == [NOTHING]:
                     problem = f"no translation that begins with {prefix!r} has a probability above 0"
-                    raise DataError(f"{name} {index + first}: {problem}; give another prefix or loosen the constraint")
-                yield done.pop(index)
+                    remedy = "give another prefix or loosen the constraint"
+                    raise DataError(f"{name} {index + first}: {problem}; {remedy}")
+                report(index, results[index])
 
-        return in_order()
+        report_next()
+        self._search(params, sources, num_results, prefix_ids, add)
+        return results
 
     def encode_sources(self, sentences: Sequence[str], name: str, first: int) -> tuple[list[int], list[list[int]]]:
         """The indices of the sentences that are more than white space, and their tokens with EOS.
@@ -156,18 +192,26 @@ class Translator:
 
     def translate_ids(self, params: PyTree, sources: Sequence[list[int]]) -> list[list[Translation]]:
         """The best translation of each source, whose token ids end with EOS, and are not EOS alone."""
-        found = dict(self._search(params, sources, 1, self.prefix_ids("")))
+        found: dict[int, list[Translation]] = {}
+        self._search(params, sources, 1, [], found.__setitem__)
         return [found[index] for index in range(len(sources))]
 
     def _search(
-        self, params: PyTree, sources: Sequence[list[int]], num_results: int, prefix_ids: list[int]
-    ) -> Iterator[tuple[int, list[Translation]]]:
-        """Yields the index of each source and its translations, when they are done."""
-        params = unshard_fsdp(params, self.mesh, self.compute_dtype)
-        batches = self.batches(sources, prefix_ids)
-        for indices, hypotheses in self._search_for(num_results).search(params, batches):
+        self,
+        params: PyTree,
+        sources: Sequence[list[int]],
+        num_results: int,
+        prefix_ids: list[int],
+        report: ReportTranslations,
+    ) -> None:
+        """Reports the index of each source and its translations, when they are done."""
+
+        def report_texts(indices: np.ndarray, hypotheses: Hypotheses) -> None:
             for row, index in enumerate(indices):
-                yield int(index), self._texts(hypotheses, row)
+                report(int(index), self._texts(hypotheses, row))
+
+        params = unshard_fsdp(params, self.mesh, self.compute_dtype)
+        self._search_for(num_results).search(params, self.batches(sources, prefix_ids), report_texts)
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
         """Batches of all sources; inputs are ids [B, S]; batches of the same shape follow each other."""
@@ -266,7 +310,7 @@ def search_for(
     decoding: DecodingConfig,
     mesh: Mesh,
     num_results: int,
-    constraint: Constraint | None = None,
+    constraint: "Constraint | None" = None,
     parts: Mapping[str, Any] = MappingProxyType({}),
 ) -> SegmentedSearch:
     """The search of the settings, beam search or a part, whose inputs are source ids."""
@@ -275,6 +319,8 @@ def search_for(
     init: InitCache = partial(init_cache, model, decoding.beam_width)
     step: MakeStep = partial(step_of, model)
     if constraint is not None:
+        from transformer_jax.decoding.constraints import constrained
+
         init, step = constrained(init, step, decoding.beam_width, constraint)
     return SegmentedSearch(init, step, search, devices_of_search(mesh))
 
