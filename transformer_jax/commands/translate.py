@@ -21,6 +21,7 @@ from transformer_jax.config.checks import LARGEST_SEED
 from transformer_jax.config.translation import SMALLEST_TEMPERATURE, temperature_problem
 from transformer_jax.data.text_files import OPENERS, read_lines, sentence_of_line
 from transformer_jax.runtime.atomic_files import require_writable_file
+from transformer_jax.runtime.startup import without_garbage_collection
 
 if TYPE_CHECKING:
     from transformer_jax.tasks.trained_run import TrainedRun
@@ -80,19 +81,20 @@ def translate(values: flags.Values) -> int:
         raise ConfigError(f"--temperature: {temperature_problem(temperature)}")
     if values["seed"].present and not sampling:
         raise ConfigError("--seed: beam search has no random numbers; add --temperature=1, or leave it out")
-    trained = open_for_lines(values, config, is_sampled=bool(sampling))
-    tags = getattr(config.data, "required_tags", ())
-    if sampling:
-        from transformer_jax.decoding.sampling import SamplingRule
-        from transformer_jax.tasks.translation.sampler import Sampler
+    with without_garbage_collection() as collect:
+        trained = open_for_lines(values, config, is_sampled=bool(sampling))
+        tags = getattr(config.data, "required_tags", ())
+        if sampling:
+            from transformer_jax.decoding.sampling import SamplingRule
+            from transformer_jax.tasks.translation.sampler import Sampler
 
-        sampler = Sampler(trained.task.translator, SamplingRule(**sampling), values.seed)
-        translate_lines = sampler.translate
-    else:
-        # Refuses a prefix before lines are read.
-        translate_lines = trained.task.translator.beginning_with(values.prefix)
-    decode = partial(translate_lines, trained.params)
-    return decode_lines(values, with_tag_warning(decode, tags) if tags else decode)
+            sampler = Sampler(trained.task.translator, SamplingRule(**sampling), values.seed)
+            translate_lines = sampler.translate
+        else:
+            # Refuses a prefix before lines are read.
+            translate_lines = trained.task.translator.beginning_with(values.prefix)
+        decode = partial(translate_lines, trained.params)
+        return decode_lines(values, with_tag_warning(decode, tags) if tags else decode, collect)
 
 
 @flags.command(lines_flags)
@@ -108,8 +110,10 @@ def parse(values: flags.Values) -> int:
     rules). With --n_best=N every line in gives up to N lines out: line number, score and tree, separated by tabs. translate
     prints the symbols of the model instead.
     """
-    trained = open_for_lines(values, run_config(values, "parsing"))
-    return decode_lines(values, partial(trained.task.parse_in_order, trained.params))
+    config = run_config(values, "parsing")
+    with without_garbage_collection() as collect:
+        trained = open_for_lines(values, config)
+        return decode_lines(values, partial(trained.task.parse_in_order, trained.params), collect)
 
 
 def open_for_lines(values: flags.Values, config: ExperimentConfig, *, is_sampled: bool = False) -> "TrainedRun[Any]":
@@ -150,8 +154,11 @@ def with_tag_warning(decode: Callable[..., Any], tags: Sequence[str]) -> Callabl
     return decoded
 
 
-def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
-    """Writes the results of ``decode``, called as ``Translator.translate`` with parameters, for the lines of the input; 0."""
+def decode_lines(values: flags.Values, decode: Callable[..., Any], collect: Callable[[], None]) -> int:
+    """Writes the results of ``decode``, called as ``Translator.translate`` with parameters, for the lines of the input; 0.
+
+    Calls ``collect`` after the first lines.
+    """
     from transformer_jax.tasks.translation.translator import SentenceTooLong
 
     name = values.input or "standard input"
@@ -175,6 +182,7 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
                 raise
             number += len(lines)
             target.flush()
+            collect()
     return 0
 
 

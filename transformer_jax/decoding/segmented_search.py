@@ -102,8 +102,8 @@ class SegmentedSearch:
         def run_segment(
             params: PyTree, state: PyTree, until: Int[Array, ""], min_done: Int[Array, ""]
         ) -> tuple[PyTree, PyTree]:
-            step = make_step(params)
-            state = constrained(search_until(lambda state: search_next(step, state, choose), state, until, min_done))
+            advance = partial(search_next, make_step(params), choose=choose)
+            state = constrained(search_until(advance, state, until, min_done))
             return state, (state.position, state.is_done, search.results(state))
 
         def resize(state: PyTree, rows: Int[Array, "B"], *, shapes: tuple) -> PyTree:
