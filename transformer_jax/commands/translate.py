@@ -180,9 +180,10 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any], collect: Call
                 # The lines before it are decoded all the same.
                 decode(lines[: error.index], **options)
                 raise
-            number += len(lines)
             target.flush()
-            collect()
+            if not number:
+                collect()
+            number += len(lines)
     return 0
 
 
