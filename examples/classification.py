@@ -24,8 +24,8 @@ from transformer_jax.data.batches import scoring_batches
 from transformer_jax.data.token_store import open_token_store
 from transformer_jax.models.build import build_model
 from transformer_jax.models.initialization import initialized
-from transformer_jax.models.interface import init_params
-from transformer_jax.tasks.task import MeasuredSplit, Task
+from transformer_jax.models.interface import activations, init_params
+from transformer_jax.tasks.task import MeasuredSplit
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
@@ -48,6 +48,8 @@ class Classifier(nn.Module):
 class Objective:
     """Cross entropy of the labels, which are the first words of the targets."""
 
+    update_rule = None
+
     def __init__(self, config, words, labels):
         for name in ("loss_terms", "corruptions"):
             value = getattr(config.training, name)
@@ -68,6 +70,9 @@ class Objective:
         model = self.training_model(hyperparameters)
         logits = model.apply({"params": params}, *batch, train=True, rngs={"dropout": key})
         return sums(logits, batch, hyperparameters.label_smoothing)
+
+    def activations(self, params, batch, key, hyperparameters):
+        return activations(self.training_model(hyperparameters), params, *batch, key=key)
 
     def unsmoothed_loss(self, params, batch):
         model = self.training_model(hyperparameters_of(self.config))
@@ -112,11 +117,9 @@ class Classification(TranslationTask):
         others=LOSSES[:1],
         check=check,
     )
-    next_commands = ("evaluate --workdir={workdir} --split=test",)
-    commands_of_trained = ()
-    reads_texts = False
-    decoding = Task.decoding
-    ensemble = Task.ensemble
+    commands = ()
+    # What a translation can do besides, and a class of a text cannot.
+    score_texts = decoding = ensemble = paired_scores = None
 
     @staticmethod
     def new_objective(config, vocabularies, mesh):

@@ -86,7 +86,7 @@ def programs(
     """Each with what lowers it; shapes and shardings only, nothing is allocated."""
     mesh = make_mesh(mesh_config, jax.devices()[: math.prod(mesh_config.sizes.values())])
     task, objective = task_class(config.task), objective_of(config, mesh)
-    update = Update(config, objective.loss, objective.init_params, mesh, task.update_rule(objective))
+    update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
     batch = task.batch_shape(config, 16, 16)
     yield "training step", lambda: update.lower(batch)
     params = update.state_shapes.params

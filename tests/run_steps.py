@@ -60,7 +60,7 @@ def task_and_update(config: ExperimentConfig, folder: Path, devices: int = 1) ->
     mesh = make_mesh(config.mesh, jax.devices()[:devices])
     own = task_class(config.task)
     task = own(config, tokenizers_for_training(config, RunDirectory(folder), own), mesh)
-    return task, Update(config, task.objective.loss, task.objective.init_params, mesh, task.update_rule(task.objective))
+    return task, Update(config, task.objective.loss, task.objective.init_params, mesh, task.objective.update_rule)
 
 
 def initial_state(config: ExperimentConfig, folder: Path, devices: int = 1) -> tuple[InitialState, Task, Update]:

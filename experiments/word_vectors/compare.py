@@ -57,7 +57,7 @@ def ours(name: str, data: str, epochs: int, others: Sequence[tuple[str, str]] = 
     updates = round(epochs * planned.blocks.updates_per_epoch)
     config = settings(name, data, updates, others)
     task = task_class(config.task)(config, tokenizers, mesh)
-    update = Update(config, task.objective.loss, task.objective.init_params, mesh, task.update_rule(task.objective))
+    update = Update(config, task.objective.loss, task.objective.init_params, mesh, task.objective.update_rule)
     state, hyperparameters = (
         update.initial_state(config.seed),
         put_hyperparameters(hyperparameters_of(config), mesh),

@@ -9,6 +9,7 @@ from run_settings import tiny_settings
 
 import transformer_jax
 from transformer_jax import Callback, ConfigError, TokenScores
+from transformer_jax.__main__ import main
 from transformer_jax.config import from_dict
 
 
@@ -87,6 +88,34 @@ def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
     assert loss == pytest.approx(float(sums.nll / sums.tokens), rel=1e-4)
 
 
+def test_translations_have_the_options_of_the_command(trained):
+    sentences = ["a b c", "", "d e f"]
+    best = trained.translate(sentences, n_best=2)
+    assert [each[0].text for each in best] == trained.translate(sentences)
+    assert [len(each) for each in best] == [2, 1, 2] and best[0][0].score >= best[0][1].score
+    begun = trained.translate(sentences[0], n_best=2, prefix="d c")
+    assert all(each.text.startswith("d c") for each in begun)
+    samples = trained.translate(sentences[0], n_best=3, temperature=1.5, seed=3)
+    assert len({each.text for each in samples}) > 1
+    assert trained.translate([sentences[0]], temperature=1.5, seed=3) == [samples[0].text]
+    assert trained._sampler.cache_info().currsize == 1
+
+
+def test_an_evaluation_prints_as_the_command_prints_it(trained, tmp_path, capsys):
+    for name, lines in (("in.en", "a b\nc d\n"), ("one", "a b c d e b a\nx\n"), ("two", "y\na b c d e d c\n")):
+        (tmp_path / name).write_text(lines)
+    source, references = tmp_path / "in.en", [tmp_path / "one", tmp_path / "two"]
+    shown = repr(trained.evaluate(source=source, references=references))
+    files = [f"--source={source}", *(f"--references={each}" for each in references), f"--output={tmp_path}"]
+    assert main(["evaluate", str(trained.path), "--checkpoint=last", "--examples=0", *files]) == 0
+    in_python, printed = (
+        [line for line in text.splitlines() if not line.startswith("tokens/s")]
+        for text in (shown, capsys.readouterr().out)
+    )
+    assert printed[: len(in_python) + 1] == [*in_python, ""]
+    assert printed[len(in_python) + 2] == "  checkpoint   30" and "2 references each" in shown
+
+
 def test_settings_are_those_of_the_command_line(trained, tmp_path):
     assert transformer_jax.load(trained.path, settings={"mesh": "data=-1,fsdp=4"}).config.mesh.fsdp == 4
     config = from_dict({"model": {"attention": "grouped_query"}, "data": {"source": "text", "train": "/none"}})
@@ -102,6 +131,16 @@ def test_errors_speak_python(trained, tmp_path):
         (lambda: transformer_jax.load(trained.path, settings={"model.d_ff": 8}), "^model.d_ff: the run has"),
         (lambda: trained.generate("a"), r"generate\(\) takes task=language_model"),
         (lambda: trained.score("a", ["a"]), "^target: give one sentence for one source"),
+        (lambda: trained.translate("a", n_best=9), "^n_best: 9 is more than decoding.beam_width=2"),
+        (lambda: trained.translate("a", n_best=0), "^n_best: 0 must be from 1"),
+        (lambda: trained.translate("a", seed=3), "^seed: beam search has no random numbers"),
+        (lambda: trained.translate("a", top_k=3, prefix="b"), "^prefix: beam search continues a prefix"),
+        (lambda: trained.translate("a", top_p=0.0), "^top_p: 0.0 must be from 1e-06 to 1"),
+        (lambda: trained.translate("a", temperature=-1), "^temperature: -1 must be at least 0.001"),
+        (lambda: trained.parse("a"), r"parse\(\) takes task=parsing"),
+        (lambda: trained.evaluate(limit=-1), "^limit: -1 must be at least 0"),
+        (lambda: trained.evaluate(references="a"), "^references: source and references belong together"),
+        (lambda: trained.evaluate("test", source="a", references="b"), "^split: source is another text"),
     ):
         with pytest.raises((ConfigError, transformer_jax.DataError), match=message) as raised:
             call()

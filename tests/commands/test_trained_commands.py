@@ -11,7 +11,8 @@ import pytest
 import sacrebleu
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import load_run_config
+from transformer_jax.commands.run_flags import commands_to_try
+from transformer_jax.config import from_dict, load_run_config
 from transformer_jax.data import cached_stores
 from transformer_jax.runtime.open_copies import OPEN
 
@@ -119,6 +120,16 @@ def test_attention_draws_a_picture(run, tmp_path, monkeypatch, capsys):
         assert main(command) == 0
         assert (tmp_path / output).read_bytes()[:5] == begin
         assert capsys.readouterr().out.endswith(f"\ns3://b/{output}\n")
+
+
+def test_commands_to_try_have_the_flags_of_the_run_and_the_tag_of_its_lines():
+    data = {"source": "mixture", "train": "de=a.tsv fr=b.tsv", "tags": "de=<2de> fr=<2fr>"}
+    config = from_dict({"data": data, "tokenizer": {"kind": "bpe"}})
+    evaluation, translation = commands_to_try(config, "runs/a b", ["runs/c:4"], evaluated="test")
+    assert evaluation.endswith(" evaluate --workdir='runs/a b' --ensemble=runs/c:4 --split=test")
+    assert translation.endswith(" --ensemble=runs/c:4 < <(sed 's/^/<2de> /' input.txt)")
+    (translation,) = commands_to_try(from_dict({}), "runs/a")
+    assert translation.endswith(" translate --workdir=runs/a < input.txt")
 
 
 WITHOUT_JAX = """

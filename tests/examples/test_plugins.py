@@ -32,10 +32,15 @@ from transformer_jax.models.interface import init_params
 from transformer_jax.precision import FLOAT32
 from transformer_jax.runs.trackers import Trackers
 from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
-from transformer_jax.tasks.task import objective_of, task_class
+from transformer_jax.tasks.task import objective_of, task_class, task_that
+from transformer_jax.tasks.texts import ReadsTexts
+from transformer_jax.tasks.trained_run import HasEnsembles
 from transformer_jax.tasks.translation import translator
 from transformer_jax.tools.conform.model_properties import step_equals_full_pass
 from transformer_jax.tools.conform.trials import ROWS, Sentences, Trial, sentences, trial_config
+from transformer_jax.tools.preflight.decoding import Decodes
+from transformer_jax.tools.preflight.program import HasBatchShapes
+from transformer_jax.tools.study.translation_comparison import ScoresPairs
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
 from transformer_jax.training.update import Update
 
@@ -168,6 +173,10 @@ def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
         from_dict(LABELED | {"tokenizer": {"kind": "bpe", "joint": False}})
     with pytest.raises(ConfigError, match=r"model\.kind: 'rnn' is not one of transformer"):
         from_dict(LABELED | {"model": {"kind": "rnn"}})
+    for protocol in (ReadsTexts, HasEnsembles, ScoresPairs, Decodes):
+        with pytest.raises(ConfigError, match="^no; this takes task=translation"):
+            task_that(protocol, config, "no")
+    assert task_that(HasBatchShapes, config, "no") is task_class("classification")
     (tmp_path / "config.json").write_text(json.dumps(to_json(config)).replace("classification", "ranking"))
     with pytest.raises(ConfigError, match=r"task: 'ranking' is not .*classification; .* --plugin=FILE\.py"):
         load_run_config(tmp_path)
@@ -186,7 +195,7 @@ def test_a_task_trains_is_evaluated_and_reported(tmp_path, capsys):
     assert main(["evaluate", plugin, run]) == 0
     assert main(["report", plugin, run, f"--output={tmp_path / 'report'}"]) == 0
     assert re.search(r"accuracy +0\.\d{4}", capsys.readouterr().out)
-    assert main(["figure", "architecture", plugin, f"--workdir={run}", f"--output={tmp_path / 'model.svg'}"]) == 2
+    assert main(["figure", "architecture", plugin, f"--config={run}", f"--output={tmp_path / 'model.svg'}"]) == 2
     assert main(["export", plugin, run, "--format=safetensors", f"--output={tmp_path / 'exported'}"]) == 2
     refusals = capsys.readouterr().err
     assert "task=classification cannot be drawn" in refusals

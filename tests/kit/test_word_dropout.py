@@ -41,7 +41,7 @@ def test_the_labels_stay_and_inspection_reads_the_same_tokens():
     batch, key = Tokens.from_ids(IDS[:2, :8]), jax.random.key(1)
     sums = jax.jit(objective.loss)(params, batch, key, hyperparameters_of(config))
     read = word_dropout(WordDropoutSettings(0.5), batch, jax.random.fold_in(key, 0xC0))
-    inspected = jax.jit(task.activations)(params, batch, key, hyperparameters_of(config))
+    inspected = jax.jit(objective.activations)(params, batch, key, hyperparameters_of(config))
     (hidden,) = inspected["decoder_norm"]["__call__"]
     factors = jax.jit(partial(objective.model.apply, method="factors", train=False))({"params": params}, read)
     np.testing.assert_allclose(hidden, factors.hidden, atol=1e-5)

@@ -2,26 +2,33 @@
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
 
 import numpy as np
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
+from transformer_jax.config.checks import require
 from transformer_jax.config.conversion import spelled_out
+from transformer_jax.config.translation import TranslationOptions, sampling_of
 from transformer_jax.notebook import element, folded, settings_table, table
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, local_run
 from transformer_jax.runtime.open_copies import with_addresses
-from transformer_jax.tasks.task import Evaluation, Task, task_class, task_that_reads_texts
-from transformer_jax.tasks.texts import TokenScores
+from transformer_jax.tasks.task import Evaluation, task_class
+from transformer_jax.tasks.texts import TokenScores, open_text_or_none, require_targets
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
+
+if TYPE_CHECKING:
+    from transformer_jax.tasks.translation.sampler import Sampler
+    from transformer_jax.tasks.translation.translator import Translation
+    from transformer_jax.tools.parsing.task import Parse
 
 # A command, which stays, or the dashes of a flag.
 _COMMAND_OR_FLAG = re.compile(r"(`[^`]*`|transformer-jax .*)|(?<![\w-])--(?:config\.)?(?=[a-z])")
@@ -152,29 +159,69 @@ class Run:
         return tuple(self._trained.steps)
 
     @overload
-    def translate(self, text: str) -> str: ...  # type: ignore[overload-overlap]
+    def translate(self, text: str, **options: Unpack[TranslationOptions]) -> str: ...  # type: ignore[overload-overlap]
     @overload
-    def translate(self, text: Sequence[str]) -> list[str]: ...
-    def translate(self, text: str | Sequence[str]) -> str | list[str]:
-        """The best translation of one sentence, or of each of several."""
+    def translate(self, text: Sequence[str], **options: Unpack[TranslationOptions]) -> list[str]: ...
+    @overload
+    def translate(  # type: ignore[overload-overlap]
+        self, text: str, *, n_best: int, **options: Unpack[TranslationOptions]
+    ) -> "list[Translation]": ...
+    @overload
+    def translate(
+        self, text: Sequence[str], *, n_best: int, **options: Unpack[TranslationOptions]
+    ) -> "list[list[Translation]]": ...
+    def translate(
+        self,
+        text: str | Sequence[str],
+        *,
+        n_best: int | None = None,
+        prefix: str = "",
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        epsilon: float | None = None,
+        seed: int | None = None,
+    ) -> Any:
+        """Translate one sentence, or each of several: by beam search, or by sampling if one of its options is given.
+
+        With ``n_best`` the result for a sentence is a list, best first, of at most this number of translations, each with
+        its ``text`` and its ``score``, the length-normalized log-probability. ``prefix``: text that every translation by
+        beam search begins with. ``temperature`` (0: greedy), ``top_k``, ``top_p`` and ``epsilon`` (tokens with at least this
+        probability) are the options of sampling, ``seed`` is its seed, by default 0.
+        """
+        options: dict[str, Any] = {"n_best": n_best, "prefix": prefix, "seed": seed}
+        options |= {"temperature": temperature, "top_k": top_k, "top_p": top_p, "epsilon": epsilon}
         with python_errors():
             self._require("translate", "translation", "parsing")
-            sentences = [text] if isinstance(text, str) else list(text)
-            found = self._trained.task.translator.translate(self.params, sentences)
-        translations = [best[0].text for best in found]
-        return translations[0] if isinstance(text, str) else translations
+            stated = {name: value for name, value in options.items() if value is not None}
+            sampling, sentences = sampling_of(self.config.decoding, stated), _as_list(text)
+            if sampling:
+                decode = partial(self._sampler(**sampling).translate, seed=seed or 0)
+            else:
+                decode = partial(self._trained.task.translator.translate, prefix=prefix)
+            found = decode(self.params, sentences, num_results=n_best or 1)
+        return _as_given(text, n_best, found)
 
     @overload
     def parse(self, text: str) -> str: ...  # type: ignore[overload-overlap]
     @overload
     def parse(self, text: Sequence[str]) -> list[str]: ...
-    def parse(self, text: str | Sequence[str]) -> str | list[str]:
-        """The constituency tree, in brackets, of one sentence, or of each of several; words have spaces between them."""
+    @overload
+    def parse(self, text: str, *, n_best: int) -> "list[Parse]": ...  # type: ignore[overload-overlap]
+    @overload
+    def parse(self, text: Sequence[str], *, n_best: int) -> "list[list[Parse]]": ...
+    def parse(self, text: str | Sequence[str], *, n_best: int | None = None) -> Any:
+        """Parse one sentence of words with spaces between them, or each of several, into a constituency tree in brackets.
+
+        With ``n_best`` the result for a sentence is a list, best first, of at most this number of trees, each with its
+        ``text`` and its ``score``.
+        """
         with python_errors():
             self._require("parse", "parsing")
-            sentences = [text] if isinstance(text, str) else list(text)
-            trees = [best[0].text for best in self._trained.task.parse_in_order(self.params, sentences)]
-        return trees[0] if isinstance(text, str) else trees
+            sampling_of(self.config.decoding, {} if n_best is None else {"n_best": n_best})
+            sentences, number = _as_list(text), n_best or 1
+            found = list(self._trained.task.parse_in_order(self.params, sentences, num_results=number))
+        return _as_given(text, n_best, found)
 
     @overload
     def generate(self, prompt: str = "", seed: int = 0) -> str: ...  # type: ignore[overload-overlap]
@@ -194,7 +241,8 @@ class Run:
     def attention(self, text: str, translation: str | None = None) -> Attention:
         """All attention weights of a sentence and its translation (default: the model's own), or of a language model's text."""
         with python_errors():
-            self._texts("attention").require_targets("translation", is_given=translation is not None, is_optional=True)
+            is_given, where = translation is not None, f"attention(): {self.path}"
+            require_targets(self.config, where, "translation", is_given=is_given, is_optional=True)
             attention = self._trained.task.attention_of(self.params, text, translation)
             if not attention.kinds:
                 raise ConfigError(f"{self.path}: the model has no attention")
@@ -214,22 +262,45 @@ class Run:
     ) -> TokenScores | list[TokenScores]:
         """The log-probability of a given translation, or of each of several; of a language model, of ``source`` itself."""
         with python_errors():
-            self._texts("score").require_targets("target", is_given=target is not None)
+            require_targets(self.config, f"score(): {self.path}", "target", is_given=target is not None)
             if target is not None and isinstance(source, str) != isinstance(target, str):
                 raise ConfigError("target: give one sentence for one source, or a list for a list")
             sources, targets = ([each] if isinstance(each, str) else each for each in (source, target))
             scores = self._trained.task.score_texts(self.params, sources or (), targets)
         return scores[0] if isinstance(source, str) else scores
 
-    def evaluate(self, split: str = "test", limit: int = 0) -> Evaluation:
-        """Scores a split of the data of the run, or its first ``limit`` examples; ``.metrics`` has numbers by name.
+    def evaluate(
+        self,
+        split: str | None = None,
+        limit: int = 0,
+        *,
+        source: str | Path | None = None,
+        references: str | Path | Sequence[str | Path] = (),
+    ) -> Evaluation:
+        """Score a split of the data of the run, by default ``test``, or its first ``limit`` examples, or a text.
 
-        Word vectors have the loss of the first blocks of the split, whatever ``limit`` is.
+        The result prints as a table, and its ``metrics`` has numbers by name. ``source``: a file to score in place of a split;
+        ``references``: the file of its translations, or several. Word vectors have the loss of the first blocks of the split,
+        whatever ``limit`` is.
         """
         with python_errors():
-            task_class(self.config.task).require_split(self.config, split)
-            evaluation: Evaluation = self._trained.evaluate(split, limit=limit)
-        return evaluation
+            file, files = "" if source is None else str(source), _as_list(references)
+            text = open_text_or_none(self.config, self.path, file, [*map(str, files)], has_split=split is not None)
+            if text is not None:
+                require(not limit, "limit", "source is scored whole; leave it out")
+                found: Evaluation = self._trained.task.evaluate_text(self.params, text, Path(file).name)
+                return found
+            name = split or "test"
+            task_class(self.config.task).require_split(self.config, name)
+            return self._trained.evaluate(name, limit=limit)
+
+    @cached_property
+    def _sampler(self) -> "Callable[..., Sampler]":
+        """By sampling options; a sampler keeps its compiled programs."""
+        from transformer_jax.decoding.sampling import SamplingRule
+        from transformer_jax.tasks.translation.sampler import Sampler
+
+        return cache(lambda **sampling: Sampler(self._trained.task.translator, SamplingRule(**sampling)))
 
     @cached_property
     def _trained(self) -> TrainedRun[Any]:
@@ -237,13 +308,20 @@ class Run:
             chosen = ChosenRun(str(self.path), self.config, self._checkpoint)
             return open_trained(chosen, average=self._average)
 
-    def _texts(self, method: str) -> type[Task]:
-        return task_that_reads_texts(self.config, f"{method}(): {self.path}")
-
     def _require(self, method: str, *tasks: str) -> None:
         if self.config.task not in tasks:
             names = " or ".join(tasks)
             raise ConfigError(f"{self.path} is a run of task={self.config.task}; {method}() takes task={names}")
+
+
+def _as_list(text: Any) -> list[Any]:
+    return [text] if isinstance(text, str | Path) else list(text)
+
+
+def _as_given(text: str | Sequence[str], n_best: int | None, found: Sequence[Sequence[Any]]) -> Any:
+    """Return the results of each of several texts, or of one: its best text, or with ``n_best`` all results."""
+    results = [best[0].text if n_best is None else list(best) for best in found]
+    return results[0] if isinstance(text, str) else results
 
 
 def as_overrides(settings: Mapping[str, object] | None) -> list[tuple[str, str]]:

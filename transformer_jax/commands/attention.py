@@ -51,10 +51,10 @@ def attention(values: flags.Values) -> int:
         raise ConfigError(f"--output: must end in {', '.join(PICTURES)} (got {path})")
     require_writable_file(path, "--output")
     # This imports JAX.
-    from transformer_jax.tasks.task import task_that_reads_texts
+    from transformer_jax.tasks.texts import require_targets
 
-    task = task_that_reads_texts(config, f"--workdir: {values.workdir}")
-    task.require_targets("--translation", is_given=values.translation is not None, is_optional=True)
+    is_given, where = values.translation is not None, f"--workdir: {values.workdir}"
+    require_targets(config, where, "--translation", is_given=is_given, is_optional=True)
     print("restoring the model ...", file=sys.stderr, flush=True)
     from transformer_jax.tools.pictures.attention_maps import draw_attention
 

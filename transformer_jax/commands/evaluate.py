@@ -1,24 +1,28 @@
 import json
-import shlex
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from transformer_jax.commands import flags
-from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
+from transformer_jax.commands.run_flags import (
+    chosen_runs,
+    commands_to_try,
+    ensemble_flag,
+    open_runs,
+    run_config,
+    run_flags,
+)
 from transformer_jax.commands.stored_runs import run_on_copies
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
-from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.config.recipes import CONFIG_FILE
+from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.object_store import SharedFolder
 from transformer_jax.runtime.open_copies import StoreError, refresh_copy, with_addresses
-from transformer_jax.runtime.startup import program_name
 
 
 @flags.command(
@@ -77,8 +81,10 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         require_readable(config, values.split)
     # This imports JAX.
     from transformer_jax.tasks.task import task_class
+    from transformer_jax.tasks.texts import open_text_or_none
 
-    text = _given_text(values, config)
+    has_split = bool(values["split"].present)
+    text = open_text_or_none(config, values.workdir, values.source or "", values.references, has_split=has_split)
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
     from transformer_jax.tasks.saved_evaluations import (
         ScoredCheckpoint,
@@ -115,33 +121,24 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         return 0
     if values.examples and found.outputs is not None:
         print(found.examples(values.examples))
-    lines = [scored.table(), "", f"run directory {values.workdir}", f"  scores       {stem}.json"]
+    averaged = f", average of {scored.averaged} checkpoints" * (scored.averaged > 1)
+    lines = [
+        text_table(found.rows()),
+        "",
+        f"run directory {values.workdir}",
+        f"  checkpoint   {scored.step:,}{averaged}",
+    ]
+    lines += [f"  ensemble     with {member}{averaged}" for member in scored.ensemble]
+    lines += [f"  scores       {stem}.json"]
     if found.outputs is not None:
         lines.append(f"  translations {stem}.txt")
-    together_with = f" --ensemble={shlex.quote(','.join(scored.ensemble))}" if scored.ensemble else ""
-    workdir = f"{shlex.quote(values.workdir)}{plugin_flags()}"
-    for command in task_class(config.task).commands_of_trained:
-        lines.append(f"  {program_name()} {command.format(workdir=workdir)}{together_with}")
+    lines += (f"  {command}" for command in commands_to_try(config, values.workdir, scored.ensemble))
     print(with_addresses("\n".join(lines)))
     return 0
 
 
 def _results(values: flags.Values) -> Path:
     return require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
-
-
-def _given_text(values: flags.Values, config: ExperimentConfig) -> Any:
-    """The text of --source and its references; None where a split is to be scored."""
-    from transformer_jax.tasks.task import task_that_reads_texts
-
-    if not values.source:
-        if values.references:
-            raise ConfigError("--references: --source and --references belong together; give both")
-        return None
-    if values["split"].present:
-        raise ConfigError("--split: --source is another text; give one of them")
-    task = task_that_reads_texts(config, f"--source: {values.workdir}")
-    return task.open_text(config, values.source, values.references)
 
 
 def require_watchable(values: flags.Values) -> None:

@@ -82,11 +82,10 @@ def explore(values: flags.Values) -> int:
             raise ConfigError(f"--{flag}: only --{reader} reads it; give --{reader} too, or leave --{flag} out")
     if values.target:
         # This imports JAX.
-        from transformer_jax.tasks.task import task_that_reads_texts
+        from transformer_jax.tasks.texts import require_targets
 
         for each in chosen:
-            task = task_that_reads_texts(each.config, f"--workdir: {each.workdir}")
-            task.require_targets("--target", is_given=True, is_optional=True)
+            require_targets(each.config, f"--workdir: {each.workdir}", "--target", is_given=True, is_optional=True)
     checkpoints = _checkpoints(values)
     listener = None
     if values.live:

@@ -65,18 +65,17 @@ def compare(values: flags.Values) -> int:
     .csv, and compare-sentences.csv (every sentence) into the output folder. SACREBLEU_SEED is the seed of the resampling.
     """
     paths = _two_paths(values)
-    from transformer_jax.tasks.task import task_class
+    from transformer_jax.tools.study import translation_comparison as comparison
     from transformer_jax.tools.study.run_summary import run_of, short_names
 
     configs = [run_config(values, workdir=str(run_of(path))) for path in paths]
-    paired, _ = (task_class(config.task).paired_scores(config) for config in configs)
+    paired, _ = (comparison.task_that_scores_pairs(config).paired_scores(config) for config in configs)
     tokenizer, *others = dict.fromkeys(config.evaluation.tokenizer(config.data.target_language) for config in configs)
     if others:
         problem = f"A is scored with {tokenizer}, B with {others[0]}; state one, for example {tokenizer}"
         raise ConfigError(f"--config.evaluation.bleu_tokenizer: {problem}")
     require_tokenizer(tokenizer, "evaluation.bleu_tokenizer")
     output = require_writable(values.output, "--output")
-    from transformer_jax.tools.study import translation_comparison as comparison
     from transformer_jax.tools.study.document import section_text, write_report
 
     chosen = [

@@ -1,5 +1,7 @@
 """Flags and settings of every command that uses a trained model."""
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, config_for_use, load_run_config, on_any_devices
+from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.runtime.startup import program_name
 
 if TYPE_CHECKING:
     from transformer_jax.tasks.trained_run import TrainedRun
@@ -78,6 +82,21 @@ def open_runs(runs: list[ChosenRun], average: int = 1, *, only_decodes: bool = F
     from transformer_jax.tasks.trained_run import open_trained
 
     return open_trained(*runs, average=average, only_decodes=only_decodes)
+
+
+def commands_to_try(
+    config: ExperimentConfig, workdir: str | Path, ensemble: Sequence[str] = (), evaluated: str = ""
+) -> list[str]:
+    """Return commands to try with a trained run: first its evaluation on the split ``evaluated``, if any."""
+    from transformer_jax.tasks.task import task_class
+
+    together = f" --ensemble={shlex.quote(','.join(ensemble))}" if ensemble else ""
+    run, lines = f"--workdir={shlex.quote(str(workdir))}{plugin_flags()}{together}", "input.txt"
+    if tags := getattr(config.data, "required_tags", ()):
+        lines = f"<(sed {shlex.quote(f's/^/{tags[0]} /')} input.txt)"
+    commands = [each.format(run=run, input=lines) for each in task_class(config.task).commands]
+    evaluation = [f"evaluate {run} --split={evaluated}"] if evaluated else []
+    return [f"{program_name()} {each}" for each in (*evaluation, *commands)]
 
 
 def output_path(values: flags.Values, default: str) -> Path:

@@ -28,10 +28,9 @@ def score(values: flags.Values) -> int:
     """
     config = run_config(values)
     runs = chosen_runs(values, config)
-    from transformer_jax.tasks.task import task_that_reads_texts
+    from transformer_jax.tasks.texts import require_targets
 
-    task = task_that_reads_texts(config, f"--workdir: {values.workdir}")
-    task.require_targets("--target", is_given=values.target is not None)
+    require_targets(config, f"--workdir: {values.workdir}", "--target", is_given=values.target is not None)
     sources = list(read_lines(Path(values.source)))
     targets = None if values.target is None else list(read_lines(Path(values.target)))
     trained = open_runs(runs, values.average)

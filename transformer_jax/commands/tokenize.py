@@ -1,5 +1,18 @@
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig
+
+if TYPE_CHECKING:
+    from transformer_jax.data.cached_stores import Tokenization
+
+
+@runtime_checkable
+class Tokenizes(Protocol):
+    """A task whose training split can be tokenized before training begins."""
+
+    def tokenization(self) -> "Tokenization[Any]":
+        """Return how the training split is tokenized."""
 
 
 @flags.command(
@@ -32,7 +45,7 @@ def tokenize(values: flags.Values) -> int:
     from transformer_jax.data.shared_stores import upload_shard
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
     from transformer_jax.tasks.new_tokenizers import new_tokenizers
-    from transformer_jax.tasks.task import task_class
+    from transformer_jax.tasks.task import task_that
     from transformer_jax.training.sharding import make_mesh
 
     shard = Shard.parse(values.shard) if values.shard is not None else WHOLE_SPLIT
@@ -40,7 +53,7 @@ def tokenize(values: flags.Values) -> int:
     print(remark, end="\n" * bool(remark))
     start_jax(config.data.cache_directory)
     config = resolve_for_device(config, lambda: settings_on(jax.local_devices()[0]))
-    task_type = task_class(config.task)
+    task_type = task_that(Tokenizes, config, f"tokenize: task={config.task} tokenizes when training begins")
     tokenizers = new_tokenizers(config, task_type, values.output)
     work, cache = task_type(config, tokenizers, make_mesh(MeshConfig())).tokenization(), config.data.cache_directory
     where = f"the training split is tokenized in {values.output or cache}"

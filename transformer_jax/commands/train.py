@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import flags
-from transformer_jax.commands.run_flags import split_checkpoint
+from transformer_jax.commands.run_flags import commands_to_try, split_checkpoint
 from transformer_jax.config import DataError, ExperimentConfig
-from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runs.run_directory import RunDirectory, require_own, write_json
 from transformer_jax.runs.trackers import require_libraries
 from transformer_jax.runtime.atomic_files import require_writable
@@ -148,22 +147,18 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
         "patience": f"stopped: validation {selection.label} no longer improved",
         "stopped": "stopped by a callback",
     }[outcome.reason]
-    workdir = f"{shlex.quote(str(run.path))}{plugin_flags()}"
-    commands = (each.format(workdir=workdir) for each in task_class(config.task).next_commands)
-    if tags := getattr(config.data, "required_tags", ()):
-        tagged = f"<(sed {shlex.quote(f's/^/{tags[0]} /')} input.txt)"
-        commands = (each.replace("< input.txt", f"< {tagged}") for each in commands)
+    evaluated = "test"
     try:
         if config.data.source != "tfds":
-            task_class(config.task).require_split(config, "test")
+            task_class(config.task).require_split(config, evaluated)
     except DataError:
-        commands = (each.replace("--split=test", "--split=validation") for each in commands)
+        evaluated = "validation"
     lines = [
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
         *(f"  WARNING: {sign}" for sign in outcome.signs),
         f"  {outcome.time_spent}",
         f"  curves: {run.curves}",
-        *(f"  {program_name()} {command}" for command in commands),
+        *(f"  {command}" for command in commands_to_try(config, run.path, evaluated=evaluated)),
     ]
     return with_addresses("\n".join(lines))
 

@@ -17,8 +17,7 @@ from transformer_jax.commands.run_flags import (
     run_flags,
 )
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
-from transformer_jax.config.checks import LARGEST_SEED
-from transformer_jax.config.translation import SMALLEST_TEMPERATURE, temperature_problem
+from transformer_jax.config.translation import TranslationOptions, sampling_of
 from transformer_jax.data.text_files import OPENERS, read_lines, sentence_of_line
 from transformer_jax.runtime.atomic_files import require_writable_file
 from transformer_jax.runtime.startup import without_garbage_collection
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 BYTES_AT_ONCE = 1 << 16
 FIRST_LINES = 256
-SAMPLING_FLAGS = "temperature", "top_k", "top_p", "epsilon"
 
 
 def lines_flags(values: flags.Values) -> None:
@@ -39,7 +37,7 @@ def lines_flags(values: flags.Values) -> None:
     flags.string("output", None, "file to write, compressed if it ends in .gz or .xz (default: standard output)")(
         values
     )
-    flags.integer("n_best", 1, "number of results of each line", lower_bound=1)(values)
+    flags.integer("n_best", 1, "number of results of each line")(values)
     flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(values)
 
 
@@ -47,14 +45,10 @@ def lines_flags(values: flags.Values) -> None:
     lines_flags,
     flags.string("prefix", "", "text that every translation begins with"),
     flags.number("temperature", None, "sample, with logits divided by this; 0 is greedy"),
-    flags.integer("top_k", None, "sample from the k most probable tokens", lower_bound=1),
-    flags.number(
-        "top_p", None, "sample from the fewest tokens with this total probability", lower_bound=1e-6, upper_bound=1.0
-    ),
-    flags.number(
-        "epsilon", None, "sample from the tokens with at least this probability", lower_bound=0, upper_bound=1.0
-    ),
-    flags.integer("seed", 0, "seed of the sampling", lower_bound=0, upper_bound=LARGEST_SEED),
+    flags.integer("top_k", None, "sample from the k most probable tokens"),
+    flags.number("top_p", None, "sample from the fewest tokens with this total probability"),
+    flags.number("epsilon", None, "sample from the tokens with at least this probability"),
+    flags.integer("seed", 0, "seed of the sampling"),
 )
 def translate(values: flags.Values) -> int:
     """Translate lines: from standard input to standard output, from files, or as they are typed.
@@ -73,23 +67,17 @@ def translate(values: flags.Values) -> int:
     With --ensemble every next token has the mean of the probabilities of the models.
     """
     config = run_config(values, "translation", "parsing")
-    sampling: dict[str, Any] = {name: values[name].value for name in SAMPLING_FLAGS if values[name].value is not None}
-    if sampling and values.prefix:
-        raise ConfigError("--prefix: beam search continues a prefix, sampling does not; leave out one of them")
-    temperature = values.temperature
-    if temperature is not None and temperature != 0 and not temperature >= SMALLEST_TEMPERATURE:
-        raise ConfigError(f"--temperature: {temperature_problem(temperature)}")
-    if values["seed"].present and not sampling:
-        raise ConfigError("--seed: beam search has no random numbers; add --temperature=1, or leave it out")
+    names = "n_best", *TranslationOptions.__annotations__
+    sampling = sampling_of(config.decoding, {name: values[name].value for name in names if values[name].present})
     with without_garbage_collection() as collect:
-        trained = open_for_lines(values, config, is_sampled=bool(sampling))
+        trained = open_for_lines(values, config)
         tags = getattr(config.data, "required_tags", ())
         if sampling:
             from transformer_jax.decoding.sampling import SamplingRule
             from transformer_jax.tasks.translation.sampler import Sampler
 
-            sampler = Sampler(trained.task.translator, SamplingRule(**sampling), values.seed)
-            translate_lines = sampler.translate
+            sampler = Sampler(trained.task.translator, SamplingRule(**sampling))
+            translate_lines = partial(sampler.translate, seed=values.seed)
         else:
             # Refuses a prefix before lines are read.
             translate_lines = trained.task.translator.beginning_with(values.prefix)
@@ -111,15 +99,14 @@ def parse(values: flags.Values) -> int:
     prints the symbols of the model instead.
     """
     config = run_config(values, "parsing")
+    sampling_of(config.decoding, {"n_best": values.n_best})
     with without_garbage_collection() as collect:
         trained = open_for_lines(values, config)
         return decode_lines(values, partial(trained.task.parse_in_order, trained.params), collect)
 
 
-def open_for_lines(values: flags.Values, config: ExperimentConfig, *, is_sampled: bool = False) -> "TrainedRun[Any]":
+def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRun[Any]":
     """Restores the runs, once it is known that the input can be read and the output written."""
-    if values.n_best > config.decoding.beam_width and not is_sampled:
-        raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
     paths = [Path(name).expanduser() for name in (values.input, values.output) if name]
     if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
         raise ConfigError(f"--output: {values.output} is what --input reads; write to another file")

@@ -1,9 +1,10 @@
 """Settings of decoding translations, and checks between the blocks of a translation."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypedDict
 
-from transformer_jax.config.checks import check_settings, require, setting
+from transformer_jax.config.checks import LARGEST, LARGEST_SEED, check_settings, require, setting
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig, padded_width, require_rows_fit
 from transformer_jax.config.evaluation import Metric
 from transformer_jax.config.model import RnnConfig, TransformerConfig
@@ -53,6 +54,50 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         check_settings("decoding", self)
+
+
+SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "epsilon")
+BOUNDS_OF_OPTIONS = {
+    "n_best": (1, LARGEST),
+    "seed": (0, LARGEST_SEED),
+    "top_k": (1, LARGEST),
+    "top_p": (1e-6, 1),
+    "epsilon": (0, 1),
+}
+
+
+class TranslationOptions(TypedDict, total=False):
+    """How a text is translated, besides the settings and the number of results (``n_best``)."""
+
+    prefix: str
+    temperature: float
+    top_k: int
+    top_p: float
+    epsilon: float
+    seed: int
+
+
+def sampling_of(decoding: DecodingConfig, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sampling options among the ``stated`` options of a translation; without any it is by beam search.
+
+    Raises ConfigError for an option outside its bounds, and for one that the kind of decoding does not use.
+    """
+    for name, (lowest, highest) in BOUNDS_OF_OPTIONS.items():
+        value = stated.get(name, lowest)
+        require(lowest <= value <= highest, f"--{name}", f"{value} must be from {lowest:,} to {highest:,}")
+    sampling = {name: stated[name] for name in SAMPLING_OPTIONS if name in stated}
+    if sampling:
+        temperature = sampling.get("temperature", 1)
+        is_possible = temperature == 0 or temperature >= SMALLEST_TEMPERATURE
+        require(is_possible, "--temperature", temperature_problem(temperature))
+        problem = "beam search continues a prefix, sampling does not; leave out one of them"
+        require(not stated.get("prefix"), "--prefix", problem)
+        return sampling
+    problem = "beam search has no random numbers; add --temperature=1, or leave it out"
+    require("seed" not in stated, "--seed", problem)
+    number, width = stated.get("n_best", 1), decoding.beam_width
+    require(number <= width, "--n_best", f"{number} is more than decoding.beam_width={width}")
+    return {}
 
 
 def check_translation(

@@ -125,8 +125,8 @@ def _explained_divergence(run: TrainingRun, metrics: StepMetrics) -> str:
     batch = put_batch(next(run.data.batches(before)), run.update.mesh)
     key = run.state._replace(step=jnp.asarray(before, run.state.step.dtype)).dropout_key()
     hyperparameters = put_hyperparameters(run.hyperparameters, run.update.mesh)
-    task, steps = run.task, run.config.batching.accumulation_steps
-    where = find_nonfinite(task.activations, run.update.loss, steps, run.state.params, batch, key, hyperparameters)
+    objective, steps = run.task.objective, run.config.batching.accumulation_steps
+    where = find_nonfinite(objective.activations, run.update.loss, steps, run.state.params, batch, key, hyperparameters)
     return (
         f"update {run.number}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
         f"that is not finite: {where or 'none when the update was repeated, with later parameters'}. {_remedy(run)}"

@@ -93,7 +93,7 @@ def run_training(
         task_type = task_class(config.task)  # Translation: tasks/translation/task.py.
         task = task_type(config, tokenizers_for_training(config, directory, task_type), mesh)
         objective = task.objective
-        update = Update(config, objective.loss, objective.init_params, mesh, task.update_rule(objective))
+        update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
         _require_state_fits(update)
         last, best = config.training.keep_last, config.training.keep_best
         checkpoints = Checkpoints(directory.checkpoints, keep_last=last, keep_best=best, selection=config.selection)

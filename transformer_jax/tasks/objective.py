@@ -17,6 +17,7 @@ from transformer_jax.runtime.hardware import device_of
 
 if TYPE_CHECKING:
     from transformer_jax.training.losses import LossFunction, LossSums
+    from transformer_jax.training.step import UpdateRule
 
 
 class Objective:
@@ -27,6 +28,8 @@ class Objective:
 
     Raises ConfigError when ``model.attention_backend`` cannot run on the devices.
     """
+
+    update_rule: "UpdateRule | None" = None
 
     def __init__(
         self, config: ExperimentConfig, mesh: Mesh, build: Callable[..., Module], init: Callable[..., PyTree]
@@ -66,6 +69,13 @@ class Objective:
         from transformer_jax.tasks.training_loss import training_loss
 
         return partial(training_loss, self)
+
+    @cached_property
+    def activations(self) -> Callable[..., PyTree]:
+        """``activations_of`` this objective: all module outputs of a training pass."""
+        from transformer_jax.tasks.training_loss import activations_of
+
+        return partial(activations_of, self)
 
     def unsmoothed_cross_entropy(
         self, factors: LogitFactors, ids: AnyArray, is_scored: AnyArray, precision: Precision

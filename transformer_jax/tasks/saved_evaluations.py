@@ -11,7 +11,6 @@ from transformer_jax.config.checks import is_address
 from transformer_jax.config.json_text import finite_or_none, finite_or_null, is_count, parse_json
 from transformer_jax.config.migration import decoding_of_report
 from transformer_jax.data.sentence_pairs import digest
-from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.open_copies import with_addresses
@@ -39,12 +38,6 @@ class ScoredCheckpoint:
         """The fields, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
         which = {"checkpoint_step": self.step, "averaged_checkpoints": self.averaged, "ensemble": list(self.ensemble)}
         return finite_or_null({**which, "metrics": self.evaluation.metrics, **self.evaluation.to_json()})
-
-    def table(self) -> str:
-        averaged = f"average of {self.averaged} checkpoints" if self.averaged > 1 else ""
-        ensemble = [("ensemble with", member, averaged) for member in self.ensemble]
-        split, *scores = self.evaluation.rows()
-        return text_table([split, ("checkpoint", f"{self.step:,}", averaged), *ensemble, *scores])
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,21 @@
-"""Results of a trained model for given text: log-probabilities of its tokens, and attention weights by kind."""
+"""Texts of a user, which are not in the data of a run: log-probabilities of tokens, attention weights, scores."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int, PyTree
+from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.models.inspection import ATTENTION_KINDS, attention_maps, layer_number, layers_by_kind
 from transformer_jax.models.interface import Module
 from transformer_jax.notebook import table
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.task import Evaluation, task_that
 from transformer_jax.training.losses import perplexity
 
 READING_TOKENS = 1024
@@ -95,3 +98,60 @@ def weights_by_kind(
         weights = [each[0, :, : len(axes[rows]), : len(axes[columns])] for each in layers.values()]
         found[kind] = KindWeights(dict(zip(names, weights, strict=True)), [*axes[rows]], [*axes[columns]], numbers)
     return found
+
+
+@runtime_checkable
+class ReadsTexts(Protocol):
+    """A task whose trained runs read texts of a user."""
+
+    has_targets: bool
+    """Whether a text has a target, such as its translation."""
+
+    @staticmethod
+    def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> Any:
+        """Open the files of a text and of its references; raise ConfigError or DataError where they are unusable."""
+
+    def evaluate_text(self, params: PyTree, text: Any, name: str) -> Evaluation:
+        """Score the result of ``open_text``; the split of the evaluation is called ``text-NAME-DIGEST``."""
+
+    def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
+        """Return the log-probability of each target, or of each text where the task has no targets."""
+
+    def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
+        """Return all attention of a teacher-forced pass over a text and its target, by default the model's own."""
+
+
+def task_that_reads_texts(config: ExperimentConfig, where: str) -> ReadsTexts:
+    """Return the task of a run; raise ConfigError, which begins with ``where``, unless it reads texts of a user."""
+    task: ReadsTexts = task_that(ReadsTexts, config, f"{where} is a run of task={config.task}")
+    return task
+
+
+def open_text_or_none(
+    config: ExperimentConfig, workdir: str | Path, source: str, references: Sequence[str], *, has_split: bool
+) -> Any:
+    """Open a text that is evaluated in place of a split; return None without ``source``.
+
+    Raises ConfigError where only references are given, or a split too (``has_split``), and as ``ReadsTexts.open_text`` does.
+    """
+    if not source:
+        if references:
+            raise ConfigError("--references: --source and --references belong together; give both")
+        return None
+    if has_split:
+        raise ConfigError("--split: --source is another text; give one of them")
+    return task_that_reads_texts(config, f"--source: {workdir}").open_text(config, source, references)
+
+
+def require_targets(
+    config: ExperimentConfig, where: str, flag: str, *, is_given: bool, is_optional: bool = False
+) -> None:
+    """Raise ConfigError where ``flag`` gives targets that the task does not take, or none and the task needs them.
+
+    Raises ConfigError as ``task_that_reads_texts`` does.
+    """
+    task = task_that_reads_texts(config, where)
+    if is_given and not task.has_targets:
+        raise ConfigError(f"{flag}: this task reads one text, without its target; leave it out")
+    if task.has_targets and not is_given and not is_optional:
+        raise ConfigError(f"{flag}: is required; give the target of each text")

@@ -1,10 +1,10 @@
 """A trained run of any task, or an ensemble of several, restored from run directories."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from jax.sharding import Mesh
 
@@ -12,6 +12,7 @@ from transformer_jax.array_types import Array, PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.checks import require
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, changed_plugins
@@ -19,11 +20,19 @@ from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.runtime.hardware import start_jax
 from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.tasks.task import Evaluation, Task, decoder_class, task_class
+from transformer_jax.tasks.task import Evaluation, Task, decoder_class, task_class, task_that
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
 from transformer_jax.training.state import param_shapes, without_loss_terms
 
 AnyTask = TypeVar("AnyTask", bound=Task)
+
+
+@runtime_checkable
+class HasEnsembles(Protocol):
+    """A task whose models average their probabilities."""
+
+    def ensemble(self, others: Sequence[Any]) -> Task:
+        """Return this task with an ensemble of its model and the models of ``others``."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,8 @@ class TrainedRun(Generic[AnyTask]):
         return model
 
     def evaluate(self, split: str, *, limit: int = 0) -> Evaluation:
-        """Scores the parameters on a split of the data of the run, or on its first ``limit`` examples."""
+        """Score the parameters on a split of the data of the run, or on its first ``limit`` examples (0: all)."""
+        require(limit >= 0, "limit", f"{limit} must be at least 0, which scores all examples")
         return self.task.evaluate(self.params, split, limit=limit)
 
 
@@ -67,9 +77,13 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
     Raises ConfigError when a folder is not a run, or not one of ``task`` where that is given, or the runs cannot form an
     ensemble; CheckpointError when there is no such checkpoint, or not enough to average.
     """
+    if len(chosen) > 1:
+        name = chosen[0].config.task
+        task_that(HasEnsembles, chosen[0].config, f"--ensemble: task={name} has no ensembles")
     start_jax(chosen[0].config.data.cache_directory)
     class_of = decoder_class if only_decodes else task_class
-    mesh, tasks, runs = make_mesh(chosen[0].config.mesh), [], [RunDirectory(each.workdir) for each in chosen]
+    mesh, runs = make_mesh(chosen[0].config.mesh), [RunDirectory(each.workdir) for each in chosen]
+    tasks: list[Any] = []
     for run, each in zip(runs, chosen, strict=True):
         run.require_run()
         if changed := changed_plugins(run.path):

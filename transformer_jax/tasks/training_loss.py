@@ -11,7 +11,7 @@ from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters
 from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.inspection import recorded
-from transformer_jax.models.interface import Module, call
+from transformer_jax.models.interface import Module, activations, call
 from transformer_jax.precision import Precision
 from transformer_jax.sequence_types import sides_of
 from transformer_jax.training.corruptions import corrupted
@@ -80,6 +80,14 @@ def training_loss(
     )
     sums = projected_cross_entropy(hidden, matrix, labels, weights, smoothing, terms=terms.of_logits, **options)
     return terms.of_pass(sums, forced)._replace(statistics=watch.of_pass(activations))
+
+
+def activations_of(
+    objective: TrainedModel, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters
+) -> PyTree:
+    """Return all module outputs of the training pass."""
+    read = sides_of(corrupted(objective.config, hyperparameters, batch, key))
+    return activations(objective.training_model(hyperparameters), params, *read, key=key)
 
 
 def cross_entropy_of(

@@ -7,7 +7,7 @@ from run_steps import on_devices, write_untrained
 
 import transformer_jax
 from transformer_jax.__main__ import main
-from transformer_jax.config import DataError, from_dict
+from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.tokenizers import tokenizer_from_bytes
 from transformer_jax.runs.run_directory import ChosenRun
@@ -106,6 +106,15 @@ def test_an_untrained_parser_writes_trees_over_the_words(run, trained):
     penalty = ((5 + len(scored.log_probs)) / 6) ** run.config.decoding.length_penalty
     assert scored.log_prob / penalty == pytest.approx(best.score, abs=1e-4)
     assert trained.task.attention_of(trained.params, "Ann sleeps", None).kinds["cross"].weights
+
+
+def test_python_parses_as_the_command(run, trained):
+    loaded = transformer_jax.load(run.workdir, "last")
+    vars(loaded)["_trained"] = trained
+    ((best, _), (empty,)) = loaded.parse(["Ann ( sleeps )", ""], n_best=2)
+    assert "-LRB-" in best.text and best.symbols and empty.text == ""
+    with pytest.raises(ConfigError, match="^n_best: 99 is more than"):
+        loaded.parse(["Ann sleeps"], n_best=99)
 
 
 @pytest.mark.slow

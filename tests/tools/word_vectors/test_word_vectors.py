@@ -35,7 +35,7 @@ def task_of(config):
 
 def trained(task, updates):
     objective = task.objective
-    update = Update(task.config, objective.loss, objective.init_params, task.mesh, task.update_rule(objective))
+    update = Update(task.config, objective.loss, objective.init_params, task.mesh, objective.update_rule)
     state = update.initial_state(task.config.seed)
     hyperparameters = put_hyperparameters(hyperparameters_of(task.config), update.mesh)
     for batch, _ in zip(task.training_data().batches(0), range(updates), strict=False):
@@ -68,7 +68,7 @@ def test_devices_exchange_the_rows_that_a_block_reads_and_no_table(cache):
     config = word_vectors_config(cache, model=SKIP_GRAM, mesh={"data": 8})
     mesh, batching = make_mesh(config.mesh), config.batching
     objective = WordVectorObjective(config, 50_000, mesh)
-    update = Update(config, objective.loss, objective.init_params, mesh, objective.rule())
+    update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
     batch = WordVectorTask.batch_shape(config, batching.rows * batching.blocks_per_update, batching.row_length)
     table = update.state_shapes.params["embedding"]["table"]
     found = collectives_of(update.lower(batch).compile().as_text(), mesh.size)

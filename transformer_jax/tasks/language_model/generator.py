@@ -17,12 +17,12 @@ from transformer_jax.config.language_model import GenerationConfig
 from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.beam_search import BeamState, DecodeStep, Rules, plain_search, search_next, search_until
+from transformer_jax.decoding.program import DecodingProgram
 from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on
 from transformer_jax.sequence_types import DecodeCache
-from transformer_jax.tasks.task import DecodingProgram
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, unshard_fsdp
 
 # Characters that later tokens may change: the replacement of incomplete UTF-8, and the first half of an escape sequence.

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import EOS_ID, AnyArray, Array, Float, PyTree
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents, require_plain_text
@@ -31,17 +31,17 @@ from transformer_jax.data.text_rows import (
 from transformer_jax.data.token_store import DocumentStore, unigram_entropy
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.training import train_text_tokenizer
+from transformer_jax.decoding.program import DecodingProgram
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.devices import devices_of
-from transformer_jax.models.interface import Module, activations, call
+from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens, batch_shape
 from transformer_jax.tasks.language_model.generator import Generator, generation_program, tokens_before_document
 from transformer_jax.tasks.objective import Objective
-from transformer_jax.tasks.task import DataReport, DecodingProgram, WithoutOutputs
+from transformer_jax.tasks.task import DataReport, PrintedEvaluation
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.texts import READING_TOKENS, TextAttention, TokenScores, token_log_probs, weights_by_kind
-from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.losses import LossSums, perplexity
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
@@ -49,8 +49,8 @@ from transformer_jax.training.sharding import parts_of_rows, put_rows, replicate
 SAMPLED_DOCUMENTS = 1000
 
 
-@dataclass(frozen=True)
-class LanguageModelEvaluation(WithoutOutputs):
+@dataclass(frozen=True, repr=False)
+class LanguageModelEvaluation(PrintedEvaluation):
     """One evaluation: sums over a split, or its first ``documents``, divided once, at the end.
 
     ``nll``: negative log-likelihood in nats of all ``tokens``, including the EOS of every document. ``num_bytes``: UTF-8 bytes
@@ -231,13 +231,8 @@ def axes_of(tokenizer: Tokenizer, ids: list[int]) -> dict[str, list[str]]:
 class LanguageModelTask(TextTask):
     """A decoder-only Transformer on plain text, measured in bits per byte."""
 
-    next_commands = (
-        "evaluate --workdir={workdir} --split=validation",
-        "generate --workdir={workdir} --prompt='The '",
-    )
-    commands_of_trained = ("generate --workdir={workdir} --prompt='The '",)
-    reads_texts = True
-    needs_tensorflow = False
+    commands = ("generate {run} --prompt='The '",)
+    has_targets = needs_tensorflow = False
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
@@ -272,10 +267,6 @@ class LanguageModelTask(TextTask):
     @cached_property
     def _compiled_loss(self) -> Callable[..., LossSums]:
         return jax.jit(self.objective.unsmoothed_loss, out_shardings=replicated(self.mesh))
-
-    def activations(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        read = corrupted(self.config, hyperparameters, batch, key)
-        return activations(self.objective.training_model(hyperparameters), params, read, key=key)
 
     def training_data(self) -> LanguageModelData:
         split, batching, seed = self.config.data.train_split, self.config.batching, self.config.data_seed

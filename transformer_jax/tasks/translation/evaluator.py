@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,10 +21,10 @@ from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.evaluation.scores import LABELS, EvaluationReport, Scores, score_translations
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module
-from transformer_jax.notebook import table
 from transformer_jax.runtime.distributed import first_goes_first, from_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.task import PrintedEvaluation
 from transformer_jax.tasks.translation.ensemble import EnsembleObjective
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import Translation, Translator, require_translatable
@@ -36,7 +36,8 @@ PAIRS = 32
 WIDTHS = (32, 64, 128)
 
 
-class TranslationEvaluation(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class TranslationEvaluation(PrintedEvaluation):
     """A report, and the translations and their pairs, in the order of the split.
 
     ``references``: one or several lists, only for text that is not a split of the data; saved with the scores and sources.
@@ -48,8 +49,8 @@ class TranslationEvaluation(NamedTuple):
     outputs: Sequence[str]
     pairs: Sequence[SentencePair] = ()
     references: Sequence[Sequence[str]] = ()
-    diagnostics: Mapping[str, float] = {}
-    corpora: Mapping[str, Scores] = {}
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+    corpora: Mapping[str, Scores] = field(default_factory=dict)
     is_limited: bool = False
 
     @property
@@ -84,9 +85,6 @@ class TranslationEvaluation(NamedTuple):
         sentences = f"{self.report.num_sentences:,} sentences"
         sentences = f"the first {sentences}" if self.is_limited else f"{sentences}, none left out"
         return [("split", self.split, sentences), *self.report.rows(), *corpora]
-
-    def _repr_html_(self) -> str:
-        return table(self.rows())
 
     def examples(self, count: int) -> str:
         shown = list(zip(self.pairs, self.outputs, strict=False))[:count]
@@ -142,7 +140,7 @@ class Evaluator:
         pairs = [pair for part in parts.values() for pair in part]
         references = [pair.target for pair in pairs]
         found = self.translated(params, name, pairs, references, float(total.nll), float(total.tokens))
-        found = found._replace(is_limited=limit > 0)
+        found = replace(found, is_limited=limit > 0)
         if "" in sums:
             return found
         corpora, outputs = {}, iter(found.outputs)
@@ -152,7 +150,7 @@ class Evaluator:
                 scores = self._scores(hypotheses, references, part, source.target_language)
                 loss = float(sums[corpus].nll / sums[corpus].tokens)
                 corpora[corpus] = replace(scores, values={"loss": loss, **scores.values})
-        return found._replace(corpora=corpora)
+        return replace(found, corpora=corpora)
 
     def translated(
         self,

@@ -33,9 +33,8 @@ MAX_SAMPLES = 8
 class Sampler:
     """Samples translations from the model of a translator by one rule; compiled programs are kept."""
 
-    def __init__(self, translator: Translator, rule: SamplingRule, seed: int = 0) -> None:
+    def __init__(self, translator: Translator, rule: SamplingRule) -> None:
         self._translator, self._rule = translator, rule
-        self._key = jax.random.key(seed)
         self._search_for = cache(self._new_search)  # It keeps compiled programs.
 
     def translate(
@@ -43,6 +42,7 @@ class Sampler:
         params: PyTree,
         sentences: Sequence[str],
         *,
+        seed: int = 0,
         num_results: int = 1,
         name: str = "sentence",
         first: int = 1,
@@ -56,7 +56,7 @@ class Sampler:
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens`` or the model allows.
         """
         nonempty, sources = self._translator.encode_sources(sentences, name, first)
-        params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), self._key
+        params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), jax.random.key(seed)
         in_row = -(-num_results // -(-num_results // MAX_SAMPLES))
         parts = [(index, copy) for index in range(len(sources)) for copy in range(0, num_results, in_row)]
         numbers = np.array([(nonempty[index] + first - 1, copy) for index, copy in parts], np.int32).reshape(-1, 2)

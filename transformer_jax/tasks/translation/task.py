@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters, load_run_config
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.data import padded_width
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.mixture import by_corpus
@@ -29,12 +29,12 @@ from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import PairTokenization, TokenStore, open_token_store, unigram_entropy
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.training import too_many_pieces, train_tokenizers
+from transformer_jax.decoding.program import DecodingProgram
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
-from transformer_jax.models.interface import activations
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.distributed import first_goes_first, from_first, say
 from transformer_jax.sequence_types import Batch, batch_shape
-from transformer_jax.tasks.task import DataReport, DecodingProgram, Task
+from transformer_jax.tasks.task import DataReport, Task
 from transformer_jax.tasks.texts import TextAttention, TokenScores, weights_by_kind
 from transformer_jax.tasks.translation.evaluator import (
     Evaluator,
@@ -47,7 +47,6 @@ from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
 from transformer_jax.tasks.translation.translating import Translating
 from transformer_jax.tasks.translation.translator import translation_program
-from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
 MEASURED_PAIRS = 1000
@@ -109,10 +108,11 @@ class ReferencedText(NamedTuple):
 class TranslationTask(Translating, Task):
     """Translation of sentences, scored against references."""
 
-    next_commands = ("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt")
-    commands_of_trained = ("translate --workdir={workdir}",)
-    reads_texts = has_targets = True
+    commands = ("translate {run} < {input}",)
+    has_targets = True
     evaluator_type = Evaluator
+    training_store: TokenStore | None = None
+    """Opened by ``training_data``. It may be large, so nothing else opens it."""
 
     @staticmethod
     def open_source(config: ExperimentConfig) -> Corpus:
@@ -188,18 +188,16 @@ class TranslationTask(Translating, Task):
             if len(pieces := self.tokenizers.source.encode(tag)) != 1:
                 remedy = "use --config.init.tokenizer=new, or a word that is a piece of it"
                 raise ConfigError(f"data.tags: {tag} has {len(pieces)} pieces in the vocabulary, not one; {remedy}")
-        store, chosen, times = self._training_store, None, {}
+        if self.training_store is None:
+            with first_goes_first("tokenized data"):
+                opened = open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
+            self.training_store = opened
+        store, chosen, times = self.training_store, None, {}
         if store.statistics.corpora:
             times = times_an_epoch(store.statistics.corpora, data)
             chosen = items_of_epoch(store.statistics.corpora, times, self.config.data_seed)
         plan = plan_batches(store.lengths(), batching, self.config.data_seed, chosen)
         return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings(), times)
-
-    @cached_property
-    def _training_store(self) -> TokenStore:
-        data = self.config.data
-        with first_goes_first("tokenized data"):
-            return open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
 
     def tokenization(self) -> PairTokenization:
         return PairTokenization(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
@@ -235,15 +233,11 @@ class TranslationTask(Translating, Task):
             f"are cut; raise decoding.max_extra_tokens, to {enough} for 99 % of them"
         ]
 
-    def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        read = corrupted(self.config, hyperparameters, batch, key)
-        return activations(self.objective.training_model(hyperparameters), params, *read, key=key)
-
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
 
-        In the training of a mixture, also the loss of the first training pairs of each corpus, which may have no validation
-        split.
+        After ``training_data``, also the loss of the first training pairs of each corpus of a mixture, which may have no
+        validation split.
         """
         found = self.validator.evaluate(params, split, limit=limit)
         diagnostics = {"distinct_outputs": distinct_share(found.pairs, found.outputs)}
@@ -252,13 +246,12 @@ class TranslationTask(Translating, Task):
         entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
         if entropy is not None:
             diagnostics["cross_attention_entropy"] = float(entropy)
-        # Only training opens the store, which may be large.
-        if store := vars(self).get("_training_store"):
+        if store := self.training_store:
             for name, begin, number in ranges_of(store.statistics.corpora, MEASURED_PAIRS):
                 if number:
                     sums = self.validator.sums_over(params, store, number, begin)
                     diagnostics[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
-        return found._replace(diagnostics=diagnostics)
+        return replace(found, diagnostics=diagnostics)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         return self.evaluator.evaluate(params, split, limit=limit)
@@ -306,7 +299,7 @@ class TranslationTask(Translating, Task):
         pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]
         called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"
         found = self.evaluator.translated(params, called, pairs, references, nll, tokens)
-        return found._replace(references=references)
+        return replace(found, references=references)
 
     @classmethod
     def scored_pairs(cls, config: ExperimentConfig, split: str) -> list[SentencePair]:

@@ -25,6 +25,7 @@ from transformer_jax.decoding.beam_search import (
     search_next,
     start_search,
 )
+from transformer_jax.decoding.program import DecodingProgram
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
     InitCache,
@@ -39,7 +40,6 @@ from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.sequence_types import DecodeCache, Tokens
-from transformer_jax.tasks.task import DecodingProgram
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, shard_map_rows, unshard_fsdp
 
 if TYPE_CHECKING:

@@ -87,8 +87,7 @@ class TaskTrial:
     @cached_property
     def update(self) -> Update:
         objective = self.task.objective
-        rule = self.kind.update_rule(objective)
-        return Update(self.config, objective.loss, objective.init_params, single_mesh(), rule)
+        return Update(self.config, objective.loss, objective.init_params, single_mesh(), objective.update_rule)
 
 
 def wrong_settings_are_refused(trial: TaskTrial, length: int) -> str:

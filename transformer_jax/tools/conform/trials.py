@@ -19,7 +19,7 @@ from transformer_jax.models.build import build_decoder_only, build_model
 from transformer_jax.models.devices import ANY_DEVICES, Devices
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
-from transformer_jax.tasks.task import objective_of, task_class
+from transformer_jax.tasks.task import objective_of
 from transformer_jax.tools.conform.ideas import with_values
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows
@@ -208,8 +208,7 @@ class Trial:
         """The update of the settings on a mesh."""
         mesh = make_mesh(mesh_config, jax.devices()[: math.prod(mesh_config.sizes.values())])
         objective = objective_of(self.config, mesh)
-        rule = task_class(self.config.task).update_rule(objective)
-        return Update(self.config, objective.loss, objective.init_params, mesh, rule)
+        return Update(self.config, objective.loss, objective.init_params, mesh, objective.update_rule)
 
     @cached_property
     def update(self) -> Update:

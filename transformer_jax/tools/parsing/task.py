@@ -163,8 +163,7 @@ class ParsingEvaluator(Evaluator):
 class ParsingTask(TranslationTask):
     """Constituency parsing (section 6.3), scored by labelled F1."""
 
-    next_commands = ("evaluate --workdir={workdir} --split=test", "parse --workdir={workdir} < sentences.txt")
-    commands_of_trained = ("parse --workdir={workdir}",)
+    commands = ("parse {run} < {input}",)
     evaluator_type = ParsingEvaluator
     translator_type = SentenceTranslator
 
@@ -280,4 +279,4 @@ class ParsingTask(TranslationTask):
         pairs = [SentencePair(*pair) for pair in zip(text.sources, trees, strict=True)]
         called = f"text-{name}-{digest(trees)[:8]}"
         found = self.evaluator.translated(params, called, pairs, trees, nll, tokens)
-        return found._replace(references=text.references)
+        return replace(found, references=text.references)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import jax
 
-from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.models.inspection import ModuleCall, module_calls
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
-from transformer_jax.tasks.task import objective_of, task_class
+from transformer_jax.sequence_types import batch_shape
+from transformer_jax.tasks.task import objective_of
 from transformer_jax.tools.pictures.canvas import FAINT_INK, FONT_FAMILIES, HAIRLINE, INK
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters, param_shapes
@@ -124,8 +124,8 @@ def architecture(config: ExperimentConfig) -> Architecture:
         raise ConfigError(f"config: task={config.task} cannot be drawn; give one of translation or language_model")
     objective = objective_of(config, make_mesh(config.mesh))
     params = param_shapes(objective.init_params)
-    batch = task_class(config.task).batch_shape(config, ROWS, TARGET)
-    inputs = (_wide(batch[0], SOURCE), batch[1]) if config.task == "translation" else (batch,)
+    batch = batch_shape(ROWS, SOURCE, TARGET)
+    inputs = batch if config.task == "translation" else (batch.target,)
     leaves = {tuple(key.key for key in path): leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
     sides: tuple[list[Block], list[Block]] = ([], [])
     for block in _merged(module_calls(objective.model, params, *inputs).inner, leaves):
@@ -143,10 +143,6 @@ def draw_architecture(config: ExperimentConfig, source: str, path: Path) -> str:
     draw_block_diagram(columns, drawn.links, path, title=f"{source}: {drawn.parameters:,} parameters")
     blocks = sum(1 for side in columns for block in side for _ in block.walk())
     return f"{source}: {drawn.parameters:,} parameters, {blocks} blocks"
-
-
-def _wide(tokens: PyTree, width: int) -> PyTree:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((leaf.shape[0], width), leaf.dtype), tokens)
 
 
 def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) -> list[Block]:

@@ -4,15 +4,16 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.decoding.program import DecodingProgram
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on
-from transformer_jax.tasks.task import DecodingProgram, objective_of, task_class
+from transformer_jax.tasks.task import objective_of, task_that
 from transformer_jax.tools.preflight.chips import Chip, Topology
 from transformer_jax.tools.preflight.collectives import sent_along
 from transformer_jax.tools.preflight.program import Compiled, Program, bytes_on_a_device, compile_for, product_flops
@@ -28,6 +29,15 @@ from transformer_jax.training.state import count_parameters, param_shapes
 from transformer_jax.training.update import Update
 
 
+@runtime_checkable
+class Decodes(Protocol):
+    """A task whose model decodes."""
+
+    @staticmethod
+    def decoding(config: ExperimentConfig, objective: Any, length: int, mesh: Mesh) -> DecodingProgram:
+        """Return the search over a full batch of inputs of ``length`` positions (0: the longest)."""
+
+
 def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, is_search: bool) -> Program:
     """Compiles the last step of a search over a full batch of inputs of ``length`` (0: the maximum), or the whole search.
 
@@ -38,11 +48,12 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
     mesh = make_mesh(config.mesh, topology.devices)
     config = resolve_for_device(config, lambda: settings_on(topology.devices[0]))
     objective = objective_of(config, mesh)
-    decoding = task_class(config.task).decoding(config, objective, length, mesh)
+    task: Decodes = task_that(Decodes, config, f"--program: {config.task} decodes nothing")
+    decoding = task.decoding(config, objective, length, mesh)
     compute_dtype = getattr(objective, "evaluation_dtype", config.model.compute_dtype)
     parameters = _parameters(objective.init_params, mesh, compute_dtype)
     parts = _compiled_parts(decoding, parameters, mesh, topology.chip, is_search)
-    update = Update(config, objective.loss, objective.init_params, mesh, task_class(config.task).update_rule(objective))
+    update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
     state = update.state_shapes
     if mesh.shape["fsdp"] == 1 and config.optimizer.averaging == "none":
         # The search reads the parameters of the state.

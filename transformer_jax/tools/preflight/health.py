@@ -25,7 +25,7 @@ from transformer_jax.runtime.distributed import from_all, require_shared_folder
 from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.runtime.startup import available_cores
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.task import objective_of, task_class
+from transformer_jax.tasks.task import objective_of
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, replicated, row_groups
 from transformer_jax.training.update import Update
 
@@ -169,8 +169,7 @@ def memory() -> str:
 def after_one_update(config: ExperimentConfig, mesh: Mesh, batch: PyTree, *, is_compiled: bool = True) -> PyTree:
     """State and metrics after the first update of ``config``, on the host of every process."""
     objective = objective_of(config, mesh)
-    rule = task_class(config.task).update_rule(objective)
-    update = Update(config, objective.loss, objective.init_params, mesh, rule)
+    update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
     arguments = update.initial_state(0), put_rows(batch, mesh), put_hyperparameters(hyperparameters_of(config), mesh)
     if is_compiled:
         whole = jax.jit(lambda result: result, out_shardings=replicated(mesh))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 from jax.extend import core
@@ -19,7 +19,7 @@ from transformer_jax.config import ExperimentConfig, hyperparameters_of
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.buckets import max_rows, rows_of
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on
-from transformer_jax.tasks.task import objective_of, task_class
+from transformer_jax.tasks.task import objective_of, task_that
 from transformer_jax.tools.preflight.chips import Chip, Topology
 from transformer_jax.tools.preflight.collectives import Collective, collectives_of, sent_along
 from transformer_jax.tools.preflight.largest_arrays import Buffer, largest_arrays, needed_and_available
@@ -27,6 +27,19 @@ from transformer_jax.tools.preflight.memory_traffic import traffic_by_kind
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters, param_shapes
 from transformer_jax.training.update import Update
+
+
+@runtime_checkable
+class HasBatchShapes(Protocol):
+    """A task whose training step can be compiled without data."""
+
+    @staticmethod
+    def batch_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
+        """Return the shape of a batch of ``rows`` rows of ``length`` positions."""
+
+    @staticmethod
+    def longest_row(config: ExperimentConfig) -> int:
+        """Return the maximum length of a row of a batch."""
 
 
 class Program(NamedTuple):
@@ -93,10 +106,9 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     config = resolve_for_device(config, lambda: settings_on(topology.devices[0]))
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     objective = objective_of(config, mesh)
-    rule = task_class(config.task).update_rule(objective)
-    update = Update(config, objective.loss, objective.init_params, mesh, rule)
+    update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
     rows, width = batch_size(config, length)
-    batch = task_class(config.task).batch_shape(config, rows, width)
+    batch = _task(config).batch_shape(config, rows, width)
     state = update.state_shapes
     parameter_bytes, optimizer_bytes = bytes_on_a_device(state.params), bytes_on_a_device(state.optimizer_state)
     found = compile_for(update.lower(batch), mesh, topology.chip, parameter_bytes + optimizer_bytes)
@@ -157,10 +169,17 @@ def _compiled_and_text(
         return result, "".join(file.read_text(encoding="utf-8") for file in written)
 
 
+def _task(config: ExperimentConfig) -> HasBatchShapes:
+    task: HasBatchShapes = task_that(
+        HasBatchShapes, config, f"task: {config.task} has no shape of batches without data"
+    )
+    return task
+
+
 def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
     """Rows of a batch over all devices, and positions of a row: ``length``, or the maximum for 0."""
     batching = config.batching
-    width = length or task_class(config.task).longest_row(config)
+    width = length or _task(config).longest_row(config)
     rows = max_rows if getattr(batching, "count", "positions") == "tokens" else rows_of
     return rows(width, batching.tokens_per_update, batching.row_multiple), width
 

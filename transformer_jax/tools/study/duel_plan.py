@@ -286,7 +286,7 @@ def _count(run: TrainingRun) -> tuple[int, float, int]:
     config, update = without_recomputation(run.config), run.update
     sizes = run.task.tokenizers.source.vocabulary_size, run.task.tokenizers.target.vocabulary_size
     objective = task_class(config.task).new_objective(config, sizes, update.mesh)
-    plain_update = Update(config, objective.loss, objective.init_params, update.mesh, run.task.update_rule(objective))
+    plain_update = Update(config, objective.loss, objective.init_params, update.mesh, objective.update_rule)
     flops: dict[Any, int] = {}
     total = 0
     for batch in islice(run.data.batches(0), COUNTED_BATCHES):

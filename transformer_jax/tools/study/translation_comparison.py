@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
@@ -28,7 +28,7 @@ from transformer_jax.tasks.saved_evaluations import (
     stem_of_text,
     whose_parameters,
 )
-from transformer_jax.tasks.task import task_class
+from transformer_jax.tasks.task import task_that
 from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tools.study.comparability import differing_settings
 from transformer_jax.tools.study.document import (
@@ -52,6 +52,26 @@ MEANING = (
 UNLIKELY = 0.05
 # Versions of sacreBLEU differ by less on the same translations and references.
 SAME_SCORE = 0.01
+
+
+@runtime_checkable
+class ScoresPairs(Protocol):
+    """A task whose outputs can be compared with the outputs of another system."""
+
+    @staticmethod
+    def scored_pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
+        """Return the inputs of a split, and the references that outputs are scored against."""
+
+    @staticmethod
+    def paired_scores(config: ExperimentConfig) -> PairedScores:
+        """Return the scores and tests of two systems."""
+
+
+def task_that_scores_pairs(config: ExperimentConfig) -> ScoresPairs:
+    """Return the task of a run; raise ConfigError where it has no outputs to compare."""
+    problem = f"A B: a run of task={config.task} has no outputs to compare (see report)"
+    task: ScoresPairs = task_that(ScoresPairs, config, problem)
+    return task
 
 
 @dataclass(frozen=True)
@@ -85,7 +105,7 @@ def choose_file(file: Path, config: ExperimentConfig) -> Side:
     saved = read_evaluation(stem_of(file))
     split = str(saved.report["split"])
     if "references" not in saved.report:
-        return Side(saved.stem, config, split, task_class(config.task).scored_pairs(config, split), saved=saved)
+        return Side(saved.stem, config, split, task_that_scores_pairs(config).scored_pairs(config, split), saved=saved)
     references = saved.report["references"]
     if len(references) > 1:
         raise DataError(f"{file}: was scored against {len(references)} references; compare takes one reference")
@@ -103,7 +123,7 @@ def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: 
     name = config.data.split_name(split)
     trained = load_run_config(workdir)
     config = replace(config, evaluation=trained.evaluation)
-    pairs = task_class(config.task).scored_pairs(config, name)
+    pairs = task_that_scores_pairs(config).scored_pairs(config, name)
     stem = stem_of_text(workdir / evaluation_stem(name, step, average, trained, config), {"text": digest_of(pairs)})
     return Side(stem, config, name, pairs, step, average, find_evaluation(stem, config))
 

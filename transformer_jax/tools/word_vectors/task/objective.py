@@ -73,7 +73,15 @@ class WordVectorObjective:
         """The rows that a block reads, by name."""
         return {name: params[each.table[0]][each.table[1]][each.ids] for name, each in self.lookups(batch).items()}
 
-    def rule(self) -> UpdateRule:
+    def activations(
+        self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters | None
+    ) -> dict[str, Array]:
+        """Return the rows that a batch reads; there are no modules."""
+        del key, hyperparameters
+        return self.rows(params, batch)
+
+    @property
+    def update_rule(self) -> UpdateRule:
         """The update: takes the blocks of a batch one after another, and changes only the rows that each reads."""
         return row_update_rule(self._config, self.lookups, self._loss, self._mesh)
 

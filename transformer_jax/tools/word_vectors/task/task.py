@@ -10,11 +10,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
+from transformer_jax.array_types import NUM_SPECIAL_IDS, PyTree
 from transformer_jax.config import (
     DataError,
     ExperimentConfig,
-    Hyperparameters,
     MeshConfig,
     load_run_config,
     without_its_cache,
@@ -37,7 +36,6 @@ from transformer_jax.tools.word_vectors.task.text_blocks import TextBlocks, coun
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated
-from transformer_jax.training.step import UpdateRule
 
 if TYPE_CHECKING:
     from transformer_jax.tools.word_vectors.keyed_vectors import KeyedVectors
@@ -111,8 +109,7 @@ class WordVectorData:
 class WordVectorTask(TextTask):
     """Data, objective and evaluation of word vectors."""
 
-    next_commands = ("evaluate --workdir={workdir} --split=validation", "vectors neighbors WORD --workdir={workdir}")
-    commands_of_trained = ("vectors neighbors WORD --workdir={workdir}",)
+    commands = ("vectors neighbors WORD {run}",)
 
     def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
         super().__init__(config, tokenizers, mesh, objective)
@@ -153,16 +150,6 @@ class WordVectorTask(TextTask):
     @staticmethod
     def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> WordVectorObjective:
         return WordVectorObjective(config, vocabularies[0], mesh)
-
-    @staticmethod
-    def update_rule(objective: WordVectorObjective) -> UpdateRule:
-        """The update of only the rows that a block reads."""
-        return objective.rule()
-
-    def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        """The rows that a batch reads."""
-        del key, hyperparameters
-        return self.objective.rows(params, batch)
 
     def training_data(self) -> WordVectorData:
         """Tokenizes the training split or opens it from the cache, counts its words and plans the blocks."""

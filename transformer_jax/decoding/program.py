@@ -1,0 +1,29 @@
+"""Decoding as pure functions of shapes, for tools that compile it without a run."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from transformer_jax.array_types import PyTree
+
+
+class DecodingProgram(NamedTuple):
+    """Decoding of a batch as pure functions, which can be compiled without a run.
+
+    The batch has ``rows`` inputs of ``width`` positions; ``inputs`` are their shapes, rows first.
+    ``start(params, inputs, capacity)`` reads the inputs and makes the state before the first token, for at most ``capacity``
+    tokens; ``step(params, state)`` chooses one more token in every row. ``capacities``: the capacities of a search in order,
+    each with the number of tokens chosen in it; all rows are as long as allowed.
+    """
+
+    rows: int
+    width: int
+    beam_width: int
+    inputs: PyTree
+    start: Callable[[PyTree, PyTree, int], PyTree]
+    step: Callable[[PyTree, PyTree], PyTree]
+    capacities: list[tuple[int, int]]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a row after all steps."""
+        return sum(count for _, count in self.capacities)
