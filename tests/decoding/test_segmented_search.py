@@ -121,6 +121,17 @@ def test_an_error_in_a_thread_ends_the_search(fails):
     assert len(begun) < 10**6 // 4
 
 
+def test_without_jit_it_finds_the_same(tables, limits):
+    few = np.where(np.arange(ROWS) < 3, np.minimum(limits, 5), 0)
+    with jax.disable_jit():
+        eager, _ = segmented(tables, few, 1)
+    jitted, _ = segmented(tables, few, 1)
+    assert eager.keys() == jitted.keys() != set()
+    for row, hypotheses in eager.items():
+        np.testing.assert_array_equal(hypotheses.ids, jitted[row].ids)
+        np.testing.assert_allclose(hypotheses.scores, jitted[row].scores, rtol=1e-5)
+
+
 def test_rows_of_padding_cost_nothing(tables):
     assert segmented(tables, np.zeros(ROWS, np.int32), 1) == ({}, [])
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import Array, Int, PyTree
+from transformer_jax.array_types import AnyArray, Array, Int, PyTree
 from transformer_jax.decoding.beam_search import Choose, DecodeStep, Hypotheses, Search, search_next, search_until
 from transformer_jax.decoding.source_batches import rows_that_hold
 from transformer_jax.decoding.waiting_groups import Group, ReportDone, WaitingGroups, join_rows, report_from_threads
@@ -93,20 +93,25 @@ class SegmentedSearch:
         choose = devices.shard_map_rows(search.choose)
 
         def start(
-            params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, shapes: tuple
+            params: PyTree,
+            inputs: PyTree,
+            limits: Int[AnyArray, "B"],
+            forced: Int[AnyArray, "B P"] | None,
+            *,
+            shapes: tuple,
         ) -> PyTree:
             capacity = shapes[0]
             state = search.start(init_cache(params, inputs, capacity), limits, capacity, forced)
             return constrained(_with_capacity(state, shapes))
 
         def run_segment(
-            params: PyTree, state: PyTree, until: Int[Array, ""], min_done: Int[Array, ""]
+            params: PyTree, state: PyTree, until: Int[Array, ""] | int, min_done: Int[Array, ""] | int
         ) -> tuple[PyTree, PyTree]:
             advance = partial(search_next, make_step(params), choose=choose)
             state = constrained(search_until(advance, state, until, min_done))
             return state, (state.position, state.is_done, search.results(state))
 
-        def resize(state: PyTree, rows: Int[Array, "B"], *, shapes: tuple) -> PyTree:
+        def resize(state: PyTree, rows: Int[AnyArray, "B"], *, shapes: tuple) -> PyTree:
             state = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip") if leaf.ndim else leaf, state)
             return constrained(_with_capacity(state, shapes))
 

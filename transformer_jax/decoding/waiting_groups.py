@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import Array, Bool, Int, PyTree
+from transformer_jax.array_types import AnyArray, Array, Bool, Int, PyTree
 from transformer_jax.decoding.beam_search import Hypotheses
 
 ReportDone = Callable[[np.ndarray, Hypotheses], None]
@@ -91,7 +91,7 @@ class WaitingGroups:
 
 
 def join_rows(
-    state: PyTree, other: PyTree, rows: Int[Array, "B"], *, constrain: Callable[[Array], Array]
+    state: PyTree, other: PyTree, rows: Int[AnyArray, "B"], *, constrain: Callable[[Array], Array]
 ) -> tuple[PyTree, Bool[Array, "A"]]:
     """``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and which rows of ``other`` are done then.
 

@@ -193,12 +193,6 @@ def task_class(name: str) -> type[Task]:
     return made
 
 
-def decoder_class(name: str) -> Any:
-    """The class of the part of a task that decodes with a trained run: the class of the task, unless it names another."""
-    found = TASKS[name].decoder
-    return imported(found) if found else task_class(name)
-
-
 def task_that(protocol: type, config: ExperimentConfig, problem: str) -> Any:
     """Return the task of a run as the ``protocol`` of a tool; raise ConfigError with ``problem`` for a task without it."""
     task = task_class(config.task)

@@ -45,8 +45,8 @@ from transformer_jax.tasks.translation.evaluator import (
 )
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
+from transformer_jax.tasks.translation.program import translation_program
 from transformer_jax.tasks.translation.translating import Translating
-from transformer_jax.tasks.translation.translator import translation_program
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
 MEASURED_PAIRS = 1000

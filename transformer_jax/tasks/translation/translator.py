@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -17,15 +16,10 @@ from transformer_jax.config.plugins import with_settings
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import (
-    BeamState,
     DecodeStep,
     Hypotheses,
     Rules,
-    plain_search,
-    search_next,
-    start_search,
 )
-from transformer_jax.decoding.program import DecodingProgram
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
     InitCache,
@@ -33,9 +27,8 @@ from transformer_jax.decoding.segmented_search import (
     SearchBatch,
     SearchDevices,
     SegmentedSearch,
-    capacities_of,
 )
-from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
+from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
@@ -341,28 +334,3 @@ def devices_of_search(mesh: Mesh) -> SearchDevices:
 
 def step_of(model: Module, params: PyTree) -> DecodeStep:
     return partial(call, model, params, "decode_step")
-
-
-def translation_program(
-    model: Module, decoding: DecodingConfig, width: int, mesh: Mesh, longest: int | None = None
-) -> DecodingProgram:
-    """Plain beam search over a full batch of sentences of ``width`` tokens, all translated to their length limit.
-
-    ``longest``: maximum length of a sequence of the model; None: any.
-    """
-    batch_tokens, max_length = batch_tokens_on(mesh, decoding.batch_tokens), width + decoding.max_extra_tokens
-    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), min(max_length, longest or max_length)
-    rules = Rules(decoding.beam_width, 1, decoding.length_penalty, stop=decoding.stop)
-    choose = shard_map_rows(mesh)(plain_search(rules).choose)
-
-    def start(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> BeamState:
-        limits = jnp.full((rows,), max_length, jnp.int32)
-        cache = init_cache(model, decoding.beam_width, params, source_ids, capacity)
-        return start_search(cache, limits, capacity, rules=rules)
-
-    def step(params: PyTree, state: BeamState) -> BeamState:
-        return search_next(step_of(model, params), state, choose)
-
-    inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
-    capacities = capacities_of(max_length, few_shapes_on(mesh))
-    return DecodingProgram(rows, width, decoding.beam_width, inputs, start, step, capacities)
