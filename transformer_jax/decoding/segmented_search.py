@@ -128,15 +128,17 @@ class SegmentedSearch:
 
         Batches of one kind follow each other.
         """
+        given = list(batches)
+        threads = min(self._devices.threads, len(given))
+        if threads < 2:
+            self._search_share(params, given, report)
+            return
         # The assignment of batches to threads does not depend on timing.
-        given, threads = list(batches), self._devices.threads
-        shares = [given[thread::threads] for thread in range(min(threads, len(given)))]
-        if len(shares) > 1:
-            report_from_threads([partial(self._search_share, params, share) for share in shares], report)
-        for share in shares if len(shares) == 1 else ():
-            self._search_share(params, share, report)
+        shares = [given[thread::threads] for thread in range(threads)]
+        report_from_threads([partial(self._search_share, params, share) for share in shares], report)
 
     def _search_share(self, params: PyTree, batches: Sequence[SearchBatch], report: ReportDone) -> None:
+        """Searches one batch after the other, then what waits."""
         for _, alike in itertools.groupby(batches, lambda batch: batch.kind):
             waiting = WaitingGroups(self._join)
             for batch in alike:
