@@ -1,6 +1,6 @@
 """The loss of a training batch: label-smoothed cross entropy, terms, corruptions and statistics."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from transformer_jax.training.state import LOSS_TERMS
 from transformer_jax.training.statistics import Watch
 
 
+@runtime_checkable
 class TrainedModel(Protocol):
     """What the loss needs of an ``Objective``: settings, a model with traced hyperparameters, its precision and devices."""
 
