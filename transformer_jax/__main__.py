@@ -18,7 +18,6 @@ HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status; what the user can mend is one message on stderr and status 2."""
-    collects = gc.isenabled()
     try:
         if argv is None:
             _prepare_process()
@@ -47,8 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv is None:
             # Python would search all objects for garbage before it ends: 0.15 s where JAX is loaded.
             gc.freeze()
-        if collects:
-            gc.enable()
 
 
 def _flush_output() -> None:

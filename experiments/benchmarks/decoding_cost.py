@@ -23,7 +23,7 @@ from step_cost import write_table
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import TransformerConfig
-from transformer_jax.decoding.beam_search import Rules, plain_search
+from transformer_jax.decoding.beam_search import Hypotheses, Rules, plain_search
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import Module, call, init_params
@@ -79,10 +79,12 @@ def measured(model: Module, params: PyTree, searches: int, *, tokens: int, sente
     wall, cpu = [], []
     for _ in range(searches + 1):
         started, began = time.perf_counter(), sum(os.times()[:2])
-        found = list(search.search(params, [SearchBatch(np.arange(sentences), ids, limits, tokens)]))
+        found: list[Hypotheses] = []
+        batch = SearchBatch(np.arange(sentences), ids, limits, tokens)
+        search.search(params, [batch], lambda _, hypotheses, found=found: found.append(hypotheses))
         wall.append(time.perf_counter() - started)
         cpu.append(sum(os.times()[:2]) - began)
-        if any((hypotheses.lengths != tokens).any() for _, hypotheses in found):
+        if any((hypotheses.lengths != tokens).any() for hypotheses in found):
             raise ValueError(f"a sentence has not {tokens} tokens: the model ends some itself")
     logits = sentences * beams * VOCABULARY * 4
     seconds = {"seconds": statistics.median(wall[1:]), "cpu_seconds": statistics.median(cpu[1:])}

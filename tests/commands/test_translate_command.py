@@ -46,9 +46,9 @@ def test_translate_keeps_lines_and_their_order(run):
 def test_leading_lines_are_written_before_the_others_are_done(run, tmp_path, monkeypatch):
     output, written = tmp_path / "out", []
 
-    def search(self, params, sources, *options):
+    def search(self, params, sources, num_results, prefix_ids, report):
         for index in (1, 0, 2):
-            yield index, [Translation(f"line {index}", 0.0, [])]
+            report(index, [Translation(f"line {index}", 0.0, [])])
             written.append(output.read_text(encoding="utf-8"))
 
     monkeypatch.setattr(Translator, "_search", search)

@@ -5,7 +5,8 @@ import lzma
 
 import pytest
 
-from transformer_jax.config import DataError, TextDataConfig
+from transformer_jax.config import DataError
+from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.data.documents import SEPARATORS, NamedTexts, TextFolder, open_documents
 
 TEXT = "ein \u2028 Hund\r\n\n\nzwei\x85 K\u00e4tzchen\n\n\U0001f600\n  drei\n"

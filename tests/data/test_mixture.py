@@ -16,10 +16,11 @@ from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import items_of_epoch, ranges_of, times_an_epoch
 from transformer_jax.data.text_rows import rows_of_mixture
 from transformer_jax.data.token_store import DocumentTokenization, PairTokenization, open_token_store
-from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
+from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
+from transformer_jax.data.tokenizers.training import train_tokenizers
 from transformer_jax.tasks.language_model.task import LanguageModelTask
-from transformer_jax.tasks.run_tokenizers import new_tokenizers
+from transformer_jax.tasks.new_tokenizers import new_tokenizers
 from transformer_jax.tasks.translation import task as translation
 from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
 from transformer_jax.tasks.translation.task import TranslationTask

@@ -14,7 +14,7 @@ from transformer_jax.data.parallel_text import TextCorpus, named_files
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import HELD_OUT, open_token_store
-from transformer_jax.data.tokenizers import train_tokenizers
+from transformer_jax.data.tokenizers.training import train_tokenizers
 
 
 def write(path, content):

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from transformer_jax.config import ConfigError, DataConfig, TextDataConfig, TokenizerConfig
+from transformer_jax.config import ConfigError, DataConfig, TokenizerConfig
+from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.data.cached_stores import Shard
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import DocumentTokenization, PairTokenization, SideStatistics
-from transformer_jax.data.tokenizers import train_tokenizers
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
+from transformer_jax.data.tokenizers.training import train_tokenizers
 
 
 def pairs_with_several_segmentations():

@@ -3,7 +3,7 @@
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.config import TextDataConfig
+from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.text_rows import PADDING_ROW, PackedRows, RowPlan, SplitRows
 from transformer_jax.data.token_store import open_document_store

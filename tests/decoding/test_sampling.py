@@ -1,6 +1,7 @@
 """Sampling: which tokens may be drawn, how often, and that a row depends on nothing but itself."""
 
 from functools import partial
+from operator import itemgetter
 
 import jax
 import jax.numpy as jnp
@@ -176,11 +177,12 @@ def test_samples_in_segments_are_those_of_each_copy_alone(monkeypatch):
     rules = sampled_search(Rules(SAMPLES, SAMPLES, 0.6), RULE)
     search = SegmentedSearch(init_cache, lambda params: step_beside_keys(lookup_model.step), rules)
     batch = SearchBatch(np.arange(4), (jnp.asarray(tables), jnp.asarray(numbers)), limits, MOST)
-    found = {
-        int(index): jax.tree.map(lambda leaf, row=row: leaf[row], drawn)
-        for indices, drawn in search.search({}, [batch])
-        for row, index in enumerate(indices)
-    }
+    found = {}
+
+    def report(indices, drawn):
+        found.update({int(index): jax.tree.map(itemgetter(row), drawn) for row, index in enumerate(indices)})
+
+    search.search({}, [batch], report)
     assert sorted(found) == [0, 2, 3] and {drawn.ids.shape[1] for drawn in found.values()} == {4, MOST}
 
     copies = lookup_model.make_cache(np.repeat(tables, SAMPLES, axis=0), 1, MOST)

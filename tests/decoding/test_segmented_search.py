@@ -9,7 +9,7 @@ import pytest
 from decoding import lookup_model
 from jitted_model import random_params
 
-from transformer_jax.config import DecoderOnlyConfig
+from transformer_jax.config.language_model import DecoderOnlyConfig
 from transformer_jax.decoding import segmented_search
 from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, plain_search
 from transformer_jax.decoding.segmented_search import (
@@ -19,6 +19,7 @@ from transformer_jax.decoding.segmented_search import (
     SegmentedSearch,
     capacities_of,
 )
+from transformer_jax.decoding.waiting_groups import WaitingGroups, report_from_threads
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.interface import call
 
@@ -60,10 +61,13 @@ def segmented(tables, limits, num_results: int, devices: SearchDevices = ONE_DEV
     parts = np.split(np.arange(ROWS), batches)
     given = (SearchBatch(part, jnp.asarray(tables[part]), limits[part], MOST) for part in parts)
     found = {}
-    for indices, hypotheses in search.search({}, given):
+
+    def report(indices, hypotheses):
         for row, index in enumerate(indices):
             assert index not in found
             found[int(index)] = jax.tree.map(lambda leaf, row=row: leaf[row], hypotheses)
+
+    search.search({}, given, report)
     return found, list(dict.fromkeys(seen))
 
 
@@ -79,9 +83,9 @@ def segmented(tables, limits, num_results: int, devices: SearchDevices = ONE_DEV
     ],
 )
 def test_it_finds_what_one_search_finds(tables, limits, num_results, batches, devices, monkeypatch):
-    waiting, set_aside = [], SegmentedSearch._set_aside
+    waiting, set_aside = [], WaitingGroups.set_aside
     monkeypatch.setattr(
-        SegmentedSearch, "_set_aside", lambda *given: (waiting.append(len(given[2])), set_aside(*given))[1]
+        WaitingGroups, "set_aside", lambda *given: (waiting.append(len(given[0])), set_aside(*given))[1]
     )
     found, seen = segmented(tables, limits, num_results, devices, batches)
     assert devices.waiting_bytes > 1 or max(waiting) == 0
@@ -101,26 +105,31 @@ def test_it_finds_what_one_search_finds(tables, limits, num_results, batches, de
             np.testing.assert_array_equal(getattr(hypotheses, field), getattr(whole, field)[row])
 
 
-def unused(*arguments):
-    raise AssertionError
-
-
 @pytest.mark.parametrize("fails", [0, 1])
 def test_an_error_in_a_thread_ends_the_search(fails):
     begun = []
 
-    def search_share(params, batches):
-        for batch in batches:
+    def search(begin, report):
+        for batch in range(begin, 10**6, 2):
             begun.append(batch)
             if batch % 2 == fails and batch > 3:
                 raise ValueError(f"batch {batch}")
-            yield batch
+            report(batch)
 
-    search = SegmentedSearch(unused, unused, plain_search(Rules(1, 1, 0.6)), SearchDevices(threads=2))
-    search._search_share = search_share
     with pytest.raises(ValueError, match=f"batch {4 + fails}"):
-        list(search.search({}, iter(range(10**6))))
+        report_from_threads([functools.partial(search, begin) for begin in range(2)], lambda batch: None)
     assert len(begun) < 10**6 // 4
+
+
+def test_without_jit_it_finds_the_same(tables, limits):
+    few = np.where(np.arange(ROWS) < 3, np.minimum(limits, 5), 0)
+    with jax.disable_jit():
+        eager, _ = segmented(tables, few, 1)
+    jitted, _ = segmented(tables, few, 1)
+    assert eager.keys() == jitted.keys() != set()
+    for row, hypotheses in eager.items():
+        np.testing.assert_array_equal(hypotheses.ids, jitted[row].ids)
+        np.testing.assert_allclose(hypotheses.scores, jitted[row].scores, rtol=1e-5)
 
 
 def test_rows_of_padding_cost_nothing(tables):
@@ -155,8 +164,11 @@ def test_the_slots_of_a_transformer_grow_with_their_rows_and_lose_nothing(monkey
     search = SegmentedSearch(init_cache, lambda params: step, plain_search(Rules(2, 1, 0.6)))
     found = {}
     batches = [SearchBatch(rows, jnp.asarray(prompts[rows]), limits[rows], most) for rows in np.split(np.arange(4), 2)]
-    for rows, hypotheses in search.search(params, batches):
-        found |= {int(row): (hypotheses.ids[place, 0], hypotheses.scores[place]) for place, row in enumerate(rows)}
+
+    def report(rows, hypotheses):
+        found.update({int(row): (hypotheses.ids[at, 0], hypotheses.scores[at]) for at, row in enumerate(rows)})
+
+    search.search(params, batches, report)
 
     @jax.jit
     def search_at_once(prompts, limits):

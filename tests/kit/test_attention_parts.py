@@ -9,7 +9,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 from jitted_model import random_params
 
-from transformer_jax.config import ConfigError, DecoderOnlyConfig, MeshConfig
+from transformer_jax.config import ConfigError, MeshConfig
+from transformer_jax.config.language_model import DecoderOnlyConfig
 from transformer_jax.config.plugins import register
 from transformer_jax.kit.alibi import LinearBiases
 from transformer_jax.kit.cosine import CosineAttention, CosineSettings

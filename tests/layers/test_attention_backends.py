@@ -23,7 +23,8 @@ from transformer_jax.layers.attention_backends import (
     TpuFlashAttention,
     blockwise_instead,
 )
-from transformer_jax.layers.blockwise_attention import Blocks, BlockwiseAttention, ByLength
+from transformer_jax.layers.attention_by_length import ByLength
+from transformer_jax.layers.blockwise_attention import Blocks, BlockwiseAttention
 from transformer_jax.layers.dropout import dropout_mask
 from transformer_jax.layers.masks import SentenceMask, Window
 from transformer_jax.layers.scaled_dot_product import AttentionOptions, modified_attention

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jitted_model import JittedModel, random_params
 
-from transformer_jax.config import DecoderOnlyConfig
+from transformer_jax.config.language_model import DecoderOnlyConfig
 from transformer_jax.kit.soft_cap import SoftCappedSettings
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import prompt_positions

@@ -13,7 +13,7 @@ from transformer_jax.layers.attention_backends import (
     RowBlockAttention,
     TpuFlashAttention,
 )
-from transformer_jax.layers.blockwise_attention import ByLength
+from transformer_jax.layers.attention_by_length import ByLength
 from transformer_jax.models import devices
 from transformer_jax.models.devices import attention_of, devices_of
 from transformer_jax.runtime import hardware

@@ -26,19 +26,16 @@ from transformer_jax.commands.flags import parse
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime import object_store, run_copies, store_lock
+from transformer_jax.runtime import open_copies, run_copies, store_lock
 from transformer_jax.runtime.file_digests import WHOLE
-from transformer_jax.runtime.object_store import (
+from transformer_jax.runtime.object_store import SharedFolder, changed_objects, write_object_digests
+from transformer_jax.runtime.open_copies import (
     IN_PROGRESS,
     MARKER,
     OBJECTS,
+    OPEN,
     LockLost,
     StoreError,
-    changed_objects,
-    write_object_digests,
-)
-from transformer_jax.runtime.open_copies import (
-    OPEN,
     fetch_arrays,
     lock_problem,
     refresh_copy,
@@ -59,7 +56,7 @@ def elsewhere(monkeypatch, tmp_path):
     """A function that continues on a machine with an empty disk."""
 
     def empty_disk(name: str = "elsewhere") -> None:
-        monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / name))
+        monkeypatch.setenv(open_copies.SCRATCH, str(tmp_path / name))
         OPEN.clear()
         copy_to_read.cache_clear()
         run_copies._folder_of_this_process.cache_clear()
@@ -314,12 +311,12 @@ def test_cut_saves_are_removed_and_checkpoints_of_other_writers_kept(tmp_path):
 
 
 def test_a_scratch_folder_is_private_and_belongs_to_nobody_else(monkeypatch, tmp_path):
-    monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "scratch"))
-    assert object_store.scratch_folder().stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv(open_copies.SCRATCH, str(tmp_path / "scratch"))
+    assert open_copies.scratch_folder().stat().st_mode & 0o777 == 0o700
     monkeypatch.setattr("os.getuid", lambda: 1000)
     monkeypatch.setattr(Path, "lstat", lambda path: Mock(st_uid=1001))
     with pytest.raises(ConfigError, match="TRANSFORMER_JAX_SCRATCH: .*/scratch belongs to another user"):
-        object_store.scratch_folder()
+        open_copies.scratch_folder()
 
 
 def test_what_cannot_be_used_is_refused(store):
@@ -356,7 +353,7 @@ def test_a_store_that_refuses_is_not_taken_for_an_empty_one(store, monkeypatch):
     def refuse(*arguments, **options):
         raise PermissionError("Forbidden")
 
-    folder = object_store.SharedFolder(RUN, "data.store")
+    folder = SharedFolder(RUN, "data.store")
     assert folder.read("manifest.json") is None and folder.names("shards") == []
     for name in ("info", "ls", "cat_file"):
         monkeypatch.setattr(type(store), name, refuse)

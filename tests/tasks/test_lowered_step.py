@@ -17,7 +17,7 @@ from transformer_jax.models import devices
 from transformer_jax.models.interface import call
 from transformer_jax.precision import POLICIES
 from transformer_jax.sequence_types import batch_shape
-from transformer_jax.tasks import training_loss
+from transformer_jax.tasks import objective as task_objective
 from transformer_jax.tasks.language_model.task import LanguageModelObjective
 from transformer_jax.tasks.translation import objective as translation_objective
 from transformer_jax.tasks.translation.objective import TranslationObjective
@@ -42,7 +42,7 @@ class Gpu(NamedTuple):
 def objective_on_a_gpu(**settings: object) -> TranslationObjective:
     model = TransformerConfig(**(SIZES | {"compute_dtype": "bfloat16"} | settings))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (devices, training_loss, translation_objective):
+        for module in (devices, task_objective, translation_objective):
             patch.setattr(module, "device_of", lambda mesh: Gpu())
         mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
         return TranslationObjective(ExperimentConfig(model=model), VOCABULARY, VOCABULARY, mesh)

@@ -11,7 +11,8 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.tasks.translation.objective import TranslationObjective
-from transformer_jax.tasks.translation.translator import SentenceTooLong, Translator, translation_program
+from transformer_jax.tasks.translation.program import translation_program
+from transformer_jax.tasks.translation.translator import SentenceTooLong, Translator
 from transformer_jax.training.sharding import make_mesh
 
 MESH = make_mesh(MeshConfig(1, 1, 1), jax.devices()[:1])

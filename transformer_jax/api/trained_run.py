@@ -26,7 +26,8 @@ from transformer_jax.tasks.texts import TokenScores, open_text_or_none, require_
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 
 if TYPE_CHECKING:
-    from transformer_jax.tasks.translation.translator import Sampler, Translation
+    from transformer_jax.tasks.translation.sampler import Sampler
+    from transformer_jax.tasks.translation.translator import Translation
     from transformer_jax.tools.parsing.task import Parse
 
 # A command, which stays, or the dashes of a flag.
@@ -297,7 +298,7 @@ class Run:
     def _sampler(self) -> "Callable[..., Sampler]":
         """By sampling options; a sampler keeps its compiled programs."""
         from transformer_jax.decoding.sampling import SamplingRule
-        from transformer_jax.tasks.translation.translator import Sampler
+        from transformer_jax.tasks.translation.sampler import Sampler
 
         return cache(lambda **sampling: Sampler(self._trained.task.translator, SamplingRule(**sampling)))
 

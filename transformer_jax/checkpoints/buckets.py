@@ -19,18 +19,17 @@ from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.distributed import all_agree, is_first
 from transformer_jax.runtime.file_digests import Part
-from transformer_jax.runtime.object_store import (
+from transformer_jax.runtime.object_store import changed_objects, move_objects, store_errors, write_object_digests
+from transformer_jax.runtime.open_copies import (
     COMMIT,
     IN_PROGRESS,
     MARKER,
     OBJECTS,
     LockLost,
-    changed_objects,
-    move_objects,
-    store_errors,
-    write_object_digests,
+    after_commit,
+    before_commit,
+    lock_problem,
 )
-from transformer_jax.runtime.open_copies import after_commit, before_commit, lock_problem
 
 
 class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from transformer_jax.config import DataError, ExperimentConfig, from_json
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.file_digests import changed_files
-from transformer_jax.runtime.object_store import COMMIT, MARKER
+from transformer_jax.runtime.open_copies import COMMIT, MARKER
 
 # In the name of a folder that is half-written or half-deleted; the next start of the run removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"

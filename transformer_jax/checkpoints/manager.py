@@ -18,7 +18,6 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN, PreservationPolicy
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.buckets import BucketFolder
 from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.format import CheckpointError, CheckpointMismatch, CheckpointUnread
@@ -35,8 +34,7 @@ from transformer_jax.runtime.distributed import (
     say,
 )
 from transformer_jax.runtime.file_digests import WHOLE, Part
-from transformer_jax.runtime.object_store import StoreError
-from transformer_jax.runtime.open_copies import address_of_checkpoints
+from transformer_jax.runtime.open_copies import StoreError, address_of_checkpoints
 from transformer_jax.training.state import TrainState
 
 SELECTION = ExperimentConfig().selection
@@ -47,6 +45,16 @@ Progress = dict[str, Any]
 
 # The parameters that are trained, where ``params`` are an average of them.
 TRAINED = "trained_params"
+
+
+def folder_of(path: Path) -> CheckpointFolder:
+    """The checkpoints at ``path``, a folder on a disk or of the local copy of a run in an object store."""
+    if address := address_of_checkpoints(path):
+        # fsspec and epath, which a run on a disk does without.
+        from transformer_jax.checkpoints.buckets import BucketFolder
+
+        return BucketFolder(address, path)
+    return DiskFolder(path)
 
 
 class Checkpoints:
@@ -70,8 +78,7 @@ class Checkpoints:
         logging.getLogger("absl").setLevel(logging.CRITICAL)
         ignore_abandoned_work()
         self._given = Path(directory).absolute()
-        address = address_of_checkpoints(self._given)
-        self._folder: CheckpointFolder = BucketFolder(address, self._given) if address else DiskFolder(self._given)
+        self._folder = folder_of(self._given)
         self._selection = selection
         sign = 1 if selection.direction == "maximize" else -1
 

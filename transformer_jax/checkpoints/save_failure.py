@@ -14,8 +14,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runtime.atomic_files import DISK_FULL
 from transformer_jax.runtime.distributed import end_at_once
-from transformer_jax.runtime.object_store import SCRATCH, scratch_folder
-from transformer_jax.runtime.open_copies import leave_stores, with_addresses
+from transformer_jax.runtime.open_copies import SCRATCH, leave_stores, scratch_folder, with_addresses
 
 # tensorstore's errors have no number, only the message of the system.
 _FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large")

@@ -21,8 +21,8 @@ from transformer_jax.config.recipes import CONFIG_FILE
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.object_store import SharedFolder, StoreError
-from transformer_jax.runtime.open_copies import refresh_copy, with_addresses
+from transformer_jax.runtime.object_store import SharedFolder
+from transformer_jax.runtime.open_copies import StoreError, refresh_copy, with_addresses
 
 
 @flags.command(

@@ -77,11 +77,11 @@ def chosen_runs(values: flags.Values, config: ExperimentConfig) -> list[ChosenRu
     return chosen
 
 
-def open_runs(runs: list[ChosenRun], average: int = 1) -> "TrainedRun[Any]":
+def open_runs(runs: list[ChosenRun], average: int = 1, *, only_decodes: bool = False) -> "TrainedRun[Any]":
     """``open_trained``, imported on use since it imports JAX."""
     from transformer_jax.tasks.trained_run import open_trained
 
-    return open_trained(*runs, average=average)
+    return open_trained(*runs, average=average, only_decodes=only_decodes)
 
 
 def commands_to_try(

@@ -3,13 +3,15 @@
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import is_address
 from transformer_jax.runtime.open_copies import with_addresses
-from transformer_jax.runtime.run_copies import StoredFolder, copy_to_read, folder_to_train
+
+if TYPE_CHECKING:
+    from transformer_jax.runtime.run_copies import StoredFolder
 
 # Flags that name runs. ``init_from`` stays an address, which is recorded as the origin of the parameters.
 RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", flags.ARGUMENTS_FLAG)
@@ -38,6 +40,9 @@ def run_on_copies(name: str, run: Callable[[flags.Values], int], values: flags.V
 
 
 def _run(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:
+    # Loads the libraries of object stores: only commands with an address do.
+    from transformer_jax.runtime.run_copies import copy_to_read, folder_to_train
+
     is_distributed = "distributed" in values and values.distributed
     copies: list[StoredFolder] = []
     with ExitStack() as held:

@@ -44,7 +44,7 @@ def tokenize(values: flags.Values) -> int:
     from transformer_jax.data.corpora import completed
     from transformer_jax.data.shared_stores import upload_shard
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
-    from transformer_jax.tasks.run_tokenizers import new_tokenizers
+    from transformer_jax.tasks.new_tokenizers import new_tokenizers
     from transformer_jax.tasks.task import task_that
     from transformer_jax.training.sharding import make_mesh
 

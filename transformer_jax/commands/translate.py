@@ -1,4 +1,3 @@
-import gc
 import itertools
 import select
 import shlex
@@ -21,6 +20,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.config.translation import TranslationOptions, sampling_of
 from transformer_jax.data.text_files import OPENERS, read_lines, sentence_of_line
 from transformer_jax.runtime.atomic_files import require_writable_file
+from transformer_jax.runtime.startup import without_garbage_collection
 
 if TYPE_CHECKING:
     from transformer_jax.tasks.trained_run import TrainedRun
@@ -69,18 +69,20 @@ def translate(values: flags.Values) -> int:
     config = run_config(values, "translation", "parsing")
     names = "n_best", *TranslationOptions.__annotations__
     sampling = sampling_of(config.decoding, {name: values[name].value for name in names if values[name].present})
-    trained = open_for_lines(values, config)
-    tags = getattr(config.data, "required_tags", ())
-    if sampling:
-        from transformer_jax.decoding.sampling import SamplingRule
-        from transformer_jax.tasks.translation.translator import Sampler
+    with without_garbage_collection() as collect:
+        trained = open_for_lines(values, config)
+        tags = getattr(config.data, "required_tags", ())
+        if sampling:
+            from transformer_jax.decoding.sampling import SamplingRule
+            from transformer_jax.tasks.translation.sampler import Sampler
 
-        sampler = Sampler(trained.task.translator, SamplingRule(**sampling))
-        decode = partial(sampler.translate, trained.params, seed=values.seed)
-        return decode_lines(values, with_tag_warning(decode, tags))
-    trained.task.translator.prefix_ids(values.prefix)  # Refuses a prefix before lines are read.
-    decode = partial(trained.task.translator.translate_in_order, trained.params, prefix=values.prefix)
-    return decode_lines(values, with_tag_warning(decode, tags))
+            sampler = Sampler(trained.task.translator, SamplingRule(**sampling))
+            translate_lines = partial(sampler.translate, seed=values.seed)
+        else:
+            # Refuses a prefix before lines are read.
+            translate_lines = trained.task.translator.beginning_with(values.prefix)
+        decode = partial(translate_lines, trained.params)
+        return decode_lines(values, with_tag_warning(decode, tags) if tags else decode, collect)
 
 
 @flags.command(lines_flags)
@@ -98,8 +100,9 @@ def parse(values: flags.Values) -> int:
     """
     config = run_config(values, "parsing")
     sampling_of(config.decoding, {"n_best": values.n_best})
-    trained = open_for_lines(values, config)
-    return decode_lines(values, partial(trained.task.parse_in_order, trained.params))
+    with without_garbage_collection() as collect:
+        trained = open_for_lines(values, config)
+        return decode_lines(values, partial(trained.task.parse_in_order, trained.params), collect)
 
 
 def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRun[Any]":
@@ -116,18 +119,16 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRu
             pass  # A line that cannot be read is reported before the model is restored.
     if values.output:
         require_writable_file(values.output, "--output")
-    # Until the first lines are written: a starting process makes no garbage, and is slower by 0.1 s where Python looks for it.
-    gc.disable()
-    return open_runs(runs, values.average)
+    return open_runs(runs, values.average, only_decodes=True)
 
 
 def with_tag_warning(decode: Callable[..., Any], tags: Sequence[str]) -> Callable[..., Any]:
-    """``decode``, which warns at the first lines that begin with none of ``tags``, if there are any tags."""
+    """``decode``, which warns at the first lines that begin with none of ``tags``."""
     warned: list[int] = []
 
     def decoded(lines: Sequence[str], **options: Any) -> Any:
         missing = sum(bool(line.strip()) and line.partition(" ")[0] not in tags for line in lines)
-        if tags and missing and not warned:
+        if missing and not warned:
             warned.append(missing)
             remedy = f"sed {shlex.quote(f's/^/{tags[0]} /')} adds one"
             print(
@@ -140,8 +141,11 @@ def with_tag_warning(decode: Callable[..., Any], tags: Sequence[str]) -> Callabl
     return decoded
 
 
-def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
-    """Writes the results of ``decode``, a method like ``Translator.translate_in_order``, for the lines of the input; 0."""
+def decode_lines(values: flags.Values, decode: Callable[..., Any], collect: Callable[[], None]) -> int:
+    """Writes the results of ``decode``, called as ``Translator.translate`` with parameters, for the lines of the input; 0.
+
+    Calls ``collect`` after the first lines.
+    """
     from transformer_jax.tasks.translation.translator import SentenceTooLong
 
     name = values.input or "standard input"
@@ -151,28 +155,31 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
     first = next(chunks, [])
-    number, is_compressed = 0, Path(values.output or "").suffix in OPENERS
+    number = 0
     with _opened(values.output) as target:
+        write = partial(write_results, target, values)
         for lines in itertools.chain([first], chunks):
-            if number:
-                gc.enable()
-            options: dict[str, Any] = {"num_results": values.n_best, "name": f"{name}, line", "first": number + 1}
-            too_long = None
+            options = {"num_results": values.n_best, "name": f"{name}, line", "first": number + 1}
+            options["report"] = partial(write, number + 1)
             try:
-                found = decode(lines, **options)
+                decode(lines, **options)
             except SentenceTooLong as error:
                 # The lines before it are decoded all the same.
-                found, too_long = decode(lines[: error.index], **options), error
-            for best in found:
-                number += 1
-                rows = [f"{number}\t{each.score:.4f}\t{each.text}\n" for each in best]
-                target.write((f"{best[0].text}\n" if values.n_best == 1 else "".join(rows)).encode("utf-8"))
-                if not is_compressed:
-                    target.flush()
+                decode(lines[: error.index], **options)
+                raise
             target.flush()
-            if too_long:
-                raise too_long
+            if not number:
+                collect()
+            number += len(lines)
     return 0
+
+
+def write_results(target: BinaryIO, values: flags.Values, first: int, index: int, best: Sequence[Any]) -> None:
+    """Writes the results of line ``first + index``: the best text, or with ``--n_best`` a row for each."""
+    rows = [f"{first + index}\t{each.score:.4f}\t{each.text}\n" for each in best]
+    target.write((f"{best[0].text}\n" if values.n_best == 1 else "".join(rows)).encode("utf-8"))
+    if Path(values.output or "").suffix not in OPENERS:
+        target.flush()
 
 
 @contextmanager

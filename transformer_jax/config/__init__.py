@@ -26,10 +26,6 @@ from transformer_jax.config.experiment import hyperparameters_of as hyperparamet
 from transformer_jax.config.experiment import may_change as may_change
 from transformer_jax.config.experiment import parts_with as parts_with
 from transformer_jax.config.experiment import rates_of as rates_of
-from transformer_jax.config.language_model import DecoderOnlyConfig as DecoderOnlyConfig
-from transformer_jax.config.language_model import GenerationConfig as GenerationConfig
-from transformer_jax.config.language_model import TextBatchingConfig as TextBatchingConfig
-from transformer_jax.config.language_model import TextDataConfig as TextDataConfig
 from transformer_jax.config.model import InitConfig as InitConfig
 from transformer_jax.config.model import RnnConfig as RnnConfig
 from transformer_jax.config.model import TransformerConfig as TransformerConfig

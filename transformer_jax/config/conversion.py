@@ -101,9 +101,11 @@ def from_json(content: Any) -> ExperimentConfig:
 def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
     """A settings dataclass from a dictionary, recursively."""
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{path}: expected a block of settings with {', '.join(fields_of(block))}, found {values!r}")
+        names = fields_of(any_kind_of(path) if path in BLOCKS_OF_TASKS else block)
+        raise ConfigError(f"{path}: expected a block of settings with {', '.join(names)}, found {values!r}")
     chosen = _chosen(values, path, task) if path in BLOCKS_OF_TASKS else block
-    kinds = fields_of(chosen)
+    # Not fields_of, which loads the settings of all tasks.
+    kinds = {name: each.type for name, each in declared(chosen).items()}
     arguments = {}
     for name, value in values.items():
         key = join_key(path, str(name))
@@ -113,7 +115,8 @@ def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
         if name not in kinds:
             raise _not_of_this_kind(chosen, key, task) if key in dict(leaf_keys()) else unknown_key(key)
         kind = kinds[name]
-        arguments[name] = _block_from(kind, value, key, task) if is_block(kind) else _checked(kind, value, key)
+        has_block = is_block(kind) or key in BLOCKS_OF_TASKS
+        arguments[name] = _block_from(kind, value, key, task) if has_block else _checked(kind, value, key)
     return chosen(**arguments)  # type: ignore[operator]
 
 

@@ -12,6 +12,7 @@ from transformer_jax.config.mixture import by_corpus, tags_of, weights_of, writt
 NAMED_SOURCES = ("text", "mixture")
 # Their targets may equal their sources.
 GENERATED_SOURCES = ("grammar", "copy", "reverse")
+SUBWORD_KINDS = ("bpe", "unigram")
 _BRACES = re.compile(r"\{([^{}]*),([^{}]*)\}")
 
 

@@ -20,7 +20,6 @@ from transformer_jax.config.parts import Parts, Selection, complete_parts, selec
 from transformer_jax.config.plugins import names_of, registered, settings_class
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
 from transformer_jax.config.translation import DecodingConfig
-from transformer_jax.notebook import settings_table
 
 TaskBlock = Any
 """A settings dataclass that ``TASKS[task]`` names."""
@@ -81,6 +80,8 @@ class ExperimentConfig:
                 check(self)
 
     def _repr_html_(self) -> str:
+        from transformer_jax.notebook import settings_table
+
         return settings_table(self)
 
     def _check_shards(self) -> None:

@@ -73,9 +73,15 @@ CORE: dict[str, dict[str, str]] = {
     "feed_forward": {"layers.feed_forward": "relu gelu exact_gelu silu"},
     "projection": {"layers.embedding": "linear"},
     "initialization": {"models.initialization": "xavier"},
-    "data_source": {"data.corpora": "grammar copy reverse text mixture tfds"},
+    "data_source": {
+        "data.synthetic.grammar": "grammar",
+        "data.synthetic.symbols": "copy reverse",
+        "data.parallel_text": "text",
+        "data.mixture": "mixture",
+        "data.tfds_source": "tfds",
+    },
     "tokenizer": {"data.tokenizers.listed": "word lower_word character"},
-    "task": {"config.tasks": "translation language_model"},
+    "task": {"config.translation": "translation", "config.language_model": "language_model"},
     "optimizer": {"training.optimizers": "adam adamw adafactor sgd adagrad"},
     "schedule": {"training.schedules": "noam inverse_square_root cosine linear constant"},
     "search": {"decoding.beam_search": "beam"},
@@ -97,11 +103,11 @@ LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate",
 OF_VALIDATIONS = ("loss", "perplexity", "search_tokens_per_second", "distinct_outputs", "cross_attention_entropy")
 """Metrics validation/NAME of translations; parts of kind ``metric`` and the scores of sacreBLEU are the others."""
 ENTRY_POINTS = "transformer_jax.plugins"
-BUILT_IN = (
-    "transformer_jax.tools.word_vectors.task.registration",
-    "transformer_jax.tools.parsing.registration",
-)
-"""Modules of the package that register parts outside its core, loaded as installed plugins are."""
+BUILT_IN = {
+    "transformer_jax.tools.word_vectors.task.registration": ("task", "word_table"),
+    "transformer_jax.tools.parsing.registration": ("task", "tokenizer", "data_source"),
+}
+"""Modules of the package that register parts outside its core, with the kinds of these parts, which load them."""
 
 Registered = TypeVar("Registered")
 OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in EXTENSIONS}
@@ -173,7 +179,7 @@ def registered(kind: str, made: Callable[[Any], Any] = lambda part: part) -> Map
 
 def names_of(kind: str) -> tuple[str, ...]:
     """The names of all parts of a kind, without importing modules of the package."""
-    load_installed_plugins()
+    load_installed_plugins(kind)
     return tuple(dict.fromkeys((*(name for owner, name in MODULES if owner == kind), *_REGISTERED[kind])))
 
 
@@ -217,7 +223,7 @@ def may_add_parameters() -> bool:
 def is_registered(kind: str, name: str) -> bool:
     """Whether a part is registered, also by installed plugins, which are loaded if necessary."""
     if name not in _REGISTERED[kind] and (kind, name) not in MODULES:
-        load_installed_plugins()
+        load_installed_plugins(kind)
     return name in _REGISTERED[kind] or (kind, name) in MODULES
 
 
@@ -286,13 +292,25 @@ def _all_registered() -> set[tuple[str, str]]:
     return {(kind, name) for kind, names in _REGISTERED.items() for name in names}
 
 
+def load_installed_plugins(kind: str = "") -> None:
+    """Imports the installed plugins, and the built-in ones with parts of ``kind``, by default all; raises ConfigError when one
+    fails.
+    """
+    for module, kinds in BUILT_IN.items():
+        if not kind or kind in kinds:
+            _load_built_in(module)
+    _load_entry_points()
+
+
 @cache
-def load_installed_plugins() -> None:
-    """Imports the built-in plugins and the installed ones, once; raises ConfigError when one fails."""
+def _load_built_in(module: str) -> None:
     before = _all_registered()
-    for module in BUILT_IN:
-        importlib.import_module(module)
+    importlib.import_module(module)
     _BUILT_IN.update(_all_registered() - before)
+
+
+@cache
+def _load_entry_points() -> None:
     for entry_point in metadata.entry_points(group=ENTRY_POINTS):
         try:
             entry_point.load()

@@ -6,18 +6,8 @@ from functools import reduce
 from operator import or_
 from typing import Any, NamedTuple
 
-from transformer_jax.config.data import BatchingConfig, DataConfig
 from transformer_jax.config.evaluation import Metric, metrics_of_plugins
-from transformer_jax.config.language_model import (
-    DecoderOnlyConfig,
-    GenerationConfig,
-    TextBatchingConfig,
-    TextDataConfig,
-    check_language_model,
-)
-from transformer_jax.config.model import RnnConfig, TransformerConfig
-from transformer_jax.config.plugins import register, registered
-from transformer_jax.config.translation import DecodingConfig, check_translation
+from transformer_jax.config.plugins import registered
 
 
 class TaskSettings(NamedTuple):
@@ -27,6 +17,7 @@ class TaskSettings(NamedTuple):
     first. ``selection``: the metric that selects checkpoints, ends runs without improvement, and is optimized by sweeps unless
     they name one of ``others``. ``check``: called with the blocks data, tokenizer, batching, model and decoding, raises
     ConfigError when they are incompatible. ``implementation``: the subclass of ``tasks.task.Task``, or its ``"module:Class"``.
+    ``decoder``: the ``"module:Class"`` of the part of the implementation that decodes with a trained run, if it loads less.
     """
 
     data: type
@@ -37,6 +28,7 @@ class TaskSettings(NamedTuple):
     others: tuple[Metric, ...]
     check: Callable[..., None]
     implementation: str | type = ""
+    decoder: str = ""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -52,39 +44,6 @@ class TaskSettings(NamedTuple):
 LOSSES = (
     Metric("loss", "minimize", defined_by=("tokenizer",)),
     Metric("perplexity", "minimize", digits=3, defined_by=("tokenizer",)),
-)
-
-register("task", "translation")(
-    TaskSettings(
-        DataConfig,
-        BatchingConfig,
-        {"transformer": TransformerConfig, "rnn": RnnConfig},
-        DecodingConfig,
-        Metric("bleu", "maximize", "BLEU", digits=2),
-        (
-            Metric("chrf", "maximize", "chrF", digits=2),
-            Metric("bleu_lowercase", "maximize", "BLEU lower-case", digits=2),
-            Metric("bleu_compounds", "maximize", "BLEU compounds", digits=2),
-            Metric("bleu_moses", "maximize", "BLEU Moses", digits=2),
-            Metric("ter", "minimize", "TER", digits=2),
-            Metric("spbleu", "maximize", "spBLEU", digits=2),
-            *LOSSES,
-        ),
-        check_translation,
-        "transformer_jax.tasks.translation.task:TranslationTask",
-    )
-)
-register("task", "language_model")(
-    TaskSettings(
-        TextDataConfig,
-        TextBatchingConfig,
-        {"decoder_only": DecoderOnlyConfig},
-        GenerationConfig,
-        Metric("bits_per_byte", "minimize"),
-        LOSSES,
-        check_language_model,
-        "transformer_jax.tasks.language_model.task:LanguageModelTask",
-    )
 )
 
 

@@ -11,47 +11,15 @@ from typing import Any
 
 from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
 from transformer_jax.config.languages import SPLITTING_AT_SPACES, UNDETERMINED, lack_spaces, language_of_text
-from transformer_jax.config.mixture import by_corpus, written
-from transformer_jax.config.plugins import register, with_settings
+from transformer_jax.config.mixture import written
+from transformer_jax.config.plugins import with_settings
 from transformer_jax.data.corpus_statistics import side_text
-from transformer_jax.data.documents import open_documents
-from transformer_jax.data.mixture import MixtureCorpus, parts_of
+from transformer_jax.data.mixture import parts_of
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import Corpus, no_text
-from transformer_jax.data.synthetic.grammar import GrammarCorpus
-from transformer_jax.data.synthetic.symbols import SymbolCorpus
-from transformer_jax.data.tfds_source import TfdsCorpus
 
 SAMPLED_PAIRS = 1000
 CHECKED_DOCUMENTS = 200_000
-
-
-@register("data_source", "text")
-def _text(data: DataConfig, seed: int, tag: str = "") -> TextCorpus:
-    languages = data.source_language, data.target_language
-    splits = data.train_split, data.validation_split, data.test_split
-    return TextCorpus(data.directory, *languages, tuple(data.files().items()), *splits, data.held_out, seed, tag)
-
-
-@register("data_source", "mixture")
-def _mixture(data: DataConfig, seed: int) -> MixtureCorpus:
-    tags = by_corpus(data.tags, "data.tags")
-    corpora = {name: _text(part, seed, tags.get(name, "")) for name, part in data.corpora.items()}
-    return MixtureCorpus(corpora, data.source_language, data.target_language, seed)
-
-
-register("data_source", "grammar")(
-    lambda data, seed: GrammarCorpus(data.generated_pairs, seed, data.source_language, data.target_language)
-)
-register("data_source", "copy")(
-    lambda data, seed: SymbolCorpus(data.generated_pairs, seed, False, data.generated_words)
-)
-register("data_source", "reverse")(
-    lambda data, seed: SymbolCorpus(data.generated_pairs, seed, True, data.generated_words)
-)
-register("data_source", "tfds")(
-    lambda data, seed: TfdsCorpus(data.name, data.directory, data.source_language, data.target_language, data.download)
-)
 
 
 def open_corpus(data: DataConfig, seed: int, parts: Mapping[str, Any] = MappingProxyType({})) -> Corpus:
@@ -76,6 +44,8 @@ def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = F
     """
     name = config.data.split_name(split)
     if not config.data.has_pairs:
+        from transformer_jax.data.documents import open_documents
+
         checked = CHECKED_DOCUMENTS if is_whole else 1
         parts = parts_of(open_documents(config.data, config.data_seed), name).values()
         if not sum(1 for part in parts for _ in islice(part.documents(name), checked)):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import regex
 
+from transformer_jax.config.data import SUBWORD_KINDS
 from transformer_jax.config.languages import SCRIPTS_WITHOUT_SPACES, script_of
 from transformer_jax.data.sentence_pairs import SentencePair
 
@@ -19,7 +20,6 @@ MANY_CHARACTERS, MAIN_SHARE = 1000, 0.1
 FULL_WIDTH = re.compile("[\u3000\uff01-\uff60\uffe0-\uffe6]")
 ZERO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 LETTERS = regex.compile(r"[\p{L}\p{M}]+")
-SUBWORD_KINDS = ("bpe", "unigram")
 # Minimum pieces for each distinct character, of a joint vocabulary and of two; a joint one would spell a language in letters.
 PIECES_PER_CHARACTER, PIECES_PER_CHARACTER_OF_TWO = 3.0, 1.4
 # For each distinct run of two letters or more; sentencepiece finds at least 1.9 in 200 to 20,000 lines of en, de, fr and ja.

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from transformer_jax.config import DataError, TextDataConfig
+from transformer_jax.config import DataError
 from transformer_jax.config.checks import absolute_path
+from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.data.mixture import Mixture
 from transformer_jax.data.sentence_pairs import (
     Document,
@@ -18,12 +19,9 @@ from transformer_jax.data.sentence_pairs import (
     digest,
     require_split,
 )
-from transformer_jax.data.synthetic.grammar import GrammarCorpus
-from transformer_jax.data.synthetic.symbols import split_random
 from transformer_jax.data.text_files import READ_AT_ONCE, check_sentence, hash_file, opened_bytes, raw_lines
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
-SENTENCES_IN_PARAGRAPH = (3, 7)
 
 
 def lines(path: Path) -> Iterator[Document]:
@@ -183,37 +181,11 @@ class MixtureDocuments(Mixture[NamedTexts]):
         return sum(part.count_bytes(split) for part in self.parts(split).values())
 
 
-@dataclass(frozen=True)
-class GeneratedParagraphs:
-    """English sentences of the embedded grammar in paragraphs of 3 to 7; each paragraph is a line."""
-
-    training_sentences: int
-    seed: int
-
-    def documents(self, split: str) -> Iterator[Document]:
-        """Streams ``train``, ``validation`` or ``test``."""
-        sentences = (pair.source for pair in self._grammar.pairs(split))
-        rng = split_random(split, self.seed)
-        while paragraph := list(itertools.islice(sentences, rng.randint(*SENTENCES_IN_PARAGRAPH))):
-            text = " ".join(paragraph)
-            yield Document(text, len(text.encode()) + 1)
-
-    def count_bytes(self, split: str) -> int:
-        """An estimate of 40 bytes a sentence."""
-        return 40 * self._grammar.count(split)
-
-    def fingerprint(self, split: str) -> str:
-        """Digest of the sentences and the range of paragraph lengths."""
-        return digest(["paragraphs", str(SENTENCES_IN_PARAGRAPH), self._grammar.fingerprint(split)])
-
-    @property
-    def _grammar(self) -> GrammarCorpus:
-        return GrammarCorpus(self.training_sentences, self.seed)
-
-
 def open_documents(data: TextDataConfig, seed: int) -> DocumentSource:
     """The source that ``data`` names, without reading data. ``seed`` determines generated training text."""
     if data.source == "grammar":
+        from transformer_jax.data.synthetic.paragraphs import GeneratedParagraphs
+
         return GeneratedParagraphs(data.generated_sentences, seed)
     if data.source == "mixture":
         return MixtureDocuments({name: _named_texts(part) for name, part in data.corpora.items()})

@@ -7,12 +7,13 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError, DataConfig, DataError
 from transformer_jax.config.checks import require
 from transformer_jax.config.data import SourceConfig
 from transformer_jax.config.mixture import by_corpus, weights_of
+from transformer_jax.config.plugins import register
 from transformer_jax.data.orders import index_type, random_order
-from transformer_jax.data.parallel_text import TextCorpus
+from transformer_jax.data.parallel_text import TextCorpus, text_corpus
 from transformer_jax.data.sentence_pairs import FileSource, SentencePair, digest, require_split
 
 # First stream of random numbers for the pairs that an epoch repeats.
@@ -76,6 +77,14 @@ class MixtureCorpus(Mixture[TextCorpus]):
     def count(self, split: str) -> int:
         """Number of lines."""
         return sum(corpus.count(split) for corpus in self.parts(split).values())
+
+
+@register("data_source", "mixture")
+def mixture_corpus(data: DataConfig, seed: int) -> MixtureCorpus:
+    """The corpora of ``data.train``."""
+    tags = by_corpus(data.tags, "data.tags")
+    corpora = {name: text_corpus(part, seed, tags.get(name, "")) for name, part in data.corpora.items()}
+    return MixtureCorpus(corpora, data.source_language, data.target_language, seed)
 
 
 def parts_of(source: Source, split: str) -> Mapping[str, Source]:

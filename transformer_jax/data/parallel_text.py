@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer_jax.config import DataError
+from transformer_jax.config import DataConfig, DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.data import spelled_files
+from transformer_jax.config.plugins import register
 from transformer_jax.data.sentence_pairs import FileSource, SentencePair, did_you_mean, digest
 from transformer_jax.data.text_files import (
     count_lines,
@@ -175,6 +176,14 @@ class TextCorpus(FileSource):
                 remedy += "; to hold out training pairs instead, set --config.data.held_out=0.01"
         found = ", ".join(splits[:20]) or "none"
         return f"{folder}: no split {split!r}; expected {wanted}; splits found: {found}{remedy}"
+
+
+@register("data_source", "text")
+def text_corpus(data: DataConfig, seed: int, tag: str = "") -> TextCorpus:
+    """The corpus of ``data.train`` or ``data.directory``."""
+    languages = data.source_language, data.target_language
+    splits = data.train_split, data.validation_split, data.test_split
+    return TextCorpus(data.directory, *languages, tuple(data.files().items()), *splits, data.held_out, seed, tag)
 
 
 @lru_cache(maxsize=64)

@@ -30,7 +30,8 @@ from transformer_jax.data.ranged_ids import Ids, RangedIds, write_block_crcs
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.data.tokenizers import TOKENIZER_FILES, TokenizerPair, load_tokenizers, save_tokenizers
 from transformer_jax.runtime.file_digests import DIGESTS
-from transformer_jax.runtime.object_store import SharedFolder, StoreError, scratch_folder
+from transformer_jax.runtime.object_store import SharedFolder
+from transformer_jax.runtime.open_copies import StoreError, scratch_folder
 
 FORMAT = 2
 MANIFEST, SETTINGS, TOKENIZERS, SHARDS = "manifest.json", "settings.json", "tokenizers", "shards"

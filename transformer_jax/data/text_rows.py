@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID
-from transformer_jax.config import DataError, TextBatchingConfig
+from transformer_jax.config import DataError
+from transformer_jax.config.language_model import TextBatchingConfig
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.mixture import items_of_epoch, ranges_of

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from transformer_jax.config import DataError
+from transformer_jax.config import DataConfig, DataError
 from transformer_jax.config.checks import absolute_path, is_address
+from transformer_jax.config.plugins import register
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest, require_split
 from transformer_jax.data.tensorflow_runtime import start_tensorflow
 from transformer_jax.data.text_files import check_sentence, hash_file
@@ -175,3 +176,9 @@ def _read_variable(dataset: Any, key: str, source_language: str, target_language
         if source_language in languages and target_language in languages:
             texts = example["translation"].tolist()
             yield texts[languages.index(source_language)], texts[languages.index(target_language)]
+
+
+@register("data_source", "tfds")
+def tfds_corpus(data: DataConfig, seed: int) -> TfdsCorpus:
+    """The data set ``data.name``, whatever the seed."""
+    return TfdsCorpus(data.name, data.directory, data.source_language, data.target_language, data.download)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, Int, PyTree
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, AnyArray, Array, Bool, Float, Int, PyTree
 from transformer_jax.config.plugins import register
 from transformer_jax.decoding.continuations import best_continuations, continuations_by, normalizers_of
 from transformer_jax.sequence_types import DecodeCache
@@ -129,7 +129,12 @@ def plain_search(rules: Rules) -> Search:
 
 
 def start_search(
-    cache: DecodeCache, limits: Int[Array, "B"], capacity: int, forced: Int[Array, "B P"] | None = None, *, rules: Rules
+    cache: DecodeCache,
+    limits: Int[AnyArray, "B"],
+    capacity: int,
+    forced: Int[AnyArray, "B P"] | None = None,
+    *,
+    rules: Rules,
 ) -> BeamState:
     """The state before the first token, for at most ``capacity`` tokens; a sentence with a limit of 0 is done.
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, Int
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, AnyArray, Array, Bool, Float, Int
 from transformer_jax.decoding.beam_search import (
     BeamState,
     DecodeStep,
@@ -138,7 +138,7 @@ def sampled_search(rules: Rules, sampling: SamplingRule) -> Search:
     """Sampling in the form of a search: the beams of a sentence, as many as its results, are samples that never compete."""
 
     def start(
-        cache: DecodeCache, limits: Int[Array, "B"], capacity: int, forced: Int[Array, "B P"] | None = None
+        cache: DecodeCache, limits: Int[AnyArray, "B"], capacity: int, forced: Int[AnyArray, "B P"] | None = None
     ) -> BeamState:
         """As ``start_search``, of a cache with keys, where every sample lives; raises ValueError with ``forced``."""
         if forced is not None:

@@ -8,7 +8,7 @@ from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int, PyTree
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.blockwise_attention import ByLength
+from transformer_jax.layers.attention_by_length import ByLength
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import Layer, xavier_uniform
 from transformer_jax.layers.masks import SentenceMask

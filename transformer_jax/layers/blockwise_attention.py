@@ -5,7 +5,7 @@ The backward pass recomputes each block of weights from the logarithm of that su
 runs on every platform and under any sharding of rows and heads, and takes every mask and change of scores.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -19,9 +19,7 @@ from transformer_jax.layers.masks import MaskMod, SentenceMask, Window, segment_
 from transformer_jax.layers.scaled_dot_product import (
     MASKED_SCORE,
     At,
-    AttentionBackend,
     AttentionOptions,
-    EinsumAttention,
     ScoreMod,
     by_key_head,
     scores_of,
@@ -59,19 +57,6 @@ class BlockwiseAttention:
             score_mod=score_mod,
         )
         return _attention(inputs, shape)[:, :, :queries].astype(precision.output)
-
-
-@dataclass(frozen=True)
-class ByLength:
-    """``short`` up to ``limit`` scores a head, ``long`` beyond: blocks are faster from 512 positions on, also on a CPU."""
-
-    short: AttentionBackend = field(default_factory=EinsumAttention)
-    long: AttentionBackend = field(default_factory=BlockwiseAttention)
-    limit: int = 256 * 256
-
-    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        backend = self.short if q.shape[2] * k.shape[2] <= self.limit else self.long
-        return backend(q, k, v, mask, options)
 
 
 class Blocks(NamedTuple):

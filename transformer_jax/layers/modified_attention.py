@@ -1,7 +1,7 @@
 """Multi-head attention with changes in order: of queries and keys, scores, visible keys, weights, number of key heads."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
@@ -246,6 +246,20 @@ class ModifiedAttention(MultiHeadAttention):
         """The changes of scores of this attention, then the one that all layers share."""
         mods = [*self._mods("score_mod"), *([of_stack] if of_stack else [])]
         return Partial(_in_order, mods) if mods else None
+
+
+def class_for(changes: Mapping[str, Any]) -> type[ModifiedAttention]:
+    """The class of attention that changes need, by name: the one that one of them names, else ``ModifiedAttention``.
+
+    Raises ConfigError where several name one, and for a part that is no change.
+    """
+    for name, change in changes.items():
+        problem = f"{name} must subclass AttentionChange or MultiHeadAttention; register a class"
+        require(isinstance(change, type) and issubclass(change, AttentionChange), "model.attention", problem)
+    classes = [change.attention for change in changes.values() if change.attention]
+    problem = f"{','.join(changes)} names {len(classes)} kinds of attention; choose one"
+    require(len(classes) < 2, "model.attention", problem)
+    return classes[0] if classes else ModifiedAttention
 
 
 @cache

@@ -1,16 +1,18 @@
-"""From settings to a model: every choice becomes an object here, so that no layer holds a flag."""
+"""From settings to a model: every choice becomes an object here, so that no layer holds a flag.
+
+Only the family of models that is built is imported.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import EOS_ID, Array, PyTree
+from transformer_jax.array_types import EOS_ID, Array, Hidden, PyTree
 from transformer_jax.config import (
-    DecoderOnlyConfig,
     Rates,
     RnnConfig,
     TransformerConfig,
@@ -18,7 +20,7 @@ from transformer_jax.config import (
     default_parts,
     rates_of,
 )
-from transformer_jax.config.checks import declared, require
+from transformer_jax.config.checks import declared
 from transformer_jax.config.model import check_attention
 from transformer_jax.config.plugins import registered
 from transformer_jax.layers.attention import MultiHeadAttention
@@ -29,22 +31,21 @@ from transformer_jax.layers.embedding import (
     UnscaledEmbedding,
     ZeroPaddingEmbedding,
 )
-from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
 from transformer_jax.layers.positions import NoPositions, change_scores
-from transformer_jax.layers.residual import Residual
 from transformer_jax.layers.site import Site
-from transformer_jax.models.build_rnn import build_rnn
-from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.devices import ANY_DEVICES, Devices, identity
 from transformer_jax.models.interface import tied_embeddings
-from transformer_jax.models.layer_stack import Unrolled, layer_sites, stack_of
-from transformer_jax.models.rnn import RnnSeq2Seq
+from transformer_jax.models.layer_stack import stack_of
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
 from transformer_jax.precision import Precision
 from transformer_jax.sequence_types import Tokens
 
-MakeAttention = Callable[[Site], MultiHeadAttention]
+if TYPE_CHECKING:
+    from transformer_jax.config.language_model import DecoderOnlyConfig
+    from transformer_jax.models.decoder_only import DecoderOnly
+    from transformer_jax.models.rnn import RnnSeq2Seq
+
 EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "scaled": Embedding,
     "unscaled": UnscaledEmbedding,
@@ -59,7 +60,7 @@ def build_model(
     on: Devices = ANY_DEVICES,
     rates: Rates | None = None,
     parts: Mapping[str, Any] | None = None,
-) -> Transformer | RnnSeq2Seq:
+) -> "Transformer | RnnSeq2Seq":
     """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared).
 
     ``rates`` replace the rates of ``config``: a compiled function may have them as arguments. ``parts``: the settings of parts
@@ -68,8 +69,10 @@ def build_model(
     rates = rates_of(config) if rates is None else rates
     parts = default_parts(config) if parts is None else parts
     if isinstance(config, RnnConfig):
+        from transformer_jax.models.build_rnn import build_rnn
+
         return build_rnn(config, source_vocabulary, target_vocabulary, rates, parts)
-    maker = _Maker(config, on, rates, parts)
+    maker = PartMaker(config, on, rates, parts)
     sizes = source_vocabulary, target_vocabulary
     source_embedding, target_embedding, projection = tied_embeddings(
         config.tying, maker.embedding, maker.embedding, *sizes
@@ -89,15 +92,17 @@ def build_model(
 
 
 def build_decoder_only(
-    config: DecoderOnlyConfig,
+    config: "DecoderOnlyConfig",
     vocabulary: int,
     on: Devices = ANY_DEVICES,
     rates: Rates | None = None,
     parts: Mapping[str, Any] | None = None,
-) -> DecoderOnly:
+) -> "DecoderOnly":
     """The language model of ``config`` for a vocabulary of this size; ``rates`` and ``parts`` as for ``build_model``."""
+    from transformer_jax.models.decoder_only import DecoderOnly
+
     rates = rates_of(config) if rates is None else rates
-    maker = _Maker(config, on, rates, default_parts(config) if parts is None else parts)
+    maker = PartMaker(config, on, rates, default_parts(config) if parts is None else parts)
     _, embedding, projection = tied_embeddings(config.tying, maker.embedding, maker.embedding, vocabulary, vocabulary)
     return DecoderOnly(
         embedding=embedding,
@@ -110,14 +115,14 @@ def build_decoder_only(
     )
 
 
-def init_decoder_only(model: DecoderOnly, key: Array) -> PyTree:
+def init_decoder_only(model: "DecoderOnly", key: Array) -> PyTree:
     """Initial parameters; their shapes do not depend on the batch."""
     tokens = Tokens.from_ids(jnp.full((1, 2), EOS_ID, jnp.int32))
     return jax.jit(partial(model.init, train=False))(key, tokens)["params"]
 
 
-class _Maker(NamedTuple):
-    """Makes the modules of a Transformer from its settings, devices, rates and the settings of its parts."""
+class PartMaker(NamedTuple):
+    """Makes the parts of a Transformer, each at its site, from settings, devices, rates and the settings of the parts."""
 
     config: TransformerLayersConfig
     on: Devices
@@ -128,24 +133,38 @@ class _Maker(NamedTuple):
     def precision(self) -> Precision:
         return self.on.policies[self.config.compute_dtype]
 
+    def layer_parts(self) -> LayerParts:
+        residual = registered("residual")[self.config.normalization]
+        return LayerParts(
+            self_attention=self.self_attention,
+            cross_attention=self.attention,
+            feed_forward=self.feed_forward,
+            residual=self.residual,
+            final_norm=self.norm if residual.has_final_norm else no_norm,
+            constrain=self.on.constrain,
+            residual_dtype=residual.residual_dtype or self.precision.output,
+        )
+
     def part(self, kind: str, name: str, site: Site, **options: Any) -> Any:
-        """The part of this name at a site, by its function, or the method ``of`` of its class."""
-        made = registered(kind)[name]
-        return getattr(made, "of", made)(self.settings.get(name), self.config, site.named(name), **options)
+        """The part of this name at a site: by the function that is registered, or the method ``of`` of a class."""
+        registration = registered(kind)[name]
+        make = registration.of if hasattr(registration, "of") else registration
+        return make(self.settings.get(name), self.config, site.named(name), **options)
 
     def embedding(self, vocabulary: int) -> Embedding:
         precision = self.precision.of_output_layer
         return EMBEDDINGS[self.config.embedding](vocabulary, self.config.d_model, precision, self.on.lookup)
 
     def projection(self, embedding: Embedding) -> OutputLayer:
-        options = {"embedding": BiasedProjection(embedding) if self.config.logits_bias else embedding}
+        inner = BiasedProjection(embedding) if self.config.logits_bias else embedding
         site = Site("decoder", "projection", self.config.decoder_depth, True)
         made: OutputLayer = self.part(
-            "projection", self.config.projection, site, **options, precision=self.precision.of_output_layer
+            "projection", self.config.projection, site, embedding=inner, precision=self.precision.of_output_layer
         )
         return made
 
     def positions(self, site: Site) -> nn.Module:
+        """The positions that are added to embeddings."""
         made = self.part("positions", self.config.positions, site)
         return NoPositions(self.config.d_model) if made is None else made
 
@@ -160,33 +179,20 @@ class _Maker(NamedTuple):
         options = {"dropout": self.rates.dropout, "make_norm": partial(self.norm, site)}
         return self.part("residual", self.config.normalization, site, **options)
 
-    def layer_parts(self) -> LayerParts:
-        residual: type[Residual] = registered("residual")[self.config.normalization]
-        attention = self.attention()
-        return LayerParts(
-            self_attention=partial(self.mixer, attention) if self.config.mixers else attention,
-            cross_attention=attention,
-            feed_forward=self.feed_forward,
-            residual=self.residual,
-            final_norm=self.norm if residual.has_final_norm else lambda site: identity,
-            constrain=self.on.constrain,
-            residual_dtype=residual.residual_dtype or self.precision.output,
-        )
-
-    def mixer(self, attention: MakeAttention, site: Site) -> Any:
-        """Self-attention of encoders, and in each layer of the decoder the part that ``model.mixers`` names."""
+    def self_attention(self, site: Site) -> Any:
+        """Attention, or in a decoder the part that ``model.mixers`` names for the layer."""
         mixers = self.config.layer_mixers
         if not site.is_causal:
-            return attention(site)
+            return self.attention(site)
         name = mixers[0] if len(set(mixers)) == 1 else mixers[site.layer]
-        return attention(site) if name == "attention" else self.part("mixer", name, site, precision=self.precision)
+        return self.attention(site) if name == "attention" else self.part("mixer", name, site, precision=self.precision)
 
-    def attention(self) -> MakeAttention:
+    def attention(self, site: Site) -> MultiHeadAttention:
         """The paper's attention, another class, or the paper's with the changes of ``model.attention``, then of the positions.
 
         Raises ConfigError when changes are asked of another class.
         """
-        config = self.config
+        config, registrations = self.config, registered("attention")
         options: dict[str, Any] = {
             "num_heads": config.num_heads,
             "key_size": config.head_key_size,
@@ -196,39 +202,31 @@ class _Maker(NamedTuple):
             "precision": self.precision,
             "backend": self.on.attention,
         }
-        whole, changes, classes = [], [], []
-        for name in declared(type(config))["attention"].chosen(config.attention):
-            made = registered("attention")[name]
-            if isinstance(made, type) and issubclass(made, AttentionChange):
-                changes.append(("attention", name))
-                classes += [made.attention] if made.attention else []
-                continue
-            problem = f"{name} must subclass AttentionChange or MultiHeadAttention; register a class"
-            require(isinstance(made, type) and issubclass(made, MultiHeadAttention), "model.attention", problem)
-            whole.append(name)
-        problem = f"{config.attention} names {len(classes)} kinds of attention; choose one"
-        require(len(classes) < 2, "model.attention", problem)
-        if self.positions_change_attention():
-            changes.append(("positions", config.positions))
-        check_attention(whole, [name for _, name in changes])
-        if not changes:
-            return lambda site: self.part("attention", whole[0], site, **options)
-        modified: type[ModifiedAttention] = classes[0] if classes else ModifiedAttention
+        names = declared(type(config))["attention"].chosen(config.attention)
+        whole = [name for name in names if is_attention(registrations[name])]
+        changes = [name for name in names if name not in whole]
+        of_positions = [config.positions] if self.positions_change(site) else []
+        check_attention(whole, changes + of_positions)
+        if not changes + of_positions:
+            return self.part("attention", whole[0], site, **options)
+        from transformer_jax.layers.modified_attention import class_for
 
-        def make(site: Site) -> MultiHeadAttention:
-            makers = tuple((name, partial(self.part, kind, name, site)) for kind, name in changes)
-            return modified(makers=makers, **options)
+        makers = [(name, partial(self.part, "attention", name, site)) for name in changes]
+        makers += [(name, partial(self.part, "positions", name, site)) for name in of_positions]
+        return class_for({name: registrations[name] for name in changes})(makers=tuple(makers), **options)
 
-        return make
-
-    def positions_change_attention(self) -> bool:
-        """Whether the positions change the attention of any layer, or of all layers of a stack."""
-        make = partial(self.part, "positions", self.config.positions)
-        stacks = [Site("decoder", "self", self.config.decoder_depth, True)]
-        layers = layer_sites(Unrolled(), stacks[0])
-        if isinstance(self.config, TransformerConfig):
-            stacks.append(Site("encoder", "self", self.config.num_encoder_layers, False))
-            layers += [*(site.of("cross") for site in layers), *layer_sites(Unrolled(), stacks[1])]
-        if any(make(site) is not None for site in layers):
+    def positions_change(self, site: Site) -> bool:
+        """Whether the positions change the attention at a site, or the scores of its stack."""
+        if self.part("positions", self.config.positions, site) is not None:
             return True
-        return any(change_scores(make(stack.of("embedding"))) for stack in stacks)
+        return site.kind == "self" and change_scores(self.positions(site.of("embedding")))
+
+
+def is_attention(registration: Any) -> bool:
+    """Whether a part of kind ``attention`` is a whole attention, not a change of one."""
+    return isinstance(registration, type) and issubclass(registration, MultiHeadAttention)
+
+
+def no_norm(site: Site) -> Callable[[Hidden], Hidden]:
+    """The final norm of a stack without one."""
+    return identity

@@ -13,14 +13,7 @@ from jax.sharding import PartitionSpec as P
 from transformer_jax.array_types import Array, Hidden
 from transformer_jax.config import RnnConfig, TransformerLayersConfig
 from transformer_jax.config.checks import require
-from transformer_jax.layers.attention_backends import (
-    BY_HEAD,
-    AllToAllAttention,
-    CudnnAttention,
-    RowBlockAttention,
-    TpuFlashAttention,
-)
-from transformer_jax.layers.blockwise_attention import BlockwiseAttention, ByLength
+from transformer_jax.layers.attention_by_length import ByLength
 from transformer_jax.layers.embedding import Lookup, rows_of_table
 from transformer_jax.layers.mesh_axes import ROW_AXES, constrain_rows, splits
 from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention
@@ -60,6 +53,8 @@ def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_s
         sizes = f"context={mesh.shape['context']} x tensor={mesh.shape['tensor']}"
         problem = f"model.num_heads={heads} does not divide over {sizes}, whose devices share the heads of attention"
         require(heads % devices == 0, "mesh", problem)
+        from transformer_jax.layers.attention_backends import AllToAllAttention
+
         attention = AllToAllAttention(attention, mesh)
     lookup = sharded_lookup(mesh) if mesh.shape["tensor"] > 1 else rows_of_table
     return Devices(attention, constrain_hidden(mesh), lookup, policies_on(mesh))
@@ -73,29 +68,38 @@ def attention_of(
     Raises ConfigError when it cannot run here.
     """
     name = config.attention_backend
-    backends: dict[str, AttentionBackend] = {
-        "einsum": EinsumAttention(),
-        "blockwise": BlockwiseAttention(),
-        "cudnn": CudnnAttention(one_sentence),
-        "tpu_flash": TpuFlashAttention(mesh, BY_HEAD),
-    }
-    if name != "auto":
-        obstacle = _obstacle(name, config, mesh)
+    if name == "einsum":
+        return EinsumAttention()
+    if name == "blockwise":
+        from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+
+        return BlockwiseAttention()
+    if name == "auto":
+        kernel = next((each for each in ("tpu_flash", "cudnn") if _obstacle(each, config, mesh) is None), None)
+        if kernel is None:
+            return ByLength()
+    else:
+        kernel, obstacle = name, _obstacle(name, config, mesh)
         require(obstacle is None, "model.attention_backend", f"{name} {obstacle}; use auto, einsum or blockwise")
-        return backends[name]
-    if _obstacle("tpu_flash", config, mesh) is None:
-        # Counted: up to 512 positions row blocks move as few bytes as the kernel.
-        return ByLength(RowBlockAttention(mesh, BY_HEAD), backends["tpu_flash"], limit=512 * 512)
-    if _obstacle("cudnn", config, mesh) is None:
+    from transformer_jax.layers.attention_backends import (
+        BY_HEAD,
+        CudnnAttention,
+        RowBlockAttention,
+        TpuFlashAttention,
+    )
+
+    if kernel == "cudnn":
+        cudnn = CudnnAttention(one_sentence)
         # Counted: cuDNN moves fewer bytes from 40 positions on where it needs no mask; 64 is the next width of a program.
-        return ByLength(long=backends["cudnn"], limit=64 * 64 if one_sentence else ByLength.limit)
-    return ByLength()
+        limit = 64 * 64 if one_sentence else ByLength.limit
+        return cudnn if name == "cudnn" else ByLength(long=cudnn, limit=limit)
+    flash = TpuFlashAttention(mesh, BY_HEAD)
+    # Counted: up to 512 positions row blocks move as few bytes as the kernel.
+    return flash if name == "tpu_flash" else ByLength(RowBlockAttention(mesh, BY_HEAD), flash, limit=512 * 512)
 
 
 def _obstacle(name: str, config: Any, mesh: Mesh) -> str | None:
     """Why a backend cannot run, None if it can."""
-    if name in ("einsum", "blockwise"):
-        return None
     device = device_of(mesh)
     is_there = is_nvidia_gpu(device) if name == "cudnn" else device.platform == "tpu"
     if not is_there:

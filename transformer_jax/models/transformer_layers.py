@@ -1,16 +1,18 @@
 """The layers of the Transformer (Vaswani et al. 2017, section 3.1)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import flax.linen as nn
 
 from transformer_jax.array_types import Array, Float, Hidden
 from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.layers.mixer import Mixer
 from transformer_jax.layers.residual import Residual
 from transformer_jax.layers.site import Site
+
+if TYPE_CHECKING:
+    from transformer_jax.layers.mixer import Mixer
 
 
 class LayerParts(NamedTuple):
@@ -20,7 +22,7 @@ class LayerParts(NamedTuple):
     between layers.
     """
 
-    self_attention: Callable[[Site], MultiHeadAttention | Mixer]
+    self_attention: Callable[[Site], "MultiHeadAttention | Mixer"]
     cross_attention: Callable[[Site], MultiHeadAttention]
     feed_forward: Callable[[Site], nn.Module]
     residual: Callable[[Site], Residual]

@@ -18,7 +18,6 @@ from transformer_jax.config.checks import is_address, is_unasked, without_mark
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.config.recipes import CONFIG_FILE
-from transformer_jax.runs.trackers import IDS_FILE
 from transformer_jax.runtime.atomic_files import locked, remove_partial, require_local, require_writable, write_whole
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
@@ -29,6 +28,7 @@ BEFORE_SETTINGS = ("train.lock", "checkpoints", "outcome.json", "lost+found")
 NO_RUN = (".partial", ".log", ".out", ".err")
 # "1" by --trust_config, also for the processes that a command starts.
 TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
+IDS_FILE = "trackers.json"
 
 
 def local_run(text: str, *, is_fresh: bool = False) -> Path:

@@ -31,9 +31,8 @@ from transformer_jax.runtime.distributed import (
 from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on, start_jax
 from transformer_jax.runtime.open_copies import address_of_checkpoints
 from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class
-from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.parameters import frozen_mask
-from transformer_jax.training.state import count_parameters, param_shapes
+from transformer_jax.training.state import count_parameters, param_shapes, without_loss_terms
 from transformer_jax.training.update import Update, compiler_options
 
 

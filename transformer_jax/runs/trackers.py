@@ -14,10 +14,10 @@ from typing import Protocol, runtime_checkable
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, flatten
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import MODULES, register, registered
+from transformer_jax.runs.run_directory import IDS_FILE
 from transformer_jax.runtime.atomic_files import write_whole
 
 PROJECT = "transformer_jax"
-IDS_FILE = "trackers.json"
 
 
 @runtime_checkable

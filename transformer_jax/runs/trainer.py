@@ -20,7 +20,7 @@ from transformer_jax.runs.run import Hook, Outcome, Run, outcome_of_divergence
 from transformer_jax.runs.trackers import Trackers
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.preemption import interruption
-from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update

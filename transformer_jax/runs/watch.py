@@ -14,7 +14,7 @@ from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import TensorBoard
 from transformer_jax.runtime.atomic_files import locked
-from transformer_jax.runtime.object_store import StoreError
+from transformer_jax.runtime.open_copies import StoreError
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh, sharded_shapes

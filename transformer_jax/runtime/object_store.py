@@ -1,7 +1,6 @@
 """Object stores (``s3://``, ``gs://``) by fsspec: the file system of an address, and files that many machines share."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,23 +13,11 @@ from transformer_jax.config.checks import absolute_path, is_address, is_unasked,
 from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.atomic_files import appearing_file, write_whole
+from transformer_jax.runtime.open_copies import MARKER, OBJECTS, StoreError
 
-SCRATCH = "TRANSFORMER_JAX_SCRATCH"
-# A store cannot rename a folder: this file of a checkpoint is uploaded last and deleted first.
-MARKER = "_CHECKPOINT_METADATA"
-# Orbax writes MARKER earlier; a checkpoint that it writes to a store has IN_PROGRESS until it is complete, then COMMIT alone.
-IN_PROGRESS, COMMIT = "in_progress", "commit_success.txt"
-# Digests that the store computed, and the names that s3fs and gcsfs give them; S3's depends on upload and encryption too.
-OBJECTS, ETAG = "object_digests.json", "ETag"
+# The names that s3fs and gcsfs give the digests of a store; S3's depends on upload and encryption too.
+ETAG = "ETag"
 _DIGESTS = ("size", ETAG, "crc32c", "md5Hash")
-
-
-class StoreError(DataError):
-    """An object store refused, or did not answer. The message names the address."""
-
-
-class LockLost(StoreError):
-    """Another process trains at the address: it took this process for dead."""
 
 
 def open_store(address: str) -> Any:
@@ -205,16 +192,3 @@ def remove_object(files: Any, name: str) -> None:
     """Removes an object, which a first attempt whose answer was lost may have removed."""
     with suppress(FileNotFoundError):
         files.rm_file(name)
-
-
-def scratch_folder() -> Path:
-    """A folder on a disk of this host; raises ConfigError where another user, except root, owns it, or a link to it."""
-    folder = Path(os.environ.get(SCRATCH) or "~/.cache/transformer_jax/scratch").expanduser().absolute()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    owners = {folder.lstat().st_uid, folder.stat().st_uid}
-    # In a container root may use a folder of the host.
-    if os.getuid() and owners - {os.getuid(), 0}:
-        raise ConfigError(
-            f"{SCRATCH}: {folder} belongs to another user, who could change its files; set one of your own"
-        )
-    return folder

@@ -1,15 +1,30 @@
-"""The local copies of runs in object stores that this process has open."""
+"""Runs in object stores, for code that opens no store: local copies that this process has open, names of files, errors."""
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config.errors import complain
-from transformer_jax.runtime.object_store import OBJECTS, StoreError
+from transformer_jax.config.errors import ConfigError, DataError, complain
 
+SCRATCH = "TRANSFORMER_JAX_SCRATCH"
+# A store cannot rename a folder: this file of a checkpoint is uploaded last and deleted first.
+MARKER = "_CHECKPOINT_METADATA"
+# Orbax writes MARKER earlier; a checkpoint that it writes to a store has IN_PROGRESS until it is complete, then COMMIT alone.
+IN_PROGRESS, COMMIT = "in_progress", "commit_success.txt"
+# Digests of the objects of a checkpoint, which the store computed.
+OBJECTS = "object_digests.json"
 OPEN: dict[Path, Any] = {}
 """Every ``run_copies.StoredFolder`` of this process by its local folder; that module is loaded only where there is one."""
+
+
+class StoreError(DataError):
+    """An object store refused, or did not answer. The message names the address."""
+
+
+class LockLost(StoreError):
+    """Another process trains at the address: it took this process for dead."""
 
 
 def fetch_arrays(folder: Path, items: Iterable[str]) -> list[str]:
@@ -79,6 +94,19 @@ def with_addresses(text: str) -> str:
     for folder, copy in OPEN.items():
         text = re.sub(rf"{re.escape(str(folder))}(?![\w-])", copy.address, text)
     return text
+
+
+def scratch_folder() -> Path:
+    """A folder on a disk of this host; raises ConfigError where another user, except root, owns it, or a link to it."""
+    folder = Path(os.environ.get(SCRATCH) or "~/.cache/transformer_jax/scratch").expanduser().absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    owners = {folder.lstat().st_uid, folder.stat().st_uid}
+    # In a container root may use a folder of the host.
+    if os.getuid() and owners - {os.getuid(), 0}:
+        raise ConfigError(
+            f"{SCRATCH}: {folder} belongs to another user, who could change its files; set one of your own"
+        )
+    return folder
 
 
 def _copy_of(folder: Path) -> Any:

@@ -26,19 +26,13 @@ from transformer_jax.config.checks import is_address
 from transformer_jax.config.errors import complain
 from transformer_jax.runtime.background import in_background
 from transformer_jax.runtime.object_store import (
-    IN_PROGRESS,
-    MARKER,
-    OBJECTS,
-    LockLost,
-    StoreError,
     changed_objects,
     open_store,
     remove_object,
-    scratch_folder,
     store_errors,
     write_object_digests,
 )
-from transformer_jax.runtime.open_copies import OPEN
+from transformer_jax.runtime.open_copies import IN_PROGRESS, MARKER, OBJECTS, OPEN, LockLost, StoreError, scratch_folder
 from transformer_jax.runtime.store_lock import StoreLock
 
 # Seconds between two uploads of a run that trains, and between attempts to upload it at the end.

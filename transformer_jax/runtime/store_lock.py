@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from transformer_jax.config import ConfigError
 from transformer_jax.config.errors import complain
 from transformer_jax.runtime.background import in_background
-from transformer_jax.runtime.object_store import LockLost, StoreError, open_store, remove_object, store_errors
+from transformer_jax.runtime.object_store import open_store, remove_object, store_errors
+from transformer_jax.runtime.open_copies import LockLost, StoreError
 
 # Seconds after which a trainer that no longer renews its lock of an address counts as dead.
 LEASE = 30.0

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from jax.sharding import Mesh
 
@@ -13,27 +13,28 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import require
+from transformer_jax.config.tasks import TASKS, imported
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.models.ensemble import joined_params
 from transformer_jax.models.interface import Module
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, changed_plugins
 from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.runtime.hardware import start_jax
 from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.tasks.task import Evaluation, Task, task_class, task_that
-from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
-from transformer_jax.training.state import param_shapes
+from transformer_jax.training.state import param_shapes, without_loss_terms
 
-AnyTask = TypeVar("AnyTask", bound=Task)
+if TYPE_CHECKING:
+    from transformer_jax.tasks.task import Evaluation, Task
+
+AnyTask = TypeVar("AnyTask", bound="Task")
 
 
 @runtime_checkable
 class HasEnsembles(Protocol):
     """A task whose models average their probabilities."""
 
-    def ensemble(self, others: Sequence[Any]) -> Task:
+    def ensemble(self, others: Sequence[Any]) -> "Task":
         """Return this task with an ensemble of its model and the models of ``others``."""
 
 
@@ -64,22 +65,24 @@ class TrainedRun(Generic[AnyTask]):
         model: Module = self.task.objective.model
         return model
 
-    def evaluate(self, split: str, *, limit: int = 0) -> Evaluation:
+    def evaluate(self, split: str, *, limit: int = 0) -> "Evaluation":
         """Score the parameters on a split of the data of the run, or on its first ``limit`` examples (0: all)."""
         require(limit >= 0, "limit", f"{limit} must be at least 0, which scores all examples")
         return self.task.evaluate(self.params, split, limit=limit)
 
 
-def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> TrainedRun[Any]:
+def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_decodes: bool = False) -> TrainedRun[Any]:
     """Restores the checkpoint of a run, or the mean of the last ``average`` up to it; several runs become an ensemble.
 
     An ensemble averages the probabilities of its members; everything else is the first run's. Starts JAX, with the compilation
-    cache of the first run.
+    cache of the first run. With ``only_decodes`` the task is the part of it that decodes, which loads less.
 
     Raises ConfigError when a folder is not a run, or not one of ``task`` where that is given, or the runs cannot form an
     ensemble; CheckpointError when there is no such checkpoint, or not enough to average.
     """
     if len(chosen) > 1:
+        from transformer_jax.tasks.task import task_that
+
         name = chosen[0].config.task
         task_that(HasEnsembles, chosen[0].config, f"--ensemble: task={name} has no ensembles")
     start_jax(chosen[0].config.data.cache_directory)
@@ -93,7 +96,7 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> Traine
             raise ConfigError(
                 f"--workdir: {run.path} is a run of task={each.config.task}; this command takes task={task}"
             )
-        tasks.append(task_class(each.config.task)(each.config, tokenizers_of_run(run), mesh))
+        tasks.append(opened_class(each.config.task, only_decodes)(each.config, tokenizers_of_run(run), mesh))
         for side, ours, theirs in zip(("source", "target"), tasks[0].tokenizers, tasks[-1].tokenizers, strict=True):
             if ours.fingerprint() != theirs.fingerprint():
                 differ = f"{each.workdir} and {chosen[0].workdir} have different {side} tokenizers"
@@ -107,8 +110,19 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> Traine
     if len(tasks) == 1:
         return TrainedRun(tasks[0], params, tuple(steps))
     members = [f"{each.workdir}:{updates[-1]}" for each, (_, updates) in zip(chosen, restored, strict=True)]
+    from transformer_jax.models.ensemble import joined_params
+
     params = joined_params([member for member, _ in restored])
     return TrainedRun(tasks[0].ensemble(tasks[1:]), params, tuple(steps), tuple(map(with_addresses, members[1:])))
+
+
+def opened_class(task: str, only_decodes: bool) -> Any:
+    """The class of a task, or the part of it that decodes where the task names one."""
+    if only_decodes and (decoder := TASKS[task].decoder):
+        return imported(decoder)
+    from transformer_jax.tasks.task import task_class
+
+    return task_class(task)
 
 
 def restored_params(

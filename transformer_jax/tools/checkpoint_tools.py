@@ -31,8 +31,7 @@ from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable
 from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.training.losses import without_loss_terms
-from transformer_jax.training.state import count_parameters
+from transformer_jax.training.state import count_parameters, without_loss_terms
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
 

@@ -10,7 +10,8 @@ from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.config.checks import require
 from transformer_jax.config.plugins import registered
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.training.losses import LOSS_TERMS, LossSums
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.state import LOSS_TERMS
 
 SOWN = "losses"
 """The collection into which modules sow scalars for loss terms."""

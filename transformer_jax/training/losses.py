@@ -16,14 +16,6 @@ from transformer_jax.config import Number
 # Below every logit, and finite, so that two of them have a difference.
 NO_LOGIT = -1e30
 
-LOSS_TERMS = "loss_terms"
-"""The parameters of loss terms, beside the modules of the model."""
-
-
-def without_loss_terms(params: PyTree) -> PyTree:
-    """The parameters of the model: only training uses the parameters of loss terms."""
-    return {name: value for name, value in params.items() if name != LOSS_TERMS}
-
 
 class LossSums(NamedTuple):
     """Sums over the tokens of some batch, float32 scalars; adding two of them gives the sums over both batches.

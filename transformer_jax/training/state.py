@@ -8,6 +8,9 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, PyTree
 
+LOSS_TERMS = "loss_terms"
+"""The parameters of loss terms, beside the modules of the model."""
+
 
 class TrainState(NamedTuple):
     """Parameters, optimizer state and the number of updates made; the key is folded with the step, never split away.
@@ -41,6 +44,11 @@ def create_state(
 def param_shapes(init_params: Callable[[Array], PyTree]) -> PyTree:
     """Shapes and types of the parameters that ``init_params`` would make from a key."""
     return jax.eval_shape(lambda: init_params(jax.random.key(0)))
+
+
+def without_loss_terms(params: PyTree) -> PyTree:
+    """The parameters of the model: only training uses the parameters of loss terms."""
+    return {name: value for name, value in params.items() if name != LOSS_TERMS}
 
 
 def count_parameters(params: PyTree) -> int:

@@ -9,8 +9,8 @@ from tools.explorer.node_worker import ask_worker, needs_node
 from tools.explorer.small_runs import LOCATION, RNN, language_model_run, translation_run
 
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig, from_dict
-from transformer_jax.data.tokenizers import train_tokenizer
 from transformer_jax.data.tokenizers.listed import WordTokenizer
+from transformer_jax.data.tokenizers.training import train_tokenizer
 from transformer_jax.models.inspection import without_head
 from transformer_jax.tasks.language_model.task import axes_of
 from transformer_jax.tools.explorer import live

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple, TypeVar
 
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataConfig
+from transformer_jax.config.plugins import register
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.synthetic import lexicon
 from transformer_jax.data.synthetic.lexicon import ANIMATE, BE, Adjective, Determiner, Noun, Preposition, Pronoun, Verb
@@ -584,3 +585,9 @@ class GrammarCorpus(GeneratedCorpus):
             if split == "train" or common_words().issuperset(_words(source) + _words(pair.target)):
                 seen.add(source)
                 yield pair
+
+
+@register("data_source", "grammar")
+def grammar_corpus(data: DataConfig, seed: int) -> GrammarCorpus:
+    """The corpus of ``data.generated_pairs``."""
+    return GrammarCorpus(data.generated_pairs, seed, data.source_language, data.target_language)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from itertools import islice
 
+from transformer_jax.config.plugins import register
 from transformer_jax.data.sentence_pairs import SentencePair, generated_fingerprint, require_split
 
 EVALUATION_PAIRS = 500
@@ -68,3 +69,11 @@ class SymbolCorpus(GeneratedCorpus):
             if source not in seen and held_out_split(source) == split:
                 seen.add(source)
                 yield SentencePair(source, " ".join(reversed(symbols)) if self.reverse else source)
+
+
+register("data_source", "copy")(
+    lambda data, seed: SymbolCorpus(data.generated_pairs, seed, False, data.generated_words)
+)
+register("data_source", "reverse")(
+    lambda data, seed: SymbolCorpus(data.generated_pairs, seed, True, data.generated_words)
+)

@@ -1,30 +1,9 @@
 """Text to token ids and back: subword, word, character and byte tokenizers behind one interface."""
 
-from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
-from transformer_jax.data.tokenizers.kinds import (
-    TOKENIZER_FILES,
-    load_tokenizers,
-    save_tokenizers,
-    tokenizer_files,
-    tokenizer_from_bytes,
-    too_many_pieces,
-    train_supported,
-    train_text_tokenizer,
-    train_tokenizer,
-    train_tokenizers,
-)
-
-__all__ = [
-    "TOKENIZER_FILES",
-    "Tokenizer",
-    "TokenizerPair",
-    "load_tokenizers",
-    "save_tokenizers",
-    "tokenizer_files",
-    "tokenizer_from_bytes",
-    "too_many_pieces",
-    "train_supported",
-    "train_text_tokenizer",
-    "train_tokenizer",
-    "train_tokenizers",
-]
+from transformer_jax.data.tokenizers.files import TOKENIZER_FILES as TOKENIZER_FILES
+from transformer_jax.data.tokenizers.files import load_tokenizers as load_tokenizers
+from transformer_jax.data.tokenizers.files import save_tokenizers as save_tokenizers
+from transformer_jax.data.tokenizers.files import tokenizer_files as tokenizer_files
+from transformer_jax.data.tokenizers.files import tokenizer_from_bytes as tokenizer_from_bytes
+from transformer_jax.data.tokenizers.interface import Tokenizer as Tokenizer
+from transformer_jax.data.tokenizers.interface import TokenizerPair as TokenizerPair

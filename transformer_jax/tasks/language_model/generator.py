@@ -11,8 +11,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Float, Int, PyTree
-from transformer_jax.config import DataError, ExperimentConfig, GenerationConfig
+from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.data import padded_width
+from transformer_jax.config.language_model import GenerationConfig
 from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.beam_search import BeamState, DecodeStep, Rules, plain_search, search_next, search_until

@@ -29,7 +29,8 @@ from transformer_jax.data.text_rows import (
     tokens_of_corpora,
 )
 from transformer_jax.data.token_store import DocumentStore, unigram_entropy
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.data.tokenizers.training import train_text_tokenizer
 from transformer_jax.decoding.program import DecodingProgram
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
@@ -37,10 +38,10 @@ from transformer_jax.models.devices import devices_of
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens, batch_shape
 from transformer_jax.tasks.language_model.generator import Generator, generation_program, tokens_before_document
+from transformer_jax.tasks.objective import Objective
 from transformer_jax.tasks.task import DataReport, PrintedEvaluation
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.texts import READING_TOKENS, TextAttention, TokenScores, token_log_probs, weights_by_kind
-from transformer_jax.tasks.training_loss import Objective
 from transformer_jax.training.losses import LossSums, perplexity
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 

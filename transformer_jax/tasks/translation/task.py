@@ -27,8 +27,8 @@ from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of
 from transformer_jax.data.shared_stores import finished_manifest
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import PairTokenization, TokenStore, open_token_store, unigram_entropy
-from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizers
-from transformer_jax.decoding.constraints import Constraint
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.training import too_many_pieces, train_tokenizers
 from transformer_jax.decoding.program import DecodingProgram
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
 from transformer_jax.runs.run_directory import RunDirectory
@@ -43,9 +43,10 @@ from transformer_jax.tasks.translation.evaluator import (
     first_pairs,
     sharpest_entropy,
 )
-from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
+from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
-from transformer_jax.tasks.translation.translator import Translator, translation_program
+from transformer_jax.tasks.translation.program import translation_program
+from transformer_jax.tasks.translation.translating import Translating
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
 MEASURED_PAIRS = 1000
@@ -104,13 +105,12 @@ class ReferencedText(NamedTuple):
     references: list[list[str]]
 
 
-class TranslationTask(Task):
+class TranslationTask(Translating, Task):
     """Translation of sentences, scored against references."""
 
     commands = ("translate {run} < {input}",)
     has_targets = True
     evaluator_type = Evaluator
-    translator_type = Translator
     training_store: TokenStore | None = None
     """Opened by ``training_data``. It may be large, so nothing else opens it."""
 
@@ -135,10 +135,6 @@ class TranslationTask(Task):
     @staticmethod
     def longest_row(config: ExperimentConfig) -> int:
         return int(config.batching.widest_row(config.data))
-
-    @staticmethod
-    def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> TranslationObjective:
-        return TranslationObjective(config, *vocabularies, mesh)
 
     @staticmethod
     def decoding(config: ExperimentConfig, objective: TranslationObjective, length: int, mesh: Mesh) -> DecodingProgram:
@@ -260,14 +256,6 @@ class TranslationTask(Task):
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         return self.evaluator.evaluate(params, split, limit=limit)
 
-    def ensemble(self, others: Sequence[Task]) -> "TranslationTask":
-        objective = EnsembleObjective([self.objective, *(other.objective for other in others)])
-        return type(self)(self.config, self.tokenizers, self.mesh, objective)
-
-    @cached_property
-    def translator(self) -> Translator:
-        return self.new_translator(self.config)
-
     @cached_property
     def evaluator(self) -> Evaluator:
         return self.evaluator_type(self.config, self.translator, self.objective, self.open_source)
@@ -278,12 +266,6 @@ class TranslationTask(Task):
         evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
         validated = replace(self.config, decoding=self.config.validated_decoding, evaluation=evaluation)
         return self.evaluator_type(validated, self.new_translator(validated), self.objective, self.open_source)
-
-    def new_translator(self, config: ExperimentConfig, constraint: Constraint | None = None) -> Translator:
-        """A translator with the decoding settings of ``config``."""
-        own, decoding = self.objective, config.decoding
-        model = own.model, self.tokenizers, decoding, self.mesh, own.longest_sequence, own.evaluation_dtype
-        return self.translator_type(*model, constraint, config.parts)
 
     @cached_property
     def scorer(self) -> PairScorer:

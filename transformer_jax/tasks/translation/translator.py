@@ -1,12 +1,11 @@
-"""Translation of text: by beam search, and by sampling."""
+"""Translation of text by beam search."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -17,17 +16,10 @@ from transformer_jax.config.plugins import with_settings
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import (
-    BeamState,
     DecodeStep,
     Hypotheses,
     Rules,
-    plain_search,
-    search_next,
-    start_search,
 )
-from transformer_jax.decoding.constraints import Constraint, constrained
-from transformer_jax.decoding.program import DecodingProgram
-from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
     InitCache,
@@ -35,14 +27,16 @@ from transformer_jax.decoding.segmented_search import (
     SearchBatch,
     SearchDevices,
     SegmentedSearch,
-    capacities_of,
 )
-from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
+from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, shard_map_rows, unshard_fsdp
+
+if TYPE_CHECKING:
+    from transformer_jax.decoding.constraints import Constraint
 
 # Maximum number of beams in a batch: more are no faster on a CPU.
 MAX_BEAMS = {"cpu": 5 * MIN_ROWS}
@@ -57,10 +51,6 @@ THREADS = 2
 # Bytes for each device and search; 8 GiB on accelerators. Without a limit a model of base size would take 8 GB on a CPU, by
 # calculation; captions, for which 2 GiB suffice, took a fifth more time with a third of their groups.
 WAITING_BYTES = {"cpu": 2 << 30}
-
-
-# Samples in a row of a batch; attention of each reads the cache slots of all.
-MAX_SAMPLES = 8
 
 
 class SentenceTooLong(DataError):
@@ -79,6 +69,14 @@ class Translation(NamedTuple):
     token_ids: list[int]
 
 
+ReportTranslations = Callable[[int, list[Translation]], None]
+"""Takes the index of a sentence and its translations."""
+
+
+def no_report(index: int, translations: list[Translation]) -> None:
+    """For callers that wait for all translations."""
+
+
 class Translator:
     """Translates sentences with one model; compiled programs are kept, for a few shapes."""
 
@@ -90,7 +88,7 @@ class Translator:
         mesh: Mesh,
         longest: int | None = None,
         compute_dtype: str = "float32",
-        constraint: Constraint | None = None,
+        constraint: "Constraint | None" = None,
         parts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model.
@@ -107,11 +105,7 @@ class Translator:
         # It keeps compiled programs.
         self._search_for = cache(lambda results: search_for(model, decoding, mesh, results, constraint, parts))
 
-    def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
-        """``translate_in_order`` as a list."""
-        return list(self.translate_in_order(params, sentences, **options))
-
-    def translate_in_order(
+    def translate(
         self,
         params: PyTree,
         sentences: Sequence[str],
@@ -120,31 +114,61 @@ class Translator:
         name: str = "sentence",
         first: int = 1,
         prefix: str = "",
-    ) -> Iterator[list[Translation]]:
+        report: ReportTranslations = no_report,
+    ) -> list[list[Translation]]:
         """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
 
-        A sentence is yielded as soon as it and all before it are done. An empty sentence, or white space, has the empty
-        translation. Every other translation begins with the tokens of ``prefix``, whose last word it may continue.
+        ``report`` is called with the index of each sentence and its translations, in this order, as soon as it and all before
+        it are done. An empty sentence, or white space, has the empty translation. Every other translation begins with
+        ``prefix``, whose last word it may continue.
 
-        Raises, before the search, ConfigError as ``prefix_ids`` does, and SentenceTooLong when a sentence is longer than
-        ``decoding.max_source_tokens`` or the model allows; and DataError at a sentence that has no translation with the
-        prefix. The message has ``name`` and the number of the sentence, counted from ``first``.
+        Raises ConfigError as ``beginning_with`` does, and otherwise as its result does.
         """
+        translate = self.beginning_with(prefix)
+        return translate(params, sentences, num_results=num_results, name=name, first=first, report=report)
+
+    def beginning_with(self, prefix: str) -> Callable[..., list[list[Translation]]]:
+        """``translate`` with this prefix, which is encoded here, and the other options.
+
+        Raises ConfigError as ``prefix_ids`` does. The result raises, before the search, SentenceTooLong when a sentence is
+        longer than ``decoding.max_source_tokens`` or the model allows; and DataError at a sentence that has no translation
+        with the prefix. The message has ``name`` and the number of the sentence, counted from ``first``.
+        """
+        return partial(self._translate, prefix, self.prefix_ids(prefix))
+
+    def _translate(
+        self,
+        prefix: str,
+        prefix_ids: list[int],
+        params: PyTree,
+        sentences: Sequence[str],
+        *,
+        num_results: int = 1,
+        name: str = "sentence",
+        first: int = 1,
+        report: ReportTranslations = no_report,
+    ) -> list[list[Translation]]:
         nonempty, sources = self.encode_sources(sentences, name, first)
+        results: list[list[Translation]] = []
         done = {index: [NOTHING] for index, sentence in enumerate(sentences) if not sentence.strip()}
-        found = self._search(params, sources, num_results, self.prefix_ids(prefix))
 
-        def in_order() -> Iterator[list[Translation]]:
-            for index in range(len(sentences)):
-                while index not in done:
-                    of_source, translations = next(found)
-                    done[nonempty[of_source]] = translations
-                if prefix.strip() and sentences[index].strip() and done[index] == [NOTHING]:
+        def add(source: int, translations: list[Translation]) -> None:
+            """Adds the translations of a source, and reports what is done in the order of the sentences."""
+            done[nonempty[source]] = translations
+            report_next()
+
+        def report_next() -> None:
+            while (index := len(results)) in done:
+                results.append(done.pop(index))
+                if prefix.strip() and sentences[index].strip() and results[index] == [NOTHING]:
                     problem = f"no translation that begins with {prefix!r} has a probability above 0"
-                    raise DataError(f"{name} {index + first}: {problem}; give another prefix or loosen the constraint")
-                yield done.pop(index)
+                    remedy = "give another prefix or loosen the constraint"
+                    raise DataError(f"{name} {index + first}: {problem}; {remedy}")
+                report(index, results[index])
 
-        return in_order()
+        report_next()
+        self._search(params, sources, num_results, prefix_ids, add)
+        return results
 
     def encode_sources(self, sentences: Sequence[str], name: str, first: int) -> tuple[list[int], list[list[int]]]:
         """The indices of the sentences that are more than white space, and their tokens with EOS.
@@ -161,18 +185,26 @@ class Translator:
 
     def translate_ids(self, params: PyTree, sources: Sequence[list[int]]) -> list[list[Translation]]:
         """The best translation of each source, whose token ids end with EOS, and are not EOS alone."""
-        found = dict(self._search(params, sources, 1, self.prefix_ids("")))
+        found: dict[int, list[Translation]] = {}
+        self._search(params, sources, 1, [], found.__setitem__)
         return [found[index] for index in range(len(sources))]
 
     def _search(
-        self, params: PyTree, sources: Sequence[list[int]], num_results: int, prefix_ids: list[int]
-    ) -> Iterator[tuple[int, list[Translation]]]:
-        """Yields the index of each source and its translations, when they are done."""
-        params = unshard_fsdp(params, self.mesh, self.compute_dtype)
-        batches = self.batches(sources, prefix_ids)
-        for indices, hypotheses in self._search_for(num_results).search(params, batches):
+        self,
+        params: PyTree,
+        sources: Sequence[list[int]],
+        num_results: int,
+        prefix_ids: list[int],
+        report: ReportTranslations,
+    ) -> None:
+        """Reports the index of each source and its translations, when they are done."""
+
+        def report_texts(indices: np.ndarray, hypotheses: Hypotheses) -> None:
             for row, index in enumerate(indices):
-                yield int(index), self._texts(hypotheses, row)
+                report(int(index), self._texts(hypotheses, row))
+
+        params = unshard_fsdp(params, self.mesh, self.compute_dtype)
+        self._search_for(num_results).search(params, self.batches(sources, prefix_ids), report_texts)
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
         """Batches of all sources; inputs are ids [B, S]; batches of the same shape follow each other."""
@@ -271,7 +303,7 @@ def search_for(
     decoding: DecodingConfig,
     mesh: Mesh,
     num_results: int,
-    constraint: Constraint | None = None,
+    constraint: "Constraint | None" = None,
     parts: Mapping[str, Any] = MappingProxyType({}),
 ) -> SegmentedSearch:
     """The search of the settings, beam search or a part, whose inputs are source ids."""
@@ -280,6 +312,8 @@ def search_for(
     init: InitCache = partial(init_cache, model, decoding.beam_width)
     step: MakeStep = partial(step_of, model)
     if constraint is not None:
+        from transformer_jax.decoding.constraints import constrained
+
         init, step = constrained(init, step, decoding.beam_width, constraint)
     return SegmentedSearch(init, step, search, devices_of_search(mesh))
 
@@ -300,104 +334,3 @@ def devices_of_search(mesh: Mesh) -> SearchDevices:
 
 def step_of(model: Module, params: PyTree) -> DecodeStep:
     return partial(call, model, params, "decode_step")
-
-
-class Sampler:
-    """Samples translations from the model of a translator by one rule; compiled programs are kept."""
-
-    def __init__(self, translator: Translator, rule: SamplingRule) -> None:
-        self._translator, self._rule = translator, rule
-        self._search_for = cache(self._new_search)  # It keeps compiled programs.
-
-    def translate(
-        self,
-        params: PyTree,
-        sentences: Sequence[str],
-        *,
-        seed: int = 0,
-        num_results: int = 1,
-        name: str = "sentence",
-        first: int = 1,
-    ) -> list[list[Translation]]:
-        """``num_results`` translations of each sentence, in the order of ``sentences``; of an empty one, one empty text.
-
-        The samples of a sentence depend only on the seed, its number (counted from ``first``) and its text. Fewer results are
-        the first of more. A sample is cut at its length limit.
-
-        Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens`` or the model allows.
-        """
-        nonempty, sources = self._translator.encode_sources(sentences, name, first)
-        key = jax.random.key(seed)
-        params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), key
-        in_row = -(-num_results // -(-num_results // MAX_SAMPLES))
-        parts = [(index, copy) for index in range(len(sources)) for copy in range(0, num_results, in_row)]
-        numbers = np.array([(nonempty[index] + first - 1, copy) for index, copy in parts], np.int32).reshape(-1, 2)
-        drawn: dict[int, list[Translation]] = {}
-        batches = self._batches([sources[index] for index, _ in parts], numbers)
-        for rows, samples in self._search_for(in_row).search(params, batches):
-            for row, part in enumerate(rows):
-                each_sample = zip(samples.ids[row], samples.scores[row], samples.lengths[row], strict=True)
-                drawn[part] = [
-                    translation_of(ids[:length], score, self._translator.tokenizers)
-                    for ids, score, length in each_sample
-                ]
-        found: list[list[Translation]] = [[] for _ in sources]
-        for part, (index, _) in enumerate(parts):
-            found[index] += drawn[part]
-        results: list[list[Translation]] = [[NOTHING] for _ in sentences]
-        for number, translations in zip(nonempty, found, strict=True):
-            results[number] = translations[:num_results]
-        return results
-
-    def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
-        """Sources with ``numbers`` [N, 2]: the number of the sentence, and of the first sample of the row."""
-        for batch in self._translator.batches(sources, []):
-            of_batch = np.where(batch.indices[:, None] >= 0, numbers[batch.indices], 0)
-            shape = jax.ShapeDtypeStruct(of_batch.shape, of_batch.dtype)
-            inputs = batch.inputs, put_rows(of_batch, self._translator.mesh)
-            yield batch._replace(inputs=inputs, padded_inputs=(batch.padded_inputs, shape))
-
-    def _new_search(self, samples: int) -> SegmentedSearch:
-        """The search for rows of ``samples`` samples."""
-        model, rules = self._translator.model, Rules(samples, samples, self._translator.decoding.length_penalty)
-        init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
-        return SegmentedSearch(init, partial(_step, model), search, devices_of_search(self._translator.mesh))
-
-
-def _cache_of_samples(
-    model: Module, samples: int, params_and_key: PyTree, inputs: tuple[Array, Int[Array, "B 2"]], capacity: int
-) -> DecodeCache:
-    """The encoded sources before the first token, with a key for each sample."""
-    (params, key), (source_ids, numbers) = params_and_key, inputs
-    keys = jax.vmap(row_keys)(row_keys(key, numbers[:, 0]), numbers[:, 1:] + jnp.arange(samples)[None])
-    return cache_with_keys(init_cache(model, samples, params, source_ids, capacity), keys)
-
-
-def _step(model: Module, params_and_key: PyTree) -> DecodeStep:
-    params, _ = params_and_key
-    return step_beside_keys(step_of(model, params))
-
-
-def translation_program(
-    model: Module, decoding: DecodingConfig, width: int, mesh: Mesh, longest: int | None = None
-) -> DecodingProgram:
-    """Plain beam search over a full batch of sentences of ``width`` tokens, all translated to their length limit.
-
-    ``longest``: maximum length of a sequence of the model; None: any.
-    """
-    batch_tokens, max_length = batch_tokens_on(mesh, decoding.batch_tokens), width + decoding.max_extra_tokens
-    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), min(max_length, longest or max_length)
-    rules = Rules(decoding.beam_width, 1, decoding.length_penalty, stop=decoding.stop)
-    choose = shard_map_rows(mesh)(plain_search(rules).choose)
-
-    def start(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> BeamState:
-        limits = jnp.full((rows,), max_length, jnp.int32)
-        cache = init_cache(model, decoding.beam_width, params, source_ids, capacity)
-        return start_search(cache, limits, capacity, rules=rules)
-
-    def step(params: PyTree, state: BeamState) -> BeamState:
-        return search_next(step_of(model, params), state, choose)
-
-    inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
-    capacities = capacities_of(max_length, few_shapes_on(mesh))
-    return DecodingProgram(rows, width, decoding.beam_width, inputs, start, step, capacities)

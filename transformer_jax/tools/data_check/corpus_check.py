@@ -35,7 +35,8 @@ from transformer_jax.data.text_files import (
     require_one_file,
     sentence_of_line,
 )
-from transformer_jax.data.tokenizers import TokenizerPair, train_supported
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.training import train_supported
 from transformer_jax.tools.data_check.line_languages import can_identify, foreign_language, usual_languages
 from transformer_jax.tools.data_check.line_shift import LineShift, Stretch, line_shift
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
-from transformer_jax.config import ConfigError, DecoderOnlyConfig
+from transformer_jax.config import ConfigError
+from transformer_jax.config.language_model import DecoderOnlyConfig
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.run_directory import write_json
 from transformer_jax.tools.interop.marian import ACTIVATIONS

@@ -1,7 +1,7 @@
 """Parsing as translation of words into linearized trees, with the data, model, loss and search of translation."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,8 +13,8 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
-from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
-from transformer_jax.data.tokenizers.kinds import sample_examples
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.training import sample_examples, train_tokenizer
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores
 from transformer_jax.tasks.texts import TextAttention, TokenScores
@@ -206,17 +206,27 @@ class ParsingTask(TranslationTask):
     def paired_scores(config: ExperimentConfig) -> PairedScores:
         return PairedScores(compare_parsers, sentence_f1, "F1")
 
-    def parse_in_order(self, params: PyTree, sentences: Sequence[str], **options: Any) -> Iterator[list[Parse]]:
-        """The best trees of each sentence of words with spaces between them; ``options`` as for ``translate_in_order``.
+    def parse_in_order(
+        self,
+        params: PyTree,
+        sentences: Sequence[str],
+        *,
+        report: Callable[[int, list[Parse]], None] = lambda index, trees: None,
+        **options: Any,
+    ) -> list[list[Parse]]:
+        """The best trees of each sentence of words with spaces between them; options as for ``Translator.translate``.
 
         Round brackets are words ``-LRB-`` and ``-RRB-``, as in treebanks.
         """
         escaped = [" ".join(ESCAPES.get(word, word) for word in sentence.split()) for sentence in sentences]
-        found = self.translator.translate_in_order(params, escaped, **options)
-        return (
-            [self._parse(sentence, *each[:2]) for each in results]
-            for sentence, results in zip(escaped, found, strict=True)
-        )
+        parsed: list[list[Parse]] = []
+
+        def parse(index: int, results: list[Translation]) -> None:
+            parsed.append([self._parse(escaped[index], *each[:2]) for each in results])
+            report(index, parsed[index])
+
+        self.translator.translate(params, escaped, report=parse, **options)
+        return parsed
 
     def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
         return super().score_texts(params, [*map(with_single_spaces, texts)], targets)

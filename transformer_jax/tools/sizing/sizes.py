@@ -13,7 +13,6 @@ import numpy as np
 from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
-    TextDataConfig,
     TokenizerConfig,
     apply_overrides,
     flatten,
@@ -21,13 +20,14 @@ from transformer_jax.config import (
     load_run_config,
 )
 from transformer_jax.config.conversion import leaves
+from transformer_jax.config.data import SUBWORD_KINDS
+from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.config.plugins import names_in_file
 from transformer_jax.config.recipes import find_recipe, is_run_directory, stated_settings, with_own_text
 from transformer_jax.config.tasks import DEFAULT_TASK, TASKS, imported
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import (
-    SUBWORD_KINDS,
     CorpusSample,
     SideText,
     VocabularyChoice,
@@ -289,7 +289,7 @@ def _supported_vocabulary(
     if tokenizer.kind not in SUBWORD_KINDS or not size or is_far:
         return chosen
     # This imports JAX.
-    from transformer_jax.data.tokenizers import train_supported
+    from transformer_jax.data.tokenizers.training import train_supported
 
     tokenizer = replace(tokenizer, vocabulary_size=size, character_coverage=settings["tokenizer.character_coverage"])
     texts = [[pair.source for pair in sample.pairs], [pair.target for pair in sample.pairs]]

@@ -27,9 +27,8 @@ from transformer_jax.tools.preflight.program import bytes_on_a_device, product_f
 from transformer_jax.tools.sizing.plans import seconds_of
 from transformer_jax.tools.study.contenders import BASE, OFF, Contender
 from transformer_jax.tools.study.sweeps import Sweep
-from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.sharding import make_mesh
-from transformer_jax.training.state import count_parameters, param_shapes
+from transformer_jax.training.state import count_parameters, param_shapes, without_loss_terms
 from transformer_jax.training.update import Update
 
 VALIDATIONS, WIDTH_MULTIPLE, MOST_WIDENED = 8, 8, 16

@@ -18,7 +18,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, to_
 from transformer_jax.runs.hooks import Callback
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
-from transformer_jax.runtime.object_store import StoreError
+from transformer_jax.runtime.open_copies import StoreError
 from transformer_jax.runtime.run_copies import folder_to_train
 from transformer_jax.runtime.store_lock import AddressIsBusy
 from transformer_jax.tools.full_run import settings_to_train, train_run

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from transformer_jax.data.corpus_statistics import SUBWORD_KINDS
+from transformer_jax.config.data import SUBWORD_KINDS
 from transformer_jax.tools.sizing.plans import (
     MIN_UPDATES,
     TEXT_EFFICIENCY,

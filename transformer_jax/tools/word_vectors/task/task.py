@@ -21,8 +21,9 @@ from transformer_jax.config import (
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import DocumentStore
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.listed import LowerWordTokenizer
+from transformer_jax.data.tokenizers.training import train_text_tokenizer
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import DataReport, MeasuredSplit

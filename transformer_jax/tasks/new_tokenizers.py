@@ -1,0 +1,77 @@
+"""The tokenizers that a run begins with: from its own checkpoints, another run, a token store or the cache, or trained."""
+
+import json
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
+from transformer_jax.config.plugins import loaded_plugins
+from transformer_jax.data.cached_stores import open_or_build
+from transformer_jax.data.sentence_pairs import digest
+from transformer_jax.data.shared_stores import shared_tokenizers
+from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
+from transformer_jax.runs.run_directory import RunDirectory, local_run
+from transformer_jax.tasks.run_tokenizers import of_first, stored_tokenizers
+
+if TYPE_CHECKING:
+    from transformer_jax.tasks.task import Task
+
+
+def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory, task: "type[Task]") -> TokenizerPair:
+    """The tokenizers of a run that has checkpoints; for a new run, from ``init.run``, the cache, or trained.
+
+    Tokenizers in a folder without checkpoints are ignored: they may be of other settings or data. Process 0 finds or trains
+    them for all. Raises ConfigError when the settings differ from the tokenizers of ``init.run``.
+    """
+
+    def find_or_train() -> TokenizerPair:
+        if run.has_checkpoints():
+            return stored_tokenizers(run)
+        if config.init.run and config.init.tokenizer == "adopt":
+            return _adopted_tokenizers(config)
+        return new_tokenizers(config, task)
+
+    return of_first(find_or_train)
+
+
+def new_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str = "") -> TokenizerPair:
+    """Tokenizers of the training split, from the cache if they were trained on the same text with the same settings.
+
+    With ``data.store`` the ones in the store; with ``output`` the ones in that store, trained if it has none. Raises
+    ConfigError where a store has tokenizers of other settings.
+    """
+    if output or config.data.store:
+        # The seed chooses their sample: runs of other seeds share tokenizers, jobs that write a store do not.
+        stated = asdict(config.tokenizer) | ({"data.seed": config.data_seed} if output else {})
+        without_store = replace(config, data=replace(config.data, store=""))
+        train = partial(new_tokenizers, without_store, task) if output else None
+        key = "--output" if output else "data.store"
+        return shared_tokenizers(output or config.data.store, stated, key, train)
+    data = asdict(config.data) | {"cache_directory": ""}
+    # Shares of an epoch do not change them; tags are in the digest of the text.
+    for name in ("store", "weights", "temperature", "tags"):
+        data.pop(name, None)
+    text = task.open_source(config).fingerprint(config.data.train_split)
+    settings = json.dumps([data, asdict(config.tokenizer), config.data_seed], sort_keys=True)
+    name = digest([config.task, text, settings, *loaded_plugins().values()])[:32]
+    return open_or_build(
+        config.data.cache_directory,
+        f"tokenizers/{name}",
+        load_tokenizers,
+        lambda folder: save_tokenizers(task.new_tokenizers(config), folder),
+    )
+
+
+def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
+    """The tokenizers of ``init.run``; raises ConfigError when the settings state others."""
+    source = RunDirectory(local_run(config.init.run))
+    source.require_run("init.run")
+    theirs = load_run_config(source.path).tokenizer
+    for name in ("kind", "vocabulary_size", "joint"):
+        before, now = getattr(theirs, name), getattr(config.tokenizer, name)
+        if before != now:
+            problem = f"{now!r}, but the tokenizers are adopted from {config.init.run}, where it is {before!r}"
+            remedy = f"use --config.tokenizer.{name}={before}, or --config.init.tokenizer=new"
+            raise ConfigError(f"tokenizer.{name}: {problem}; {remedy}")
+    return stored_tokenizers(source)

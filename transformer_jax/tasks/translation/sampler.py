@@ -1,0 +1,111 @@
+"""Samples of translations."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.array_types import Array, Int, PyTree
+from transformer_jax.decoding.beam_search import DecodeStep, Hypotheses, Rules
+from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
+from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
+from transformer_jax.models.interface import Module
+from transformer_jax.sequence_types import DecodeCache
+from transformer_jax.tasks.translation.translator import (
+    NOTHING,
+    ReportTranslations,
+    Translation,
+    Translator,
+    devices_of_search,
+    init_cache,
+    no_report,
+    step_of,
+    translation_of,
+)
+from transformer_jax.training.sharding import put_rows, unshard_fsdp
+
+# Samples in a row of a batch; attention of each reads the cache slots of all.
+MAX_SAMPLES = 8
+
+
+class Sampler:
+    """Samples translations from the model of a translator by one rule; compiled programs are kept."""
+
+    def __init__(self, translator: Translator, rule: SamplingRule) -> None:
+        self._translator, self._rule = translator, rule
+        self._search_for = cache(self._new_search)  # It keeps compiled programs.
+
+    def translate(
+        self,
+        params: PyTree,
+        sentences: Sequence[str],
+        *,
+        seed: int = 0,
+        num_results: int = 1,
+        name: str = "sentence",
+        first: int = 1,
+        report: ReportTranslations = no_report,
+    ) -> list[list[Translation]]:
+        """``num_results`` translations of each sentence, in the order of ``sentences``; of an empty one, one empty text.
+
+        The samples of a sentence depend only on the seed, its number (counted from ``first``) and its text. Fewer results are
+        the first of more. A sample is cut at its length limit. ``report`` is called as by ``Translator.translate``, at the end.
+
+        Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens`` or the model allows.
+        """
+        nonempty, sources = self._translator.encode_sources(sentences, name, first)
+        params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), jax.random.key(seed)
+        in_row = -(-num_results // -(-num_results // MAX_SAMPLES))
+        parts = [(index, copy) for index in range(len(sources)) for copy in range(0, num_results, in_row)]
+        numbers = np.array([(nonempty[index] + first - 1, copy) for index, copy in parts], np.int32).reshape(-1, 2)
+        drawn: dict[int, list[Translation]] = {}
+        batches = self._batches([sources[index] for index, _ in parts], numbers)
+
+        def add(rows: np.ndarray, samples: Hypotheses) -> None:
+            for row, part in enumerate(rows):
+                each_sample = zip(samples.ids[row], samples.scores[row], samples.lengths[row], strict=True)
+                drawn[part] = [
+                    translation_of(ids[:length], score, self._translator.tokenizers)
+                    for ids, score, length in each_sample
+                ]
+
+        self._search_for(in_row).search(params, batches, add)
+        found: list[list[Translation]] = [[] for _ in sources]
+        for part, (index, _) in enumerate(parts):
+            found[index] += drawn[part]
+        results: list[list[Translation]] = [[NOTHING] for _ in sentences]
+        for number, translations in zip(nonempty, found, strict=True):
+            results[number] = translations[:num_results]
+        for index, translations in enumerate(results):
+            report(index, translations)
+        return results
+
+    def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
+        """Sources with ``numbers`` [N, 2]: the number of the sentence, and of the first sample of the row."""
+        for batch in self._translator.batches(sources, []):
+            of_batch = np.where(batch.indices[:, None] >= 0, numbers[batch.indices], 0)
+            shape = jax.ShapeDtypeStruct(of_batch.shape, of_batch.dtype)
+            inputs = batch.inputs, put_rows(of_batch, self._translator.mesh)
+            yield batch._replace(inputs=inputs, padded_inputs=(batch.padded_inputs, shape))
+
+    def _new_search(self, samples: int) -> SegmentedSearch:
+        """The search for rows of ``samples`` samples."""
+        model, rules = self._translator.model, Rules(samples, samples, self._translator.decoding.length_penalty)
+        init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
+        return SegmentedSearch(init, partial(_step, model), search, devices_of_search(self._translator.mesh))
+
+
+def _cache_of_samples(
+    model: Module, samples: int, params_and_key: PyTree, inputs: tuple[Array, Int[Array, "B 2"]], capacity: int
+) -> DecodeCache:
+    """The encoded sources before the first token, with a key for each sample."""
+    (params, key), (source_ids, numbers) = params_and_key, inputs
+    keys = jax.vmap(row_keys)(row_keys(key, numbers[:, 0]), numbers[:, 1:] + jnp.arange(samples)[None])
+    return cache_with_keys(init_cache(model, samples, params, source_ids, capacity), keys)
+
+
+def _step(model: Module, params_and_key: PyTree) -> DecodeStep:
+    params, _ = params_and_key
+    return step_beside_keys(step_of(model, params))
