@@ -13,6 +13,8 @@ from run_steps import read_parameters, train
 
 from transformer_jax.runs.compilation import CompilationAhead
 from transformer_jax.runs.goodput import Clock
+from transformer_jax.tasks import training_loss
+from transformer_jax.training.losses import LossSums
 
 
 def update_of(traced: list[int]) -> SimpleNamespace:
@@ -24,7 +26,7 @@ def update_of(traced: list[int]) -> SimpleNamespace:
     return SimpleNamespace(jitted=jitted, lower=lambda batch: jitted.lower(state, batch))
 
 
-def test_each_shape_is_traced_once_the_first_at_once_and_others_in_their_order():
+def test_each_shape_is_traced_once_the_first_at_once_and_others_in_their_order(capfd):
     traced: list[int] = []
     update = update_of(traced)
     shapes = [jax.ShapeDtypeStruct((1, width), jnp.float32) for width in (2, 3, 5, 6)]
@@ -38,6 +40,7 @@ def test_each_shape_is_traced_once_the_first_at_once_and_others_in_their_order()
             assert len(traced) == before, "the call finds the program"
     # After the first batch 3 is next; 5 is needed before its turn, 7 was not planned.
     assert traced == [2, 3, 5, 6, 7]
+    assert capfd.readouterr().err == "compiling once more, for a batch of (1, 7) that was not planned\n"
     assert float(state) == 2 + 5 + 3 + 5 + 2 + 7
     assert clock.seconds["compile"] > 0
 
@@ -55,6 +58,22 @@ def test_the_trainer_is_on_the_stack_of_an_error_in_the_step(cache, tmp_path, mo
         train(tiny_config(cache), tmp_path)
     names = [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
     assert names.index("run_training") < names.index("training_loss")
+
+
+def test_with_debug_nans_the_error_is_raised_where_the_number_is_made(cache, tmp_path, monkeypatch):
+    original = training_loss.projected_cross_entropy
+
+    def poisoned(*arguments: object, **options: object) -> LossSums:
+        sums = original(*arguments, **options)
+        return sums._replace(loss=jnp.log(-jnp.abs(sums.loss)))
+
+    monkeypatch.setattr(training_loss, "projected_cross_entropy", poisoned)
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="nan") as raised:
+        train(tiny_config(cache, evaluate_every=0), tmp_path)
+    frames = traceback.extract_tb(raised.value.__traceback__)
+    names = [frame.name for frame in frames]
+    assert names.index("run_training") < names.index("poisoned")
+    assert any("jnp.log(-jnp.abs(sums.loss))" in frame.line for frame in frames if frame.name == "poisoned")
 
 
 @pytest.mark.slow

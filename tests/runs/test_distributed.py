@@ -31,9 +31,9 @@ import os, signal, time
 from transformer_jax.runs import hooks
 count = vars(hooks).setdefault("count_alone", hooks.count)
 
-def count_and_act(run):
-    count(run)
-    if os.environ["JAX_PROCESS_ID"] == {index_by_update}.get(run.number):
+def count_and_act(run, position):
+    count(run, position)
+    if os.environ["JAX_PROCESS_ID"] == {index_by_update}.get(position.number):
         {act}
 
 hooks.count = count_and_act

@@ -17,13 +17,14 @@ from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.cached_stores import StoreCheck
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
-from transformer_jax.runs import trainer
+from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tools import full_run
 
 
 @pytest.mark.slow
@@ -60,7 +61,8 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
 
     monkeypatch.setattr(TranslationObjective, "training_model", poisoned_model)
     with pytest.raises(
-        TrainingDiverged, match=r"update 4: .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]"
+        TrainingDiverged,
+        match=r"update 4: loss nan per token, .* first tensor that is not finite: .*feed_forward.*kept: \[0, 3\]",
     ):
         train(config, tmp_path)
     monkeypatch.undo()
@@ -71,15 +73,15 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
 def test_updates_that_are_not_finite_are_skipped_and_counted(cache, tmp_path, monkeypatch):
     """One batch is poisoned each epoch: the run goes on past so many, over a resume too, and then ends."""
     config = tiny_config(cache, skip_nonfinite=2, log_every=1, evaluate_every=0)
-    original = trainer.call_hooks
+    original = Hooks.call
 
-    def poisoned(run, hooks, number, unread):
-        is_poisoned = unread is not None and number in (4, 6, 9)
-        original(run, hooks, number, unread._replace(finite=np.asarray(False)) if is_poisoned else unread)
+    def poisoned(self, number, metrics, **options):
+        finite = metrics.finite if number not in (4, 6, 9) else np.asarray(False)
+        original(self, number, metrics._replace(finite=finite), **options)
 
-    monkeypatch.setattr(trainer, "call_hooks", poisoned)
+    monkeypatch.setattr(Hooks, "call", poisoned)
     train(replace(config, training=replace(config.training, num_updates=6)), tmp_path)
-    with pytest.raises(TrainingDiverged, match="update 9"):
+    with pytest.raises(TrainingDiverged, match=r"update 9: loss [0-5]\.\d+ per token, "):
         train(config, tmp_path)
     records = [record for record in read_metrics(tmp_path / "metrics.jsonl") if "train/loss" in record]
     # A skipped update has no loss.
@@ -135,7 +137,7 @@ def test_of_several_processes_the_first_writes_why_the_run_failed(tmp_path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     RunDirectory(tmp_path).checkpoints.mkdir()
-    monkeypatch.setattr(trainer, "run_training", full)
+    monkeypatch.setattr(full_run, "train_run", full)
     monkeypatch.setattr(jax, "process_index", lambda: index)
     assert train_and_report(from_dict({}), str(tmp_path), is_distributed=True) == 1
     assert "the disk is full" in capsys.readouterr().err

@@ -13,8 +13,9 @@ from run_steps import initial_state, read_parameters, train, write_untrained
 
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_dict, to_json
 from transformer_jax.runs.initial_state import OF_A_VOCABULARY
-from transformer_jax.runs.resumption import require_same_run, settings_to_train
+from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import RunDirectory, write_json
+from transformer_jax.tools.full_run import settings_to_train
 from transformer_jax.training.parameters import named_leaves
 
 FREEZE = "^encoder_|embedding"
@@ -52,7 +53,7 @@ def test_what_is_frozen_stays_as_in_the_other_run_and_a_resumed_run_needs_it_no_
     shutil.rmtree(other)
     for init in (InitConfig(), replace(config.init, run=str(tmp_path / "moved"))):
         resumed = replace(config, init=init)
-        assert settings_to_train(to_dict(resumed), (), str(run), None)[0] == config
+        assert settings_to_train(to_dict(resumed), (), str(run))[0] == config
     with pytest.raises(ConfigError, match="init.leave_out: the run has '', this command 'embedding'"):
         require_same_run(replace(config, init=replace(config.init, leave_out="embedding")), str(run))
     assert train(config, run).step == 3

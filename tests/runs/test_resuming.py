@@ -19,7 +19,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, from_dict, to_json
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
-from transformer_jax.runs import trainer
+from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import RunDirectory, write_json
@@ -66,14 +66,14 @@ def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeyp
 
 def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path, monkeypatch):
     config = tiny_config(cache)
-    original = trainer.call_hooks
+    original = Hooks.call
 
-    def interrupting(run, hooks, number, unread):
+    def interrupting(self, number, metrics, **options):
         if number == 4:
             os.kill(os.getpid(), signal.SIGTERM)
-        original(run, hooks, number, unread)
+        original(self, number, metrics, **options)
 
-    monkeypatch.setattr(trainer, "call_hooks", interrupting)
+    monkeypatch.setattr(Hooks, "call", interrupting)
     with on_devices(1):
         assert session(config, tmp_path) == 128 + signal.SIGTERM
     outcome = parse_json((tmp_path / "outcome.json").read_text())
@@ -110,10 +110,11 @@ def test_a_signal_in_the_last_validation_ends_before_it_and_it_is_made_up_for(wh
 def test_a_hook_is_called_after_every_update_and_may_end_the_run(cache, tmp_path):
     seen = []
 
-    def hook(run):
-        seen.append((run.number, int(run.state.step) - run.number, run.is_saved, "train/loss" in run.logged))
-        if run.number == 4:
-            run.stop()
+    def hook(run, position):
+        number, results = position.number, position.results
+        seen.append((number, int(position.state.step) - number, results.is_saved, "train/loss" in results.logged))
+        if number == 4:
+            position.stop()
 
     assert train(tiny_config(cache), tmp_path, callbacks=[hook])[:2] == (5, "stopped")
     assert [number for number, *_ in seen] == list(range(6))

@@ -1,6 +1,5 @@
 """Training in Python."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,11 @@ from ml_collections import ConfigDict
 
 from transformer_jax.api.trained_run import Run, as_overrides, load, python_errors
 from transformer_jax.config import ExperimentConfig, to_dict
+from transformer_jax.config.errors import complain
 from transformer_jax.config.recipes import with_selected_parts
-from transformer_jax.runs.resumption import settings_to_train
 from transformer_jax.runs.run import Hook
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runs.trainer import run_training
-from transformer_jax.runtime.distributed import say
 from transformer_jax.runtime.run_copies import folder_to_train
-from transformer_jax.tools.data_check.line_shift import shift_warnings
-from transformer_jax.tools.pictures.curves import curves_at_end
+from transformer_jax.tools.full_run import settings_to_train, train_run
 
 
 def train(
@@ -32,8 +27,8 @@ def train(
 
     ``config``: a recipe (``"multi30k:tiny_hour"``, ``"mine.py"``), nested settings, or an ``ExperimentConfig``. ``settings``
     override single ones: ``{"training.num_updates": 500}``. ``budget``, such as ``"20m"``: for text of your own, chooses sizes
-    that are not stated; the recipe ``"text"`` has one. ``callbacks``: hooks, which are called with the run after every update;
-    a ``Callback`` has a method each for logs, validations and checkpoints.
+    that are not stated; the recipe ``"text"`` has one. ``callbacks``: functions ``hook(run, position)``, called after every
+    update; a ``Callback`` has a method each for logs, validations and checkpoints.
     An interruption (Ctrl-C) saves and returns; the same call resumes.
 
     Raises:
@@ -46,8 +41,7 @@ def train(
             if isinstance(config, ExperimentConfig):
                 config = with_selected_parts(to_dict(config), overrides)
             resolved, origin, remarks = settings_to_train(config, overrides, str(folder), budget)
-            for remark in (*remarks, *shift_warnings(resolved)):
-                say(remark, file=sys.stderr)
-            with curves_at_end(RunDirectory(folder), resolved):
-                run_training(resolved, folder, callbacks, origin=origin)
+            for remark in remarks:
+                complain(remark)
+            train_run(resolved, folder, callbacks, origin=origin, warns=True)
         return load(workdir)

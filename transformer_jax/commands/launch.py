@@ -90,7 +90,7 @@ def _jobs(command: list[str], shards: int | None) -> list[Job]:
         config, recipe = flags.resolve_config(values), flags.required_config(values)
         overrides = flags.overrides_of(values)
         config.check_new_run()
-        from transformer_jax.tasks.sizing import require_stated_tokens, sizing_budget
+        from transformer_jax.tools.sizing.sizes import require_stated_tokens, sizing_budget
 
         budget, cache = sizing_budget(recipe, overrides, values.budget), _shared_cache(values.workdir, config)
         run = Job("run", [*command, *cache], values.workdir, configs=[config], budget=budget)

@@ -68,7 +68,7 @@ def tokenize(values: flags.Values) -> int:
 
 def checked_config(values: flags.Values) -> ExperimentConfig:
     """The settings of ``tokenize``, without reading text; raises ConfigError where flags or settings cannot be used."""
-    from transformer_jax.tasks.sizing import require_stated_tokens
+    from transformer_jax.tools.sizing.sizes import require_stated_tokens
 
     require_stated_tokens(flags.required_config(values), flags.overrides_of(values), None, "tokenize")
     config = flags.resolve_config(values)

@@ -2,7 +2,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ def train(values: flags.Values) -> int:
         JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)
     """
     add_flags_to_overrides(values)
-    from transformer_jax.runs.resumption import settings_to_train
+    from transformer_jax.tools.full_run import settings_to_train
 
     recipe, overrides = flags.required_config(values), flags.overrides_of(values)
     config, origin, remarks = settings_to_train(
@@ -65,9 +65,6 @@ def train(values: flags.Values) -> int:
     print("".join(f"{remark}\n" for remark in remarks), end="", file=sys.stderr)
     require_ready(config, values.workdir, is_distributed=values.distributed)
     from transformer_jax.runs.hooks import ProfiledSteps
-    from transformer_jax.tools.data_check.line_shift import shift_warnings
-
-    print("".join(f"{warning}\n" for warning in shift_warnings(config)), end="", file=sys.stderr)
 
     profiled = ProfiledSteps.parse(values.profile_steps) if values.profile_steps is not None else None
     return train_and_report(config, values.workdir, profiled, values.distributed, origin)
@@ -94,16 +91,18 @@ def train_and_report(
     import jax
 
     from transformer_jax.checkpoints.save_failure import SaveFailed, end_after_failed_save
+    from transformer_jax.runs.hooks import Profile
     from transformer_jax.runs.run import TrainingDiverged
-    from transformer_jax.runs.trainer import run_training
     from transformer_jax.runtime.distributed import ending_with_others, is_first, say
     from transformer_jax.runtime.preemption import ending_at_once
-    from transformer_jax.tools.pictures.curves import curves_at_end
+    from transformer_jax.tools.full_run import train_run
 
     started, directory = time.perf_counter(), RunDirectory(workdir)
     try:
-        with ending_with_others() if is_distributed else ending_at_once(), curves_at_end(directory, config):
-            outcome = run_training(config, workdir, profiled=profiled, is_distributed=is_distributed, origin=origin)
+        with ExitStack() as stack:
+            stack.enter_context(ending_with_others() if is_distributed else ending_at_once())
+            profiles = [stack.enter_context(closing(Profile(profiled, directory.profile)))] if profiled else []
+            outcome = train_run(config, workdir, profiles, is_distributed=is_distributed, origin=origin, warns=True)
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1

@@ -182,6 +182,5 @@ register("task", "language_model")(
         LOSSES,
         check_language_model,
         "transformer_jax.tasks.language_model.task:LanguageModelTask",
-        "transformer_jax.tasks.sizing:LANGUAGE_MODEL",
     )
 )

@@ -17,8 +17,7 @@ class TaskSettings(NamedTuple):
     first. ``selection``: the metric that selects checkpoints, ends runs without improvement, and is optimized by sweeps unless
     they name one of ``others``. ``check``: called with the blocks data, tokenizer, batching, model and decoding, raises
     ConfigError when they are incompatible. ``implementation``: the subclass of ``tasks.task.Task``, or its ``"module:Class"``.
-    ``sizing``: the ``"module:NAME"`` of a ``tasks.sizing.Sizing``, if ``--budget`` can size its runs. ``decoder``: the
-    ``"module:Class"`` of the part of the implementation that decodes with a trained run, if it loads less.
+    ``decoder``: the ``"module:Class"`` of the part of the implementation that decodes with a trained run, if it loads less.
     """
 
     data: type
@@ -29,7 +28,6 @@ class TaskSettings(NamedTuple):
     others: tuple[Metric, ...]
     check: Callable[..., None]
     implementation: str | type = ""
-    sizing: str = ""
     decoder: str = ""
 
     @property

@@ -160,7 +160,6 @@ register("task", "translation")(
         ),
         check_translation,
         "transformer_jax.tasks.translation.task:TranslationTask",
-        "transformer_jax.tasks.sizing:TRANSLATION",
         "transformer_jax.tasks.translation.translating:Translating",
     )
 )

@@ -7,6 +7,7 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.runs.goodput import Clock
+from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runtime.distributed import wait_for_all
 from transformer_jax.training.update import Update
 
@@ -46,8 +47,12 @@ class CompilationAhead:
         shapes = _shapes(batch)
         if shapes in self._used:
             return
-        self._planned = [planned for planned in self._planned if _shapes(planned) != shapes]
         if shapes not in self._programs:
+            others = [planned for planned in self._planned if _shapes(planned) != shapes]
+            if len(others) == len(self._planned):
+                text = " and ".join(map(str, dict.fromkeys(shapes)))
+                LOGGER.info("compiling once more, for a batch of %s that was not planned", text)
+            self._planned = others
             self._compile(batch)
         self._programs[shapes].result()
         self._used.add(shapes)

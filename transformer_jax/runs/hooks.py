@@ -1,4 +1,4 @@
-"""The hooks of a run: functions that are called with the run after an update, in the order of ``hooks_of``."""
+"""The hooks of a run: functions of the run and its position, called after an update in the order of ``Hooks``."""
 
 import faulthandler
 import math
@@ -15,10 +15,9 @@ import jax.numpy as jnp
 
 from transformer_jax.config import ConfigError
 from transformer_jax.config.errors import complain
-from transformer_jax.config.optimization import ENDLESS_SCHEDULES
 from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
-from transformer_jax.runs.run import Hook, TrainingDiverged, TrainingRun
+from transformer_jax.runs.run import Hook, Position, Results, Run, TrainingDiverged
 from transformer_jax.runtime.background import in_background
 from transformer_jax.runtime.distributed import STATUS_TO_RESTART, is_first
 from transformer_jax.runtime.hardware import host_usage
@@ -28,56 +27,64 @@ from transformer_jax.training.nonfinite import find_nonfinite
 from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.step import StepMetrics
 
-Due = Callable[[int], bool]
-"""Whether a hook is called after the update of this number."""
+Due = Callable[[Run, Position, int], bool]
+"""Whether a hook is called, with the state, after the update of this number."""
 
 # A batch on a CPU, so that validations reuse the programs of the dry run.
 DRY_RUN_EXAMPLES = 32
-# An estimate this close to the budget changes nothing: noise of the clock must not move the end of the schedule.
-TOLERANCE = 0.03
-# With budget_policy=stretch the estimate is logged again when it has changed by more than this share.
-LOGGED_CHANGE = 0.1
 MIN_SECONDS_OF_HANG = 60.0
 
 
-def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hook]]:
-    """The hooks of a run in order, each with the updates after which it is called.
+class Hooks:
+    """The hooks of a run in order; each is called after every update, or, with the state, where it is due.
 
-    Where a validation or a checkpoint is due, ``run.state`` is the state of the update. ``observers`` are called after every
-    update, when it is logged and saved, unless a hook before them raises.
+    ``callbacks`` are called last, when the update is logged and saved; those with ``needs_state`` before it is saved.
     """
 
-    def always(number: int) -> bool:
-        return True
+    def __init__(self, run: Run, position: Position, callbacks: Sequence[Hook]) -> None:
+        self._run, self._position = run, position
+        self._hooks: list[tuple[Due | None, Hook]] = [
+            (None, stop_on_signal),
+            (None, count),
+            (None, lambda run, position: run.goodput.write_at_intervals(position.number)),
+            (None, Log(run, position)),
+            (is_validation_due, validate),
+            *((each.needs_state, each) for each in callbacks if hasattr(each, "needs_state")),
+            (None, lambda run, position: position.stop_if_over(run.config)),
+            (is_save_due, save),
+            *((None, each) for each in callbacks if not hasattr(each, "needs_state")),
+        ]
 
-    return [
-        (always, count),
-        (always, lambda run: run.goodput.write_at_intervals(run.number)),
-        (run.is_logged_after, Log(run)),
-        (run.is_estimated_after, require_sound),
-        (run.is_validated_after, validate),
-        (run.is_estimated_after, KeepToBudget()),
-        (run.is_saved_after, save),
-        *((always, observer) for observer in observers),
-    ]
+    def need_state(self, number: int) -> bool:
+        """Whether a hook needs the state after update ``number``."""
+        return any(is_due(self._run, self._position, number) for is_due, _ in self._hooks if is_due)
+
+    def call(self, number: int, metrics: StepMetrics, *, has_state: bool = False) -> None:
+        """Wait for the metrics of update ``number`` and call its hooks, also those that need the state if it ``has_state``.
+
+        Raises TrainingDiverged where loss or gradient are not finite.
+        """
+        run, position = self._run, self._position
+        position.number, position.results = number, Results(jax.device_get(metrics))
+        for is_due, hook in self._hooks:
+            if is_due is None or (has_state and is_due(run, position, number)):
+                before = position.ends
+                hook(run, position)
+                if position.ends == "stopped" != before:
+                    name = getattr(hook, "__qualname__", type(hook).__name__)
+                    LOGGER.info("update %d: the callback %s ends the run", number, name)
 
 
-def call_hooks(run: TrainingRun, hooks: Sequence[tuple[Due, Hook]], number: int, unread: StepMetrics | None) -> None:
-    """Waits for ``unread``, the metrics of update ``number``, and calls its hooks; None: that was done before.
+def is_validation_due(run: Run, position: Position, number: int) -> bool:
+    """Whether a validation follows update ``number``; one follows the last, unless the run never validates."""
+    every = run.config.training.evaluate_every
+    return every > 0 and (number % every == 0 or number == position.num_updates)
 
-    Raises TrainingDiverged where loss or gradient are not finite.
-    """
-    if unread is None:
-        return
-    run.number, run.metrics = number, jax.device_get(unread)
-    run.logged, run.validated, run.score, run.is_saved, run.has_new_length = {}, {}, None, False, False
-    for is_due, hook in hooks:
-        if is_due(number):
-            was_stopped = run.is_stopped
-            hook(run)
-            if run.is_stopped and not was_stopped:
-                name = getattr(hook, "__qualname__", type(hook).__name__)
-                LOGGER.info("update %d: the callback %s ends the run", number, name)
+
+def is_save_due(run: Run, position: Position, number: int) -> bool:
+    """Whether a checkpoint follows update ``number``: when one is due, after a validation, and at the end of the run."""
+    is_due = number % run.config.training.checkpoint_every == 0 or number == position.num_updates
+    return is_due or bool(position.ends) or is_validation_due(run, position, number)
 
 
 class Callback:
@@ -86,13 +93,14 @@ class Callback:
     ``step`` is the number of updates so far; metrics have their names in the log of the run: ``train/loss``.
     """
 
-    def __call__(self, run: TrainingRun) -> None:
-        if trained := {name: value for name, value in run.logged.items() if name not in run.validated}:
-            self.on_log(run.number, trained)
-        if run.validated and self.on_validation(run.number, run.validated):
-            run.stop()
-        if run.is_saved:
-            self.on_checkpoint(run.number, run.directory.checkpoints / str(run.number))
+    def __call__(self, run: Run, position: Position) -> None:
+        step, results = position.number, position.results
+        if trained := {name: value for name, value in results.logged.items() if name not in results.validated}:
+            self.on_log(step, trained)
+        if results.validated and self.on_validation(step, results.validated):
+            position.stop()
+        if results.is_saved:
+            self.on_checkpoint(step, run.directory.checkpoints / str(step))
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Every ``training.log_every`` updates, and after the last planned one."""
@@ -104,36 +112,47 @@ class Callback:
         """When a checkpoint is being written to ``folder``."""
 
 
-def count(run: TrainingRun) -> None:
-    """Adds the metrics of the update to the counters.
+def stop_on_signal(run: Run, position: Position) -> None:
+    """Stop the run after a signal; of several processes, all after the same update."""
+    if position.ends != "interrupted" and run.interruption.stops_after(position.number):
+        position.stop("interrupted")
+
+
+def count(run: Run, position: Position) -> None:
+    """Add the metrics of the update to the counters.
 
     Raises TrainingDiverged when more updates than ``training.skip_nonfinite`` were not finite, and, in a single process,
     SaveFailed when writing a checkpoint has failed.
     """
     run.checkpoints.require_saving()
-    assert run.metrics is not None
-    if not run.metrics.finite and run.counters.skipped >= run.config.training.skip_nonfinite:
+    metrics, counters = position.results.metrics, position.counters
+    assert metrics is not None
+    if not metrics.finite and counters.skipped >= run.config.training.skip_nonfinite:
         # It compiles another program; the watchdog does not limit evaluations.
         with run.clock.spend("evaluation"):
-            raise TrainingDiverged(_explained_divergence(run, run.metrics))
-    run.counters.add(run.metrics)
+            raise TrainingDiverged(_explained_divergence(run, position, metrics))
+    counters.add(metrics)
 
 
-def _explained_divergence(run: TrainingRun, metrics: StepMetrics) -> str:
-    """Repeats the update with the present parameters, which the next update may have changed, to name a tensor."""
-    before = run.number - 1
+def _explained_divergence(run: Run, position: Position, metrics: StepMetrics) -> str:
+    """Repeat the update with the present parameters, which the next update may have changed, to name a tensor."""
+    loss = float(metrics.sums.loss) / max(float(metrics.sums.tokens), 1.0)
+    norm = float(metrics.gradient_norm)
+    problem = f"update {position.number}: loss {loss:g} per token, gradient norm {norm:g}"
+    LOGGER.info("%s; searching for the first tensor that is not finite (compiles the update once more)", problem)
+    before = position.number - 1
     batch = put_batch(next(run.data.batches(before)), run.update.mesh)
-    key = run.state._replace(step=jnp.asarray(before, run.state.step.dtype)).dropout_key()
-    hyperparameters = put_hyperparameters(run.hyperparameters, run.update.mesh)
+    state = position.state._replace(step=jnp.asarray(before, position.state.step.dtype))
+    hyperparameters = put_hyperparameters(run.hyperparameters(position.num_updates), run.update.mesh)
     objective, steps = run.task.objective, run.config.batching.accumulation_steps
-    where = find_nonfinite(objective.activations, run.update.loss, steps, run.state.params, batch, key, hyperparameters)
-    return (
-        f"update {run.number}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
-        f"that is not finite: {where or 'none when the update was repeated, with later parameters'}. {_remedy(run)}"
+    where = find_nonfinite(
+        objective.activations, run.update.loss, steps, state.params, batch, state.dropout_key(), hyperparameters
     )
+    found = where or "none when the update was repeated, with later parameters"
+    return f"{problem}; first tensor that is not finite: {found}. {_remedy(run)}"
 
 
-def _remedy(run: TrainingRun) -> str:
+def _remedy(run: Run) -> str:
     return (
         f"Checkpoints kept: {run.checkpoints.steps()}. Look at that tensor, or restart, in another --workdir, with a "
         "lower optimizer.learning_rate, with optimizer.clip_norm or with smaller batches"
@@ -141,126 +160,89 @@ def _remedy(run: TrainingRun) -> str:
 
 
 class Log:
-    """Logs the means over the updates since the last line, and the speed."""
+    """Logs the means over the updates since the last line, and the speed, when a line is due and at the end of the run."""
 
-    def __init__(self, run: TrainingRun) -> None:
-        self._tokens, self._seconds = run.counters.total_tokens, 0.0
+    def __init__(self, run: Run, position: Position) -> None:
+        self._every, self._tokens, self._seconds = run.config.training.log_every, position.counters.total_tokens, 0.0
 
-    def __call__(self, run: TrainingRun) -> None:
-        assert run.metrics is not None
-        seconds, tokens = run.clock.total(TRAINING), run.counters.total_tokens
+    def __call__(self, run: Run, position: Position) -> None:
+        number, metrics = position.number, position.results.metrics
+        if number % self._every and number != position.num_updates:
+            return
+        assert metrics is not None
+        seconds, tokens = run.clock.total(TRAINING), position.counters.total_tokens
         rate = (tokens - self._tokens) / max(seconds - self._seconds, 1e-9)
         self._tokens, self._seconds = tokens, seconds
+        schedule = run.update.schedule(run.hyperparameters(position.num_updates))
         run.record(
-            run.counters.take_means()
+            position,
+            position.counters.take_means()
             | {
-                "train/gradient_norm": float(run.metrics.gradient_norm),
-                "train/learning_rate": float(run.update.schedule(run.hyperparameters)(run.number)),
+                "train/gradient_norm": float(metrics.gradient_norm),
+                "train/learning_rate": float(schedule(number)),
                 "train/target_tokens": tokens,
                 "speed/target_tokens_per_second": rate,
                 **host_usage(run.directory.path),
-            }
+            },
         )
-        run.goodput.write(run.number)
+        run.goodput.write(number)
 
 
-def require_sound(run: TrainingRun) -> None:
-    """Waits for the check of the data, before anything trained on them is saved; raises DataError where they are damaged."""
-    # To read a large store takes minutes, which are not part of an update.
-    with run.clock.spend("checkpoint"):
-        run.data.require_sound()
-
-
-def validate(run: TrainingRun) -> None:
-    """Validates the state. A signal skips or interrupts the validation, and the resumed run begins with it.
+def validate(run: Run, position: Position) -> None:
+    """Validate the state. A signal skips or interrupts the validation, and the resumed run begins with it.
 
     Raises TrainingDiverged when the validation loss is not finite.
     """
     found: Evaluation | None = None
-    if not run.is_interrupted:
+    if position.ends != "interrupted":
         with suppress(CutShort), run.interruption.cutting_short(), run.clock.spend("evaluation"):
-            found = run.task.validate(
-                run.evaluated_params, "validation", limit=run.config.training.validation_sentences
-            )
-    run.is_interrupted = run.is_validation_due = found is None
+            params, limit = run.update.evaluation_params(position.state), run.config.training.validation_sentences
+            found = run.task.validate(params, "validation", limit=limit)
+    position.is_validation_due = found is None
     if found is None:
+        position.stop("interrupted")
         return
-    selection = run.config.selection
-    run.validated = {f"validation/{name}": value for name, value in found.metrics.items()}
-    run.record(run.validated)
+    selection, results, counters = run.config.selection, position.results, position.counters
+    results.validated = {f"validation/{name}": value for name, value in found.metrics.items()}
+    run.record(position, results.validated)
     if not math.isfinite(found.metrics["loss"]):
-        raise TrainingDiverged(f"update {run.number}: the validation loss is {found.metrics['loss']}; {_remedy(run)}")
-    run.score = selection.value_in(found.metrics)
-    is_best = run.counters.add_validation(run.score, selection)
-    best = "none finite so far" if run.counters.best is None else f"best {selection.text(run.counters.best)}"
-    best = "the best so far" if is_best else best
-    LOGGER.info("update %d: validation %s (%s)", run.number, found.summary, best)
-    for sign in run.signs.sentences(run.num_updates):
-        LOGGER.warning("update %d: WARNING: %s", run.number, sign)
-
-
-class KeepToBudget:
-    """Estimates the end of the run; where it misses ``training.budget_seconds``, logs that, and moves the end if it may."""
-
-    def __init__(self) -> None:
-        self._logged_minutes = 0.0
-
-    def __call__(self, run: TrainingRun) -> None:
-        budget, policy = run.config.training.budget_seconds, run.config.training.budget_policy
-        if not run.has_budget or run.number >= run.num_updates or run.is_interrupted:
-            return
-        # The speed is not known before the second update of a start.
-        if not run.clock.recent_update_seconds():
-            return
-        spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update
-        run.estimated_at = run.clock.total(TRAINING)
-        planned = run.config.training.num_updates
-        length = affordable_updates(run.number, spent, each, budget, run.num_updates, planned)
-        if length == run.num_updates:
-            return
-        expected = (spent + (run.num_updates - run.number) * each) / 60
-        problem = (
-            f"update {run.number}: {run.num_updates:,} updates will take {expected:.1f} minutes, not {budget / 60:.1f}"
+        raise TrainingDiverged(
+            f"update {position.number}: the validation loss is {found.metrics['loss']}; {_remedy(run)}"
         )
-        if policy == "stretch":
-            if abs(expected - self._logged_minutes) > LOGGED_CHANGE * expected:
-                self._logged_minutes = expected
-                LOGGER.info("%s (training.budget_policy=stretch)", problem)
-            return
-        decay = ", and its learning rate decays until then" * (run.config.optimizer.schedule not in ENDLESS_SCHEDULES)
-        LOGGER.info("%s; the run now ends at update %s%s", problem, f"{length:,}", decay)
-        run.counters.num_updates, run.has_new_length = length, True
+    results.score = selection.value_in(found.metrics)
+    is_best = counters.add_validation(results.score, selection)
+    best = "none finite so far" if counters.best is None else f"best {selection.text(counters.best)}"
+    best = "the best so far" if is_best else best
+    LOGGER.info("update %d: validation %s (%s)", position.number, found.summary, best)
+    for sign in run.signs.sentences(position.num_updates):
+        LOGGER.warning("update %d: WARNING: %s", position.number, sign)
 
 
-def affordable_updates(
-    number: int, spent: float, seconds_per_update: float, budget: float, current: int, planned: int
-) -> int:
-    """The number of updates that fit into the budget: at least one more than ``number``, at most ``planned``.
-
-    ``number`` updates took ``spent`` of ``budget`` seconds. A ``current`` length within 3 % of the budget stays.
-    """
-    expected = spent + (current - number) * seconds_per_update
-    if abs(expected - budget) <= TOLERANCE * budget:
-        return current
-    affordable = number + int((budget - spent) / max(seconds_per_update, 1e-9))
-    return min(max(affordable, number + 1), planned)
+def save(run: Run, position: Position) -> None:
+    """Wait for the check of the data, then start writing a checkpoint, unless this update has one."""
+    # To read a large store takes minutes, which are not part of an update.
+    with run.clock.spend("checkpoint"):
+        run.data.require_sound()
+    if not position.results.is_saved:
+        write_checkpoint(run, position)
 
 
-def save(run: TrainingRun) -> None:
-    """Starts writing a checkpoint, with the score of its validation, unless this update has one."""
+def write_checkpoint(run: Run, position: Position) -> None:
+    """Start writing a checkpoint, with the score of its validation."""
     run.log.sync()
     run.trackers.sync()
     with run.clock.spend("checkpoint"):
-        run.checkpoints.save(run.state, run.progress(), run.score, run.evaluated_params)
-    run.is_saved = True
-    run.goodput.saved(run.number)
-    run.goodput.write(run.number)
+        evaluated = run.update.evaluation_params(position.state)
+        run.checkpoints.save(position.state, run.progress(position), position.results.score, evaluated)
+    position.results.is_saved = True
+    run.goodput.saved(position.number)
+    run.goodput.write(position.number)
 
 
-def dry_run(run: TrainingRun) -> None:
-    """Evaluates, decodes and saves the first state, so that none of these fails for the first time after hours.
+def dry_run(run: Run, position: Position) -> None:
+    """Evaluate, decode and save the first state, so that none of these fails for the first time after hours.
 
-    Its evaluation counts as start-up. Raises KeyboardInterrupt where a signal interrupts it: there is nothing to save;
+    The evaluation counts as start-up. Raises KeyboardInterrupt where a signal interrupts it: there is nothing to save;
     ConfigError where the evaluation lacks the selection metric.
     """
     done = "saving done"
@@ -268,23 +250,25 @@ def dry_run(run: TrainingRun) -> None:
         examples = min(DRY_RUN_EXAMPLES, run.config.training.validation_sentences or DRY_RUN_EXAMPLES)
         try:
             with run.interruption.cutting_short():
-                evaluation = run.task.validate(run.evaluated_params, "validation", limit=examples)
+                params = run.update.evaluation_params(position.state)
+                evaluation = run.task.validate(params, "validation", limit=examples)
         except CutShort:
             raise KeyboardInterrupt(run.interruption.number) from None
         run.config.selection.value_in(evaluation.metrics)
         done = f"evaluation, decoding and saving done (untrained: {evaluation.summary})"
-    save(run)
+    write_checkpoint(run, position)
     run.checkpoints.wait()
     LOGGER.info("dry run: %s", done)
 
 
-def make_up_validation(run: TrainingRun) -> None:
-    """Validates the restored state, whose validation a signal prevented, and saves it again with its score."""
-    validate(run)
-    if not run.is_interrupted:
+def make_up_validation(run: Run, position: Position) -> None:
+    """Validate the restored state, whose validation a signal prevented, and save it again with its score."""
+    validate(run, position)
+    if not position.is_validation_due:
         run.log.sync()
-        run.checkpoints.remove_unless_only(run.number)
-        save(run)
+        run.checkpoints.remove_unless_only(position.number)
+        write_checkpoint(run, position)
+        position.stop_if_over(run.config)
 
 
 class ProfiledSteps(NamedTuple):
@@ -303,26 +287,26 @@ class ProfiledSteps(NamedTuple):
 
 
 class Profile:
-    """Traces ``steps``, if any, into ``folder``, for TensorBoard and Perfetto."""
+    """A hook that traces ``steps`` into ``folder``, for TensorBoard and Perfetto."""
 
-    def __init__(self, steps: ProfiledSteps | None, folder: Path) -> None:
+    def __init__(self, steps: ProfiledSteps, folder: Path) -> None:
         self._steps, self._folder = steps, folder
         self._is_tracing = False
 
-    def is_due(self, number: int) -> bool:
-        """Whether the trace starts or ends after update ``number``."""
-        return self._steps is not None and number in (self._steps.first - 1, self._steps.last)
+    def needs_state(self, run: Run, position: Position, number: int) -> bool:
+        """Whether the trace starts or ends after update ``number``, which is waited for."""
+        return number in (self._steps.first - 1, self._steps.last)
 
-    def __call__(self, run: TrainingRun) -> None:
-        """Starts or ends the trace, on process 0."""
-        if self._steps and run.number == self._steps.first - 1 and is_first():
+    def __call__(self, run: Run, position: Position) -> None:
+        """Start or end the trace, on process 0."""
+        if position.number == self._steps.first - 1 and is_first():
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._is_tracing = True
-        elif self.is_due(run.number):
+        elif position.number == self._steps.last:
             self.close()
 
     def close(self) -> None:
-        """Ends a running trace."""
+        """End a running trace."""
         if self._is_tracing:
             self._is_tracing = False
             jax.profiler.stop_trace()

@@ -1,4 +1,4 @@
-"""The initial state of a run: random parameters, or some of them from another run or from word vectors."""
+"""The state with which a start of a run begins: restored, or random, or with parameters of another run or word vectors."""
 
 import re
 from contextlib import closing
@@ -10,10 +10,21 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
 from transformer_jax.checkpoints.selection import chosen_step
-from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig
+from transformer_jax.config import (
+    ConfigError,
+    ExperimentConfig,
+    InitConfig,
+    difference,
+    load_run_config,
+    migration,
+)
+from transformer_jax.config.conversion import from_json, listed
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.runs.metrics_log import LogContents
+from transformer_jax.runs.run import Counters, Position
 from transformer_jax.runs.run_directory import RunDirectory, local_run
 from transformer_jax.runtime.distributed import from_first
+from transformer_jax.tasks.task import Task
 from transformer_jax.training.parameters import Match, match_parameters, named_leaves, trained_share
 from transformer_jax.training.sharding import path_of
 from transformer_jax.training.state import TrainState
@@ -21,6 +32,48 @@ from transformer_jax.training.update import Update
 
 # Parameters with a row, or a number, for each piece of a vocabulary.
 OF_A_VOCABULARY = re.compile(r"(embedding|projection)/(table|logits_bias)$")
+
+
+def restored_position(
+    checkpoints: Checkpoints, update: Update, task: Task, directory: RunDirectory
+) -> tuple[Position, LogContents, list[str]]:
+    """Return the position of the newest checkpoint that can be read, its log, and notes on newer ones that are damaged.
+
+    Without checkpoints the ``state`` is None. Raises ConfigError when the data changed since the checkpoint was written;
+    CheckpointError when none can be read.
+    """
+    config = task.config
+    length = config.training.num_updates
+    if not checkpoints.steps():
+        return Position(None, 0, Counters(num_updates=length)), LogContents(), []
+    state, progress, notes = checkpoints.restore_newest(update.state_shapes)
+    for name, digest in task.identity.items():
+        saved = progress["data"][name]
+        if saved != digest and saved != migration.earlier_digest(config, task.open_source):
+            before = load_run_config(directory.path)
+            changes = difference(before, config)
+            if bool(before.data.store) != bool(config.data.store):
+                begun = "with" if before.data.store else "without"
+                raise ConfigError(
+                    f"data.store: the run {directory.path} was started {begun} data.store; resume it the same way"
+                )
+            raise ConfigError(
+                f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
+                f"the data they were trained on{listed(each for each in changes if each[0].startswith('data.'))}"
+            )
+    counters = Counters(**migration.counters(progress["counters"]))
+    if counters.num_updates:
+        then, now = from_json(progress["config"]).training, config.training
+        if any(
+            getattr(then, name) != getattr(now, name) for name in ("num_updates", "budget_seconds", "budget_policy")
+        ):
+            counters.num_updates = 0  # Another budget shortened the run.
+    # Earlier versions wrote 0 for a run that was not shortened.
+    counters.num_updates = counters.num_updates or length
+    position = Position(state, int(state.step), counters, progress.get("is_validation_due", False))
+    if not position.is_validation_due:
+        position.stop_if_over(config)
+    return position, LogContents(progress.get("num_records", 0), progress.get("log_digest", "")), notes
 
 
 class InitialState:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from transformer_jax.config.errors import complain
-from transformer_jax.runs.run import TrainingRun
+from transformer_jax.runs.run import Position, Run
 from transformer_jax.runtime.distributed import is_first
 
 # Seconds between lines where there is no terminal.
@@ -61,17 +61,15 @@ class ProgressBar:
         with suppress(OSError):
             self._bar.stop()
 
-    def __call__(self, run: TrainingRun) -> None:
-        """Moves the bar; without one, writes a line every 15 seconds. The remaining time excludes compilation."""
-        self._bar.update(self._task, completed=run.number, total=run.num_updates)
-        if "train/loss" not in run.logged:
+    def __call__(self, run: Run, position: Position) -> None:
+        """Move the bar; without one, write a line every 15 seconds. The remaining time excludes compilation."""
+        number, total, logged = position.number, position.num_updates, position.results.logged
+        self._bar.update(self._task, completed=number, total=total)
+        if "train/loss" not in logged:
             return
-        rate = run.logged["speed/target_tokens_per_second"]
-        status = f"loss {run.logged['train/loss']:.3f}  {rate:,.0f} tokens/s"
+        status = f"loss {logged['train/loss']:.3f}  {logged['speed/target_tokens_per_second']:,.0f} tokens/s"
         self._bar.update(self._task, status=status)
-        if self._console.is_terminal:
-            return
-        left = timedelta(seconds=round(run.seconds_per_update * (run.num_updates - run.number)))
-        if time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+        if not self._console.is_terminal and time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
-            LOGGER.info("update %d/%d  %s  %s left", run.number, run.num_updates, status, left)
+            left = timedelta(seconds=round(run.seconds_per_update(number) * (total - number)))
+            LOGGER.info("update %d/%d  %s  %s left", number, total, status, left)

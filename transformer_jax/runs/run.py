@@ -1,21 +1,20 @@
-"""A run while it trains: its parts, position, counters and outcome."""
+"""A run while it trains: its parts, which stay the same, its position, and its outcome."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
 from transformer_jax.config.optimization import ENDLESS_SCHEDULES
-from transformer_jax.runs.goodput import TRAINING, Clock, Goodput
+from transformer_jax.runs.goodput import Clock, Goodput
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import Trackers
 from transformer_jax.runtime.preemption import AgreedInterruption, Interruption
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
@@ -24,8 +23,8 @@ from transformer_jax.training.statistics import join
 from transformer_jax.training.step import StepMetrics
 from transformer_jax.training.update import Update
 
-# Seconds between estimates of the end of a run with a budget; at most this share of the budget.
-SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
+REASONS = "interrupted", "finished", "stopped", "patience"
+"""Reasons for the end of a run; of several the first counts."""
 # Maximum warm-up of a shortened run whose schedule has an end, as a share of its updates.
 SHARE_OF_WARM_UP = 0.25
 
@@ -56,8 +55,7 @@ class Counters:
 
     ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the
     last line of the log, ``extras`` of loss terms by name, ``statistics`` ratios by name. ``skipped`` updates were not finite
-    and changed nothing. ``num_updates``: the length of a run that was shortened to its budget, 0 while it is
-    ``training.num_updates``.
+    and changed nothing. ``num_updates``: the length of the run, which a hook may shorten.
     """
 
     best: float | None = None
@@ -111,17 +109,57 @@ class Counters:
 
 
 @dataclass
-class TrainingRun:
-    """A run while it trains: its parts, its position, and the results of the newest update, which hooks read and write.
+class Results:
+    """Results of the newest update.
 
-    Hooks are called after update ``number``, whose ``metrics`` are on the host (None before the first update). ``state`` is
-    the state after update ``number`` where a validation or a checkpoint is due; elsewhere it is one update ahead, because an
-    update is dispatched before the metrics of the previous one are read.
-    ``logged``: everything recorded after update ``number``, by name (``train/loss``, ``validation/bleu``). ``validated``: the
-    validation alone. ``score``: its value of the selection metric. ``is_saved``: whether writing a checkpoint was started.
-    ``is_validation_due``: a signal prevented the validation, and the resumed run begins with it. ``estimated_at``: time in
-    updates at the last estimate of the end. ``has_new_length``: the estimate after update ``number`` moved the end.
+    ``metrics``: on the host; None before the first update. ``logged``: everything recorded after the update, by name
+    (``train/loss``, ``validation/bleu``). ``validated``: the validation alone. ``score``: its value of the selection metric.
+    ``is_saved``: whether writing a checkpoint was started.
     """
+
+    metrics: StepMetrics | None = None
+    logged: dict[str, float] = field(default_factory=dict)
+    validated: dict[str, float] = field(default_factory=dict)
+    score: float | None = None
+    is_saved: bool = False
+
+
+@dataclass
+class Position:
+    """The position of a run, after update ``number``; hooks read and write it.
+
+    ``state`` is the state after update ``number`` where a validation or a checkpoint is due; elsewhere it is one update ahead,
+    because an update is dispatched before the metrics of the previous one are read. ``is_validation_due``: a signal prevented
+    the validation, and the resumed run begins with it. ``ends``: one of ``REASONS``, empty while the run continues.
+    """
+
+    state: Any
+    number: int
+    counters: Counters
+    is_validation_due: bool = False
+    results: Results = field(default_factory=Results)
+    ends: str = ""
+
+    @property
+    def num_updates(self) -> int:
+        """The update at which the run ends: ``training.num_updates``, or earlier if a hook shortened the run."""
+        return self.counters.num_updates
+
+    def stop(self, reason: str = "stopped") -> None:
+        """End the run after this update if it is saved, else after the next."""
+        self.ends = min(self.ends or reason, reason, key=REASONS.index)
+
+    def stop_if_over(self, config: ExperimentConfig) -> None:
+        """Stop a run that made its updates, or whose validations no longer improve."""
+        if self.number >= self.num_updates:
+            self.stop("finished")
+        elif 0 < config.training.patience <= self.counters.evaluations_without_gain:
+            self.stop("patience")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The parts of a run while it trains; this start of it begins after update ``first_update``."""
 
     config: ExperimentConfig
     directory: RunDirectory
@@ -136,123 +174,76 @@ class TrainingRun:
     signs: LearningSigns
     interruption: Interruption | AgreedInterruption
     first_update: int = 0
-    counters: Counters = field(default_factory=Counters)
-    is_validation_due: bool = False
-    state: Any = None
-    number: int = 0
-    metrics: StepMetrics | None = None
-    logged: dict[str, float] = field(default_factory=dict)
-    validated: dict[str, float] = field(default_factory=dict)
-    score: float | None = None
-    is_saved: bool = False
-    estimated_at: float = 0.0
-    is_estimate_due: bool = False
-    has_new_length: bool = False
-    is_interrupted: bool = False
-    is_stopped: bool = False
 
-    @property
-    def num_updates(self) -> int:
-        """The update at which the run ends: as configured, or earlier if its time budget shortened it."""
-        return self.counters.num_updates or self.config.training.num_updates
-
-    @property
-    def hyperparameters(self) -> Hyperparameters:
-        """The hyperparameters of the next updates."""
+    def hyperparameters(self, num_updates: int) -> Hyperparameters:
+        """The hyperparameters of a run of this length."""
         found = hyperparameters_of(self.config)
-        if self.num_updates == self.config.training.num_updates:
+        if num_updates == self.config.training.num_updates:
             return found
         if self.config.optimizer.schedule in ENDLESS_SCHEDULES:
-            return found._replace(num_updates=float(self.num_updates))
+            return found._replace(num_updates=float(num_updates))
         # A shortened run might end within its warm-up.
-        warmup = min(found.warmup_updates, max(SHARE_OF_WARM_UP * self.num_updates, 1.0))
-        return found._replace(num_updates=float(self.num_updates), warmup_updates=warmup)
+        warmup = min(found.warmup_updates, max(SHARE_OF_WARM_UP * num_updates, 1.0))
+        return found._replace(num_updates=float(num_updates), warmup_updates=warmup)
 
-    @property
-    def has_budget(self) -> bool:
-        """Whether the run must fit into a budget of time: not one of several processes, whose clocks differ."""
-        return self.config.training.budget_seconds > 0 and jax.process_count() == 1
-
-    @property
-    def evaluated_params(self) -> PyTree:
-        """The parameters to evaluate: from ``state``, or their average over updates."""
-        return self.update.evaluation_params(self.state)
-
-    @property
-    def seconds_per_update(self) -> float:
+    def seconds_per_update(self, number: int) -> float:
         """Recent seconds of this process for an update with its share of validations and checkpoints, without compilation."""
-        training, made = self.config.training, self.number - self.first_update
+        training, made = self.config.training, number - self.first_update
         saves = (training.evaluate_every, training.checkpoint_every)
         # A process that resumed just before a validation has paid for it in few updates.
         evaluation = self.clock.total(["evaluation"]) / max(made, training.evaluate_every, 1)
         if not evaluation:
-            evaluation = self.goodput.seconds()["evaluation"] / max(self.number, training.evaluate_every, 1)
+            evaluation = self.goodput.seconds()["evaluation"] / max(number, training.evaluate_every, 1)
         checkpoint = self.clock.total(["checkpoint"]) / max(made, min(filter(None, saves)))
         return self.clock.recent_update_seconds() + evaluation + checkpoint
 
-    def is_logged_after(self, number: int) -> bool:
-        """Whether a line of the log follows update ``number``: when one is due, and at the end of the run."""
-        return number % self.config.training.log_every == 0 or number == self.num_updates
+    def record(self, position: Position, metrics: dict[str, float]) -> None:
+        """Write ``metrics`` of the newest update to the log and the trackers."""
+        self.log.write(position.number, metrics)
+        self.trackers.write(position.number, metrics)
+        self.signs.add({"step": position.number, **metrics})
+        position.results.logged |= metrics
 
-    def is_validated_after(self, number: int) -> bool:
-        """Whether a validation follows update ``number``; one follows the last, unless the run never validates."""
-        every = self.config.training.evaluate_every
-        return every > 0 and (number % every == 0 or number == self.num_updates)
-
-    def is_saved_after(self, number: int) -> bool:
-        """Whether a checkpoint follows update ``number``: when one is due, after a validation, and at the end of the run."""
-        is_due = number % self.config.training.checkpoint_every == 0 or number == self.num_updates
-        is_due = is_due or self.has_new_length
-        return is_due or self.is_interrupted or self.is_stopped or self.is_validated_after(number)
-
-    def is_estimated_after(self, number: int) -> bool:
-        """Whether a run with a budget of time estimates its end after update ``number``."""
-        return self.is_estimate_due or self.is_saved_after(number)
-
-    def note_time(self) -> None:
-        """Makes an estimate due every minute of updates, more often within a short budget."""
-        budget = self.config.training.budget_seconds
-        interval = min(SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE * budget)
-        self.is_estimate_due = self.has_budget and self.clock.total(TRAINING) - self.estimated_at >= interval
-
-    @property
-    def reason_to_end(self) -> str | None:
-        """Reason to end before the next update; None to continue."""
-        if self.is_interrupted:
-            return "interrupted"
-        if self.is_validation_due:
-            return None
-        if self.number >= self.num_updates:
-            return "finished"
-        patience = self.config.training.patience
-        if self.is_stopped:
-            return "stopped"
-        return "patience" if patience and self.counters.evaluations_without_gain >= patience else None
-
-    def stop(self) -> None:
-        """Called by hooks: ends the run after this update if it is saved, else after the next."""
-        self.is_stopped = True
-
-    def record(self, metrics: dict[str, float]) -> None:
-        """Writes ``metrics`` of update ``number`` to the log and the trackers."""
-        self.log.write(self.number, metrics)
-        self.trackers.write(self.number, metrics)
-        self.signs.add({"step": self.number, **metrics})
-        self.logged |= metrics
-
-    def progress(self) -> Progress:
+    def progress(self, position: Position) -> Progress:
         """Metadata of a checkpoint: settings, digests of the data, tokenizers, counters, contents of the log."""
         logged = self.log.contents
         return {
             "config": to_json(self.config),
             "data": dict(self.task.identity),
             "tokenizer": tokenizers_to_json(self.task.tokenizers),
-            "counters": asdict(self.counters),
+            "counters": asdict(position.counters),
             "num_records": logged.num_records,
             "log_digest": logged.digest,
-            "is_validation_due": self.is_validation_due,
+            "is_validation_due": position.is_validation_due,
         }
 
+    def finish(self, position: Position) -> Outcome:
+        """Write the outcome of the run, once the last checkpoint is on disk."""
+        with self.clock.spend("checkpoint"):
+            self.checkpoints.wait()
+        self.goodput.write(position.number)
+        signal = self.interruption.number if position.ends == "interrupted" else 0
+        signs = tuple(self.signs.sentences(position.num_updates))
+        best, metric = position.counters.best, self.config.selection.key
+        outcome = Outcome(position.number, position.ends, best, self.goodput.line(), metric, signal, signs)
+        write_json(self.directory.outcome, outcome._asdict())
+        return outcome
 
-Hook = Callable[[TrainingRun], object]
-"""Called with the run after an update, observers also once before the first; its result is ignored."""
+
+@contextmanager
+def outcome_of_divergence(run: Run, position: Position) -> Iterator[None]:
+    """Write the outcome of a run that diverges, once its checkpoints are on disk: nobody need wait for more of them."""
+    try:
+        yield
+    except TrainingDiverged as error:
+        run.checkpoints.wait()
+        write_json(run.directory.outcome, {"step": position.number, "reason": "diverged", "problem": str(error)})
+        raise
+
+
+Hook = Callable[[Run, Position], object]
+"""Called after an update, callbacks also once before the first; its result is ignored.
+
+A hook with a method ``needs_state(run, position, number)`` is called after the updates for which that returns True: with their
+state, before a checkpoint.
+"""

@@ -5,10 +5,11 @@ import random
 import numpy as np
 import pytest
 
-import transformer_jax.commands.train as train_command
 from transformer_jax.__main__ import main
 from transformer_jax.config import from_dict
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
+from transformer_jax.runs import trainer
+from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.tools.data_check.line_shift import GROUP, line_shift, shift_warnings
 
 LINES = 1200
@@ -84,9 +85,12 @@ def test_each_shifted_corpus_has_a_warning(corpora):
 
 
 def test_train_prints_the_warning(corpora, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(train_command, "train_and_report", lambda *values: 0)
+    def diverge(*_: object, **__: object) -> None:
+        raise TrainingDiverged
+
+    monkeypatch.setattr(trainer, "run_training", diverge)
     settings = {"source": "text", "directory": "", "train": corpora["bad"], "held_out": 20, "target_language": "de"}
     settings |= {"source_language": "en"}
     overrides = [f"--config.data.{name}={value}" for name, value in settings.items()]
-    assert main(["train", "--config=quickstart", *overrides, f"--workdir={tmp_path}/run"]) == 0
+    assert main(["train", "--config=quickstart", *overrides, f"--workdir={tmp_path}/run"]) == 1
     assert "WARNING: the sides of the training text are shifted: from line 1 " in capsys.readouterr().err

@@ -23,13 +23,13 @@ SEARCH = Sweep(
 
 
 class PretendedTraining:
-    """Stands in for ``run_training``: validates after updates 100 and 200 with ``value(config)``; ``folders`` are its calls."""
+    """Stands in for ``train_run``: validates after updates 100 and 200 with ``value(config)``; ``folders`` are its calls."""
 
     def __init__(self, value: Callable[[ExperimentConfig], float] = lambda config: 7.5) -> None:
         self.value, self.folders = value, list[str]()
         self.before: Callable[[ExperimentConfig], None] = lambda config: None
 
-    def __call__(self, config: ExperimentConfig, folder: Path, callbacks) -> Outcome:
+    def __call__(self, config: ExperimentConfig, folder: Path, callbacks, *, origin) -> Outcome:
         self.folders.append(folder.name)
         self.before(config)
         folder.mkdir(parents=True, exist_ok=True)

@@ -148,7 +148,7 @@ def test_a_duel_grows_by_ideas_and_keeps_its_conditions(tmp_path, monkeypatch):
 
 
 def test_runs_of_another_folder_in_the_same_study_are_refused_and_those_of_a_moved_one_move(tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "run_training", PretendedTraining())
+    monkeypatch.setattr(worker, "train_run", PretendedTraining())
     first, second, moved = (tmp_path / name / "duel" for name in "abc")
     for folder in (first, second):
         folder.mkdir(parents=True)

@@ -3,7 +3,6 @@
 import csv
 import threading
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -31,8 +30,7 @@ def join(tmp_path):
 @pytest.fixture
 def training(monkeypatch):
     pretended = PretendedTraining()
-    monkeypatch.setattr(worker, "run_training", pretended)
-    monkeypatch.setattr(worker, "curves_at_end", lambda run, config: nullcontext())
+    monkeypatch.setattr(worker, "train_run", pretended)
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.05)
     return pretended
 
@@ -106,13 +104,13 @@ def test_the_trial_of_a_dead_worker_is_resumed_in_its_folder(join, training, tmp
     class Killed(BaseException):
         """Optuna does not see it: the trial stays as kill -9 leaves it."""
 
-    def killed(config, folder, callbacks):
+    def killed(config, folder, callbacks, *, origin):
         folder.mkdir(parents=True)
         assert not callbacks[0].on_validation(50, {sweep.metric_key: 9.0})
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(worker, "run_training", killed)
+        patch.setattr(worker, "train_run", killed)
         work(dead, sweep, tmp_path, 60.0)
     (begun,) = trial_rows(study, sweep)
     assert begun.state == "running"
@@ -169,7 +167,7 @@ def test_a_worker_whose_heartbeats_did_not_arrive_leaves_its_trial_to_the_other(
 def test_a_command_with_some_rows_leaves_the_trials_of_others(join, training, tmp_path):
     other = replace(GRID, rows={"b": GRID.rows["b"]})
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(worker, "run_training", lambda *run, callbacks: Outcome(3, "interrupted", None, "", signal=15))
+        patch.setattr(worker, "train_run", lambda *run, origin: Outcome(3, "interrupted", None, "", signal=15))
         work(join(other), other, tmp_path, 60.0)
     only = replace(GRID, rows={"a": {}})
     study = join(only)
@@ -184,7 +182,7 @@ def test_a_command_with_some_rows_leaves_the_trials_of_others(join, training, tm
 def test_a_trial_that_is_interrupted_waits_and_a_poor_trial_is_pruned(join, training, tmp_path, monkeypatch):
     study = join(SEARCH)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as stopped:
-        patch.setattr(worker, "run_training", lambda *run, callbacks: Outcome(3, "interrupted", None, "", signal=15))
+        patch.setattr(worker, "train_run", lambda *run, origin: Outcome(3, "interrupted", None, "", signal=15))
         work(study, SEARCH, tmp_path, 60.0)
     assert stopped.value.args == (15,)
     assert states(study, SEARCH) == ["waiting"]

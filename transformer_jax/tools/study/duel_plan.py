@@ -17,14 +17,14 @@ import jax
 
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve
 from transformer_jax.config.optimization import ENDLESS_SCHEDULES
-from transformer_jax.config.sizing import seconds_of
 from transformer_jax.runs.goodput import TRAINING
-from transformer_jax.runs.run import TrainingRun
-from transformer_jax.runs.trainer import run_training
+from transformer_jax.runs.run import Position, Run
 from transformer_jax.runtime.atomic_files import locked, write_whole
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
 from transformer_jax.tasks.task import objective_of, task_class
+from transformer_jax.tools.full_run import train_run
 from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops, without_recomputation
+from transformer_jax.tools.sizing.plans import seconds_of
 from transformer_jax.tools.study.contenders import BASE, OFF, Contender
 from transformer_jax.tools.study.sweeps import Sweep
 from transformer_jax.training.sharding import make_mesh
@@ -242,7 +242,7 @@ def _costs(
                 training, evaluate_every=never * (number == 0), trackers="jsonl", patience=0, budget_seconds=0.0
             )
             with TemporaryDirectory() as folder:
-                outcome = run_training(replace(config, training=training), folder, callbacks=[pilot])
+                outcome = train_run(replace(config, training=training), folder, [pilot], has_curves=False)
             if outcome.reason == "interrupted":
                 raise KeyboardInterrupt(outcome.signal)
             # All make the same updates, on the same batches.
@@ -264,20 +264,20 @@ class _Pilot:
         self.seconds, self._start = 0.0, 0.0
         self.counts = 0, 0.0, 0
 
-    def __call__(self, run: TrainingRun) -> None:
-        spent, first = run.clock.total(TRAINING), min(FIRST_UPDATES, run.num_updates // 2)
-        made, seconds = run.number - first, spent - self._start
+    def __call__(self, run: Run, position: Position) -> None:
+        spent, first = run.clock.total(TRAINING), min(FIRST_UPDATES, position.num_updates // 2)
+        made, seconds = position.number - first, spent - self._start
         if made <= 0:
             self._start = spent
             return
         is_enough = made >= self.updates if self.updates else made >= LEAST_UPDATES and seconds >= LEAST_SECONDS
-        if not self._is_over and (is_enough or run.number == run.num_updates):
+        if not self._is_over and (is_enough or position.number == position.num_updates):
             self._is_over, self.updates, self.seconds = True, made, seconds / made
             self.counts = _count(run) if self._is_first else self.counts
-            run.stop()
+            position.stop()
 
 
-def _count(run: TrainingRun) -> tuple[int, float, int]:
+def _count(run: Run) -> tuple[int, float, int]:
     """Parameters, FLOPs of an update (mean over the first batches), bytes of its state and program for its largest batch.
 
     Parameters are those of the model, without loss terms. FLOPs are preflight's: matrix products and convolutions, forward,

@@ -14,7 +14,7 @@ from transformer_jax.config.conversion import read_value, type_of
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import call_in_file
 from transformer_jax.config.tasks import TASKS
-from transformer_jax.tasks.sizing import require_sizes
+from transformer_jax.tools.sizing.sizes import require_sizes
 from transformer_jax.tools.study.comparability import differing_settings, require_comparable, require_same_text
 
 STORAGE_VARIABLE = "TRANSFORMER_JAX_SWEEP_STORAGE"

@@ -14,17 +14,14 @@ from optuna.storages import fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig
-from transformer_jax.data.corpora import completed
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, to_dict
 from transformer_jax.runs.hooks import Callback
-from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
-from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.open_copies import StoreError
 from transformer_jax.runtime.run_copies import folder_to_train
 from transformer_jax.runtime.store_lock import AddressIsBusy
-from transformer_jax.tools.pictures.curves import curves_at_end
+from transformer_jax.tools.full_run import settings_to_train, train_run
 from transformer_jax.tools.study.optuna_study import (
     ERROR,
     POINT,
@@ -168,12 +165,9 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial)
 
 def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: Trial, reporter: "_Reporter") -> float:
     """Trains or resumes the run of a trial; returns its value."""
-    config, remark = completed(config)
-    if remark:
-        print(remark, file=sys.stderr)
-    require_same_run(config, str(run.path))
-    with curves_at_end(run, config):
-        outcome = run_training(config, run.path, callbacks=[reporter])
+    config, origin, remarks = settings_to_train(to_dict(config), (), str(run.path))
+    print("".join(f"{remark}\n" for remark in remarks), end="", file=sys.stderr)
+    outcome = train_run(config, run.path, [reporter], origin=origin)
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(outcome.signal)
     found = validations(run.metrics)

@@ -30,7 +30,6 @@ register("task", "word_vectors")(
         ),
         check_word_vectors,
         "transformer_jax.tools.word_vectors.task.task:WordVectorTask",
-        "transformer_jax.tools.word_vectors.task.sizing:SIZING",
     )
 )
 

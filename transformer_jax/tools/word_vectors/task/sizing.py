@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from transformer_jax.config.data import SUBWORD_KINDS
-from transformer_jax.config.sizing import (
+from transformer_jax.tools.sizing.plans import (
     MIN_UPDATES,
     TEXT_EFFICIENCY,
     TEXT_MIN_BETWEEN,
@@ -17,7 +17,7 @@ from transformer_jax.config.sizing import (
     text_updates,
     update_intervals,
 )
-from transformer_jax.tasks.sizing import Sizing, plans_text
+from transformer_jax.tools.sizing.sizes import Sizing, plans_text
 from transformer_jax.tools.word_vectors.task.settings import SPANS_IN_UPDATE, Word2vecConfig, WordTextConfig
 
 # FLOPs per word and dimension; minimum ratio of words in the text to words in a block, whose gradients add up.

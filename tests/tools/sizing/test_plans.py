@@ -2,11 +2,12 @@
 
 import pytest
 
-from transformer_jax.config import ConfigError, resolve, sizing
-from transformer_jax.config.sizing import CorpusStatistics, TextStatistics, plan_language_model, plan_translation
+from transformer_jax.config import ConfigError, resolve
+from transformer_jax.tools.sizing import plans
+from transformer_jax.tools.sizing.plans import CorpusStatistics, TextStatistics, plan_language_model, plan_translation
 from transformer_jax.tools.word_vectors.task.sizing import plan_word_vectors
 
-SIZES = sizing.SIZES
+SIZES = plans.SIZES
 FLOPS = 2e11
 
 
@@ -32,7 +33,7 @@ def test_more_text_and_more_time_give_larger_models():
     assert vocabularies == [SIZES[0].vocabulary, SIZES[2].vocabulary, SIZES[1].vocabulary]
     assert [size_of(planned(300_000, hours * 3600)) for hours in (4, 10)] == [(4, 128, 256), (4, 256, 1024)]
     tokens = small["training.num_updates"] * small["batching.tokens_per_update"]
-    assert tokens / CorpusStatistics(5_000, 12).tokens == pytest.approx(sizing.MAX_EPOCHS, rel=0.05)
+    assert tokens / CorpusStatistics(5_000, 12).tokens == pytest.approx(plans.MAX_EPOCHS, rel=0.05)
 
 
 def test_without_time_the_smallest_model_is_trained_or_none():
@@ -53,17 +54,17 @@ def test_every_plan_is_a_run_with_a_few_validations(pairs, seconds):
     assert config.optimizer.schedule == "wsd"
     updates, every = config.training.num_updates, config.training.evaluate_every
     assert updates >= 20 and (updates % every == 0 or updates % every > every / 2)
-    validations, batches = -(-updates // every), config.training.validation_sentences / sizing.VALIDATED
-    assert 1 <= validations <= sizing.MAX_VALIDATIONS and 1 <= batches <= 20
+    validations, batches = -(-updates // every), config.training.validation_sentences / plans.VALIDATED
+    assert 1 <= validations <= plans.MAX_VALIDATIONS and 1 <= batches <= 20
     # Enough sentences to choose between checkpoints, or no other checkpoint in the decay of the learning rate.
-    assert (validations == sizing.MAX_VALIDATIONS and batches >= 4) or every >= 0.2 * updates
+    assert (validations == plans.MAX_VALIDATIONS and batches >= 4) or every >= 0.2 * updates
 
 
 def test_a_budget_is_a_number_with_a_unit():
-    assert [sizing.seconds_of(text) for text in ("90s", "20m", "1.5h", "2 d")] == [90, 1200, 5400, 172800]
+    assert [plans.seconds_of(text) for text in ("90s", "20m", "1.5h", "2 d")] == [90, 1200, 5400, 172800]
     for text in ("20", "0m", "an hour"):
         with pytest.raises(ConfigError, match="--budget: .* is not a time; write 90s, 20m, 2h or 1d"):
-            sizing.seconds_of(text)
+            plans.seconds_of(text)
 
 
 @pytest.mark.parametrize("text", [text_of(1e3), text_of(2e6), text_of(1e10), JAPANESE])

@@ -7,9 +7,9 @@ import pytest
 
 from transformer_jax.config import ConfigError, to_json
 from transformer_jax.config.conversion import joined_files
-from transformer_jax.config.sizing import SIZES
-from transformer_jax.tasks import sizing
-from transformer_jax.tasks.sizing import sized as sized_config
+from transformer_jax.tools.sizing import sizes
+from transformer_jax.tools.sizing.plans import SIZES
+from transformer_jax.tools.sizing.sizes import sized as sized_config
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def sized(tmp_path, monkeypatch):
     """The settings and the remark for these flags, for a corpus of 3,000 pairs on a machine of 200 GFLOP/s."""
     for language in ("en", "de"):
         (tmp_path / f"t.{language}").write_text("".join(f"aa bb cc {number}\n" for number in range(3000)))
-    monkeypatch.setattr(sizing, "flops_here", lambda: 2e11)
+    monkeypatch.setattr(sizes, "flops_here", lambda: 2e11)
 
     def choose(*settings: str, budget: str | None = None, source: str = "text"):
         stated = ["data.source=text", f"data.train={tmp_path}/t.en", f"data.train={tmp_path}/t.de", *settings]

@@ -25,18 +25,6 @@ from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.config.plugins import names_in_file
 from transformer_jax.config.recipes import find_recipe, is_run_directory, stated_settings, with_own_text
-from transformer_jax.config.sizing import (
-    CHARACTERS_OF_A_TOKEN,
-    LANGUAGE_MODEL_KEYS,
-    TOKENS_PER_WORD,
-    TRANSLATION_KEYS,
-    CorpusStatistics,
-    Plan,
-    TextStatistics,
-    plan_language_model,
-    plan_translation,
-    seconds_of,
-)
 from transformer_jax.config.tasks import DEFAULT_TASK, TASKS, imported
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import (
@@ -49,6 +37,18 @@ from transformer_jax.data.corpus_statistics import (
 from transformer_jax.data.documents import open_documents
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.startup import available_cores
+from transformer_jax.tools.sizing.plans import (
+    CHARACTERS_OF_A_TOKEN,
+    LANGUAGE_MODEL_KEYS,
+    TOKENS_PER_WORD,
+    TRANSLATION_KEYS,
+    CorpusStatistics,
+    Plan,
+    TextStatistics,
+    plan_language_model,
+    plan_translation,
+    seconds_of,
+)
 
 # Matrix products small enough for one core: on several, each would wait for cores that other programs use.
 PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
@@ -63,6 +63,13 @@ WORDS_OF_BLEU = 4
 LIMITS = "data.max_source_tokens", "data.max_target_tokens"
 # Share of pairs above the limits that is reported, and left out of the plan.
 MANY_TOO_LONG = 0.1
+
+SIZINGS = {
+    "translation": "transformer_jax.tools.sizing.sizes:TRANSLATION",
+    "language_model": "transformer_jax.tools.sizing.sizes:LANGUAGE_MODEL",
+    "word_vectors": "transformer_jax.tools.word_vectors.task.sizing:SIZING",
+}
+"""The ``"module:NAME"`` of a ``Sizing`` for each task whose runs have sizes for a budget."""
 
 Overrides = Sequence[tuple[str, str]]
 
@@ -170,9 +177,9 @@ def _open_settings(stated: Mapping[str, Any]) -> dict[str, int]:
 
 def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag: bool) -> Sizing:
     """The sizing of the task; raises ConfigError if it has none for this data and model, or the length is stated too."""
-    reference = TASKS[config.task].sizing
+    reference = SIZINGS.get(config.task)
     if not reference or config.data.source != "text":
-        sizings = [imported(settings.sizing) for settings in TASKS.values() if settings.sizing]
+        sizings = [imported(name) for task, name in SIZINGS.items() if task in TASKS]
         recipes = ", ".join(f"--config={each.recipe}" for each in sizings)
         if reference and not has_flag:
             others = "such as --config=multi30k:tiny_hour or --config=language_model:quick, and set its sizes"
@@ -224,7 +231,7 @@ def flops_here() -> float:
 
 
 def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
-    """The plan of ``config.sizing`` for the corpus of a run, with its vocabulary."""
+    """The plan of ``plan_translation`` for the corpus of a run, with its vocabulary."""
     source, split = open_corpus(config.data, config.data_seed, config.parts), config.data.train_split
     count = source.count(split)
     if config.data.held_out:
@@ -334,7 +341,7 @@ def measure_text(data: TextDataConfig, seed: int) -> TextStatistics:
 
 
 def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
-    """The ``plan`` of a ``Sizing`` for plain text, from a plan of ``config.sizing``, which takes the measured text."""
+    """The ``plan`` of a ``Sizing`` for plain text, from a plan that takes the measured text."""
 
     def planned(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
         return plan(measure_text(config.data, config.data_seed), seconds, flops, stated)

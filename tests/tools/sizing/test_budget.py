@@ -1,0 +1,52 @@
+"""The watch on the time budget of a run."""
+
+from dataclasses import replace
+
+import pytest
+from run_settings import tiny_config
+from run_steps import copy_until, metrics_of, on_devices
+
+from transformer_jax.tools.full_run import train_run
+from transformer_jax.tools.sizing import budget
+from transformer_jax.tools.sizing.budget import affordable_updates
+
+
+def train_in_budget(config, folder):
+    with on_devices(1):
+        return train_run(config, folder, has_curves=False)
+
+
+@pytest.mark.parametrize(
+    ("spent", "seconds_per_update", "current", "length"),
+    [
+        (100, 1.0, 500, 500),  # 500 s, as planned
+        (100, 1.02, 500, 500),  # misses the budget by less than the tolerance
+        (100, 2.0, 500, 300),  # 400 s pay 200 more updates
+        (100, 0.5, 300, 500),  # faster than it was: never longer than planned
+        (600, 2.0, 500, 101),  # nothing is left: one more, which is validated
+    ],
+)
+def test_a_run_ends_when_its_budget_does(spent, seconds_per_update, current, length):
+    assert affordable_updates(100, spent, seconds_per_update, 500, current, 500) == length
+
+
+@pytest.mark.slow
+def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(cache, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(budget, "affordable_updates", lambda *_: 9)
+    monkeypatch.setattr(budget, "SECONDS_OF_AN_ESTIMATE", 0.0)
+    config = tiny_config(cache, budget_seconds=60.0)
+    config = replace(config, optimizer=replace(config.optimizer, schedule="cosine"))
+    assert train_in_budget(config, tmp_path / "whole")[:2] == (9, "finished")
+    error = capfd.readouterr().err
+    assert "update 2: 12 updates will take" in error and "the run now ends at update 9" in error
+    records = metrics_of(tmp_path / "whole")
+    rates = {each["step"]: each["train/learning_rate"] for each in records if "train/learning_rate" in each}
+    assert rates[9] == pytest.approx(0.0, abs=1e-9) and rates[3] > rates[6] > 1e-3
+    assert [each["step"] for each in records if "validation/bleu" in each] == [6, 9]
+    # The checkpoint of update 2 is of the estimate alone.
+    resumed = copy_until(2, tmp_path / "whole", tmp_path / "resumed")
+    assert train_in_budget(config, resumed).step == 9
+    assert metrics_of(resumed) == records
+    # Without the budget the run has its full length again.
+    unlimited = replace(config, training=replace(config.training, budget_seconds=0.0))
+    assert train_in_budget(unlimited, resumed).step == 12

@@ -1,0 +1,146 @@
+"""The start of a run: its settings resolved for the devices, its lock, checks before anything is written, and its files."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from transformer_jax.checkpoints.save_failure import require_free_space
+from transformer_jax.config import ExperimentConfig, load_run_config, to_json
+from transformer_jax.config.data import GENERATED_SOURCES
+from transformer_jax.config.optimization import require_rows_divide
+from transformer_jax.data.tensorflow_runtime import require_tensorflow
+from transformer_jax.data.tokenizers import save_tokenizers
+from transformer_jax.runs.progress import LOGGER
+from transformer_jax.runs.run_directory import RunDirectory, write_json
+from transformer_jax.runtime.distributed import (
+    first_goes_first,
+    from_first,
+    is_first,
+    join_processes,
+    require_same,
+    require_shared_folder,
+)
+from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on, start_jax
+from transformer_jax.runtime.open_copies import address_of_checkpoints
+from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class
+from transformer_jax.training.parameters import frozen_mask
+from transformer_jax.training.state import count_parameters, param_shapes, without_loss_terms
+from transformer_jax.training.update import Update, compiler_options
+
+
+def start_process(config: ExperimentConfig, *, is_distributed: bool) -> None:
+    """Start JAX, and join the other processes of a run that ``is_distributed``; raises ConfigError where that fails."""
+    if task_class(config.task).needs_tensorflow:
+        require_tensorflow()
+    if is_distributed:
+        join_processes()
+        require_same(repr(config), "--distributed: the processes have different settings; use the same command")
+    start_jax(config.data.cache_directory)
+
+
+@contextmanager
+def directory_of_process(workdir: str | Path) -> Iterator[RunDirectory]:
+    """The run directory as this process writes it: only process 0 leaves files besides checkpoints."""
+    with ExitStack() as stack:
+        scratch = None if is_first() else stack.enter_context(TemporaryDirectory())
+        yield RunDirectory(workdir, scratch=scratch)
+
+
+@contextmanager
+def locked_run(directory: RunDirectory) -> Iterator[None]:
+    """Lock the folder of a run; raises ConfigError unless it can be written and all processes see it."""
+    with ExitStack() as lock:
+        with first_goes_first("lock of the run"):
+            lock.enter_context(directory.locked())
+        if not address_of_checkpoints(directory.checkpoints):
+            require_shared_folder(directory.path)
+        yield
+
+
+def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
+    """Return the settings that the run saves, with absolute paths, and with ``auto`` resolved for the devices.
+
+    Raises ConfigError when no new run should begin with the settings, the model is larger than the memory, rows do not divide
+    over the devices, nothing or everything is frozen, or the compiler does not take ``training.xla_options``, and DataError
+    when there is no validation split.
+    """
+    compiler_options(config.training, mesh)
+    if not directory.has_checkpoints():
+        config.check_new_run()
+    # The embeddings alone, before corpus and tokenizers are read; the whole state follows in require_state_fits.
+    embeddings = 4 * config.model.d_model * config.tokenizer.vocabulary_size
+    require_memory(embeddings * len(mesh.local_devices) // mesh.size, mesh.local_devices)
+    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
+    if config.training.evaluate_every and (
+        config.data.has_pairs or config.data.directory or getattr(config.data, "validation", "")
+    ):
+        task_class(config.task).require_split(config, "validation")
+    if config.data.directory and config.data.source in GENERATED_SOURCES:
+        LOGGER.info("data.directory: not read, since data.source=%s is generated", config.data.source)
+    config = replace(config, init=config.init.absolute(), data=config.data.absolute())
+    config = task_class(config.task).begin(config, directory)
+    config = resolve_for_device(config, partial(_device_settings, directory, mesh))
+    if not directory.has_checkpoints():
+        config.check_new_run()
+    if config.optimizer.freeze:
+        frozen_mask(param_shapes(objective_of(config, mesh).init_params), config.optimizer.freeze)
+    return config
+
+
+def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
+    """The saved settings of a run with checkpoints; for a new run the settings for the device of process 0."""
+
+    def find() -> DeviceSettings:
+        if not directory.has_checkpoints():
+            return settings_on(mesh.devices.flat[0])
+        saved = load_run_config(directory.path)
+        return DeviceSettings(saved.model.compute_dtype, getattr(saved.batching, "width_multiple", 0))
+
+    return DeviceSettings(*from_first(find, "settings of the devices"))
+
+
+def require_state_fits(update: Update) -> None:
+    """Raise ConfigError when parameters and optimizer state are larger than the memory of the devices."""
+    devices = update.mesh.local_devices
+    leaves = jax.tree.leaves(update.state_shapes)
+    shards = (math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
+    require_memory(len(devices) * sum(shards), devices)
+
+
+def notes_on_space(directory: RunDirectory, update: Update, config: ExperimentConfig) -> list[str]:
+    """Return a note where checkpoints will nearly fill the disk; raises ConfigError where they do not fit."""
+    if address_of_checkpoints(directory.checkpoints):
+        return []
+    num_checkpoints = config.training.keep_last + config.training.keep_best
+    return require_free_space(directory.path, update.saved_shapes, num_checkpoints)
+
+
+def require_same_batches(task: Task, data: TrainingData, update: int) -> None:
+    """Raise ConfigError where processes read different data."""
+    same = dict(task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(update)]
+    problem = "data: the processes read different data; give all of them the same data.directory content"
+    require_same(repr(same), problem)
+
+
+def write_run_files(
+    directory: RunDirectory, update: Update, task: Task, data: TrainingData, origin: Mapping[str, Any], *, is_new: bool
+) -> None:
+    """Write settings, tokenizers, the data report and ``run.json``; a run that ``is_new`` removes files of an earlier one."""
+    if is_new:
+        directory.remove_earlier_scores()
+    directory.remove_partial_files()
+    directory.outcome.unlink(missing_ok=True)
+    write_json(directory.config, to_json(task.config))
+    save_tokenizers(task.tokenizers, directory.tokenizer)
+    write_json(directory.data_report, data.report.content)
+    devices = [str(device) for device in update.mesh.devices.flat]
+    parameters = count_parameters(without_loss_terms(update.state_shapes.params))
+    directory.write_run(devices, task.config.seed, parameters, **origin)

@@ -1,0 +1,85 @@
+"""The watch on the time budget of a run."""
+
+import jax
+
+from transformer_jax.config.optimization import ENDLESS_SCHEDULES
+from transformer_jax.runs.goodput import TRAINING
+from transformer_jax.runs.hooks import is_save_due, save
+from transformer_jax.runs.progress import LOGGER
+from transformer_jax.runs.run import Position, Run
+
+# Seconds of updates between estimates of the end of a run; at most this share of the budget.
+SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
+# An estimate this close to the budget changes nothing: noise of the clock must not move the end of the schedule.
+TOLERANCE = 0.03
+# With budget_policy=stretch the estimate is logged again when it has changed by more than this share.
+LOGGED_CHANGE = 0.1
+
+
+class KeepToBudget:
+    """A hook that estimates the end of a run before each checkpoint, and every minute.
+
+    Where the end misses ``training.budget_seconds``, it logs that, and shortens the run if ``training.budget_policy`` allows.
+    ``is_sized``: this start chose the sizes of the model by the speed of the CPU. Does nothing in one of several processes,
+    whose clocks differ.
+    """
+
+    def __init__(self, *, is_sized: bool = False) -> None:
+        self._is_sized = is_sized
+        self._estimated_at, self._logged_minutes = 0.0, 0.0
+
+    def needs_state(self, run: Run, position: Position, number: int) -> bool:
+        """Whether an estimate is due after update ``number``."""
+        if jax.process_count() > 1:
+            return False
+        interval = min(SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE * run.config.training.budget_seconds)
+        is_due = run.clock.total(TRAINING) - self._estimated_at >= interval
+        return is_due or is_save_due(run, position, number)
+
+    def __call__(self, run: Run, position: Position) -> None:
+        """Estimate the end; a run that gets shorter is saved."""
+        if position.results.metrics is None:
+            self._log_notes(position)
+        number, current, training = position.number, position.num_updates, run.config.training
+        # The speed is not known before the second update of a start.
+        if number >= current or position.ends == "interrupted" or not run.clock.recent_update_seconds():
+            return
+        spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update(number)
+        self._estimated_at = run.clock.total(TRAINING)
+        length = affordable_updates(number, spent, each, training.budget_seconds, current, training.num_updates)
+        if length == current:
+            return
+        expected, planned = (spent + (current - number) * each) / 60, training.budget_seconds / 60
+        problem = f"update {number}: {current:,} updates will take {expected:.1f} minutes, not {planned:.1f}"
+        if training.budget_policy == "stretch":
+            if abs(expected - self._logged_minutes) > LOGGED_CHANGE * expected:
+                self._logged_minutes = expected
+                LOGGER.info("%s (training.budget_policy=stretch)", problem)
+            return
+        decay = ", and its learning rate decays until then" * (run.config.optimizer.schedule not in ENDLESS_SCHEDULES)
+        LOGGER.info("%s; the run now ends at update %s%s", problem, f"{length:,}", decay)
+        position.counters.num_updates = length
+        save(run, position)
+
+    def _log_notes(self, position: Position) -> None:
+        backend = jax.default_backend()
+        if jax.process_count() > 1:
+            length = f"several processes keep {position.num_updates} updates"
+            LOGGER.info("training.budget_seconds: %s: clocks differ", length)
+        elif self._is_sized and backend != "cpu":
+            remedy = "for a larger model state sizes and training.num_updates in a new folder"
+            LOGGER.info("--budget measured the CPU: on a %s the run may end early; %s", backend, remedy)
+
+
+def affordable_updates(
+    number: int, spent: float, seconds_per_update: float, budget: float, current: int, planned: int
+) -> int:
+    """Return the number of updates that fit into the budget: at least one more than ``number``, at most ``planned``.
+
+    ``number`` updates took ``spent`` of ``budget`` seconds. A ``current`` length within 3 % of the budget stays.
+    """
+    expected = spent + (current - number) * seconds_per_update
+    if abs(expected - budget) <= TOLERANCE * budget:
+        return current
+    affordable = number + int((budget - spent) / max(seconds_per_update, 1e-9))
+    return min(max(affordable, number + 1), planned)
