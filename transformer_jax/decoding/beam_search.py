@@ -163,7 +163,8 @@ def start_search(
         lengths=jnp.zeros((batch_size, num_results), jnp.int32),
     )
     cache = jax.tree.map(jnp.asarray, cache)
-    forced = jnp.zeros((batch_size, 0), jnp.int32) if forced is None else forced
+    forced = jnp.zeros((batch_size, 0), jnp.int32) if forced is None else jnp.asarray(forced)
+    limits = jnp.asarray(limits)
     none = jnp.zeros_like(limits)
     return BeamState(jnp.zeros((), jnp.int32), limits, forced, alive, finished, none, limits <= 0, cache)
 
