@@ -11,11 +11,13 @@ smoothing: the target, loss and gradient of the recipe's label smoothing (sectio
 import argparse
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.axes import Axes
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve
@@ -27,8 +29,9 @@ from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.positions import sinusoid_table
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.attention_maps import visible_piece
-from transformer_jax.tools.pictures.panels import LinePanel, MatrixPanel, Panel, draw_panels
+from transformer_jax.tools.pictures.panels import BOTTOM, LEFT, LinePanel, Panel, draw_panels
 from transformer_jax.training.losses import label_smoothed_cross_entropy
 
 SHOWN_SHIFT, SHOWN_WIDTH, SHOWN_POSITIONS = 5, 32, 100
@@ -37,9 +40,37 @@ RANK_TOLERANCE = 1e-10
 KEY_SIZES, KEYS = tuple(2**power for power in range(11)), 32
 PADDING, READ = "-", 64
 CLASSES = 8
+LETTER_INCHES = 0.075
 
 Drawing = tuple[str, list[Panel], list[str]]
 """The title of a figure, its panels, and the lines to print."""
+
+
+@dataclass(frozen=True)
+class MatrixPanel:
+    """A matrix [R, C] as colored cells, symmetric around 0; with names, from 0 to 2, and numbers in the cells."""
+
+    title: str
+    matrix: np.ndarray
+    x_label: str = ""
+    y_label: str = ""
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+
+    @property
+    def margins(self) -> tuple[float, float]:
+        left, bottom = (LETTER_INCHES * max(map(len, names), default=0) + 0.25 for names in (self.rows, self.columns))
+        return max(LEFT, left), max(BOTTOM, bottom)
+
+    def draw(self, axes: Axes) -> None:
+        limit = 2.0 if self.rows else float(np.abs(self.matrix).max())
+        colors, low = (canvas.SEQUENTIAL, 0.0) if self.rows else ("RdBu", -limit)
+        axes.imshow(self.matrix, cmap=colors, vmin=low, vmax=limit, aspect="auto", interpolation="nearest")
+        canvas.style_axes(axes, self.x_label, self.y_label)
+        axes.grid(False)
+        canvas.name_cells(axes, self.rows, self.columns, points=7.5)
+        for (row, column), value in np.ndenumerate(self.matrix if self.rows else []):
+            axes.text(column, row, f"{value}", ha="center", va="center", fontproperties=canvas.font(7))
 
 
 def shift_matrix(shift: int, d_model: int) -> np.ndarray:
@@ -88,10 +119,10 @@ def draw_positions(config: ExperimentConfig) -> Drawing:
     curves = {f"column {column}": (positions, table[positions, column]) for column in columns}
     dots = {"dot product": (np.arange(len(table)), table @ table[0])}
     panels = [
-        MatrixPanel("PE(position, column)", table[positions], "column", "position", is_signed=True),
+        MatrixPanel("PE(position, column)", table[positions], "column", "position"),
         LinePanel("Four of its columns", curves, "position", ""),
         LinePanel("PE(p) · PE(p + k), for every p", dots, "k", "", unlisted=tuple(dots)),
-        MatrixPanel(f"M_{SHOWN_SHIFT}, first {width} rows and columns", matrix[:width, :width], is_signed=True),
+        MatrixPanel(f"M_{SHOWN_SHIFT}, first {width} rows and columns", matrix[:width, :width]),
         LinePanel(f"Column {column} shifted by M_{SHOWN_SHIFT}", moved, "position p", "", dotted=(product,)),
         LinePanel("Largest |PE(p + k) - M_k PE(p)|", errors, "k", "", dotted=("1e-5",), y_scale="log"),
     ]
@@ -177,7 +208,7 @@ def draw_masks(config: ExperimentConfig) -> Drawing:
         masks = SentenceMask(answers, answers), SentenceMask(asks, asks, is_causal=True), SentenceMask(asks, answers)
         for (kind, (rows, columns)), cells in zip(axes.items(), masks, strict=True):
             mask = np.asarray(cells.array())[0].astype(int)
-            panels.append(MatrixPanel(f"{name}: {kind}", mask, "", "", rows, columns, numbers=".0f", limit=2.0))
+            panels.append(MatrixPanel(f"{name}: {kind}", mask, "", "", rows, columns))
             lines.append(f"{name:<7} {kind:<16} {mask.sum():>4} of {mask.size:>4} pairs may attend")
     return "Masks: rows are queries, columns are keys; 1 may attend, - is padding", panels, lines
 

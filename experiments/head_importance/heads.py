@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import load_run_config
 from transformer_jax.models.inspection import head_counts, layer_number, layers_by_kind, without_head
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
-from transformer_jax.tools.pictures.panels import MatrixPanel, Panel, draw_panels
 
 # Kinds of attention, and their titles.
 KINDS = {"encoder": "encoder self", "decoder": "decoder self", "cross": "decoder cross"}
@@ -34,7 +34,7 @@ def main() -> None:
     config = replace(config, decoding=replace(config.decoding, beam_width=1))
     whole, changes = head_importance(open_trained(ChosenRun(arguments.workdir, config)), arguments.limit)
     title = f"Without one head; with all: BLEU {whole[0]:.2f}, loss {whole[1]:.3f}"
-    draw_panels(panels(changes), arguments.output, title=title)
+    draw(changes, title, arguments.output)
     bleu = {
         f"{KINDS[kind]}, layer {layer_number(path)}, head {head + 1}": change
         for kind, layers in changes.items()
@@ -67,18 +67,23 @@ def head_importance(trained: TrainedRun, limit: int) -> tuple[np.ndarray, dict[s
     return whole, layers_by_kind(changes)
 
 
-def panels(changes: Mapping[str, Mapping[str, np.ndarray]]) -> list[Panel]:
-    """A map of layers and heads for each score and kind of attention."""
-    maps: list[Panel] = []
+def draw(changes: Mapping[str, Mapping[str, np.ndarray]], title: str, file: str) -> None:
+    """Draws a map of layers and heads for each score and kind of attention."""
+    figure = Figure(figsize=(4.5 * len(changes), 7), layout="constrained")
+    figure.suptitle(title)
+    panels = figure.subplots(len(FORMATS), len(changes), squeeze=False)
     for index, (metric, numbers) in enumerate(FORMATS.items()):
         matrices = {kind: np.stack([*layers.values()])[:, :, index] for kind, layers in changes.items()}
-        limit = max(float(np.abs(matrix).max()) for matrix in matrices.values())
-        for kind, matrix in matrices.items():
-            rows = [f"layer {layer_number(path)}" for path in changes[kind]]
-            columns = [f"head {head + 1}" for head in range(matrix.shape[1])]
-            title = f"{KINDS[kind]}: change of {metric}"
-            maps.append(MatrixPanel(title, matrix, "", "", rows, columns, is_signed=True, numbers=numbers, limit=limit))
-    return maps
+        limit = max(float(np.abs(matrix).max()) for matrix in matrices.values()) or 1.0
+        for axes, (kind, matrix) in zip(panels[index], matrices.items(), strict=True):
+            axes.imshow(matrix, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
+            axes.set(title=f"{KINDS[kind]}: change of {metric}", xlabel="head", ylabel="layer")
+            axes.set_xticks(range(matrix.shape[1]), labels=range(1, matrix.shape[1] + 1))
+            axes.set_yticks(range(len(matrix)), labels=map(layer_number, changes[kind]))
+            for (layer, head), value in np.ndenumerate(matrix):
+                color = "white" if abs(value) > 0.6 * limit else "black"
+                axes.text(head, layer, format(value, f"z{numbers}"), ha="center", va="center", color=color)
+    figure.savefig(file, dpi=160)
 
 
 if __name__ == "__main__":

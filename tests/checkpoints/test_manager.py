@@ -13,9 +13,9 @@ import orbax.checkpoint as ocp
 import pytest
 
 from transformer_jax.checkpoints import manager
-from transformer_jax.checkpoints.format import CheckpointError, CheckpointUnread
+from transformer_jax.checkpoints.format import CheckpointError, CheckpointUnread, stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
-from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
+from transformer_jax.checkpoints.selection import best_step, chosen_step, steps_to_average
 from transformer_jax.config import ExperimentConfig, MeshConfig, Metric, hyperparameters_of
 from transformer_jax.runs.run import Counters
 from transformer_jax.runs.run_directory import RunDirectory
@@ -268,7 +268,7 @@ def test_when_every_score_is_damaged_nothing_is_moved(tmp_path):
 def test_of_equal_scores_the_newest_is_best(tmp_path):
     scores = {1: 1.0, 2: 3.0, 3: 3.0, 4: 2.0}
     save(tmp_path / "checkpoints", scores)
-    assert best_step(scored_checkpoints(RunDirectory(tmp_path)), BLEU) == 3
+    assert best_step(stored_checkpoints(RunDirectory(tmp_path).checkpoints), BLEU) == 3
     counters = Counters()
     assert [counters.add_validation(bleu, BLEU) for bleu in scores.values()] == [True, True, True, False]
     assert counters.evaluations_without_gain == 2

@@ -22,7 +22,7 @@ TRAIN = ["--", "train", "--config=small.py", "--workdir=/shared/runs/Small"]
 OWN_TEXT = ["--", "train", "--config=text", "--workdir=/a/b", "--config.data.train=/c.tsv", "--config.data.store=/d"]
 TOKENIZE = ["--", "tokenize", "--config=small.py"]
 JOBS = ["launch", "slurm", "--cpus=8", "--tokenize_shards=4"]
-WATCH = ["--", "evaluate", "--watch"]
+EVALUATE = ["--", "evaluate"]
 SWEEP = ["--", "sweep", "--sweep=sweep.py", "--workdir=/shared/sweep", "--workers=2"]
 
 
@@ -64,10 +64,10 @@ def test_tokenizing_alone_asks_for_no_run_and_no_devices(launcher, tmp_path, cap
 
 
 def test_commands_follow_a_run(tmp_path, capsys):
-    assert main([*SLURM, "--output=run.sh", *TRAIN, *WATCH, "--workdir=/shared/runs/Small", *SWEEP]) == 0
+    assert main([*SLURM, "--output=run.sh", *TRAIN, *EVALUATE, "--workdir=/shared/runs/Small", *SWEEP]) == 0
     assert capsys.readouterr().err == "written; start it with: bash run.sh\n"
     found = re.findall("transformer-jax (evaluate|sweep) (.*)", (tmp_path / "run.sh").read_text())
-    assert found[0] == ("evaluate", "--watch --workdir=/shared/runs/Small") and found[1][0] == "sweep"
+    assert found[0] == ("evaluate", "--workdir=/shared/runs/Small") and found[1][0] == "sweep"
     assert "#SBATCH --array=0-1\n" in (tmp_path / "run.sh").read_text()
 
 
@@ -80,10 +80,13 @@ def test_a_mistake_is_told_before_anything_queues(capsys, tmp_path):
         ([*SLURM, *TRAIN, *TRAIN], "'train' cannot follow a run; write evaluate or sweep with its flags"),
         ([*JOBS, *TOKENIZE, "--output=a/b"], "--output: 'a/b' must be an absolute path or an address, such as /sha"),
         ([*JOBS, *TOKENIZE, "--output=/a", *SWEEP], "--: a second command follows train, not tokenize; launch it by"),
-        ([*SLURM, *TRAIN, *WATCH, "--workdir=/b"], "evaluate: --workdir=/b is another run; write --workdir=/shared/r"),
+        (
+            [*SLURM, *TRAIN, *EVALUATE, "--workdir=/b"],
+            "evaluate: --workdir=/b is another run; write --workdir=/shared/r",
+        ),
         ([*SLURM, "--tpu=v5e:4x4", *TRAIN], "--tpu: is a flag for kubernetes, not for slurm"),
         ([*SLURM, *TRAIN[:3]], "--workdir: is required; --help shows an example"),
-        ([*SLURM, *TRAIN, *WATCH, TRAIN[3], "--config.decoding.beam_widht=8"], "did you mean decoding.beam_width?"),
+        ([*SLURM, *TRAIN, *EVALUATE, TRAIN[3], "--config.decoding.beam_widht=8"], "did you mean decoding.beam_width?"),
         ([*SLURM, *TRAIN, "--config.mesh.data=4"], "does not use the 16 devices that the launch requests; possible: "),
     ):
         assert main([*arguments[:2], f"--output={tmp_path / 'out'}", *arguments[2:]]) == 2

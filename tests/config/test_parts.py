@@ -133,7 +133,7 @@ def test_a_run_is_used_and_resumed_with_other_searches_and_metrics_and_their_set
     assert may_change("parts.own_metric.size", saved, scored) and may_change("parts.own_metric.size", scored, saved)
     assert not may_change("parts.own_search.size", saved, scored)
     validated = {"training": {"validation_metrics": "own_metric"}, "parts": {"own_metric": {"size": 2}}}
-    assert from_dict(validated).with_all_scores.parts["own_metric"].size == 2
+    assert from_dict(validated).parts["own_metric"].size == 2
 
 
 def test_a_changed_plugin_is_refused_at_resume(tmp_path, monkeypatch):

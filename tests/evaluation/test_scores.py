@@ -110,6 +110,6 @@ def test_a_metric_of_a_plugin_is_scored_and_selects():
     assert {metric.name for metric in config.metrics} == {"bleu", "chrf", "length_ratio", "loss", "perplexity"}
     scores = score_translations(["a b", "c"], [["a", "d e"], ["f", "g"]], "en", config.evaluation, ["x", "c"])
     assert list(scores.values) == ["bleu", "copied"] and scores.values["copied"] == 1
-    with_ratio = score_translations(["a b", "c"], ["a", "d"], "en", config.with_all_scores.evaluation, ["x", "c"])
+    with_ratio = score_translations(["a b", "c"], ["a", "d"], "en", config.evaluation, ["x", "c"])
     assert ("copied", "1.00", "of a plugin") in with_ratio.rows()
     assert from_dict({"evaluation": {"selection": "copied"}}).selection.is_better(1, 2)

@@ -1,7 +1,6 @@
 """Runs in an object store: fsspec's memory, and where moto and s3fs are installed a server that speaks S3."""
 
 import hashlib
-import json
 import shutil
 import signal
 import sys
@@ -14,9 +13,8 @@ import fsspec
 import pytest
 from etils import epath
 from run_settings import UPDATES, tiny_config
-from run_steps import assert_same_run, copy_until, finished, start, train
+from run_steps import assert_same_run, copy_until, train
 
-from transformer_jax.__main__ import main
 from transformer_jax.api.trained_run import load
 from transformer_jax.checkpoints.buckets import remove_uncommitted
 from transformer_jax.checkpoints.disk import DiskFolder
@@ -38,7 +36,6 @@ from transformer_jax.runtime.open_copies import (
     StoreError,
     fetch_arrays,
     lock_problem,
-    refresh_copy,
 )
 from transformer_jax.runtime.run_copies import StoredFolder, copy_to_read, folder_to_train
 from transformer_jax.runtime.store_lock import StoreLock
@@ -149,36 +146,6 @@ def test_a_command_gets_a_copy_and_its_results_are_uploaded(store):
     with pytest.raises(DataError, match=f"^{RUN}/checkpoints: no checkpoint"):
         stored_runs.run_on_copies("evaluate", run, values)
     assert store.cat_file("/bucket/run/evaluation-test-1.txt") == b"a"
-
-
-def test_a_copy_follows_the_run(store):
-    with folder_to_train(RUN) as folder:
-        begin(folder)
-        (folder / "outcome.json").write_text("{}")
-        save(folder, 1)
-    copy = copy_to_read(RUN).path
-    fetch_arrays(copy / "checkpoints" / "1", ["params"])
-    log = copy / "evaluate-validation" / "metrics.jsonl"
-    log.parent.mkdir()
-    with log.open("a") as scores, folder_to_train(RUN) as folder:
-        scores.write("1\n")
-        scores.flush()
-        refresh_copy(copy)
-        shutil.rmtree(folder / "checkpoints" / "1")
-        save(folder, 2)
-        (folder / "metrics.jsonl").write_text('{"step": 2}\n')
-        (folder / "outcome.json").unlink()
-        OPEN[folder].upload()
-        refresh_copy(copy)
-        scores.write("2\n")
-    refresh_copy(copy)
-    assert store.cat_file("/bucket/run/evaluate-validation/metrics.jsonl") == b"1\n2\n" == log.read_bytes()
-    assert RunDirectory(copy).checkpoint_steps() == [2]
-    assert (copy / "metrics.jsonl").read_text() == '{"step": 2}\n'
-    assert not (copy / "outcome.json").exists()
-    assert (copy / "checkpoints" / "2" / "params" / "d" / "a").read_bytes() == bytes(len("2 params/d/a"))
-    fetch_arrays(copy / "checkpoints" / "2", ["params"])
-    assert (copy / "checkpoints" / "2" / "params" / "d" / "a").read_text() == "2 params/d/a"
 
 
 @pytest.fixture
@@ -360,17 +327,3 @@ def test_a_store_that_refuses_is_not_taken_for_an_empty_one(store, monkeypatch):
     for read in (folder.read, folder.names):
         with pytest.raises(StoreError, match=f"{RUN}: Forbidden"):
             read("manifest.json")
-
-
-@pytest.mark.slow
-def test_checkpoints_at_s3_are_scored_while_the_run_trains(cache, elsewhere, bucket, tmp_path, capsys):
-    config = tiny_config(cache, evaluate_every=0, num_updates=60, keep_last=60)
-    training = start(tmp_path / "run", config, bucket)
-    files = fsspec.filesystem("s3", skip_instance_cache=True)
-    assert main(["evaluate", "--watch", "--poll_seconds=0.5", f"--workdir={bucket}"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"{bucket}: no config.json yet; waiting for the run to begin")
-    assert finished(training)[0] == 0
-    scores = files.cat_file("bucket/run/evaluate-validation/metrics.jsonl").decode().splitlines()
-    assert [json.loads(line)["step"] for line in scores] == [*range(3, 61, 3)], said
-    assert f"the run has ended; scores: {bucket}/evaluate-validation/metrics.jsonl" in said

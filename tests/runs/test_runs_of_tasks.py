@@ -9,7 +9,8 @@ from tasks.language_model_settings import language_model_config
 from tools.word_vectors.word_vectors_settings import word_vectors_config
 
 from transformer_jax.__main__ import main
-from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoints
+from transformer_jax.checkpoints.format import stored_checkpoints
+from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, to_json
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import RunDirectory, write_json
@@ -73,7 +74,7 @@ def test_the_best_checkpoint_has_the_fewest_bits_per_byte(whole):
     assert found[12] < found[6]
     run = RunDirectory(whole)
     assert chosen_step(run, "best") == 12
-    assert {each.step: each.score for each in scored_checkpoints(run) if each.score is not None} == found
+    assert {each.step: each.score for each in stored_checkpoints(run.checkpoints) if each.score is not None} == found
     assert json.loads(run.outcome.read_text())["best"] == found[12]
 
 

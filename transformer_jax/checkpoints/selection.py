@@ -1,40 +1,13 @@
 """Selection of a checkpoint: ``best`` (by its score on the validation split), ``last`` or a number. Does not import Orbax."""
 
-from typing import Any
-
 from transformer_jax.checkpoints.format import CheckpointError, StoredCheckpoint, is_step, stored_checkpoints
 from transformer_jax.config import ExperimentConfig, Metric, load_run_config
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime.atomic_files import read_records
-
-
-def scored_checkpoints(run: RunDirectory) -> list[StoredCheckpoint]:
-    """The complete checkpoints of a run, oldest first, each with its score on the validation split.
-
-    Scores come from the run's validations; if none, from ``evaluate --watch``. They are never mixed: they may differ in
-    decoding and in sentences. Raises DataError when the log of ``evaluate --watch`` is damaged.
-    """
-    stored = stored_checkpoints(run.checkpoints)
-    if any(each.score is not None for each in stored) or not run.watched("validation").is_dir():
-        return stored
-    key = selection_of(run).key
-    watched = {record["step"]: record[key] for record in watched_validations(run)}
-    return [each._replace(score=watched.get(each.step)) if each.is_sound else each for each in stored]
 
 
 def selection_of(run: RunDirectory) -> Metric:
     """The metric that selects the checkpoints of a run; the default task's where ``config.json`` is missing."""
     return (load_run_config(run.config) if run.config.is_file() else ExperimentConfig()).selection
-
-
-def watched_validations(run: RunDirectory) -> list[dict[str, Any]]:
-    """Records of ``evaluate --watch`` for the validation split, also of checkpoints that were deleted since."""
-    log = run.watched("validation") / "metrics.jsonl"
-    records = read_records(log) if log.is_file() else []
-    if not records:
-        return []
-    key = selection_of(run).key
-    return [record for record in records if record.get(key) is not None]
 
 
 def best_step(stored: list[StoredCheckpoint], selection: Metric) -> int | None:
@@ -48,7 +21,7 @@ def chosen_step(run: RunDirectory, which: str) -> int:
 
     Raises CheckpointError when there is no such checkpoint.
     """
-    stored = scored_checkpoints(run)
+    stored = stored_checkpoints(run.checkpoints)
     steps = [each.step for each in stored]
     if not steps:
         raise CheckpointError(f"{run.checkpoints}: no checkpoint yet")

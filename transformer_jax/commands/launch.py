@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from transformer_jax.commands import flags
-from transformer_jax.commands.evaluate import evaluate, require_watchable
+from transformer_jax.commands.evaluate import evaluate
 from transformer_jax.commands.sweep import flags_of_trials, sweep
 from transformer_jax.commands.tokenize import checked_config, tokenize
 from transformer_jax.commands.train import add_flags_to_overrides, train
@@ -44,9 +44,9 @@ def launch(values: flags.Values) -> int:
             -- sweep --sweep=sweep.py --workdir=/shared/sweep --workers=16
 
     After -- comes the command for one machine: train, sweep or tokenize. With --tokenize_shards=64 and a data.store, jobs on
-    CPUs tokenize before the run begins. A second -- and evaluate or sweep add a job on one device, after the run or, with
-    evaluate --watch, beside it. Settings, mesh and batch are checked here; data are read on the cluster, where relative paths
-    start in the working directory. A run that is stopped saves, and resumes when it is restarted. See docs/clusters.md.
+    CPUs tokenize before the run begins. A second -- and evaluate or sweep add a job on one device after the run. Settings, mesh
+    and batch are checked here; data are read on the cluster, where relative paths start in the working directory. A run that is
+    stopped saves, and resumes when it is restarted. See docs/clusters.md.
     """
     launcher, *command = values.arguments or [""]
     if launcher not in TEMPLATES:
@@ -134,9 +134,7 @@ def _follower(command: list[str], run: Job) -> Job:
     if values.workdir != run.workdir:
         raise ConfigError(f"evaluate: --workdir={values.workdir} is another run; write --workdir={run.workdir}")
     used_settings(run.configs[0], flags.overrides_of(values))
-    if values.watch:
-        require_watchable(values)
-    return Job("watch" if values.watch else "evaluate", command, run.workdir, run.kind)
+    return Job("evaluate", command, run.workdir, run.kind)
 
 
 def _sweep(arguments: list[str], kind: str, after: str | None) -> Job:

@@ -23,8 +23,6 @@ _RUN = re.compile(r"(?P<address>[a-z0-9]+://[^:]+?)/?(?P<rest>/[^/:]+\.(?:txt|js
 
 def names_addresses(name: str, values: flags.Values) -> bool:
     """Whether a run that a command uses is in an object store, and must be there before the command begins."""
-    if "watch" in values and values.watch:
-        return False
     given = [_texts(values[flag].value) for flag in RUN_FLAGS if flag in values]
     return name not in AS_GIVEN and any(is_address(text) for texts in given for text in texts)
 

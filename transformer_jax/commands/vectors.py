@@ -58,18 +58,11 @@ def _neighbors(values: flags.Values, words: list[str]) -> None:
         require_word(vectors, unknown[0])
     for number, word in enumerate(known):
         print(("\n" if number else "") + word)
-        print(_listed(vectors.most_similar(require_word(vectors, word), topn=values.count)))
+        found = vectors.most_similar(require_word(vectors, word), topn=values.count)
+        rows = [("  " + other, f"{cosine:.4f}") for other, cosine in found]
+        print(text_table(rows, "lr") if rows else "  no other word has a vector")
     if unknown:
         print(f"\n{len(unknown)} of {len(words)} words have no vector: {', '.join(unknown)}")
-
-
-def _analogy(values: flags.Values, words: list[str]) -> None:
-    from transformer_jax.tools.word_vectors.keyed_vectors import require_word
-
-    vectors = _load(values)
-    plus, minus, also = (require_word(vectors, word) for word in words)
-    print("{} - {} + {}".format(*words))
-    print(_listed(vectors.most_similar(positive=[plus, also], negative=[minus], topn=values.count)))
 
 
 def _convert(values: flags.Values, _: list[str]) -> None:
@@ -103,16 +96,9 @@ def _map(values: flags.Values, _: list[str]) -> None:
     print(f"{picture}\n{page}")
 
 
-def _listed(found: list[tuple[str, float]]) -> str:
-    if not found:
-        return "  no other word has a vector"
-    return text_table([("  " + word, f"{cosine:.4f}") for word, cosine in found], "lr")
-
-
 ACTIONS = {
     "evaluate": Action(_evaluate, "no words", 0, 0, ("test_sets", "json")),
     "neighbors": Action(_neighbors, "one word or more", 1, 1_000, ("count",)),
-    "analogy": Action(_analogy, "three words, such as king man woman", 3, 3, ("count",)),
     "convert": Action(_convert, "no words", 0, 0, ("output", "output_format")),
     "map": Action(_map, "no words; give --words", 0, 0, ("output", "method", "top", "words", "seed")),
 }
@@ -127,7 +113,7 @@ ACTIONS = {
     flags.integer("limit", 0, "take only the first words, usually the most frequent; 0: all", lower_bound=0),
     flags.strings("test_sets", [], "evaluate: files, or folders of files (default: data.test_sets of the run)"),
     flags.string("json", None, "evaluate: also write the report into this file"),
-    flags.integer("count", 10, "neighbors, analogy: how many", lower_bound=1),
+    flags.integer("count", 10, "neighbors: how many", lower_bound=1),
     flags.string("output", None, "convert, map: file to write"),
     flags.string("output_format", "", "convert: word2vec, word2vec_binary or glove"),
     flags.enum("method", "pca", ["pca", "tsne"], "map: projection to two dimensions"),
@@ -141,7 +127,6 @@ def vectors(values: flags.Values) -> int:
     Example:
         transformer-jax vectors evaluate  --vectors=glove.txt --test_sets=questions-words.txt,word-sim
         transformer-jax vectors neighbors Berlin Paris --vectors=glove.txt
-        transformer-jax vectors analogy   king man woman --vectors=glove.txt
         transformer-jax vectors convert   --vectors=glove.txt --output=glove.bin
         transformer-jax vectors map       --vectors=glove.txt --output=map --method=tsne --top=500
 
@@ -153,7 +138,6 @@ def vectors(values: flags.Values) -> int:
     similarity, whatever the case of words, with coverage, and how each test set was read. Its columns are those of its heading
     (word1, word2, SimLex999), or the first two and the first with numbers. Fails where a test set has no word of the vectors.
     neighbors: the words nearest to each WORD.
-    analogy: the words nearest to A - B + C, such as king - man + woman.
     convert: --output=FILE.bin, .txt (word2vec); or --output_format=glove.
     map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
     """

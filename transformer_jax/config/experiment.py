@@ -128,15 +128,6 @@ class ExperimentConfig:
         return replace(self.decoding, beam_width=width) if width else self.decoding
 
     @property
-    def with_all_scores(self) -> "ExperimentConfig":
-        """These settings, with all scores of ``evaluate`` in validations, which keep metrics of plugins."""
-        if not self.scores_translations:
-            return self
-        of_plugins = sorted({*score_names(self.training.validation_metrics)} - {*SCORES})
-        scores = ",".join((*self.evaluation.scores(self.data.target_language), *of_plugins))
-        return replace(self, training=replace(self.training, validation_metrics=scores))
-
-    @property
     def scoring(self) -> str:
         """A sentence on the BLEU of validations; empty for other tasks than translation."""
         if not self.scores_translations:

@@ -89,7 +89,7 @@ class TrainingConfig:
         changeable=True,
     )
     evaluate_every: int = setting(
-        1000, "Updates between validations; 0: none, leave them to evaluate --watch.", at_least=0
+        1000, "Updates between validations; 0: none, and the best checkpoint is the last.", at_least=0
     )
     checkpoint_every: int = setting(1000, "Updates between checkpoints.")
     log_every: int = setting(50, "Updates between log lines.", changeable=True)

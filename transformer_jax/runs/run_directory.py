@@ -95,15 +95,11 @@ class RunDirectory:
         """The steps of the complete checkpoints, oldest first."""
         return [int(name) for name in step_names(self.checkpoints)]
 
-    def watched(self, split: str) -> Path:
-        """The folder where ``evaluate --watch`` writes the scores on a split."""
-        return self.path / f"evaluate-{split.replace('/', '-')}"
-
     def remove_earlier_scores(self) -> None:
         """Removes time spent, starts, ids of trackers and scores of an earlier run, whose checkpoints were removed."""
         folder = self.goodput.parent
         reports = list(folder.glob("evaluation-*.json"))
-        files = [*reports, *(each.with_suffix(".txt") for each in reports), *folder.glob("evaluate-*/metrics.jsonl")]
+        files = [*reports, *(each.with_suffix(".txt") for each in reports)]
         for file in (self.goodput, self.tracker_ids, self.run_record, *files):
             file.unlink(missing_ok=True)
 

@@ -45,7 +45,7 @@ class TensorBoard(Tracker):
     Written in this thread: in the thread of ``SummaryWriter`` an error, as on a full disk, would not stop the run.
     """
 
-    def __init__(self, folder: Path, config: ExperimentConfig | None, first_update: int) -> None:
+    def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
         # Where PyTorch is installed, this imports it.
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog

@@ -41,17 +41,6 @@ def has_object_digests(folder: Path) -> bool:
     return (folder / OBJECTS).is_file() and _copy_of(folder) is not None
 
 
-def refresh_copy(folder: Path) -> bool:
-    """Exchanges files with the store, if this is the folder of a copy of a run; where that fails, prints why. False then."""
-    if copy := _copy_of(folder):
-        try:
-            copy.refresh()
-        except (StoreError, OSError) as error:
-            complain(f"{error}; the store is asked again")
-            return False
-    return True
-
-
 def address_of_checkpoints(folder: Path) -> str | None:
     """The address of a folder of checkpoints that Orbax writes and reads in the store itself, else None."""
     copy = _copy_of(folder)

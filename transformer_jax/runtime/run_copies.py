@@ -47,8 +47,6 @@ _IN_CHECKPOINT = re.compile(r"((?:.*/)?checkpoints/[0-9]{1,18})/(.+)")
 # Traces, events and pictures, which no command reads; and files that stay on this machine, such as a checkpoint being written.
 _NOT_READ = re.compile(r"(.*/)?(profile/.*|events\.[^/]*|[^/]*\.(png|svg|pdf|html))")
 _LOCAL = re.compile(r"(.*/)?((damaged-|[0-9]+\.orbax-checkpoint-tmp)[^/]*/.*|[^/]*\.(partial|lock))")
-# What fsspec's libraries call the version of an object: S3, GCS, others.
-_VERSIONS = "ETag", "generation", "etag", "LastModified", "updated", "modified", "mtime", "created"
 
 
 class StoredFolder:
@@ -69,78 +67,51 @@ class StoredFolder:
         self._markers: dict[str, bytes] = {}
         # Size and time of the files as the store has them, by name.
         self._sent: dict[str, tuple[int, int]] = {}
-        # Size and version of the objects that were downloaded, and names of objects that this process uploaded.
-        self._read: dict[str, tuple[int, str]] = {}
+        # Names of objects that this process uploaded.
         self._own: set[str] = set()
-        # Arrays that are not downloaded yet.
-        self._absent: set[str] = set()
+        # Sizes of arrays that are not downloaded yet.
+        self._absent: dict[str, int] = {}
         path.mkdir(parents=True, exist_ok=True)
         OPEN[path] = self
         self._download()
 
-    def refresh(self) -> None:
-        """Uploads files that this process wrote, and downloads what others wrote since; removes here what they removed."""
-        has_ended = (self.path / OUTCOME).is_file()
-        self.upload_files()
-        self._download()
-        if not has_ended and (self.path / OUTCOME).is_file():
-            # A listing is no snapshot: it may lack a checkpoint that was uploaded before the outcome.
-            self._download()
-
     def _download(self) -> None:
+        """Downloads all files that commands read but the arrays."""
         found, wanted = self._listing(), []
-        read: dict[str, tuple[int, str]] = {}
-
-        def is_complete(checkpoint: str) -> bool:
-            return f"{checkpoint}/{MARKER}" in found and f"{checkpoint}/{IN_PROGRESS}" not in found
-
-        self._checkpoints = {}
-        for name, state in found.items():
-            in_checkpoint = _IN_CHECKPOINT.fullmatch(name)
-            if in_checkpoint:
+        for name in found:
+            if in_checkpoint := _IN_CHECKPOINT.fullmatch(name):
                 self._checkpoints.setdefault(in_checkpoint[1], set()).add(name)
+        complete = {
+            each
+            for each, names in self._checkpoints.items()
+            if f"{each}/{MARKER}" in names and f"{each}/{IN_PROGRESS}" not in names
+        }
+        for name, size in found.items():
+            in_checkpoint = _IN_CHECKPOINT.fullmatch(name)
             if (
                 _NOT_READ.fullmatch(name)
                 or _LOCAL.fullmatch(name)
-                or (in_checkpoint and not is_complete(in_checkpoint[1]))
+                or (in_checkpoint and in_checkpoint[1] not in complete)
             ):
-                continue
-            read[name] = state
-            if self._read.get(name) == state or name in self._own:
                 continue
             # Items with arrays: params, trained_params, rest.
             if in_checkpoint and "/" in in_checkpoint[2] and not in_checkpoint[2].startswith(("progress/", "metrics/")):
                 (self.path / name).parent.mkdir(parents=True, exist_ok=True)
                 if not self.is_direct:
-                    self._absent.add(name)
+                    self._absent[name] = size
                     (self.path / name).touch()
-                    os.truncate(self.path / name, state[0])
+                    os.truncate(self.path / name, size)
             else:
                 wanted.append(name)
-        for name in self._read.keys() - read.keys() - self._own:
-            self._sent.pop(name, None)
-            (self.path / name).unlink(missing_ok=True)
-        for folder in self.path.glob("**/checkpoints/[0-9]*"):
-            name = folder.relative_to(self.path).as_posix()
-            if folder.name.isdigit() and folder.is_dir() and not is_complete(name):
-                shutil.rmtree(folder)
         self._get(wanted)
-        self._absent &= read.keys()
-        self._read = read
-        for checkpoint in self._checkpoints:
-            if is_complete(checkpoint):
-                self._markers[checkpoint] = self._marker(checkpoint)
+        self._markers = {each: self._marker(each) for each in complete}
 
-    def _listing(self) -> dict[str, tuple[int, str]]:
-        """Size and version of each object by its name below the address."""
+    def _listing(self) -> dict[str, int]:
+        """Size of each object by its name below the address."""
         with store_errors(self.address):
             self._files.fs.invalidate_cache()
             found = self._files.find("", detail=True)
-        objects = {
-            name: (info["size"], next((str(info[key]) for key in _VERSIONS if key in info), ""))
-            for name, info in found.items()
-            if name and not name.endswith("/")
-        }
+        objects = {name: info["size"] for name, info in found.items() if name and not name.endswith("/")}
         for name in objects:
             if not name.isprintable() or "\\" in name or {"", ".", ".."} & set(name.split("/")):
                 raise DataError(f"{self.address}: holds {name[:100]!r}, which is not a valid file name; remove it")
@@ -156,8 +127,9 @@ class StoredFolder:
             return changed
         wanted = [name for name in self._absent if name.startswith(tuple(f"{checkpoint}/{item}/" for item in items))]
         self._get(wanted)
-        cut = [name for name in wanted if (self.path / name).stat().st_size != self._read[name][0]]
-        self._absent -= set(wanted) - set(cut)
+        cut = [name for name in wanted if (self.path / name).stat().st_size != self._absent[name]]
+        for name in set(wanted) - set(cut):
+            del self._absent[name]
         return cut
 
     def upload_files(self, *, later: str = "") -> None:

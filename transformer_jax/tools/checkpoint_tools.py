@@ -14,15 +14,9 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.format import StoredCheckpoint, bytes_in, were_set_aside
+from transformer_jax.checkpoints.format import StoredCheckpoint, bytes_in, stored_checkpoints, were_set_aside
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
-from transformer_jax.checkpoints.selection import (
-    best_step,
-    chosen_step,
-    scored_checkpoints,
-    selection_of,
-    steps_to_average,
-)
+from transformer_jax.checkpoints.selection import best_step, chosen_step, selection_of, steps_to_average
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, from_json, load_run_config, to_json
 from transformer_jax.config.errors import natural_order
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
@@ -38,7 +32,7 @@ UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 def checkpoint_table(run: RunDirectory) -> str:
     """Every checkpoint with score, size, time and marks; then damaged ones that were set aside."""
-    stored = scored_checkpoints(run)
+    stored = stored_checkpoints(run.checkpoints)
     selection = selection_of(run)
     marks = marks_of(stored, selection)
     rows = [("update", f"validation {selection.label}", "size", "written", "")]
@@ -76,7 +70,7 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
         params, rest = checkpoints.shapes(step), checkpoints.shapes(step, "rest")
         progress = checkpoints.progress(step)
-    stored, selection = scored_checkpoints(run), selection_of(run)
+    stored, selection = stored_checkpoints(run.checkpoints), selection_of(run)
     here = next(each for each in stored if each.step == step)
     marks = marks_of(stored, selection)[step]
     counters = ", ".join(f"{name} {value:,.10g}" for name, value in progress["counters"].items() if value)

@@ -49,9 +49,9 @@ def chain(word: str = "") -> list[Job]:
     words = ["tokenize", *([word] if word else [])]
     tokenizers = Job("tokenizers", [*words, "--shard=0/12"], "/shared/tokens")
     tokens = Job("tokens", words, "/shared/tokens", "tokenizers", 12)
-    watch = Job("watch", ["evaluate", "--watch", *words[1:]], "/shared/runs/base", "run")
+    evaluate = Job("evaluate", ["evaluate", *words[1:]], "/shared/runs/base", "run")
     sweep = Job("sweep", ["sweep", *words[1:]], "/shared/sweep", "run", 3)
-    return [tokenizers, tokens, run(*words[1:])._replace(after="tokens"), watch, sweep]
+    return [tokenizers, tokens, run(*words[1:])._replace(after="tokens"), evaluate, sweep]
 
 
 def pods_of(text: str) -> dict[str, dict]:
@@ -130,20 +130,19 @@ def test_the_jobs_of_a_chain_come_in_order(launcher, flags, program, notes, tmp_
         keep = 'n=$(ls "$NOTES" | grep -c ^job-); cat > "$NOTES/job-$n"; echo "$@" >> "$NOTES/asked"'
         program("sbatch", f'{keep}; echo "$((70 + n));cluster"')
         done = subprocess.run(["bash", "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True)
-        assert done.stdout == "tokenizers: job 70\ntokens: job 71\nrun: job 72\nwatch: job 73\nsweep: job 74\n"
+        assert done.stdout == "tokenizers: job 70\ntokens: job 71\nrun: job 72\nevaluate: job 73\nsweep: job 74\n"
         ok = "--parsable --dependency=afterok:{} --kill-on-invalid-dep=yes"
-        beside = "--parsable --dependency=after:72 --export=ALL,WATCHED_JOB=72"
         assert (notes / "asked").read_text().splitlines() == [
             "--parsable",
             ok.format(70),
             ok.format(71),
-            beside,
+            ok.format(72),
             ok.format(72),
         ]
         scripts = [(notes / f"job-{number}").read_text() for number in range(5)]
         assert scripts == [job_file("slurm", flags, [job]) for job in chain(HOSTILE)]
         jobs = [directives(script) for script in scripts]
-        names = ["base-tokenizers", "base-tokens", "base", "base-watch", "base-sweep"]
+        names = ["base-tokenizers", "base-tokens", "base", "base-evaluate", "base-sweep"]
         assert [job["job-name"] for job in jobs] == names
         assert [job.get("array") for job in jobs] == [None, "1-11", None, None, "0-2"]
     elif launcher == "kubernetes":
@@ -153,7 +152,7 @@ def test_the_jobs_of_a_chain_come_in_order(launcher, flags, program, notes, tmp_
             ("tokenizers", "", ""),
             ("tokens", "tokenizers", "Complete"),
             ("run", "tokens", "Complete"),
-            ("watch", "run", "Ready"),
+            ("evaluate", "run", "Complete"),
             ("sweep", "run", "Complete"),
         ]
         limits = [pod["containers"][0]["resources"]["limits"] for pod in pods_of(text).values()]
@@ -165,7 +164,7 @@ def test_the_jobs_of_a_chain_come_in_order(launcher, flags, program, notes, tmp_
             ("base-tokenizers", 1, None),
             ("base-tokens", 12, None),
             ("base", 1, "H100:8"),
-            ("base-watch", 1, "H100:1"),
+            ("base-evaluate", 1, "H100:1"),
             ("base-sweep", 3, "H100:1"),
         ]
 
@@ -223,28 +222,6 @@ def test_status_75_queues_again_ten_times(started, notes, behavior, restarts, st
     count = {"SLURM_RESTART_COUNT": restarts} if restarts else {}
     assert started({**SLURM, "time": "24:00:00"}, run(), behavior, **count).wait(120) == status
     assert (notes / "scontrol").exists() == is_requeued
-
-
-def test_watch_gets_a_signal_when_the_run_has_left_the_queue(started, notes, program):
-    program("squeue", 'echo "$@" >> "$NOTES/squeue"; cat "$NOTES/queue" 2> /dev/null')
-    # The first signal ends the job, which needs a moment to save.
-    program("scancel", 'test -e "$NOTES/scancel" || kill -TERM $(cat "$NOTES/pids"); echo "$@" >> "$NOTES/scancel"')
-
-    def asked(times: int) -> bool:
-        return (notes / "squeue").exists() and len((notes / "squeue").read_text().splitlines()) >= times
-
-    job = started(SLURM, chain()[3], "forever", WATCHED_JOB="72")
-    # SLURM does not answer, and then lists the run, as it does while the run waits to start again.
-    until(lambda: asked(2))
-    (notes / "new").write_text("172\n72\n")
-    (notes / "new").rename(notes / "queue")
-    until_ready(notes)
-    until(lambda: asked(5))
-    assert noted(notes) == ["evaluate", "--watch"] and not (notes / "scancel").exists()
-    (notes / "new").write_text("172\n")
-    (notes / "new").rename(notes / "queue")
-    assert job.wait(120) == 0
-    assert set((notes / "scancel").read_text().splitlines()) == {"--signal=USR1 5000"}
 
 
 @pytest.mark.parametrize(("behavior", "status"), [("", 0), ("fails", 1), ("forever", 75)])

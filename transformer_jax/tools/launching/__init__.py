@@ -57,12 +57,12 @@ TPUS = {"v4": "tpu-v4-podslice", "v5e": "tpu-v5-lite-podslice", "v5p": "tpu-v5p-
 # SLURM gives a task one core otherwise, and clusters with quotas refuse pods that state no CPU and memory.
 REQUIRED = {"slurm": ("gpus_per_node", "cpus"), "kubernetes": ("image", "cpus", "memory"), "skypilot": ()}
 EXAMPLES = {"gpus_per_node": "8, or 0 for CPUs", "cpus": "8", "memory": "32Gi", "image": "REGISTRY/IMAGE"}
-TOKENIZING, FOLLOWERS, SWEEPS = ("tokenizers", "tokens"), ("watch", "evaluate", "sweep"), ("workers", "sweep")
+TOKENIZING, FOLLOWERS, SWEEPS = ("tokenizers", "tokens"), ("evaluate", "sweep"), ("workers", "sweep")
 Fields = Mapping[str, Any]
 
 
 class Job(NamedTuple):
-    """A job of the chain tokenizers, tokens, run, and watch, evaluate, sweep; or the ``workers`` of a sweep.
+    """A job of the chain tokenizers, tokens, run, and evaluate, sweep; or the ``workers`` of a sweep.
 
     ``words``: the command; ``after``: the kind of the job before; ``copies``: processes that do not communicate.
     """
@@ -130,9 +130,6 @@ def job_file(launcher: str, flags: Fields, jobs: Sequence[Job]) -> str:
     text = "#!/bin/bash\n# Start it with bash, in the folder that relative paths start from; again after a failure.\nset -e\n"
     for (kind, _, _, before, *_), script in zip(jobs, texts, strict=True):
         after = f" --dependency=afterok:${before} --kill-on-invalid-dep=yes" if before else ""
-        if kind == "watch":
-            # After the run has started, or was canceled.
-            after = f" --dependency=after:${before} --export=ALL,WATCHED_JOB=${before}"
         text += f"{kind}=$(sbatch --parsable{after} <<'END_OF_JOB'\n{script}END_OF_JOB\n)\n"
         text += f'{kind}=${{{kind}%%;*}}\necho "{kind}: job ${kind}"\n'
     return text
@@ -197,7 +194,6 @@ def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
         "kind": job.kind,
         "job": flags["name"] if is_run or job.kind == "workers" else f"{flags['name']}-{job.kind}",
         "after": job.after,
-        "status": "Ready" if job.kind == "watch" else "Complete",
         "hosts": hosts if is_run or launcher == "slurm" else job.copies,
         "tasks": tasks,
         "processes": hosts if is_run and hosts > 1 and not topology else None,
@@ -212,7 +208,7 @@ def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
         "array": f"{int(job.kind == 'tokens')}-{job.copies - 1}" if job.kind in ("tokens", *SWEEPS) else None,
         # Without the signal, a shard that takes longer than the limit ends: tokenizing cannot save.
         "seconds_before_limit": flags["seconds_to_save"] if flags["time"] and job.kind not in TOKENIZING else None,
-        # A failed job would restart the run, so those beside and after it have the largest number that Kubernetes takes.
+        # A failed job would restart the run, so those after it have the largest number that Kubernetes takes.
         "restarts": 0 if is_run else None,
         "restarts_of_each": None if is_run else 2**31 - 1 if job.kind in FOLLOWERS else flags["max_restarts"],
         "storage_variable": STORAGE_VARIABLE if job.kind in SWEEPS and os.environ.get(STORAGE_VARIABLE) else None,

@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import FuncFormatter
-from matplotlib.typing import ColorType
 
 from transformer_jax.runtime.atomic_files import write_whole
 
@@ -32,8 +30,6 @@ MARK = LINE_COLORS[1]
 SEQUENTIAL = LinearSegmentedColormap.from_list(
     "ink", ["#ffffff", "#d7e8ef", "#8fc1d4", "#3f8fb5", "#1b5a8a", "#0b2a4f"]
 )
-# From orange through white to blue, also for readers who do not tell red from green.
-SIGNED = LinearSegmentedColormap.from_list("signed", ["#b2582b", "#f3cdb4", "#ffffff", "#b5d3e0", "#1b5a8a"])
 DOTS_PER_INCH = 160
 # Of a side of a picture: Agg draws less than 65,536, and 30,000 on both sides take 3.6 GB.
 MOST_PIXELS = 30_000
@@ -56,28 +52,6 @@ def font(size: int | float, *, weight: str = "normal") -> FontProperties:
     """Returns a font of ``size`` points with umlauts, and with other scripts if a font for them is installed."""
     installed = set(fontManager.get_font_names())
     return FontProperties(family=[name for name in FONT_FAMILIES if name in installed], size=size, weight=weight)
-
-
-def contrast(one: ColorType, other: ColorType) -> float:
-    """The contrast ratio of two colors, from 1 to 21 (WCAG 2.2, relative luminance)."""
-    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(color: ColorType) -> float:
-    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color))
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def write_in_cells(axes: Axes, texts: Sequence[Sequence[str]], points: float) -> None:
-    """Writes texts into the cells of the matrix of ``axes``, each in black or white, whichever has more contrast."""
-    image = axes.images[0]
-    colors = image.to_rgba(np.asarray(image.get_array()))
-    for row, column in np.ndindex(colors.shape[:2]):
-        cell = tuple(colors[row, column])
-        color = "black" if contrast("black", cell) > contrast("white", cell) else "white"
-        text = axes.text(column, row, texts[row][column], ha="center", va="center", color=color)
-        text.set_fontproperties(font(points))
 
 
 def blank_figure(width: float, height: float) -> Figure:

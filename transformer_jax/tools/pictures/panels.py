@@ -1,23 +1,36 @@
-"""Pictures of line and matrix panels side by side."""
+"""Pictures of panels side by side."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, LINE_STYLES, SEQUENTIAL, SIGNED, font
+from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, LINE_STYLES, font
 
 COLUMNS = 3
 WIDTH, HEIGHT = 3.9, 2.7
 TOP, RIGHT, BOTTOM, LEFT = 0.45, 0.3, 0.6, 0.75
-LETTER_INCHES = 0.075
 LEGEND_POINTS, LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 7.5, 0.17, 0.5, 0.062
-NUMBER_POINTS = 7.0
+
+
+class Panel(Protocol):
+    """A drawing with a title."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def margins(self) -> tuple[float, float]:
+        """Margins on the left and below, in inches."""
+        ...
+
+    def draw(self, axes: Axes) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -89,48 +102,6 @@ class LinePanel:
             )
             for text in legend.get_texts():
                 text.set_parse_math(False)
-
-
-@dataclass(frozen=True)
-class MatrixPanel:
-    """A matrix [R, C] as colored cells, from 0 to its maximum, or symmetric around 0 if ``is_signed``.
-
-    ``limit`` replaces the maximum. ``rows`` and ``columns`` are names. ``numbers``: a format such as ``.1f`` in which values
-    are written into the cells.
-    """
-
-    title: str
-    matrix: np.ndarray
-    x_label: str = ""
-    y_label: str = ""
-    rows: Sequence[str] = ()
-    columns: Sequence[str] = ()
-    is_signed: bool = False
-    numbers: str = ""
-    limit: float = 0.0
-
-    @property
-    def margins(self) -> tuple[float, float]:
-        """Margins on the left and below, in inches."""
-        left, bottom = (LETTER_INCHES * max(map(len, names), default=0) + 0.25 for names in (self.rows, self.columns))
-        return max(LEFT, left + 0.2 * bool(self.y_label)), max(BOTTOM, bottom + 0.2 * bool(self.x_label))
-
-    def draw(self, axes: Axes) -> None:
-        limit = self.limit or float(np.abs(self.matrix).max()) or 1.0
-        colors, low = (SIGNED, -limit) if self.is_signed else (SEQUENTIAL, 0.0)
-        axes.imshow(self.matrix, cmap=colors, vmin=low, vmax=limit, aspect="auto", interpolation="nearest")
-        canvas.style_axes(axes, self.x_label, self.y_label)
-        axes.grid(False)
-        canvas.name_cells(axes, self.rows, self.columns, points=7.5)
-        for spine in axes.spines.values():
-            spine.set_visible(True)
-        if self.numbers:
-            # z: no -0.0.
-            texts = [[format(value, f"z{self.numbers}") for value in row] for row in self.matrix]
-            canvas.write_in_cells(axes, texts, NUMBER_POINTS)
-
-
-Panel = LinePanel | MatrixPanel
 
 
 def draw_panels(panels: Sequence[Panel], path: str | Path, *, title: str = "", columns: int = COLUMNS) -> Path:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from transformer_jax.checkpoints.format import stored_checkpoints
-from transformer_jax.checkpoints.selection import best_step, scored_checkpoints, watched_validations
+from transformer_jax.checkpoints.selection import best_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.errors import natural_order
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
@@ -24,11 +24,11 @@ Value = TypeVar("Value")
 class RunSummary:
     """A run; an unknown value is None.
 
-    ``metrics``, by name, are from the best validation by the selection metric, after ``best_update`` (the latest of equals); if
-    the run made none, from ``evaluate --watch``. ``best_checkpoint`` is the best checkpoint still on disk. The scores of
-    ``damaged`` checkpoints cannot be read. ``target_tokens`` of all ``updates``, after the last line that counts them at its
-    mean. ``signs``: evidence that the model does not learn. ``target_tokens_per_second`` is the median of the logged values,
-    ``seconds`` the total in ``goodput.json``. ``is_finished``: it made all its updates. ``evaluations``: saved reports by file.
+    ``metrics``, by name, are from the best validation by the selection metric, after ``best_update`` (the latest of equals).
+    ``best_checkpoint`` is the best checkpoint still on disk. The scores of ``damaged`` checkpoints cannot be read.
+    ``target_tokens`` of all ``updates``, after the last line that counts them at its mean. ``signs``: evidence that the model
+    does not learn. ``target_tokens_per_second`` is the median of the logged values, ``seconds`` the total in ``goodput.json``.
+    ``is_finished``: it made all its updates. ``evaluations``: saved reports by file.
     """
 
     name: str
@@ -71,17 +71,14 @@ def summarize(folder: Path, name: str) -> RunSummary:
     records = read_metrics(run.metrics)
     config = load_run_config(folder)
     best: dict[str, Any] = {}
-    for validations in (watched_validations(run), records):
-        scored = {each["step"]: each for each in validations if each.get(config.selection.key) is not None}
-        if scored:
-            best = scored[
-                config.selection.best_step({step: each[config.selection.key] for step, each in scored.items()})
-            ]
-    stored, kept = scored_checkpoints(run), stored_checkpoints(run.checkpoints)
+    scored = {each["step"]: each for each in records if each.get(config.selection.key) is not None}
+    if scored:
+        best = scored[config.selection.best_step({step: each[config.selection.key] for step, each in scored.items()})]
+    stored = stored_checkpoints(run.checkpoints)
     step = best_step(stored, config.selection)
     # An averaged or imported run has one checkpoint, without scores.
-    is_model_alone = bool(kept) and not kept[-1].can_be_continued
-    step = kept[-1].step if step is None and is_model_alone else step
+    is_model_alone = bool(stored) and not stored[-1].can_be_continued
+    step = stored[-1].step if step is None and is_model_alone else step
     updates = max((record["step"] for record in records), default=None)
     counted = [each for each in records if each.get("train/target_tokens") is not None and each["step"]]
     speed = "speed/target_tokens_per_second"
