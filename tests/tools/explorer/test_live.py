@@ -47,7 +47,7 @@ def require_equal_to_python(trained):
     tree = reader.search("b a c", 0)
     best = tree.hypotheses()[0]
     (read,) = ask_worker(model, {**READ, "search": {**model.description["search"], "temperature": 1}})
-    found = tree.prefix(best)
+    found = tuple(each.token for each in tree.path(best))
     assert [node[2] for node in read["search"]["nodes"]] == [node.token for node in tree.nodes]
     assert read["score"] == pytest.approx(tree.nodes[best].score, abs=0.02)
     assert read["targetIds"][-len(found) :] == [*found]

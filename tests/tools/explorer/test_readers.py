@@ -87,7 +87,7 @@ def test_its_search_is_that_of_the_generator(language_model):
     generator = Generator(trained.model, trained.task.tokenizer, config, trained.mesh)
     (expected,) = generator.continuations(trained.params, ["a d"])
     best = tree.hypotheses()[0]
-    assert list(tree.prefix(best)) == expected.token_ids
+    assert [node.token for node in tree.path(best)] == expected.token_ids
     assert tree.nodes[best].log_prob == pytest.approx(expected.log_prob, abs=1e-4)
     # A prefix as long as the continuation may be leaves no room for its end.
     with_room = [prefix for prefix in tree.alternatives(8) if len(prefix) < 6 or prefix[-1] == EOS_ID]

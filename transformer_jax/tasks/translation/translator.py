@@ -101,7 +101,6 @@ class Translator:
         self.model = model
         self._longest = longest
         self.compute_dtype = compute_dtype
-        self.constraint = constraint
         # It keeps compiled programs.
         self._search_for = cache(lambda results: search_for(model, decoding, mesh, results, constraint, parts))
 

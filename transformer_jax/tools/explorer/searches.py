@@ -76,10 +76,6 @@ class SearchTree(NamedTuple):
             number = self.nodes[number].parent
         return nodes
 
-    def prefix(self, number: int) -> tuple[int, ...]:
-        """The tokens of a node, from the first."""
-        return tuple(node.token for node in self.path(number))
-
     def hypotheses(self) -> list[int]:
         """The finished nodes, best score first."""
         finished = [number for number, node in enumerate(self.nodes) if node.status == FINISHED]
