@@ -88,6 +88,7 @@ def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
     assert loss == pytest.approx(float(sums.nll / sums.tokens), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_translations_have_the_options_of_the_command(trained):
     sentences = ["a b c", "", "d e f"]
     best = trained.translate(sentences, n_best=2)

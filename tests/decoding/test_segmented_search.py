@@ -121,6 +121,7 @@ def test_an_error_in_a_thread_ends_the_search(fails):
     assert len(begun) < 10**6 // 4
 
 
+@pytest.mark.slow
 def test_without_jit_it_finds_the_same(tables, limits):
     few = np.where(np.arange(ROWS) < 3, np.minimum(limits, 5), 0)
     with jax.disable_jit():

@@ -60,6 +60,7 @@ def test_the_trainer_is_on_the_stack_of_an_error_in_the_step(cache, tmp_path, mo
     assert names.index("run_training") < names.index("training_loss")
 
 
+@pytest.mark.slow
 def test_with_debug_nans_the_error_is_raised_where_the_number_is_made(cache, tmp_path, monkeypatch):
     original = training_loss.projected_cross_entropy
 

@@ -35,6 +35,7 @@ def test_pieces_that_begin_a_word_find_it_and_those_within_do_not():
     assert row_of_each_piece(["▁dog", "▁in", "in", "ing"], rows("dog", "in", "ing", "▁▂▃")) == [0, 1, None, None]
 
 
+@pytest.mark.slow
 def test_rows_found_replace_those_drawn_at_their_scale(cache, tmp_path):
     vectors = table("a", "b", "d", "nothing")
     file = str(write_vectors(tmp_path / "v.txt", vectors))

@@ -6,7 +6,7 @@ import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.config import MeshConfig, from_dict, to_json
-from transformer_jax.runs import trainer
+from transformer_jax.runs import starting
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime import hardware
 from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
@@ -44,12 +44,12 @@ def test_a_run_keeps_what_auto_became_when_it_began(tmp_path, monkeypatch):
     settings, run = tiny_settings(tmp_path), RunDirectory(tmp_path / "run")
     config = from_dict(settings | {"model": settings["model"] | {"compute_dtype": "auto"}})
     mesh = make_mesh(MeshConfig())
-    monkeypatch.setattr(trainer, "settings_on", lambda device: DeviceSettings("bfloat16", 16))
-    began = resolve_for_device(config, lambda: trainer._device_settings(run, mesh))
+    monkeypatch.setattr(starting, "settings_on", lambda device: DeviceSettings("bfloat16", 16))
+    began = resolve_for_device(config, lambda: starting._device_settings(run, mesh))
     assert (began.model.compute_dtype, began.batching.width_multiple) == ("bfloat16", 16)
     write_json(run.config, to_json(began))
     # On hardware without units: a new run, then the one that has a checkpoint.
-    monkeypatch.setattr(trainer, "settings_on", lambda device: DeviceSettings("float32", 4))
-    assert trainer._device_settings(run, mesh) == ("float32", 4)
+    monkeypatch.setattr(starting, "settings_on", lambda device: DeviceSettings("float32", 4))
+    assert starting._device_settings(run, mesh) == ("float32", 4)
     (run.checkpoints / "2").mkdir(parents=True)
-    assert trainer._device_settings(run, mesh) == ("bfloat16", 16)
+    assert starting._device_settings(run, mesh) == ("bfloat16", 16)

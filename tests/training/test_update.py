@@ -107,6 +107,7 @@ def test_told_a_number_a_program_does_what_it_does_with_the_constant(model):
     np.testing.assert_allclose(case.parameters_after(case.hyperparameters), updated(case, constant), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [pytest.param("transformer", marks=pytest.mark.slow), "rnn"])
 def test_every_number_acts(model):
     case = case_of(model)

@@ -178,9 +178,9 @@ def registered(kind: str, made: Callable[[Any], Any] = lambda part: part) -> Map
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """The names of all parts of a kind, without importing modules of the package."""
+    """Return the names of all parts of a kind, those of the core first, without importing modules of the package."""
     load_installed_plugins(kind)
-    return tuple(dict.fromkeys((*(name for owner, name in MODULES if owner == kind), *_REGISTERED[kind])))
+    return tuple(dict.fromkeys((*(name for owner, name in MODULES if owner == kind), *sorted(_REGISTERED[kind]))))
 
 
 def settings_class(kind: str, name: str) -> type | None:

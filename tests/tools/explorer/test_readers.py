@@ -25,6 +25,7 @@ def language_model(tmp_path_factory):
     return LanguageModelReader(language_model_run(tmp_path_factory.mktemp("cache")))
 
 
+@pytest.mark.slow
 def test_averages_and_error_rates_are_of_every_head(translation):
     kinds = {each.kind: each.values for each in translation.statistics("validation", 4)}
     assert kinds.keys() == ATTENTION_KINDS.keys()

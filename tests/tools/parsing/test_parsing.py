@@ -112,6 +112,7 @@ def test_symbols_of_a_tree_are_scored_as_the_search_scores_them(run, trained):
     assert trained.task.attention_of(trained.params, "Ann sleeps", None).kinds["cross"].weights
 
 
+@pytest.mark.slow
 def test_python_parses_as_the_command(run, trained):
     loaded = transformer_jax.load(run.workdir, "last")
     vars(loaded)["_trained"] = trained
