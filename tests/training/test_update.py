@@ -108,7 +108,7 @@ def test_told_a_number_a_program_does_what_it_does_with_the_constant(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [pytest.param("transformer", marks=pytest.mark.slow), "rnn"])
+@pytest.mark.parametrize("model", MODELS)
 def test_every_number_acts(model):
     case = case_of(model)
     leaves, structure = jax.tree.flatten(case.hyperparameters)
