@@ -117,7 +117,6 @@ def run_command(arguments: list[str]) -> int:
     from transformer_jax import __version__
     from transformer_jax.commands import flags
     from transformer_jax.commands.registry import command_help, load_command, overview
-    from transformer_jax.commands.stored_runs import names_addresses, run_on_copies
 
     if not arguments or arguments[0] in (*HELP_FLAGS, "help"):
         print(command_help(arguments[1]) if len(arguments) > 1 else overview())
@@ -132,7 +131,11 @@ def run_command(arguments: list[str]) -> int:
         print(command_help(name))
         return 0
     values = flags.parse(command.flags, rest)
-    return run_on_copies(name, command.run, values) if names_addresses(name, values) else command.run(values)
+    if flags.names_addresses(name, values):
+        from transformer_jax.commands.stored_runs import run_on_copies
+
+        return run_on_copies(name, command.run, values)
+    return command.run(values)
 
 
 if __name__ == "__main__":

@@ -142,6 +142,8 @@ def test_errors_speak_python(trained, tmp_path):
         (lambda: trained.evaluate(limit=-1), "^limit: -1 must be at least 0"),
         (lambda: trained.evaluate(references="a"), "^references: source and references belong together"),
         (lambda: trained.evaluate("test", source="a", references="b"), "^split: source is another text"),
+        (lambda: trained.evaluate(source=""), "^references: source and references belong together"),
+        (lambda: trained.translate("a", n_best=2.5), "^n_best: 2.5 must be a whole number"),
     ):
         with pytest.raises((ConfigError, transformer_jax.DataError), match=message) as raised:
             call()

@@ -18,8 +18,9 @@ from transformer_jax.decoding.segmented_search import (
     SearchDevices,
     SegmentedSearch,
     capacities_of,
+    search_in_threads,
 )
-from transformer_jax.decoding.waiting_groups import WaitingGroups, report_from_threads
+from transformer_jax.decoding.waiting_groups import WaitingGroups
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.interface import call
 
@@ -117,7 +118,7 @@ def test_an_error_in_a_thread_ends_the_search(fails):
             report(batch)
 
     with pytest.raises(ValueError, match=f"batch {4 + fails}"):
-        report_from_threads([functools.partial(search, begin) for begin in range(2)], lambda batch: None)
+        search_in_threads([functools.partial(search, begin) for begin in range(2)], lambda batch: None)
     assert len(begun) < 10**6 // 4
 
 

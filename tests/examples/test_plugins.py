@@ -34,7 +34,7 @@ from transformer_jax.runs.trackers import Trackers
 from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
 from transformer_jax.tasks.task import objective_of, task_class, task_that
 from transformer_jax.tasks.texts import ReadsTexts
-from transformer_jax.tasks.trained_run import HasEnsembles
+from transformer_jax.tasks.trained_run import HasEnsembles, opened_class
 from transformer_jax.tasks.translation import translator
 from transformer_jax.tools.conform.model_properties import step_equals_full_pass
 from transformer_jax.tools.conform.trials import ROWS, Sentences, Trial, sentences, trial_config
@@ -178,6 +178,7 @@ def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
         with pytest.raises(ConfigError, match="^no; this takes task=translation"):
             task_that(protocol, config, "no")
     assert task_that(HasBatchShapes, config, "no") is task_class("classification")
+    assert opened_class("classification", only_decodes=True) is task_class("classification")
     (tmp_path / "config.json").write_text(json.dumps(to_json(config)).replace("classification", "ranking"))
     with pytest.raises(ConfigError, match=r"task: 'ranking' is not .*classification; .* --plugin=FILE\.py"):
         load_run_config(tmp_path)

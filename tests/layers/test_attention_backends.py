@@ -16,6 +16,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import Partial
 
+from transformer_jax.layers.attention import ByLength
 from transformer_jax.layers.attention_backends import (
     CudnnAttention,
     EinsumAttention,
@@ -23,7 +24,6 @@ from transformer_jax.layers.attention_backends import (
     TpuFlashAttention,
     blockwise_instead,
 )
-from transformer_jax.layers.attention_by_length import ByLength
 from transformer_jax.layers.blockwise_attention import Blocks, BlockwiseAttention
 from transformer_jax.layers.dropout import dropout_mask
 from transformer_jax.layers.masks import SentenceMask, Window

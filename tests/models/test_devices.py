@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from transformer_jax.config import ConfigError, MeshConfig, RnnConfig, TransformerConfig
+from transformer_jax.layers.attention import ByLength
 from transformer_jax.layers.attention_backends import (
     BY_HEAD,
     CudnnAttention,
@@ -13,7 +14,6 @@ from transformer_jax.layers.attention_backends import (
     RowBlockAttention,
     TpuFlashAttention,
 )
-from transformer_jax.layers.attention_by_length import ByLength
 from transformer_jax.models import devices
 from transformer_jax.models.devices import attention_of, devices_of
 from transformer_jax.runtime import hardware

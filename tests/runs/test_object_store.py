@@ -20,7 +20,7 @@ from transformer_jax.checkpoints.buckets import remove_uncommitted
 from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.commands import stored_runs
-from transformer_jax.commands.flags import parse
+from transformer_jax.commands.flags import names_addresses, parse
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.run_directory import RunDirectory
@@ -142,7 +142,7 @@ def test_a_command_gets_a_copy_and_its_results_are_uploaded(store):
         (folder / "evaluation-test-1.txt").write_text("a")
         raise DataError(f"{folder}/checkpoints: no checkpoint yet")
 
-    assert stored_runs.names_addresses("evaluate", values)
+    assert names_addresses("evaluate", values)
     with pytest.raises(DataError, match=f"^{RUN}/checkpoints: no checkpoint"):
         stored_runs.run_on_copies("evaluate", run, values)
     assert store.cat_file("/bucket/run/evaluation-test-1.txt") == b"a"

@@ -4,7 +4,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
@@ -184,8 +184,9 @@ class Run:
     ) -> Any:
         """Translate one sentence, or each of several: by beam search, or by sampling if one of its options is given.
 
-        With ``n_best`` the result for a sentence is a list, best first, of at most this number of translations, each with
-        its ``text`` and its ``score``, the length-normalized log-probability. ``prefix``: text that every translation by
+        With ``n_best`` the result for a sentence is a list of at most this number of translations, each with its ``text`` and
+        its ``score``, the length-normalized log-probability: by beam search best first; samples in the order in which they are
+        drawn. ``prefix``: text that every translation by
         beam search begins with. ``temperature`` (0: greedy), ``top_k``, ``top_p`` and ``epsilon`` (tokens with at least this
         probability) are the options of sampling, ``seed`` is its seed, by default 0.
         """
@@ -196,10 +197,13 @@ class Run:
             stated = {name: value for name, value in options.items() if value is not None}
             sampling, sentences = sampling_of(self.config.decoding, stated), _as_list(text)
             if sampling:
-                decode = partial(self._sampler(**sampling).translate, seed=seed or 0)
+                found = self._sampler(**sampling).translate(
+                    self.params, sentences, num_results=n_best or 1, seed=seed or 0
+                )
             else:
-                decode = partial(self._trained.task.translator.translate, prefix=prefix)
-            found = decode(self.params, sentences, num_results=n_best or 1)
+                translator = self._trained.task.translator
+                begin = translator.prefix(prefix)
+                found = translator.translate(self.params, sentences, num_results=n_best or 1, prefix=begin)
         return _as_given(text, n_best, found)
 
     @overload
@@ -220,7 +224,7 @@ class Run:
             self._require("parse", "parsing")
             sampling_of(self.config.decoding, {} if n_best is None else {"n_best": n_best})
             sentences, number = _as_list(text), n_best or 1
-            found = list(self._trained.task.parse_in_order(self.params, sentences, num_results=number))
+            found = self._trained.task.parse(self.params, sentences, num_results=number)
         return _as_given(text, n_best, found)
 
     @overload
@@ -284,11 +288,11 @@ class Run:
         whatever ``limit`` is.
         """
         with python_errors():
-            file, files = "" if source is None else str(source), _as_list(references)
+            file, files = None if source is None else str(source), _as_list(references)
             text = open_text_or_none(self.config, self.path, file, [*map(str, files)], has_split=split is not None)
             if text is not None:
                 require(not limit, "limit", "source is scored whole; leave it out")
-                found: Evaluation = self._trained.task.evaluate_text(self.params, text, Path(file).name)
+                found: Evaluation = self._trained.task.evaluate_text(self.params, text, Path(str(file)).name)
                 return found
             name = split or "test"
             task_class(self.config.task).require_split(self.config, name)

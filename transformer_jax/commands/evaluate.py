@@ -57,14 +57,14 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
     chosen = chosen_runs(values, config)
     from transformer_jax.data.corpora import require_readable
 
-    if not (values.source or values.references) and config.data.source != "tfds":
+    if values.source is None and not values.references and config.data.source != "tfds":
         require_readable(config, values.split)
     # This imports JAX.
     from transformer_jax.tasks.task import task_class
     from transformer_jax.tasks.texts import open_text_or_none
 
     has_split = bool(values["split"].present)
-    text = open_text_or_none(config, values.workdir, values.source or "", values.references, has_split=has_split)
+    text = open_text_or_none(config, values.workdir, values.source, values.references, has_split=has_split)
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
     from transformer_jax.tasks.saved_evaluations import (
         ScoredCheckpoint,

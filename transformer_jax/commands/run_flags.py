@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands import flags
-from transformer_jax.config import ConfigError, ExperimentConfig, config_for_use, load_run_config, on_any_devices
+from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, on_any_devices
 from transformer_jax.config.plugins import plugin_flags
+from transformer_jax.config.recipes import used_settings
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.startup import program_name
@@ -42,16 +43,17 @@ def run_config(values: flags.Values, *tasks: str, workdir: str | None = None) ->
     Raises ConfigError when there is no such run, it is of none of ``tasks`` (if any), or an override does not fit its model.
     """
     workdir = workdir or values.workdir
-    require_task(workdir, *tasks)
-    return config_for_use(workdir, flags.overrides_of(values))
+    return used_settings(require_task(workdir, *tasks), flags.overrides_of(values))
 
 
-def require_task(workdir: str, *tasks: str) -> None:
-    """Raises ConfigError unless ``workdir`` is a run, of one of these tasks if there are any."""
+def require_task(workdir: str, *tasks: str) -> ExperimentConfig:
+    """Return the settings of a run; raise ConfigError unless it is one, of one of these tasks if there are any."""
     RunDirectory(workdir).require_run()
-    if tasks and (found := load_run_config(workdir).task) not in tasks:
+    config = load_run_config(workdir)
+    if tasks and config.task not in tasks:
         wanted = " or ".join(tasks)
-        raise ConfigError(f"--workdir: {workdir} is a run of task={found}; this command takes task={wanted}")
+        raise ConfigError(f"--workdir: {workdir} is a run of task={config.task}; this command takes task={wanted}")
+    return config
 
 
 def chosen_runs(values: flags.Values, config: ExperimentConfig) -> list[ChosenRun]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, DataError
@@ -13,18 +13,7 @@ from transformer_jax.runtime.open_copies import with_addresses
 if TYPE_CHECKING:
     from transformer_jax.runtime.run_copies import StoredFolder
 
-# Flags that name runs. ``init_from`` stays an address, which is recorded as the origin of the parameters.
-RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", flags.ARGUMENTS_FLAG)
-# Commands that get an address as it is: they take none, hand it on, or use it themselves (sweep).
-AS_GIVEN = ("sweep", "duel", "launch", "import", "quickstart", "doctor")
-
 _RUN = re.compile(r"(?P<address>[a-z0-9]+://[^:]+?)/?(?P<rest>/[^/:]+\.(?:txt|json)|:[^:/]*)?")
-
-
-def names_addresses(name: str, values: flags.Values) -> bool:
-    """Whether a run that a command uses is in an object store, and must be there before the command begins."""
-    given = [_texts(values[flag].value) for flag in RUN_FLAGS if flag in values]
-    return name not in AS_GIVEN and any(is_address(text) for texts in given for text in texts)
 
 
 def run_on_copies(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:
@@ -58,16 +47,12 @@ def _run(name: str, run: Callable[[flags.Values], int], values: flags.Values) ->
             copies.append(copy_to_read(found["address"], is_direct=is_distributed))
             return f"{copies[-1].path}{found['rest'] or ''}"
 
-        for flag in RUN_FLAGS:
+        for flag in flags.RUN_FLAGS:
             if flag in values:
-                replaced = [local(flag, text) for text in _texts(values[flag].value)]
+                replaced = [local(flag, text) for text in flags.texts_of(values[flag].value)]
                 values[flag].value = replaced[0] if type(values[flag].value) is str else replaced or values[flag].value
         try:
             return run(values)
         finally:
             for copy in copies:
                 copy.upload_at_end()
-
-
-def _texts(value: Any) -> list[str]:
-    return [] if value is None else [value] if type(value) is str else list(value)

@@ -49,7 +49,7 @@ LOSSES = (
 
 def _settings_of(task: Any) -> TaskSettings:
     """The settings of a registered task class, or of registered settings that name their class."""
-    return task if isinstance(task, TaskSettings) else task.settings._replace(implementation=task)
+    return task if isinstance(task, TaskSettings) else task.settings._replace(implementation=task, decoder="")
 
 
 TASKS: Mapping[str, TaskSettings] = registered("task", _settings_of)

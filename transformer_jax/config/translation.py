@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, TypedDict
 
 from transformer_jax.config.checks import LARGEST, LARGEST_SEED, check_settings, require, setting
@@ -57,6 +58,7 @@ class DecodingConfig:
 
 
 SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "epsilon")
+TRANSLATION_OPTIONS = ("n_best", "prefix", *SAMPLING_OPTIONS, "seed")
 BOUNDS_OF_OPTIONS = {
     "n_best": (1, LARGEST),
     "seed": (0, LARGEST_SEED),
@@ -84,6 +86,8 @@ def sampling_of(decoding: DecodingConfig, stated: Mapping[str, Any]) -> dict[str
     """
     for name, (lowest, highest) in BOUNDS_OF_OPTIONS.items():
         value = stated.get(name, lowest)
+        is_possible = isinstance(value, Integral) or name in ("top_p", "epsilon")
+        require(is_possible, f"--{name}", f"{value!r} must be a whole number")
         require(lowest <= value <= highest, f"--{name}", f"{value} must be from {lowest:,} to {highest:,}")
     sampling = {name: stated[name] for name in SAMPLING_OPTIONS if name in stated}
     if sampling:

@@ -184,7 +184,7 @@ class MixtureDocuments(Mixture[NamedTexts]):
 def open_documents(data: TextDataConfig, seed: int) -> DocumentSource:
     """The source that ``data`` names, without reading data. ``seed`` determines generated training text."""
     if data.source == "grammar":
-        from transformer_jax.data.synthetic.paragraphs import GeneratedParagraphs
+        from transformer_jax.data.synthetic.grammar import GeneratedParagraphs
 
         return GeneratedParagraphs(data.generated_sentences, seed)
     if data.source == "mixture":

@@ -185,9 +185,10 @@ def search_until(
 
 
 def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:
-    """One more token on every alive prefix, which ``choose`` takes by the logits of ``step``."""
+    """Add one more token to every alive prefix, chosen by ``choose`` from the logits of ``step``."""
     logits, after = step(state.alive.last_ids, state.cache)
     cache = after._replace(per_sentence=state.cache.per_sentence)
+    # ``kv_cache`` is never reordered, so ``choose``, which may run on the rows of each device, does without it.
     chosen = choose(state._replace(cache=cache._replace(kv_cache=())), logits)
     return chosen._replace(cache=cache._replace(per_beam=chosen.cache.per_beam))
 

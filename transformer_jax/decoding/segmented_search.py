@@ -1,4 +1,4 @@
-"""Search in compiled segments: between two of them arrays grow, and sentences that are done are reported.
+"""Search in compiled segments: between two of them arrays grow, and results of sentences that are done are passed on.
 
 ``waiting_groups.py`` makes it fast for many sentences: those that a batch leaves unfinished fill free rows of later batches.
 """
@@ -6,8 +6,10 @@
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +18,16 @@ import numpy as np
 from transformer_jax.array_types import AnyArray, Array, Int, PyTree
 from transformer_jax.decoding.beam_search import Choose, DecodeStep, Hypotheses, Search, search_next, search_until
 from transformer_jax.decoding.source_batches import rows_that_hold
-from transformer_jax.decoding.waiting_groups import Group, ReportDone, WaitingGroups, join_rows, report_from_threads
+from transformer_jax.decoding.waiting_groups import Group, WaitingGroups, join_rows
 from transformer_jax.sequence_types import DecodeCache
 
 SEGMENT = 16
 FIRST_CAPACITY = 32
 CAPACITY_GROWTH = 2
 MIN_ROWS = 32
+
+OnDone = Callable[[np.ndarray, Hypotheses], None]
+"""Takes the indices of sentences that are done, and their hypotheses."""
 
 InitCache = Callable[[PyTree, PyTree, int], DecodeCache]
 """The cache of a model before the first token, from parameters, inputs and its capacity, the most tokens it can hold."""
@@ -123,37 +128,41 @@ class SegmentedSearch:
         self._join = jax.jit(partial(join_rows, constrain=devices.constrain), donate_argnums=0)
         self._resize = jax.jit(resize, static_argnames="shapes")
 
-    def search(self, params: PyTree, batches: Iterable[SearchBatch], report: ReportDone) -> None:
-        """Calls ``report(indices, hypotheses)``, on the host, when sentences are done: each with a limit above 0 once.
+    def search(self, params: PyTree, batches: Iterable[SearchBatch], on_done: OnDone) -> None:
+        """Search all batches, those of one kind one after the other; results are on the host.
 
-        Batches of one kind follow each other.
+        ``on_done`` takes each sentence with a limit above 0 once, some at a time, or none.
         """
-        given = list(batches)
-        threads = min(self._devices.threads, len(given))
-        if threads < 2:
-            self._search_share(params, given, report)
-            return
-        # The assignment of batches to threads does not depend on timing.
-        shares = [given[thread::threads] for thread in range(threads)]
-        report_from_threads([partial(self._search_share, params, share) for share in shares], report)
+        shares = [batches]
+        if self._devices.threads > 1:
+            # The assignment of batches to threads does not depend on timing.
+            listed = list(batches)
+            threads = min(self._devices.threads, len(listed))
+            shares = [listed[thread::threads] for thread in range(threads)]
+        if len(shares) > 1:
+            search_in_threads([partial(self._search_share, params, share) for share in shares], on_done)
+        elif shares:
+            self._search_share(params, shares[0], on_done)
 
-    def _search_share(self, params: PyTree, batches: Sequence[SearchBatch], report: ReportDone) -> None:
-        """Searches one batch after the other, then what waits."""
-        for _, alike in itertools.groupby(batches, lambda batch: batch.kind):
+    def _search_share(self, params: PyTree, batches: Iterable[SearchBatch], on_done: OnDone) -> None:
+        """Search one batch after the other, then what waits."""
+        for _, of_kind in itertools.groupby(batches, lambda batch: batch.kind):
             waiting = WaitingGroups(self._join)
-            for batch in alike:
-                self._search_group(params, batch, self._first_group(params, batch), waiting, report)
+            for batch in of_kind:
+                if not batch.limits.any():
+                    continue
+                self._search_group(params, batch, self._first_group(params, batch), waiting, on_done)
                 while waiting.num_bytes > self._devices.waiting_bytes:
-                    self._search_group(params, batch, waiting.pop(), waiting, report)
-            # All batches here have the shapes of this one.
+                    self._search_group(params, batch, waiting.pop(), waiting, on_done)
+            # All batches of a kind have the shapes of the last one.
             while waiting:
                 group = self._with_fewest_rows(params, batch, waiting.pop())
-                self._search_group(params, batch, group, waiting, report)
+                self._search_group(params, batch, group, waiting, on_done)
 
     def _search_group(
-        self, params: PyTree, batch: SearchBatch, group: Group, waiting: WaitingGroups, report: ReportDone
+        self, params: PyTree, batch: SearchBatch, group: Group, waiting: WaitingGroups, on_done: OnDone
     ) -> None:
-        """Searches until all sentences are done, or the group is sparse: then the others wait."""
+        """Search until all sentences are done, or the group is sparse: then the others wait."""
         while group.num_unfinished:
             if group.position == group.capacity:
                 capacity = _next_capacity(group.capacity, batch.max_length, self._devices.few_shapes)
@@ -162,17 +171,15 @@ class SegmentedSearch:
             state, results = self._run_segment(params, group.state, until, group.num_to_finish)
             position, is_done, hypotheses = jax.device_get(results)
             newly = (group.indices >= 0) & (is_done | (position == batch.max_length))
-            if newly.any():
-                report(group.indices[newly], Hypotheses(*(leaf[newly] for leaf in hypotheses)))
+            # Also without a sentence: here a search in a thread learns that it must end.
+            on_done(group.indices[newly], Hypotheses(*(leaf[newly] for leaf in hypotheses)))
             group = Group(state, np.where(newly, -1, group.indices), int(position), group.capacity)
             if group.num_unfinished and group.is_sparse:
                 group = waiting.set_aside(group)
 
     def _first_group(self, params: PyTree, batch: SearchBatch) -> Group:
-        """The sentences of a batch before their first token."""
+        """Return the sentences of a batch before their first token."""
         indices, capacity = np.where(batch.limits > 0, batch.indices, -1), _capacity(FIRST_CAPACITY, batch.max_length)
-        if not (indices >= 0).any():
-            return Group((), indices, 0, capacity)
         shapes = self._shapes(params, batch, capacity)
         return Group(self._start(params, batch.inputs, batch.limits, batch.forced, shapes=shapes), indices, 0, capacity)
 
@@ -203,6 +210,45 @@ class SegmentedSearch:
                 )
                 self._known_shapes[key] = (capacity, *(leaf.shape[1:] for leaf in jax.tree.leaves(cache)))
             return self._known_shapes[key]
+
+
+class _EndedError(Exception):
+    """The caller takes no more results."""
+
+
+def search_in_threads(searches: Sequence[Callable[[OnDone], None]], on_done: OnDone) -> None:
+    """Run each of ``searches(put)`` in its own thread, and ``on_done`` in this one; an error ends all of them."""
+    results: SimpleQueue[Any] = SimpleQueue()
+    is_over = threading.Event()
+
+    def put(*done: Any) -> None:
+        if is_over.is_set():
+            raise _EndedError
+        results.put(done)
+
+    def run(search: Callable[[OnDone], None]) -> None:
+        try:
+            search(put)
+        except BaseException as error:
+            results.put(error)
+        else:
+            results.put(None)
+
+    with ThreadPoolExecutor(len(searches)) as pool:
+        for search in searches:
+            pool.submit(run, search)
+        running = len(searches)
+        try:
+            while running:
+                done = results.get()
+                if isinstance(done, BaseException):
+                    raise done
+                if done is None:
+                    running -= 1
+                else:
+                    on_done(*done)
+        finally:
+            is_over.set()
 
 
 def capacities_of(max_length: int, few_shapes: bool = False) -> list[tuple[int, int]]:

@@ -1,20 +1,13 @@
-"""What makes a search over many sentences fast: sentences of several batches share rows, and batches share cores."""
+"""Groups of unfinished sentences of several batches, which share rows: this makes a search over many sentences fast."""
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Int, PyTree
-from transformer_jax.decoding.beam_search import Hypotheses
-
-ReportDone = Callable[[np.ndarray, Hypotheses], None]
-"""Takes the indices of sentences that are done, and their hypotheses."""
 
 
 class Group(NamedTuple):
@@ -60,40 +53,39 @@ class WaitingGroups:
         return sum(leaf.nbytes for group in self._groups.values() for leaf in jax.tree.leaves(group.state))
 
     def pop(self) -> Group:
-        """The group with the fewest tokens: the others may join it."""
+        """Return the group with the fewest tokens: the others may join it."""
         return self._groups.pop(min(self._groups))
 
     def set_aside(self, group: Group) -> Group:
-        """Adds a group to the one that waits at its position; returns a full group, or one without sentences."""
+        """Add a group to the one that waits at its position; return a full group, or one without sentences."""
         nothing = group._replace(indices=np.full_like(group.indices, -1))
         if group.position not in self._groups:
             self._groups[group.position] = group
             return nothing
-        # Sentences of the group that has fewer move to the free rows of the other.
-        fewer, more = sorted(
-            (self._groups.pop(group.position), group), key=lambda each: (len(each.indices), each.num_unfinished)
-        )
-        free, moving = np.flatnonzero(more.indices < 0), np.flatnonzero(fewer.indices >= 0)
+        # Sentences move from the group that has fewer to the free rows of the other.
+        pair = self._groups.pop(group.position), group
+        giver, taker = sorted(pair, key=lambda each: (len(each.indices), each.num_unfinished))
+        free, moving = np.flatnonzero(taker.indices < 0), np.flatnonzero(giver.indices >= 0)
         count = min(len(free), len(moving))
         free, moving = free[:count], moving[:count]
-        rows = np.full(len(more.indices), -1, np.int32)
+        rows = np.full(len(taker.indices), -1, np.int32)
         rows[free] = moving
-        state, fewer_is_done = self._join(more.state, fewer.state, rows)
-        joined, rest = more.indices.copy(), fewer.indices.copy()
-        joined[free], rest[moving] = fewer.indices[moving], -1
-        more = more._replace(state=state, indices=joined)
-        fewer = fewer._replace(state=fewer.state._replace(is_done=fewer_is_done), indices=rest)
-        is_full = more.num_unfinished == len(more.indices)
-        left = fewer if is_full else more
-        if left.num_unfinished:
-            self._groups[group.position] = left
-        return more if is_full else nothing
+        state, giver_is_done = self._join(taker.state, giver.state, rows)
+        taken, left = taker.indices.copy(), giver.indices.copy()
+        taken[free], left[moving] = giver.indices[moving], -1
+        taker = taker._replace(state=state, indices=taken)
+        giver = giver._replace(state=giver.state._replace(is_done=giver_is_done), indices=left)
+        is_full = taker.num_unfinished == len(taker.indices)
+        waits = giver if is_full else taker
+        if waits.num_unfinished:
+            self._groups[group.position] = waits
+        return taker if is_full else nothing
 
 
 def join_rows(
     state: PyTree, other: PyTree, rows: Int[AnyArray, "B"], *, constrain: Callable[[Array], Array]
 ) -> tuple[PyTree, Bool[Array, "A"]]:
-    """``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and which rows of ``other`` are done then.
+    """Return ``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and which rows of ``other`` are done then.
 
     ``constrain`` is the sharding constraint of arrays [B, ...].
     """
@@ -107,42 +99,3 @@ def join_rows(
     out_of_range = other.is_done.size
     other_is_done = other.is_done.at[jnp.where(rows < 0, out_of_range, rows)].set(True, mode="drop")
     return jax.tree.map(joined, state, other), constrain(other_is_done)
-
-
-class _EndedError(Exception):
-    """The search in another thread has failed."""
-
-
-def report_from_threads(searches: Sequence[Callable[[ReportDone], None]], report: ReportDone) -> None:
-    """Runs each of ``searches(report)`` in a thread of its own, and reports in this one; an error ends all of them."""
-    reports: SimpleQueue[Any] = SimpleQueue()
-    is_over = threading.Event()
-
-    def put(*done: Any) -> None:
-        if is_over.is_set():
-            raise _EndedError
-        reports.put(done)
-
-    def run(search: Callable[[ReportDone], None]) -> None:
-        try:
-            search(put)
-        except BaseException as error:
-            reports.put(error)
-        else:
-            reports.put(None)
-
-    with ThreadPoolExecutor(len(searches)) as pool:
-        for search in searches:
-            pool.submit(run, search)
-        running = len(searches)
-        try:
-            while running:
-                done = reports.get()
-                if isinstance(done, BaseException):
-                    raise done
-                if done is None:
-                    running -= 1
-                else:
-                    report(*done)
-        finally:
-            is_over.set()

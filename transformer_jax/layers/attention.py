@@ -1,5 +1,6 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2.2) and its KV cache."""
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -8,11 +9,15 @@ from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int, PyTree
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.attention_by_length import ByLength
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import Layer, xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.layers.scaled_dot_product import AttentionBackend, AttentionOptions, scaled_dot_product_attention
+from transformer_jax.layers.scaled_dot_product import (
+    AttentionBackend,
+    AttentionOptions,
+    EinsumAttention,
+    scaled_dot_product_attention,
+)
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, einsum
 
@@ -54,6 +59,27 @@ class StepMask(NamedTuple):
     query_positions: Int[Array, "B W"]
     key_positions: Int[Array, "B M"]
     score_mod: PyTree = None
+
+
+@dataclass(frozen=True)
+class ByLength:
+    """``short`` up to ``limit`` scores a head, beyond ``long``, by default blockwise attention.
+
+    Blocks are faster from 512 positions on, also on a CPU.
+    """
+
+    short: AttentionBackend = field(default_factory=EinsumAttention)
+    long: AttentionBackend | None = None
+    limit: int = 256 * 256
+
+    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
+        if q.shape[2] * k.shape[2] <= self.limit:
+            return self.short(q, k, v, mask, options)
+        if self.long is not None:
+            return self.long(q, k, v, mask, options)
+        from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+
+        return BlockwiseAttention()(q, k, v, mask, options)
 
 
 @register("attention", "multi_head")

@@ -77,13 +77,15 @@ def build_model(
     source_embedding, target_embedding, projection = tied_embeddings(
         config.tying, maker.embedding, maker.embedding, *sizes
     )
+    source_positions = maker.positions(Site("encoder", "embedding", config.num_encoder_layers, False))
+    target_positions = maker.positions(Site("decoder", "embedding", config.num_decoder_layers, True))
     return Transformer(
         source_embedding=source_embedding,
         target_embedding=target_embedding,
         projection=maker.projection(projection),
-        source_positions=maker.positions(Site("encoder", "embedding", config.num_encoder_layers, False)),
-        target_positions=maker.positions(Site("decoder", "embedding", config.num_decoder_layers, True)),
-        parts=maker.layer_parts(),
+        source_positions=source_positions,
+        target_positions=target_positions,
+        parts=maker.layer_parts(encoder=source_positions, decoder=target_positions),
         stack=stack_of(config.scan_layers, config.rematerialize),
         num_encoder_layers=config.num_encoder_layers,
         num_decoder_layers=config.num_decoder_layers,
@@ -104,11 +106,12 @@ def build_decoder_only(
     rates = rates_of(config) if rates is None else rates
     maker = PartMaker(config, on, rates, default_parts(config) if parts is None else parts)
     _, embedding, projection = tied_embeddings(config.tying, maker.embedding, maker.embedding, vocabulary, vocabulary)
+    positions = maker.positions(Site("decoder", "embedding", config.num_layers, True))
     return DecoderOnly(
         embedding=embedding,
         projection=maker.projection(projection),
-        positions=maker.positions(Site("decoder", "embedding", config.num_layers, True)),
-        parts=maker.layer_parts(),
+        positions=positions,
+        parts=maker.layer_parts(decoder=positions),
         num_layers=config.num_layers,
         stack=stack_of(config.scan_layers, config.rematerialize),
         embedding_dropout=rates.embedding_dropout,
@@ -133,11 +136,13 @@ class PartMaker(NamedTuple):
     def precision(self) -> Precision:
         return self.on.policies[self.config.compute_dtype]
 
-    def layer_parts(self) -> LayerParts:
+    def layer_parts(self, **positions: nn.Module) -> LayerParts:
+        """Return the makers of the parts of a layer; ``positions`` of each stack may change its scores."""
+        changed = frozenset(stack for stack, module in positions.items() if change_scores(module))
         residual = registered("residual")[self.config.normalization]
         return LayerParts(
-            self_attention=self.self_attention,
-            cross_attention=self.attention,
+            self_attention=partial(self.self_attention, changed),
+            cross_attention=partial(self.attention, frozenset()),
             feed_forward=self.feed_forward,
             residual=self.residual,
             final_norm=self.norm if residual.has_final_norm else no_norm,
@@ -179,18 +184,21 @@ class PartMaker(NamedTuple):
         options = {"dropout": self.rates.dropout, "make_norm": partial(self.norm, site)}
         return self.part("residual", self.config.normalization, site, **options)
 
-    def self_attention(self, site: Site) -> Any:
+    def self_attention(self, changed: frozenset[str], site: Site) -> Any:
         """Attention, or in a decoder the part that ``model.mixers`` names for the layer."""
         mixers = self.config.layer_mixers
         if not site.is_causal:
-            return self.attention(site)
+            return self.attention(changed, site)
         name = mixers[0] if len(set(mixers)) == 1 else mixers[site.layer]
-        return self.attention(site) if name == "attention" else self.part("mixer", name, site, precision=self.precision)
+        if name == "attention":
+            return self.attention(changed, site)
+        return self.part("mixer", name, site, precision=self.precision)
 
-    def attention(self, site: Site) -> MultiHeadAttention:
+    def attention(self, changed: frozenset[str], site: Site) -> MultiHeadAttention:
         """The paper's attention, another class, or the paper's with the changes of ``model.attention``, then of the positions.
 
-        Raises ConfigError when changes are asked of another class.
+        ``changed``: stacks whose positions change the scores of all layers. Raises ConfigError when changes are asked of
+        another class.
         """
         config, registrations = self.config, registered("attention")
         options: dict[str, Any] = {
@@ -205,7 +213,8 @@ class PartMaker(NamedTuple):
         names = declared(type(config))["attention"].chosen(config.attention)
         whole = [name for name in names if is_attention(registrations[name])]
         changes = [name for name in names if name not in whole]
-        of_positions = [config.positions] if self.positions_change(site) else []
+        change_here = site.stack in changed or self.part("positions", config.positions, site) is not None
+        of_positions = [config.positions] if change_here else []
         check_attention(whole, changes + of_positions)
         if not changes + of_positions:
             return self.part("attention", whole[0], site, **options)
@@ -214,12 +223,6 @@ class PartMaker(NamedTuple):
         makers = [(name, partial(self.part, "attention", name, site)) for name in changes]
         makers += [(name, partial(self.part, "positions", name, site)) for name in of_positions]
         return class_for({name: registrations[name] for name in changes})(makers=tuple(makers), **options)
-
-    def positions_change(self, site: Site) -> bool:
-        """Whether the positions change the attention at a site, or the scores of its stack."""
-        if self.part("positions", self.config.positions, site) is not None:
-            return True
-        return site.kind == "self" and change_scores(self.positions(site.of("embedding")))
 
 
 def is_attention(registration: Any) -> bool:

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from transformer_jax.array_types import Array, Hidden
 from transformer_jax.config import RnnConfig, TransformerLayersConfig
 from transformer_jax.config.checks import require
-from transformer_jax.layers.attention_by_length import ByLength
+from transformer_jax.layers.attention import ByLength
 from transformer_jax.layers.embedding import Lookup, rows_of_table
 from transformer_jax.layers.mesh_axes import ROW_AXES, constrain_rows, splits
 from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention

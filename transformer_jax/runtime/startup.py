@@ -1,13 +1,10 @@
 """Setup of a process before JAX starts: memory allocator, JAX's platforms, and the name of the command."""
 
 import ctypes
-import gc
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -73,23 +70,3 @@ def program_name() -> str:
 def available_cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def without_garbage_collection() -> Iterator[Callable[[], None]]:
-    """Python searches for no garbage in the block, or until the block calls what it gets, and later not among older objects.
-
-    A process that starts makes none, and the search takes 4 % of the CPU time of a translated line.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-
-    def enable() -> None:
-        if was_enabled and not gc.isenabled():
-            gc.freeze()
-            gc.enable()
-
-    try:
-        yield enable
-    finally:
-        enable()

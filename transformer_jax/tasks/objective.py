@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, hyperparameters_of, parts_with
+from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.initialization import initialized
@@ -84,3 +85,15 @@ class Objective:
         from transformer_jax.tasks.training_loss import cross_entropy_of
 
         return cross_entropy_of(self, factors, ids, is_scored, precision)
+
+
+class OpenTask:
+    """Settings, tokenizers, devices, and model with loss: what opening a trained run gives to every task."""
+
+    new_objective: Callable[..., Any]
+
+    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
+        """``objective``: by default the one of the settings."""
+        self.config, self.tokenizers, self.mesh = config, tokenizers, mesh
+        sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
+        self.objective = self.new_objective(config, sizes, mesh) if objective is None else objective

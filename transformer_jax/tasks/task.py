@@ -14,6 +14,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.notebook import table
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.tasks.objective import OpenTask
 
 
 @runtime_checkable
@@ -110,7 +111,7 @@ class TrainingData(Protocol):
         """The batches of the updates after ``first_update``, forever; each process reads only its ``parts_of_rows``."""
 
 
-class Task(ABC):
+class Task(OpenTask, ABC):
     """What a run trains: data, model, loss, evaluation and their identity; static methods need no run.
 
     One class a task, registered with its settings and its selection metric (``config.tasks``). An object has no
@@ -132,12 +133,6 @@ class Task(ABC):
     settings: ClassVar[TaskSettings]
     commands: ClassVar[tuple[str, ...]] = ()
     needs_tensorflow: ClassVar[bool] = True
-
-    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
-        """``objective``: by default the one of the settings."""
-        self.config, self.tokenizers, self.mesh = config, tokenizers, mesh
-        sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
-        self.objective = self.new_objective(config, sizes, mesh) if objective is None else objective
 
     @staticmethod
     @abstractmethod

@@ -128,13 +128,13 @@ def task_that_reads_texts(config: ExperimentConfig, where: str) -> ReadsTexts:
 
 
 def open_text_or_none(
-    config: ExperimentConfig, workdir: str | Path, source: str, references: Sequence[str], *, has_split: bool
+    config: ExperimentConfig, workdir: str | Path, source: str | None, references: Sequence[str], *, has_split: bool
 ) -> Any:
     """Open a text that is evaluated in place of a split; return None without ``source``.
 
     Raises ConfigError where only references are given, or a split too (``has_split``), and as ``ReadsTexts.open_text`` does.
     """
-    if not source:
+    if source is None:
         if references:
             raise ConfigError("--references: --source and --references belong together; give both")
         return None

@@ -20,6 +20,7 @@ from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, changed_
 from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.runtime.hardware import start_jax
 from transformer_jax.runtime.open_copies import with_addresses
+from transformer_jax.tasks.objective import OpenTask
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
 from transformer_jax.training.state import param_shapes, without_loss_terms
@@ -27,14 +28,14 @@ from transformer_jax.training.state import param_shapes, without_loss_terms
 if TYPE_CHECKING:
     from transformer_jax.tasks.task import Evaluation, Task
 
-AnyTask = TypeVar("AnyTask", bound="Task")
+AnyTask = TypeVar("AnyTask", bound=OpenTask)
 
 
 @runtime_checkable
 class HasEnsembles(Protocol):
     """A task whose models average their probabilities."""
 
-    def ensemble(self, others: Sequence[Any]) -> "Task":
+    def ensemble(self, others: Sequence[Any]) -> OpenTask:
         """Return this task with an ensemble of its model and the models of ``others``."""
 
 
@@ -65,7 +66,7 @@ class TrainedRun(Generic[AnyTask]):
         model: Module = self.task.objective.model
         return model
 
-    def evaluate(self, split: str, *, limit: int = 0) -> "Evaluation":
+    def evaluate(self: "TrainedRun[Task]", split: str, *, limit: int = 0) -> "Evaluation":
         """Score the parameters on a split of the data of the run, or on its first ``limit`` examples (0: all)."""
         require(limit >= 0, "limit", f"{limit} must be at least 0, which scores all examples")
         return self.task.evaluate(self.params, split, limit=limit)
@@ -75,7 +76,7 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
     """Restores the checkpoint of a run, or the mean of the last ``average`` up to it; several runs become an ensemble.
 
     An ensemble averages the probabilities of its members; everything else is the first run's. Starts JAX, with the compilation
-    cache of the first run. With ``only_decodes`` the task is the part of it that decodes, which loads less.
+    cache of the first run. With ``only_decodes`` the task is its ``decoder``, if it names one, which has no evaluation.
 
     Raises ConfigError when a folder is not a run, or not one of ``task`` where that is given, or the runs cannot form an
     ensemble; CheckpointError when there is no such checkpoint, or not enough to average.

@@ -101,7 +101,7 @@ def test_an_untrained_parser_writes_trees_over_the_words(run, trained):
 
 @pytest.mark.slow
 def test_symbols_of_a_tree_are_scored_as_the_search_scores_them(run, trained):
-    (best, _), (empty,) = trained.task.parse_in_order(trained.params, ["Ann ( sleeps )", " "], num_results=2)
+    (best, _), (empty,) = trained.task.parse(trained.params, ["Ann ( sleeps )", " "], num_results=2)
     assert not best.repairs
     assert " ".join(part.rstrip(")") for part in best.text.split() if part[0] != "(") == "Ann -LRB- sleeps -RRB-"
     assert empty.text == ""

@@ -6,6 +6,7 @@ noun and verb, verb and object) that never occurs in the training split: a model
 that learned the words and the rules translates them all.
 """
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,12 +16,13 @@ from typing import NamedTuple, TypeVar
 
 from transformer_jax.config import ConfigError, DataConfig
 from transformer_jax.config.plugins import register
-from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.sentence_pairs import Document, SentencePair, digest
 from transformer_jax.data.synthetic import lexicon
 from transformer_jax.data.synthetic.lexicon import ANIMATE, BE, Adjective, Determiner, Noun, Preposition, Pronoun, Verb
 from transformer_jax.data.synthetic.symbols import GeneratedCorpus, held_out_split, split_random
 
 MIN_WORDS, MAX_WORDS = 3, 16
+SENTENCES_IN_PARAGRAPH = (3, 7)
 _REFERENCE_PAIRS, _REFERENCE_SEED, _COMMON = 8000, 0, 4
 AnyWord = TypeVar("AnyWord", Noun, Verb, Adjective)
 _DEFINITE = tuple(
@@ -591,3 +593,31 @@ class GrammarCorpus(GeneratedCorpus):
 def grammar_corpus(data: DataConfig, seed: int) -> GrammarCorpus:
     """The corpus of ``data.generated_pairs``."""
     return GrammarCorpus(data.generated_pairs, seed, data.source_language, data.target_language)
+
+
+@dataclass(frozen=True)
+class GeneratedParagraphs:
+    """English sentences of the embedded grammar in paragraphs of 3 to 7; each paragraph is a line."""
+
+    training_sentences: int
+    seed: int
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Streams ``train``, ``validation`` or ``test``."""
+        sentences = (pair.source for pair in self._grammar.pairs(split))
+        rng = split_random(split, self.seed)
+        while paragraph := list(itertools.islice(sentences, rng.randint(*SENTENCES_IN_PARAGRAPH))):
+            text = " ".join(paragraph)
+            yield Document(text, len(text.encode()) + 1)
+
+    def count_bytes(self, split: str) -> int:
+        """An estimate of 40 bytes a sentence."""
+        return 40 * self._grammar.count(split)
+
+    def fingerprint(self, split: str) -> str:
+        """Digest of the sentences and the range of paragraph lengths."""
+        return digest(["paragraphs", str(SENTENCES_IN_PARAGRAPH), self._grammar.fingerprint(split)])
+
+    @property
+    def _grammar(self) -> GrammarCorpus:
+        return GrammarCorpus(self.training_sentences, self.seed)

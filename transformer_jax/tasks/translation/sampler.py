@@ -8,20 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import Array, Int, PyTree
-from transformer_jax.decoding.beam_search import DecodeStep, Hypotheses, Rules
+from transformer_jax.decoding.beam_search import Hypotheses, Rules
 from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.translation.translator import (
     NOTHING,
-    ReportTranslations,
+    InOrder,
+    OnTranslation,
+    TextTranslator,
     Translation,
     Translator,
     devices_of_search,
     init_cache,
-    no_report,
-    step_of,
+    steps_of,
     translation_of,
 )
 from transformer_jax.training.sharding import put_rows, unshard_fsdp
@@ -30,61 +31,60 @@ from transformer_jax.training.sharding import put_rows, unshard_fsdp
 MAX_SAMPLES = 8
 
 
-class Sampler:
+class Sampler(TextTranslator):
     """Samples translations from the model of a translator by one rule; compiled programs are kept."""
 
     def __init__(self, translator: Translator, rule: SamplingRule) -> None:
         self._translator, self._rule = translator, rule
         self._search_for = cache(self._new_search)  # It keeps compiled programs.
 
-    def translate(
+    def translate_each(
         self,
         params: PyTree,
         sentences: Sequence[str],
+        on_translation: OnTranslation,
         *,
         seed: int = 0,
         num_results: int = 1,
         name: str = "sentence",
         first: int = 1,
-        report: ReportTranslations = no_report,
-    ) -> list[list[Translation]]:
-        """``num_results`` translations of each sentence, in the order of ``sentences``; of an empty one, one empty text.
+    ) -> None:
+        """Draw ``num_results`` translations of each sentence; of an empty one, one empty text.
 
         The samples of a sentence depend only on the seed, its number (counted from ``first``) and its text. Fewer results are
-        the first of more. A sample is cut at its length limit. ``report`` is called as by ``Translator.translate``, at the end.
+        the first of more. A sample is cut at its length limit.
 
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens`` or the model allows.
         """
         nonempty, sources = self._translator.encode_sources(sentences, name, first)
         params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), jax.random.key(seed)
         in_row = -(-num_results // -(-num_results // MAX_SAMPLES))
-        parts = [(index, copy) for index in range(len(sources)) for copy in range(0, num_results, in_row)]
+        copies = range(0, num_results, in_row)
+        parts = [(index, copy) for index in range(len(sources)) for copy in copies]
         numbers = np.array([(nonempty[index] + first - 1, copy) for index, copy in parts], np.int32).reshape(-1, 2)
-        drawn: dict[int, list[Translation]] = {}
-        batches = self._batches([sources[index] for index, _ in parts], numbers)
+        drawn: list[dict[int, list[Translation]]] = [{} for _ in sources]
+        ordered = InOrder(on_translation)
 
-        def add(rows: np.ndarray, samples: Hypotheses) -> None:
+        def on_done(rows: np.ndarray, samples: Hypotheses) -> None:
             for row, part in enumerate(rows):
-                each_sample = zip(samples.ids[row], samples.scores[row], samples.lengths[row], strict=True)
-                drawn[part] = [
-                    translation_of(ids[:length], score, self._translator.tokenizers)
-                    for ids, score, length in each_sample
+                index, copy = parts[part]
+                results = zip(samples.ids[row], samples.scores[row], samples.lengths[row], strict=True)
+                drawn[index][copy] = [
+                    translation_of(ids[:length], score, self._translator.tokenizers) for ids, score, length in results
                 ]
+                if len(drawn[index]) == len(copies):
+                    translations = [each for copy in copies for each in drawn[index].pop(copy)]
+                    ordered.add(nonempty[index], translations[:num_results])
 
-        self._search_for(in_row).search(params, batches, add)
-        found: list[list[Translation]] = [[] for _ in sources]
-        for part, (index, _) in enumerate(parts):
-            found[index] += drawn[part]
-        results: list[list[Translation]] = [[NOTHING] for _ in sentences]
-        for number, translations in zip(nonempty, found, strict=True):
-            results[number] = translations[:num_results]
-        for index, translations in enumerate(results):
-            report(index, translations)
-        return results
+        for index, sentence in enumerate(sentences):
+            if not sentence.strip():
+                ordered.add(index, [NOTHING])
+        batches = self._batches([sources[index] for index, _ in parts], numbers)
+        self._search_for(in_row).search(params, batches, on_done)
 
     def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
         """Sources with ``numbers`` [N, 2]: the number of the sentence, and of the first sample of the row."""
-        for batch in self._translator.batches(sources, []):
+        for batch in self._translator.batches(sources, ()):
             of_batch = np.where(batch.indices[:, None] >= 0, numbers[batch.indices], 0)
             shape = jax.ShapeDtypeStruct(of_batch.shape, of_batch.dtype)
             inputs = batch.inputs, put_rows(of_batch, self._translator.mesh)
@@ -94,7 +94,11 @@ class Sampler:
         """The search for rows of ``samples`` samples."""
         model, rules = self._translator.model, Rules(samples, samples, self._translator.decoding.length_penalty)
         init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
-        return SegmentedSearch(init, partial(_step, model), search, devices_of_search(self._translator.mesh))
+        make_step = steps_of(model)
+        devices = devices_of_search(self._translator.mesh)
+        return SegmentedSearch(
+            init, lambda params_and_key: step_beside_keys(make_step(params_and_key[0])), search, devices
+        )
 
 
 def _cache_of_samples(
@@ -104,8 +108,3 @@ def _cache_of_samples(
     (params, key), (source_ids, numbers) = params_and_key, inputs
     keys = jax.vmap(row_keys)(row_keys(key, numbers[:, 0]), numbers[:, 1:] + jnp.arange(samples)[None])
     return cache_with_keys(init_cache(model, samples, params, source_ids, capacity), keys)
-
-
-def _step(model: Module, params_and_key: PyTree) -> DecodeStep:
-    params, _ = params_and_key
-    return step_beside_keys(step_of(model, params))

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
+from transformer_jax.array_types import Array, Int, PyTree
+from transformer_jax.config import ConfigError, DataError, DecodingConfig, ExperimentConfig, load_run_config
 from transformer_jax.config.data import padded_width
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.mixture import by_corpus
@@ -29,10 +30,15 @@ from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import PairTokenization, TokenStore, open_token_store, unigram_entropy
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.training import too_many_pieces, train_tokenizers
+from transformer_jax.decoding.beam_search import BeamState, Rules, plain_search, search_next, start_search
 from transformer_jax.decoding.program import DecodingProgram
+from transformer_jax.decoding.segmented_search import capacities_of
+from transformer_jax.decoding.source_batches import rows_of_full_batch
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
+from transformer_jax.models.interface import Module
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.distributed import first_goes_first, from_first, say
+from transformer_jax.runtime.hardware import batch_tokens_on, few_shapes_on
 from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.task import DataReport, Task
 from transformer_jax.tasks.texts import TextAttention, TokenScores, weights_by_kind
@@ -45,9 +51,9 @@ from transformer_jax.tasks.translation.evaluator import (
 )
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
-from transformer_jax.tasks.translation.program import translation_program
 from transformer_jax.tasks.translation.translating import Translating
-from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
+from transformer_jax.tasks.translation.translator import init_cache, steps_of
+from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups, shard_map_rows
 
 MEASURED_PAIRS = 1000
 # Share of targets above the length limit of translations that is reported.
@@ -337,3 +343,28 @@ def _evaluation_of_run(stated: EvaluationConfig, language: str, directory: RunDi
         before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
         say(f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared", file=sys.stderr)
     return replace(stated, bleu_tokenizer=tokenizer, selection=begun.selection)
+
+
+def translation_program(
+    model: Module, decoding: DecodingConfig, width: int, mesh: Mesh, longest: int | None = None
+) -> DecodingProgram:
+    """Plain beam search over a full batch of sentences of ``width`` tokens, all translated to their length limit.
+
+    ``longest``: maximum length of a sequence of the model; None: any.
+    """
+    batch_tokens, max_length = batch_tokens_on(mesh, decoding.batch_tokens), width + decoding.max_extra_tokens
+    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), min(max_length, longest or max_length)
+    rules = Rules(decoding.beam_width, 1, decoding.length_penalty, stop=decoding.stop)
+    choose, make_step = shard_map_rows(mesh)(plain_search(rules).choose), steps_of(model)
+
+    def start(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> BeamState:
+        limits = jnp.full((rows,), max_length, jnp.int32)
+        cache = init_cache(model, decoding.beam_width, params, source_ids, capacity)
+        return start_search(cache, limits, capacity, rules=rules)
+
+    def step(params: PyTree, state: BeamState) -> BeamState:
+        return search_next(make_step(params), state, choose)
+
+    inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
+    capacities = capacities_of(max_length, few_shapes_on(mesh))
+    return DecodingProgram(rows, width, decoding.beam_width, inputs, start, step, capacities)

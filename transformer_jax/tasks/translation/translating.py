@@ -1,4 +1,4 @@
-"""The part of a translation task that decodes with a trained model, without data and evaluation."""
+"""Decoding with a trained model: the part of a translation task without data and evaluation."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.tasks.objective import OpenTask
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import Translator
 
@@ -15,16 +15,10 @@ if TYPE_CHECKING:
     from transformer_jax.decoding.constraints import Constraint
 
 
-class Translating:
+class Translating(OpenTask):
     """A model, its tokenizers, and translation with them; an ensemble of several has the settings of the first."""
 
     translator_type = Translator
-
-    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
-        """``objective``: by default the one of the settings."""
-        self.config, self.tokenizers, self.mesh = config, tokenizers, mesh
-        sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
-        self.objective = self.new_objective(config, sizes, mesh) if objective is None else objective
 
     @staticmethod
     def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> TranslationObjective:
@@ -41,7 +35,8 @@ class Translating:
         return self.new_translator(self.config)
 
     def new_translator(self, config: ExperimentConfig, constraint: "Constraint | None" = None) -> Translator:
-        """A translator with the decoding settings of ``config``."""
-        own, decoding = self.objective, config.decoding
-        model = own.model, self.tokenizers, decoding, self.mesh, own.longest_sequence, own.evaluation_dtype
-        return self.translator_type(*model, constraint, config.parts)
+        """Return a translator with the decoding settings of ``config``."""
+        model, longest, dtype = self.objective.model, self.objective.longest_sequence, self.objective.evaluation_dtype
+        tags = getattr(config.data, "required_tags", ())
+        of_run = self.tokenizers, config.decoding, self.mesh, longest, dtype
+        return self.translator_type(model, *of_run, constraint, config.parts, tags)

@@ -1,5 +1,6 @@
 """Translation of text by beam search."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from types import MappingProxyType
@@ -12,14 +13,11 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import EOS_ID, PAD_ID, UNK_ID, AnyArray, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.data import padded_width
+from transformer_jax.config.errors import complain
 from transformer_jax.config.plugins import with_settings
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.beam_search import (
-    DecodeStep,
-    Hypotheses,
-    Rules,
-)
+from transformer_jax.decoding.beam_search import Hypotheses, Rules
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
     InitCache,
@@ -69,15 +67,50 @@ class Translation(NamedTuple):
     token_ids: list[int]
 
 
-ReportTranslations = Callable[[int, list[Translation]], None]
+OnTranslation = Callable[[int, list[Translation]], None]
 """Takes the index of a sentence and its translations."""
 
 
-def no_report(index: int, translations: list[Translation]) -> None:
-    """For callers that wait for all translations."""
+class Prefix(NamedTuple):
+    """The beginning of translations; ``Translator.prefix`` makes it from text."""
+
+    text: str = ""
+    ids: tuple[int, ...] = ()
 
 
-class Translator:
+NO_PREFIX = Prefix()
+
+
+class InOrder:
+    """Passes results on in the order of their indices: each as soon as it and all before it are added."""
+
+    def __init__(self, on_result: Callable[[int, Any], None]) -> None:
+        self._on_result, self._waiting, self._next = on_result, dict[int, Any](), 0
+
+    def add(self, index: int, result: Any) -> None:
+        self._waiting[index] = result
+        while (index := self._next) in self._waiting:
+            self._next += 1
+            self._on_result(index, self._waiting.pop(index))
+
+
+class TextTranslator:
+    """Translates sentences, by search or by sampling.
+
+    ``translate_each(params, sentences, on_translation, **options)`` calls ``on_translation`` for each sentence in their order,
+    as soon as it and all before it are done.
+    """
+
+    translate_each: Callable[..., None]
+
+    def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
+        """Return the translations of each sentence; the options are those of ``translate_each``."""
+        results: list[list[Translation]] = []
+        self.translate_each(params, sentences, lambda _, translations: results.append(translations), **options)
+        return results
+
+
+class Translator(TextTranslator):
     """Translates sentences with one model; compiled programs are kept, for a few shapes."""
 
     def __init__(
@@ -90,90 +123,69 @@ class Translator:
         compute_dtype: str = "float32",
         constraint: "Constraint | None" = None,
         parts: Mapping[str, Any] = MappingProxyType({}),
+        tags: tuple[str, ...] = (),
     ) -> None:
         """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model.
 
         ``constraint``, whose inputs are source ids: the tokens that beam search may choose. ``parts``: the settings of parts.
+        ``tags``: every source of the training text begins with one of them.
         """
         self.tokenizers = tokenizers
         self.decoding = decoding
         self.mesh = mesh
         self.model = model
-        self._longest = longest
+        self._longest, self._tags = longest, tags
         self.compute_dtype = compute_dtype
         # It keeps compiled programs.
         self._search_for = cache(lambda results: search_for(model, decoding, mesh, results, constraint, parts))
 
-    def translate(
+    def translate_each(
         self,
         params: PyTree,
         sentences: Sequence[str],
+        on_translation: OnTranslation,
         *,
         num_results: int = 1,
         name: str = "sentence",
         first: int = 1,
-        prefix: str = "",
-        report: ReportTranslations = no_report,
-    ) -> list[list[Translation]]:
-        """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
+        prefix: Prefix = NO_PREFIX,
+    ) -> None:
+        """Find the ``num_results`` best translations of each sentence, best first.
 
-        ``report`` is called with the index of each sentence and its translations, in this order, as soon as it and all before
-        it are done. An empty sentence, or white space, has the empty translation. Every other translation begins with
-        ``prefix``, whose last word it may continue.
+        An empty sentence, or white space, has the empty translation. Every other translation begins with ``prefix``, whose
+        last word it may continue.
 
-        Raises ConfigError as ``beginning_with`` does, and otherwise as its result does.
+        Raises, before the search, SentenceTooLong when a sentence is longer than ``decoding.max_source_tokens`` or the model
+        allows; and DataError at a sentence that has no translation with the prefix. The message has ``name`` and the number of
+        the sentence, counted from ``first``.
         """
-        translate = self.beginning_with(prefix)
-        return translate(params, sentences, num_results=num_results, name=name, first=first, report=report)
-
-    def beginning_with(self, prefix: str) -> Callable[..., list[list[Translation]]]:
-        """``translate`` with this prefix, which is encoded here, and the other options.
-
-        Raises ConfigError as ``prefix_ids`` does. The result raises, before the search, SentenceTooLong when a sentence is
-        longer than ``decoding.max_source_tokens`` or the model allows; and DataError at a sentence that has no translation
-        with the prefix. The message has ``name`` and the number of the sentence, counted from ``first``.
-        """
-        return partial(self._translate, prefix, self.prefix_ids(prefix))
-
-    def _translate(
-        self,
-        prefix: str,
-        prefix_ids: list[int],
-        params: PyTree,
-        sentences: Sequence[str],
-        *,
-        num_results: int = 1,
-        name: str = "sentence",
-        first: int = 1,
-        report: ReportTranslations = no_report,
-    ) -> list[list[Translation]]:
         nonempty, sources = self.encode_sources(sentences, name, first)
-        results: list[list[Translation]] = []
-        done = {index: [NOTHING] for index, sentence in enumerate(sentences) if not sentence.strip()}
 
-        def add(source: int, translations: list[Translation]) -> None:
-            """Adds the translations of a source, and reports what is done in the order of the sentences."""
-            done[nonempty[source]] = translations
-            report_next()
+        def check(index: int, translations: list[Translation]) -> None:
+            if prefix.text.strip() and sentences[index].strip() and translations == [NOTHING]:
+                problem = f"no translation that begins with {prefix.text!r} has a probability above 0"
+                raise DataError(f"{name} {index + first}: {problem}; give another prefix or loosen the constraint")
+            on_translation(index, translations)
 
-        def report_next() -> None:
-            while (index := len(results)) in done:
-                results.append(done.pop(index))
-                if prefix.strip() and sentences[index].strip() and results[index] == [NOTHING]:
-                    problem = f"no translation that begins with {prefix!r} has a probability above 0"
-                    remedy = "give another prefix or loosen the constraint"
-                    raise DataError(f"{name} {index + first}: {problem}; {remedy}")
-                report(index, results[index])
-
-        report_next()
-        self._search(params, sources, num_results, prefix_ids, add)
-        return results
+        ordered = InOrder(check)
+        for index, sentence in enumerate(sentences):
+            if not sentence.strip():
+                ordered.add(index, [NOTHING])
+        self._search(params, sources, num_results, prefix.ids, lambda row, found: ordered.add(nonempty[row], found))
 
     def encode_sources(self, sentences: Sequence[str], name: str, first: int) -> tuple[list[int], list[list[int]]]:
-        """The indices of the sentences that are more than white space, and their tokens with EOS.
+        """Return the indices of the sentences that are more than white space, and their tokens with EOS.
 
-        Raises SentenceTooLong as ``require_translatable`` does.
+        Warns, once, where sentences begin with none of the tags of the run. Raises SentenceTooLong as ``require_translatable``
+        does.
         """
+        tags = self._tags
+        if missing := tags and sum(bool(line.strip()) and line.partition(" ")[0] not in tags for line in sentences):
+            self._tags = ()
+            complain(
+                f"WARNING: {missing:,} of {len(sentences):,} lines begin with none of the tags {', '.join(tags)}, which all "
+                f"training text of the run has (data.tags); sed {shlex.quote(f's/^/{tags[0]} /')} adds one"
+            )
         nonempty = [index for index, sentence in enumerate(sentences) if sentence.strip()]
         encoded = self.tokenizers.source.encode_batch([sentences[index] for index in nonempty])
         sources = [[*ids, EOS_ID] for ids in encoded]
@@ -185,7 +197,7 @@ class Translator:
     def translate_ids(self, params: PyTree, sources: Sequence[list[int]]) -> list[list[Translation]]:
         """The best translation of each source, whose token ids end with EOS, and are not EOS alone."""
         found: dict[int, list[Translation]] = {}
-        self._search(params, sources, 1, [], found.__setitem__)
+        self._search(params, sources, 1, (), found.__setitem__)
         return [found[index] for index in range(len(sources))]
 
     def _search(
@@ -193,20 +205,20 @@ class Translator:
         params: PyTree,
         sources: Sequence[list[int]],
         num_results: int,
-        prefix_ids: list[int],
-        report: ReportTranslations,
+        prefix_ids: Sequence[int],
+        on_translation: OnTranslation,
     ) -> None:
-        """Reports the index of each source and its translations, when they are done."""
+        """Call ``on_translation`` with the index of each source and its translations, when they are done."""
 
-        def report_texts(indices: np.ndarray, hypotheses: Hypotheses) -> None:
+        def on_done(indices: np.ndarray, hypotheses: Hypotheses) -> None:
             for row, index in enumerate(indices):
-                report(int(index), self._texts(hypotheses, row))
+                on_translation(int(index), self._texts(hypotheses, row))
 
         params = unshard_fsdp(params, self.mesh, self.compute_dtype)
-        self._search_for(num_results).search(params, self.batches(sources, prefix_ids), report_texts)
+        self._search_for(num_results).search(params, self.batches(sources, prefix_ids), on_done)
 
-    def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
-        """Batches of all sources; inputs are ids [B, S]; batches of the same shape follow each other."""
+    def batches(self, sources: Sequence[list[int]], prefix_ids: Sequence[int]) -> Iterator[SearchBatch]:
+        """Make batches of all sources; inputs are ids [B, S]; batches of the same shape follow each other."""
         extra, groups = self.decoding.max_extra_tokens + len(prefix_ids), row_groups(self.mesh)
         max_rows = MAX_BEAMS.get(device_of(self.mesh).platform)
         if max_rows is not None:
@@ -229,21 +241,21 @@ class Translator:
             padded = jax.ShapeDtypeStruct((rows, width), np.int32)
             yield SearchBatch(indices, put_rows(ids, self.mesh), limits, max_length, forced, padded)
 
-    def prefix_ids(self, prefix: str) -> list[int]:
-        """The tokens of a prefix of translations, without white space at its end.
+    def prefix(self, text: str) -> Prefix:
+        """Encode a prefix of translations, without white space at its end.
 
         Raises ConfigError when they decode to other text, as where the vocabulary lacks a character, and when they leave no
         position of the model for EOS.
         """
         target = self.tokenizers.target
-        ids = target.encode(prefix.rstrip())
+        ids = target.encode(text.rstrip())
         written = target.decode(ids)
-        if prefix.strip() and (UNK_ID in ids or written.split() != prefix.split()):
-            raise ConfigError(f"prefix: {prefix!r} is {written!r} in the vocabulary of this run; give text that it has")
+        if text.strip() and (UNK_ID in ids or written.split() != text.split()):
+            raise ConfigError(f"prefix: {text!r} is {written!r} in the vocabulary of this run; give text that it has")
         if self._longest is not None and len(ids) >= self._longest:
             problem = f"{len(ids)} tokens leave none of the {self._longest} positions of the model for EOS"
             raise ConfigError(f"prefix: {problem}; give at most {self._longest - 1} tokens")
-        return ids
+        return Prefix(text, tuple(ids))
 
     def _texts(self, found: Hypotheses, row: int) -> list[Translation]:
         results = zip(found.ids[row], found.scores[row], found.lengths[row], strict=True)
@@ -309,7 +321,7 @@ def search_for(
     rules = Rules(decoding.beam_width, num_results, decoding.length_penalty, stop=decoding.stop)
     search = with_settings("search", decoding.search, parts)(rules)
     init: InitCache = partial(init_cache, model, decoding.beam_width)
-    step: MakeStep = partial(step_of, model)
+    step = steps_of(model)
     if constraint is not None:
         from transformer_jax.decoding.constraints import constrained
 
@@ -331,5 +343,6 @@ def devices_of_search(mesh: Mesh) -> SearchDevices:
     )
 
 
-def step_of(model: Module, params: PyTree) -> DecodeStep:
-    return partial(call, model, params, "decode_step")
+def steps_of(model: Module) -> MakeStep:
+    """Return the function that makes the step of a model from its parameters."""
+    return lambda params: lambda ids, cache: call(model, params, "decode_step", ids, cache)

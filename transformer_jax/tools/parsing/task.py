@@ -206,26 +206,24 @@ class ParsingTask(TranslationTask):
     def paired_scores(config: ExperimentConfig) -> PairedScores:
         return PairedScores(compare_parsers, sentence_f1, "F1")
 
-    def parse_in_order(
-        self,
-        params: PyTree,
-        sentences: Sequence[str],
-        *,
-        report: Callable[[int, list[Parse]], None] = lambda index, trees: None,
-        **options: Any,
-    ) -> list[list[Parse]]:
-        """The best trees of each sentence of words with spaces between them; options as for ``Translator.translate``.
+    def parse_each(
+        self, params: PyTree, sentences: Sequence[str], on_parse: Callable[[int, list[Parse]], None], **options: Any
+    ) -> None:
+        """Find the best trees of each sentence of words with spaces between them, as ``Translator.translate_each`` does.
 
         Round brackets are words ``-LRB-`` and ``-RRB-``, as in treebanks.
         """
         escaped = [" ".join(ESCAPES.get(word, word) for word in sentence.split()) for sentence in sentences]
+
+        def on_translation(index: int, results: list[Translation]) -> None:
+            on_parse(index, [self._parse(escaped[index], *each[:2]) for each in results])
+
+        self.translator.translate_each(params, escaped, on_translation, **options)
+
+    def parse(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Parse]]:
+        """Return the best trees of each sentence; options as for ``parse_each``."""
         parsed: list[list[Parse]] = []
-
-        def parse(index: int, results: list[Translation]) -> None:
-            parsed.append([self._parse(escaped[index], *each[:2]) for each in results])
-            report(index, parsed[index])
-
-        self.translator.translate(params, escaped, report=parse, **options)
+        self.parse_each(params, sentences, lambda _, trees: parsed.append(trees), **options)
         return parsed
 
     def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
