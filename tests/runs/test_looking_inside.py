@@ -17,10 +17,14 @@ from transformer_jax.tasks.translation.task import TranslationData
 
 def test_a_trace_has_the_steps_that_a_flag_names(tmp_path):
     with closing(Profile(ProfiledSteps.parse("2:3"), tmp_path)) as profile:
-        assert [number for number in range(6) if profile.needs_state(None, None, number)] == [1, 3]
-        for number in range(4):
-            profile(None, Position(None, number, Counters()))
-            assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number == 3)
+        at = [Position(None, number, Counters()) for number in range(6)]
+        assert [each.number for each in at if profile.needs_state(None, each, each.number)] == [1, 3]
+        # The run ends at update 2.
+        at[2].stop()
+        assert profile.needs_state(None, at[2], 2)
+        for position in at[:3]:
+            profile(None, position)
+            assert bool(list(tmp_path.rglob("*.xplane.pb"))) == bool(position.ends)
     for text in ("", "3", "4:3", "0:2", "2-3"):
         with pytest.raises(ConfigError, match=f"--profile_steps: '{text}' is not A:B"):
             ProfiledSteps.parse(text)
@@ -36,7 +40,7 @@ def test_updates_are_traced_and_a_shape_that_was_not_planned_is_told(cache, tmp_
     with closing(Profile(ProfiledSteps.parse("2:3"), tmp_path / "profile")) as profile:
         train(config, tmp_path, callbacks=[profile])
     (told,) = re.findall(
-        r"compiling once more, for a batch of (\(.*\)) that was not planned",
+        r"compiling once more, for a batch with rows of shapes (\(.*\)) that was not planned",
         capfd.readouterr().err,
     )
     assert any(str(shape) in told for shape in shapes)

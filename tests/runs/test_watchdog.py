@@ -58,5 +58,5 @@ def test_the_check_of_a_large_store_is_no_update():
     run, kinds = MagicMock(clock=Clock()), []
     run.clock.turn_to("step")
     run.data.require_sound = lambda: kinds.append(run.clock.kind)
-    hooks.save(run, MagicMock())
+    hooks.require_sound(run, MagicMock())
     assert (kinds, run.clock.kind) == (["checkpoint"], "step")

@@ -3,6 +3,7 @@
 import re
 from contextlib import closing
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -62,14 +63,12 @@ def restored_position(
                 f"the data they were trained on{listed(each for each in changes if each[0].startswith('data.'))}"
             )
     counters = Counters(**migration.counters(progress["counters"]))
-    if counters.num_updates:
-        then, now = from_json(progress["config"]).training, config.training
-        if any(
-            getattr(then, name) != getattr(now, name) for name in ("num_updates", "budget_seconds", "budget_policy")
-        ):
-            counters.num_updates = 0  # Another budget shortened the run.
-    # Earlier versions wrote 0 for a run that was not shortened.
-    counters.num_updates = counters.num_updates or length
+    settings_of_length = attrgetter("num_updates", "budget_seconds", "budget_policy")
+    # Earlier versions wrote 0 for a run that was not shortened. Other settings give another length.
+    if not counters.num_updates or (
+        settings_of_length(from_json(progress["config"]).training) != settings_of_length(config.training)
+    ):
+        counters.num_updates = length
     position = Position(state, int(state.step), counters, progress.get("is_validation_due", False))
     if not position.is_validation_due:
         position.stop_if_over(config)

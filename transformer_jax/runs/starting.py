@@ -131,11 +131,9 @@ def require_same_batches(task: Task, data: TrainingData, update: int) -> None:
 
 
 def write_run_files(
-    directory: RunDirectory, update: Update, task: Task, data: TrainingData, origin: Mapping[str, Any], *, is_new: bool
+    directory: RunDirectory, update: Update, task: Task, data: TrainingData, origin: Mapping[str, Any]
 ) -> None:
-    """Write settings, tokenizers, the data report and ``run.json``; a run that ``is_new`` removes files of an earlier one."""
-    if is_new:
-        directory.remove_earlier_scores()
+    """Write settings, tokenizers, the data report and ``run.json``."""
     directory.remove_partial_files()
     directory.outcome.unlink(missing_ok=True)
     write_json(directory.config, to_json(task.config))

@@ -202,6 +202,29 @@ class TranslationTask(Translating, Task):
     def tokenization(self) -> PairTokenization:
         return PairTokenization(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
 
+    def validate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
+        """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
+
+        After ``training_data``, also the loss of the first training pairs of each corpus of a mixture, which may have no
+        validation split.
+        """
+        found = self.validator.evaluate(params, split, limit=limit)
+        diagnostics = {"distinct_outputs": distinct_share(found.pairs, found.outputs)}
+        evaluated, longest = self.validator.store(found.split), self.objective.longest_sequence
+        batch = first_pairs(evaluated, row_groups(self.mesh), longest)
+        entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
+        if entropy is not None:
+            diagnostics["cross_attention_entropy"] = float(entropy)
+        if store := self.training_store:
+            for name, begin, number in ranges_of(store.statistics.corpora, MEASURED_PAIRS):
+                if number:
+                    sums = self.validator.sums_over(params, store, number, begin)
+                    diagnostics[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
+        return replace(found, diagnostics=diagnostics)
+
+    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
+        return self.evaluator.evaluate(params, split, limit=limit)
+
     def _warnings(self) -> tuple[str, ...]:
         """On the first pairs of the training text: a vocabulary that is too small, and targets that would be cut."""
         data = self.config.data
@@ -232,29 +255,6 @@ class TranslationTask(Translating, Task):
             f"WARNING: {share:.1%} of the targets{of} have over {limit} tokens more than their sources, where translations "
             f"are cut; raise decoding.max_extra_tokens, to {enough} for 99 % of them"
         ]
-
-    def validate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
-
-        After ``training_data``, also the loss of the first training pairs of each corpus of a mixture, which may have no
-        validation split.
-        """
-        found = self.validator.evaluate(params, split, limit=limit)
-        diagnostics = {"distinct_outputs": distinct_share(found.pairs, found.outputs)}
-        evaluated, longest = self.validator.store(found.split), self.objective.longest_sequence
-        batch = first_pairs(evaluated, row_groups(self.mesh), longest)
-        entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
-        if entropy is not None:
-            diagnostics["cross_attention_entropy"] = float(entropy)
-        if store := self.training_store:
-            for name, begin, number in ranges_of(store.statistics.corpora, MEASURED_PAIRS):
-                if number:
-                    sums = self.validator.sums_over(params, store, number, begin)
-                    diagnostics[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
-        return replace(found, diagnostics=diagnostics)
-
-    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        return self.evaluator.evaluate(params, split, limit=limit)
 
     @cached_property
     def evaluator(self) -> Evaluator:
