@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -330,16 +330,12 @@ def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], obj
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
                 with suppress(OSError), os.fdopen(os.open(stacks, flags, 0o666), "a", encoding="utf-8") as file:
                     faulthandler.dump_traceback(file, all_threads=True)
-                found = f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}, and here:"
-                complain(found)
+                complain(f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}, and here:")
                 with suppress(OSError):
                     # Only process 0 has a file that outlives its host.
                     faulthandler.dump_traceback(2, all_threads=True)
                 end(STATUS_TO_RESTART)
                 return
 
-    if not factor:
-        yield
-        return
-    with in_background(watch, "watchdog"):
+    with in_background(watch, "watchdog") if factor else nullcontext():
         yield

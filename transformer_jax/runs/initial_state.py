@@ -43,8 +43,7 @@ def restored_position(
     Without checkpoints the ``state`` is None. Raises ConfigError when the data changed since the checkpoint was written;
     CheckpointError when none can be read.
     """
-    config = task.config
-    length = config.training.num_updates
+    config, length = task.config, task.config.training.num_updates
     if not checkpoints.steps():
         return Position(None, 0, Counters(num_updates=length)), LogContents(), []
     state, progress, notes = checkpoints.restore_newest(update.state_shapes)

@@ -13,7 +13,7 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.save_failure import require_free_space
-from transformer_jax.config import ExperimentConfig, load_run_config, to_json
+from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, to_json
 from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
@@ -105,6 +105,12 @@ def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
         return DeviceSettings(saved.model.compute_dtype, getattr(saved.batching, "width_multiple", 0))
 
     return DeviceSettings(*from_first(find, "settings of the devices"))
+
+
+def require_objective(task: Task) -> None:
+    """Raise ConfigError where the objective of a plugin's task lacks something; evaluates no property."""
+    if missing := {"init_params", "loss", "activations", "update_rule"} - set(dir(task.objective)):
+        raise ConfigError(f"task={task.config.task}: its objective lacks {', '.join(sorted(missing))}")
 
 
 def require_state_fits(update: Update) -> None:

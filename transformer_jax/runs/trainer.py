@@ -55,6 +55,7 @@ def run_training(
 
         task_type = task_class(config.task)  # Translation: tasks/translation/task.py.
         task = task_type(config, tokenizers_for_training(config, directory, task_type), mesh)
+        starting.require_objective(task)
         objective = task.objective
         update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
         starting.require_state_fits(update)
@@ -81,8 +82,6 @@ def run_training(
             log = enter(closing(MetricsLog(directory.metrics, updates_made, num_records)))
             trackers = enter(Trackers(directory.metrics.parent, config, updates_made))
         signs = LearningSigns(config, data.report.content.get("unigram_entropy"), log.earlier)
-        interrupted = interruption()
-        enter(interrupted)
         run = RunParts(
             config=config,
             directory=directory,
@@ -95,7 +94,7 @@ def run_training(
             log=log,
             trackers=trackers,
             signs=signs,
-            interruption=interrupted,
+            interruption=enter(interruption()),
             first_update=updates_made,
         )
         enter(outcome_of_divergence(run, position))

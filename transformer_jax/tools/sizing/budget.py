@@ -63,8 +63,7 @@ class KeepToBudget:
     def _log_notes(self, position: Position) -> None:
         backend = jax.default_backend()
         if jax.process_count() > 1:
-            kept = position.num_updates
-            LOGGER.info("training.budget_seconds: several processes keep %d updates: clocks differ", kept)
+            LOGGER.info("training.budget_seconds: %d updates stay: clocks of processes differ", position.num_updates)
         elif self._is_sized and backend != "cpu":
             remedy = "for a larger model state sizes and training.num_updates in a new folder"
             LOGGER.info("--budget measured the CPU: on a %s the run may end early; %s", backend, remedy)
