@@ -33,17 +33,16 @@ def test_a_trace_has_the_steps_that_a_flag_names(tmp_path):
 @pytest.mark.slow
 def test_updates_are_traced_and_a_shape_that_was_not_planned_is_told(cache, tmp_path, monkeypatch, capfd):
     planned = TranslationData.batch_shapes
-    monkeypatch.setattr(TranslationData, "batch_shapes", lambda self, first: planned(self, first)[:1])
+    monkeypatch.setattr(TranslationData, "batch_shapes", lambda self, first: [])
     config = tiny_config(cache, num_updates=4, evaluate_every=0)
-    shapes = {shape.target.ids.shape for shape in planned(task_and_update(config, tmp_path)[0].training_data(), 0)}
-    assert len(shapes) == 2
+    (shape,) = planned(task_and_update(config, tmp_path)[0].training_data(), 0)
     with closing(Profile(ProfiledSteps.parse("2:3"), tmp_path / "profile")) as profile:
         train(config, tmp_path, callbacks=[profile])
     (told,) = re.findall(
         r"compiling once more, for a batch with rows of shapes (\(.*\)) that was not planned",
         capfd.readouterr().err,
     )
-    assert any(str(shape) in told for shape in shapes)
+    assert str(shape.target.ids.shape) in told
     assert list((tmp_path / "profile").rglob("*.xplane.pb")), "TensorBoard reads these"
     (perfetto,) = (tmp_path / "profile").rglob("perfetto_trace.json.gz")
     assert json.loads(gzip.decompress(perfetto.read_bytes()))["traceEvents"]
