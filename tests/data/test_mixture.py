@@ -19,7 +19,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer, WordTokenizer
 from transformer_jax.data.tokenizers.training import train_tokenizers
 from transformer_jax.tasks.language_model.task import LanguageModelTask
-from transformer_jax.tasks.new_tokenizers import new_tokenizers
+from transformer_jax.tasks.new_tokenizers import cached_tokenizers
 from transformer_jax.tasks.translation import task as translation
 from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
 from transformer_jax.tasks.translation.task import TranslationTask
@@ -168,7 +168,7 @@ def test_tags_change_the_store_but_shares_train_no_tokenizers_again(folder, tmp_
     task.new_tokenizers = lambda config: trained.append(config) or tokenizers
     for settings in ({}, {"weights": "fr=1 de=1 bt=2"}, {"temperature": 5.0}, {"tags": ""}):
         data = vars(data_of(folder, cache_directory=str(tmp_path), **settings))
-        new_tokenizers(from_dict({"data": data, "tokenizer": {"vocabulary_size": 270}}), task)
+        cached_tokenizers(from_dict({"data": data, "tokenizer": {"vocabulary_size": 270}}), task)
     assert len(trained) == 2
 
 

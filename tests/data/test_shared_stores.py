@@ -15,7 +15,7 @@ from transformer_jax.config import ConfigError, DataError, resolve
 from transformer_jax.data import cached_stores, ranged_ids, text_files, token_store
 from transformer_jax.data.shared_stores import finished_manifest
 from transformer_jax.runtime import object_store, open_copies
-from transformer_jax.tasks.new_tokenizers import new_tokenizers
+from transformer_jax.tasks.new_tokenizers import cached_tokenizers
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh
 
@@ -59,7 +59,7 @@ def tokenize(flags, address, index, count=SHARDS, recipe="quickstart"):
 def training_data(flags, address, recipe="quickstart"):
     config = resolve(recipe, [*flags, ("data.store", address)])
     task = task_class(config.task)
-    return task(config, new_tokenizers(config, task), make_mesh(config.mesh)).training_data()
+    return task(config, cached_tokenizers(config, task), make_mesh(config.mesh)).training_data()
 
 
 def opened(flags, address):

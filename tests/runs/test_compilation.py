@@ -30,17 +30,21 @@ def test_each_shape_is_traced_once_the_first_at_once_and_others_in_their_order(c
     traced: list[int] = []
     update = update_of(traced)
     shapes = [jax.ShapeDtypeStruct((1, width), jnp.float32) for width in (2, 3, 5, 6)]
-    with closing(CompilationAhead(update, shapes)) as ahead:
+    clock, state = Clock(), jnp.zeros(())
+    with closing(CompilationAhead(update, shapes, clock)) as ahead:
         assert traced == [2]
-        clock, state = Clock(), jnp.zeros(())
-        batches = (jnp.ones((1, width), jnp.float32) for width in (2, 5, 3, 5, 2, 7))
-        for batch in ahead.before(batches, clock):
+        for width in (2, 5, 3, 5, 2, 7):
+            batch = jnp.ones((1, width), jnp.float32)
+            ahead.wait_for(batch)
             before = len(traced)
             state = update.jitted(state, batch)
             assert len(traced) == before, "the call finds the program"
+            ahead.compile_next()
     # After the first batch 3 is next; 5 is needed before its turn, 7 was not planned.
     assert traced == [2, 3, 5, 6, 7]
-    assert capfd.readouterr().err == "compiling once more, for a batch of (1, 7) that was not planned\n"
+    assert (
+        capfd.readouterr().err == "compiling once more, for a batch with rows of shapes (1, 7) that was not planned\n"
+    )
     assert float(state) == 2 + 5 + 3 + 5 + 2 + 7
     assert clock.seconds["compile"] > 0
 
@@ -58,6 +62,21 @@ def test_the_trainer_is_on_the_stack_of_an_error_in_the_step(cache, tmp_path, mo
         train(tiny_config(cache), tmp_path)
     names = [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
     assert names.index("run_training") < names.index("training_loss")
+
+
+def test_an_error_of_the_compiler_is_raised_at_the_call_of_the_step(cache, tmp_path, monkeypatch):
+    original = training_loss.projected_cross_entropy
+
+    def not_compiled(*arguments: object, **options: object) -> LossSums:
+        sums = original(*arguments, **options)
+        made = jax.ffi.ffi_call("no_such_function", jax.ShapeDtypeStruct((), jnp.float32))()
+        return sums._replace(loss=sums.loss + jax.lax.stop_gradient(made))
+
+    monkeypatch.setattr(training_loss, "projected_cross_entropy", not_compiled)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="no_such_function") as raised:
+        train(tiny_config(cache, evaluate_every=0), tmp_path)
+    (line,) = [each.line for each in traceback.extract_tb(raised.value.__traceback__) if each.name == "run_training"]
+    assert "update.jitted(" in line
 
 
 @pytest.mark.slow

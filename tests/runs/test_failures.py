@@ -178,3 +178,10 @@ def test_a_model_larger_than_the_memory_is_refused_before_anything_is_allocated(
     with pytest.raises(ConfigError, match=r"parameters and optimizer state need at least [\d,]+ GB, and there are"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_objective_that_lacks_something_is_refused(tmp_path, cache, monkeypatch):
+    objective = SimpleNamespace(init_params=None, loss=None)
+    monkeypatch.setattr(TranslationTask, "new_objective", lambda *arguments: objective)
+    with pytest.raises(ConfigError, match="task=translation: its objective lacks activations, update_rule"):
+        train(tiny_config(cache), tmp_path)

@@ -9,10 +9,13 @@ import pytest
 from run_settings import tiny_config
 from run_steps import train
 
+from transformer_jax.config import to_json
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.token_store import unigram_entropy
-from transformer_jax.runs.learning_signs import LearningSigns
+from transformer_jax.runs import learning_signs
+from transformer_jax.runs.learning_signs import LearningSigns, signs_of
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.translation.evaluator import distinct_share, first_pairs
 from transformer_jax.tools.study.run_summary import summarize
 
@@ -51,6 +54,15 @@ def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
     assert "times optimizer.clip_norm" in signs(norms, clipped)[0]
     assert not signs(norms, config), "only where the gradient is clipped"
     assert not signs([{**each, "train/gradient_norm": 40.0} for each in norms], clipped), "large, but not growing"
+
+
+def test_a_report_knows_the_length_of_a_run_that_was_shortened_or_is_made_longer(cache, tmp_path, monkeypatch):
+    config, run = tiny_config(cache, num_updates=1000), RunDirectory(tmp_path)
+    run.metrics.write_text(json.dumps(HEALTHY | {ENTROPY: 1.0}) + "\n")
+    for planned, found in ((12, 0), (1000, 1)):
+        progress = {"counters": {"num_updates": 12}, "config": to_json(tiny_config(cache, num_updates=planned))}
+        monkeypatch.setattr(learning_signs, "written_progress", lambda _, progress=progress: iter([(12, progress)]))
+        assert len(signs_of(run, config)) == found
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from run_steps import assert_same_run, copy_until, finished, metrics_of, on_devi
 from transformer_jax.checkpoints import save_failure
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.config import ConfigError, from_dict, to_json
+from transformer_jax.config import ConfigError, DataError, from_dict, to_json
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
 from transformer_jax.runs.hooks import Hooks
@@ -64,21 +64,30 @@ def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeyp
     assert metrics_of(whole) == before
 
 
+def test_a_damaged_time_sheet_is_refused_before_anything_is_written(whole, cache, tmp_path):
+    run = copy_until(UPDATES, whole, tmp_path / "run")
+    (run / "goodput.json").write_text("{}")
+    before = (run / "run.json").read_text()
+    with pytest.raises(DataError, match=r"not the goodput\.json of a run"):
+        train(tiny_config(cache), run)
+    assert (run / "outcome.json").exists() and (run / "run.json").read_text() == before
+
+
 def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path, monkeypatch):
     config = tiny_config(cache)
     original = Hooks.call
 
     def interrupting(self, number, metrics, **options):
+        original(self, number, metrics, **options)
         if number == 4:
             os.kill(os.getpid(), signal.SIGTERM)
-        original(self, number, metrics, **options)
 
     monkeypatch.setattr(Hooks, "call", interrupting)
     with on_devices(1):
         assert session(config, tmp_path) == 128 + signal.SIGTERM
     outcome = parse_json((tmp_path / "outcome.json").read_text())
     assert (outcome["reason"], outcome["signal"]) == ("interrupted", signal.SIGTERM)
-    assert 4 <= outcome["step"] < 6
+    assert outcome["step"] == 5, "the update that was running"
     monkeypatch.undo()
     end_in_validation(monkeypatch)
     assert train(config, tmp_path)[:2] == (6, "interrupted"), "no update after the signal"

@@ -11,19 +11,19 @@ from run_settings import tiny_config
 from run_steps import train
 
 from transformer_jax.runs.goodput import Clock
-from transformer_jax.runs.run import Counters, Position, Run
+from transformer_jax.runs.run import Counters, Position, RunParts
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.training.schedules import make_schedule
 
 
-def run_of(cache, **changes: object) -> Run:
+def run_of(cache, **changes: object) -> RunParts:
     """A run with only what its length and its speed depend on."""
     config = tiny_config(cache, evaluate_every=6)
     config = replace(config, optimizer=replace(config.optimizer, schedule="cosine", warmup_updates=8))
-    required = (each.name for each in fields(Run) if each.default is MISSING)
+    required = (each.name for each in fields(RunParts) if each.default is MISSING)
     goodput = SimpleNamespace(seconds=lambda: {"step": 30.0, "evaluation": 30.0})
     parts = dict.fromkeys(required) | {"config": config, "clock": Clock(), "goodput": goodput}
-    return Run(**parts | changes)
+    return RunParts(**parts | changes)
 
 
 def test_a_run_shortened_within_its_warm_up_still_learns(cache):

@@ -2,7 +2,6 @@
 
 from contextlib import contextmanager
 from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import pytest
 
@@ -52,11 +51,3 @@ def test_validating_and_the_first_update_may_take_long(ends, tmp_path):
     assert ends(59) == ends(99, factor=100.0) == ends(1e6, "evaluation") == ends(1e6, factor=0.0) == []
     assert ends(1e6, updates=1) == []
     assert not (tmp_path / "hang.txt").exists()
-
-
-def test_the_check_of_a_large_store_is_no_update():
-    run, kinds = MagicMock(clock=Clock()), []
-    run.clock.turn_to("step")
-    run.data.require_sound = lambda: kinds.append(run.clock.kind)
-    hooks.save(run, MagicMock())
-    assert (kinds, run.clock.kind) == (["checkpoint"], "step")

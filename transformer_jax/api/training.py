@@ -8,7 +8,6 @@ from ml_collections import ConfigDict
 
 from transformer_jax.api.trained_run import Run, as_overrides, load, python_errors
 from transformer_jax.config import ExperimentConfig, to_dict
-from transformer_jax.config.errors import complain
 from transformer_jax.config.recipes import with_selected_parts
 from transformer_jax.runs.run import Hook
 from transformer_jax.runtime.run_copies import folder_to_train
@@ -40,8 +39,6 @@ def train(
             overrides = as_overrides(settings)
             if isinstance(config, ExperimentConfig):
                 config = with_selected_parts(to_dict(config), overrides)
-            resolved, origin, remarks = settings_to_train(config, overrides, str(folder), budget)
-            for remark in remarks:
-                complain(remark)
+            resolved, origin = settings_to_train(config, overrides, str(folder), budget)
             train_run(resolved, folder, callbacks, origin=origin, warns=True)
         return load(workdir)

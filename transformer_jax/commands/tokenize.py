@@ -44,7 +44,7 @@ def tokenize(values: flags.Values) -> int:
     from transformer_jax.data.corpora import completed
     from transformer_jax.data.shared_stores import upload_shard
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
-    from transformer_jax.tasks.new_tokenizers import new_tokenizers
+    from transformer_jax.tasks.new_tokenizers import cached_tokenizers
     from transformer_jax.tasks.task import task_that
     from transformer_jax.training.sharding import make_mesh
 
@@ -54,7 +54,7 @@ def tokenize(values: flags.Values) -> int:
     start_jax(config.data.cache_directory)
     config = resolve_for_device(config, lambda: settings_on(jax.local_devices()[0]))
     task_type = task_that(Tokenizes, config, f"tokenize: task={config.task} tokenizes when training begins")
-    tokenizers = new_tokenizers(config, task_type, values.output)
+    tokenizers = cached_tokenizers(config, task_type, values.output)
     work, cache = task_type(config, tokenizers, make_mesh(MeshConfig())).tokenization(), config.data.cache_directory
     where = f"the training split is tokenized in {values.output or cache}"
     if not values.output:

@@ -59,10 +59,9 @@ def train(values: flags.Values) -> int:
     from transformer_jax.tools.full_run import settings_to_train
 
     recipe, overrides = flags.required_config(values), flags.overrides_of(values)
-    config, origin, remarks = settings_to_train(
+    config, origin = settings_to_train(
         recipe, overrides, values.workdir, values.budget, is_distributed=values.distributed
     )
-    print("".join(f"{remark}\n" for remark in remarks), end="", file=sys.stderr)
     require_ready(config, values.workdir, is_distributed=values.distributed)
     from transformer_jax.runs.hooks import ProfiledSteps
 

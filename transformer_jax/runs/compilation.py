@@ -1,6 +1,6 @@
 """Compiles the training step for the planned shapes of batches before the updates that need them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
@@ -17,51 +17,44 @@ class CompilationAhead:
 
     It only fills the caches of JAX. A call of ``update.jitted`` finds the program there, and would compile it otherwise.
     Tracing stays in the caller's thread, where a debugger can stop in it. The first shape is compiled at once, while the
-    caller makes its dry run; of the others one is traced after each batch, while the devices compute.
+    caller makes its dry run. Later waiting and tracing count as ``compile``.
     """
 
-    def __init__(self, update: Update, shapes: Sequence[PyTree]) -> None:
-        self._update, self._planned = update, list(shapes)
+    def __init__(self, update: Update, shapes: Sequence[PyTree], clock: Clock) -> None:
+        self._update, self._planned, self._clock = update, list(shapes), clock
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._programs: dict[tuple, Future] = {}
         self._used: set[tuple] = set()
-        self._compile_next()
+        if self._planned and not jax.config.jax_disable_jit:
+            self._compile(self._planned.pop(0))
 
-    def before(self, batches: Iterator[PyTree], clock: Clock) -> Iterator[PyTree]:
-        """Yield ``batches``, each when the step for its shape is compiled; waiting and tracing count as ``compile``."""
-        if jax.config.jax_disable_jit:
-            yield from batches
+    def wait_for(self, batch: PyTree) -> None:
+        """Wait until the step for the shape of ``batch`` is compiled, or has failed, as its call then will."""
+        shapes = _shapes(batch)
+        if shapes in self._used or jax.config.jax_disable_jit:
             return
-        for batch in batches:
-            with clock.spend("compile"):
-                self._wait_for(batch)
-            yield batch
-            with clock.spend("compile"):
-                self._compile_next()
+        with self._clock.spend("compile"):
+            if shapes not in self._programs:
+                others = [planned for planned in self._planned if _shapes(planned) != shapes]
+                if len(others) == len(self._planned):
+                    text = " and ".join(map(str, dict.fromkeys(shapes)))
+                    LOGGER.info("compiling once more, for a batch with rows of shapes %s that was not planned", text)
+                self._planned = others
+                self._compile(batch)
+            self._programs[shapes].exception()
+            self._used.add(shapes)
+            # Collective operations of a process that is ready earlier could time out.
+            wait_for_all(f"compilation for batches {shapes}")
+
+    def compile_next(self) -> None:
+        """Trace the step for the next planned shape, and compile it in the thread."""
+        if self._planned and not jax.config.jax_disable_jit:
+            with self._clock.spend("compile"):
+                self._compile(self._planned.pop(0))
 
     def close(self) -> None:
         """Cancel the compilations that have not begun."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _wait_for(self, batch: PyTree) -> None:
-        shapes = _shapes(batch)
-        if shapes in self._used:
-            return
-        if shapes not in self._programs:
-            others = [planned for planned in self._planned if _shapes(planned) != shapes]
-            if len(others) == len(self._planned):
-                text = " and ".join(map(str, dict.fromkeys(shapes)))
-                LOGGER.info("compiling once more, for a batch of %s that was not planned", text)
-            self._planned = others
-            self._compile(batch)
-        self._programs[shapes].result()
-        self._used.add(shapes)
-        # Collective operations of a process that is ready earlier could time out.
-        wait_for_all(f"compilation for batches {shapes}")
-
-    def _compile_next(self) -> None:
-        if self._planned and not jax.config.jax_disable_jit:
-            self._compile(self._planned.pop(0))
 
     def _compile(self, batch: PyTree) -> None:
         lowered = self._update.lower(batch)

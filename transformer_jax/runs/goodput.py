@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from transformer_jax.config import DataError
 from transformer_jax.config.json_text import parse_json
@@ -19,8 +18,6 @@ TRAINING = ("step", "data_wait")
 SECONDS_BETWEEN_WRITES = 10.0
 # The current speed is measured over the last 30 seconds or the last 10 % of the run, and over at least 10 updates.
 RECENT_SECONDS, RECENT_SHARE, RECENT_UPDATES = 30.0, 0.1, 10
-
-Item = TypeVar("Item")
 
 
 class Clock:
@@ -41,14 +38,6 @@ class Clock:
             yield
         finally:
             self.turn_to(interrupted)
-
-    def waiting_for(self, batches: Iterable[Item]) -> Iterator[Item]:
-        """Yields ``batches``; the time to get each counts as ``data_wait``."""
-        items = iter(batches)
-        while True:
-            with self.spend("data_wait"):
-                item = next(items)
-            yield item
 
     def turn_to(self, kind: str) -> str:
         """Switches to ``kind`` and returns the previous one."""

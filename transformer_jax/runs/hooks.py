@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.config.errors import complain
 from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
-from transformer_jax.runs.run import Hook, Position, Results, Run, TrainingDiverged
+from transformer_jax.runs.run import Hook, Position, Results, RunParts, TrainingDiverged
 from transformer_jax.runtime.background import in_background
 from transformer_jax.runtime.distributed import STATUS_TO_RESTART, is_first
 from transformer_jax.runtime.hardware import host_usage
@@ -27,7 +27,7 @@ from transformer_jax.training.nonfinite import find_nonfinite
 from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.step import StepMetrics
 
-Due = Callable[[Run, Position, int], bool]
+Due = Callable[[RunParts, Position, int], bool]
 """Whether a hook is called, with the state, after the update of this number."""
 
 # A batch on a CPU, so that validations reuse the programs of the dry run.
@@ -41,19 +41,25 @@ class Hooks:
     ``callbacks`` are called last, when the update is logged and saved; those with ``needs_state`` before it is saved.
     """
 
-    def __init__(self, run: Run, position: Position, callbacks: Sequence[Hook]) -> None:
-        self._run, self._position = run, position
+    def __init__(self, run: RunParts, position: Position, callbacks: Sequence[Hook]) -> None:
+        self._run, self._position, self._callbacks = run, position, callbacks
         self._hooks: list[tuple[Due | None, Hook]] = [
-            (None, stop_on_signal),
             (None, count),
             (None, lambda run, position: run.goodput.write_at_intervals(position.number)),
             (None, Log(run, position)),
+            (is_validation_due, require_sound),
             (is_validation_due, validate),
-            *((each.needs_state, each) for each in callbacks if hasattr(each, "needs_state")),
             (None, lambda run, position: position.stop_if_over(run.config)),
-            (is_save_due, save),
+            *((each.needs_state, each) for each in callbacks if hasattr(each, "needs_state")),
+            (is_save_due, require_sound),
+            (is_save_due, write_checkpoint),
             *((None, each) for each in callbacks if not hasattr(each, "needs_state")),
         ]
+
+    def begin(self) -> None:
+        """Call the callbacks once before the first update."""
+        for callback in self._callbacks:
+            self._call(callback)
 
     def need_state(self, number: int) -> bool:
         """Whether a hook needs the state after update ``number``."""
@@ -68,23 +74,26 @@ class Hooks:
         position.number, position.results = number, Results(jax.device_get(metrics))
         for is_due, hook in self._hooks:
             if is_due is None or (has_state and is_due(run, position, number)):
-                before = position.ends
-                hook(run, position)
-                if position.ends == "stopped" != before:
-                    name = getattr(hook, "__qualname__", type(hook).__name__)
-                    LOGGER.info("update %d: the callback %s ends the run", number, name)
+                self._call(hook)
+
+    def _call(self, hook: Hook) -> None:
+        before = self._position.ends
+        hook(self._run, self._position)
+        if self._position.ends == "stopped" and before != "stopped":
+            name = getattr(hook, "__qualname__", type(hook).__name__)
+            LOGGER.info("update %d: the callback %s ends the run", self._position.number, name)
 
 
-def is_validation_due(run: Run, position: Position, number: int) -> bool:
+def is_validation_due(run: RunParts, position: Position, number: int) -> bool:
     """Whether a validation follows update ``number``; one follows the last, unless the run never validates."""
     every = run.config.training.evaluate_every
     return every > 0 and (number % every == 0 or number == position.num_updates)
 
 
-def is_save_due(run: Run, position: Position, number: int) -> bool:
-    """Whether a checkpoint follows update ``number``: when one is due, after a validation, and at the end of the run."""
+def is_save_due(run: RunParts, position: Position, number: int) -> bool:
+    """Whether a checkpoint follows update ``number``: regularly, after a validation, for a new length, and at the end."""
     is_due = number % run.config.training.checkpoint_every == 0 or number == position.num_updates
-    return is_due or bool(position.ends) or is_validation_due(run, position, number)
+    return is_due or position.is_shortened or bool(position.ends) or is_validation_due(run, position, number)
 
 
 class Callback:
@@ -93,7 +102,7 @@ class Callback:
     ``step`` is the number of updates so far; metrics have their names in the log of the run: ``train/loss``.
     """
 
-    def __call__(self, run: Run, position: Position) -> None:
+    def __call__(self, run: RunParts, position: Position) -> None:
         step, results = position.number, position.results
         if trained := {name: value for name, value in results.logged.items() if name not in results.validated}:
             self.on_log(step, trained)
@@ -103,22 +112,16 @@ class Callback:
             self.on_checkpoint(step, run.directory.checkpoints / str(step))
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Every ``training.log_every`` updates, and after the last planned one."""
+        """Receive the metrics, every ``training.log_every`` updates and after the last planned one."""
 
     def on_validation(self, step: int, metrics: Mapping[str, float]) -> bool | None:
-        """After every validation; True ends the run there."""
+        """Receive a validation; True ends the run there."""
 
     def on_checkpoint(self, step: int, folder: Path) -> None:
-        """When a checkpoint is being written to ``folder``."""
+        """Receive the ``folder`` to which a checkpoint is being written."""
 
 
-def stop_on_signal(run: Run, position: Position) -> None:
-    """Stop the run after a signal; of several processes, all after the same update."""
-    if position.ends != "interrupted" and run.interruption.stops_after(position.number):
-        position.stop("interrupted")
-
-
-def count(run: Run, position: Position) -> None:
+def count(run: RunParts, position: Position) -> None:
     """Add the metrics of the update to the counters.
 
     Raises TrainingDiverged when more updates than ``training.skip_nonfinite`` were not finite, and, in a single process,
@@ -134,7 +137,7 @@ def count(run: Run, position: Position) -> None:
     counters.add(metrics)
 
 
-def _explained_divergence(run: Run, position: Position, metrics: StepMetrics) -> str:
+def _explained_divergence(run: RunParts, position: Position, metrics: StepMetrics) -> str:
     """Repeat the update with the present parameters, which the next update may have changed, to name a tensor."""
     loss = float(metrics.sums.loss) / max(float(metrics.sums.tokens), 1.0)
     norm = float(metrics.gradient_norm)
@@ -152,7 +155,7 @@ def _explained_divergence(run: Run, position: Position, metrics: StepMetrics) ->
     return f"{problem}; first tensor that is not finite: {found}. {_remedy(run)}"
 
 
-def _remedy(run: Run) -> str:
+def _remedy(run: RunParts) -> str:
     return (
         f"Checkpoints kept: {run.checkpoints.steps()}. Look at that tensor, or restart, in another --workdir, with a "
         "lower optimizer.learning_rate, with optimizer.clip_norm or with smaller batches"
@@ -162,10 +165,10 @@ def _remedy(run: Run) -> str:
 class Log:
     """Logs the means over the updates since the last line, and the speed, when a line is due and at the end of the run."""
 
-    def __init__(self, run: Run, position: Position) -> None:
+    def __init__(self, run: RunParts, position: Position) -> None:
         self._every, self._tokens, self._seconds = run.config.training.log_every, position.counters.total_tokens, 0.0
 
-    def __call__(self, run: Run, position: Position) -> None:
+    def __call__(self, run: RunParts, position: Position) -> None:
         number, metrics = position.number, position.results.metrics
         if number % self._every and number != position.num_updates:
             return
@@ -188,7 +191,14 @@ class Log:
         run.goodput.write(number)
 
 
-def validate(run: Run, position: Position) -> None:
+def require_sound(run: RunParts, position: Position) -> None:
+    """Wait for the check of the data."""
+    # To read a large store takes minutes, which are not part of an update.
+    with run.clock.spend("checkpoint"):
+        run.data.require_sound()
+
+
+def validate(run: RunParts, position: Position) -> None:
     """Validate the state. A signal skips or interrupts the validation, and the resumed run begins with it.
 
     Raises TrainingDiverged when the validation loss is not finite.
@@ -218,28 +228,19 @@ def validate(run: Run, position: Position) -> None:
         LOGGER.warning("update %d: WARNING: %s", position.number, sign)
 
 
-def save(run: Run, position: Position) -> None:
-    """Wait for the check of the data, then start writing a checkpoint, unless this update has one."""
-    # To read a large store takes minutes, which are not part of an update.
-    with run.clock.spend("checkpoint"):
-        run.data.require_sound()
-    if not position.results.is_saved:
-        write_checkpoint(run, position)
-
-
-def write_checkpoint(run: Run, position: Position) -> None:
+def write_checkpoint(run: RunParts, position: Position) -> None:
     """Start writing a checkpoint, with the score of its validation."""
     run.log.sync()
     run.trackers.sync()
     with run.clock.spend("checkpoint"):
         evaluated = run.update.evaluation_params(position.state)
         run.checkpoints.save(position.state, run.progress(position), position.results.score, evaluated)
-    position.results.is_saved = True
+    position.results.is_saved, position.is_shortened = True, False
     run.goodput.saved(position.number)
     run.goodput.write(position.number)
 
 
-def dry_run(run: Run, position: Position) -> None:
+def dry_run(run: RunParts, position: Position) -> None:
     """Evaluate, decode and save the first state, so that none of these fails for the first time after hours.
 
     The evaluation counts as start-up. Raises KeyboardInterrupt where a signal interrupts it: there is nothing to save;
@@ -261,7 +262,7 @@ def dry_run(run: Run, position: Position) -> None:
     LOGGER.info("dry run: %s", done)
 
 
-def make_up_validation(run: Run, position: Position) -> None:
+def make_up_validation(run: RunParts, position: Position) -> None:
     """Validate the restored state, whose validation a signal prevented, and save it again with its score."""
     validate(run, position)
     if not position.is_validation_due:
@@ -279,7 +280,7 @@ class ProfiledSteps(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "ProfiledSteps":
-        """From ``A:B``; raises ConfigError unless A and B are numbers in order."""
+        """Parse ``A:B``; raises ConfigError unless A and B are numbers in order."""
         first, colon, last = text.partition(":")
         if not (colon and first.isdigit() and last.isdigit() and 0 < int(first) <= int(last)):
             raise ConfigError(f"--profile_steps: {text!r} is not A:B with 0 < A <= B, as 20:24")
@@ -293,17 +294,17 @@ class Profile:
         self._steps, self._folder = steps, folder
         self._is_tracing = False
 
-    def needs_state(self, run: Run, position: Position, number: int) -> bool:
+    def needs_state(self, run: RunParts, position: Position, number: int) -> bool:
         """Whether the trace starts or ends after update ``number``, which is waited for."""
-        return number in (self._steps.first - 1, self._steps.last)
+        return number in (self._steps.first - 1, self._steps.last) or bool(position.ends)
 
-    def __call__(self, run: Run, position: Position) -> None:
-        """Start or end the trace, on process 0."""
-        if position.number == self._steps.first - 1 and is_first():
+    def __call__(self, run: RunParts, position: Position) -> None:
+        """Start or end the trace, on process 0; the end of the run ends it before the last checkpoint."""
+        if position.ends or position.number == self._steps.last:
+            self.close()
+        elif position.number == self._steps.first - 1 and is_first():
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._is_tracing = True
-        elif position.number == self._steps.last:
-            self.close()
 
     def close(self) -> None:
         """End a running trace."""
@@ -314,7 +315,7 @@ class Profile:
 
 @contextmanager
 def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], object] = os._exit) -> Iterator[None]:
-    """Ends the process when an update takes ``factor`` times the mean of recent ones, at least a minute; 0: never.
+    """End the process when an update takes ``factor`` times the mean of recent ones, at least a minute; 0: never.
 
     A call on a lost device or a dead collective never returns. The stacks of all threads are first appended to ``stacks`` and
     printed. Compilation, evaluation and checkpoints may take any time.
@@ -329,16 +330,12 @@ def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], obj
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
                 with suppress(OSError), os.fdopen(os.open(stacks, flags, 0o666), "a", encoding="utf-8") as file:
                     faulthandler.dump_traceback(file, all_threads=True)
-                found = f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}, and here:"
-                complain(found)
+                complain(f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}, and here:")
                 with suppress(OSError):
                     # Only process 0 has a file that outlives its host.
                     faulthandler.dump_traceback(2, all_threads=True)
                 end(STATUS_TO_RESTART)
                 return
 
-    if not factor:
-        yield
-        return
-    with in_background(watch, "watchdog"):
+    with in_background(watch, "watchdog") if factor else nullcontext():
         yield

@@ -3,6 +3,7 @@
 import re
 from contextlib import closing
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -42,8 +43,7 @@ def restored_position(
     Without checkpoints the ``state`` is None. Raises ConfigError when the data changed since the checkpoint was written;
     CheckpointError when none can be read.
     """
-    config = task.config
-    length = config.training.num_updates
+    config, length = task.config, task.config.training.num_updates
     if not checkpoints.steps():
         return Position(None, 0, Counters(num_updates=length)), LogContents(), []
     state, progress, notes = checkpoints.restore_newest(update.state_shapes)
@@ -62,14 +62,12 @@ def restored_position(
                 f"the data they were trained on{listed(each for each in changes if each[0].startswith('data.'))}"
             )
     counters = Counters(**migration.counters(progress["counters"]))
-    if counters.num_updates:
-        then, now = from_json(progress["config"]).training, config.training
-        if any(
-            getattr(then, name) != getattr(now, name) for name in ("num_updates", "budget_seconds", "budget_policy")
-        ):
-            counters.num_updates = 0  # Another budget shortened the run.
-    # Earlier versions wrote 0 for a run that was not shortened.
-    counters.num_updates = counters.num_updates or length
+    settings_of_length = attrgetter("num_updates", "budget_seconds", "budget_policy")
+    # Earlier versions wrote 0 for a run that was not shortened. Other settings give another length.
+    if not counters.num_updates or (
+        settings_of_length(from_json(progress["config"]).training) != settings_of_length(config.training)
+    ):
+        counters.num_updates = length
     position = Position(state, int(state.step), counters, progress.get("is_validation_due", False))
     if not position.is_validation_due:
         position.stop_if_over(config)

@@ -136,4 +136,5 @@ def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
         raise DataError(f"{run.data_report}: not the data report of a run") from None
     _, progress = next(written_progress(run.checkpoints), (0, {}))
     length = progress.get("counters", {}).get("num_updates", 0)
-    return LearningSigns(config, entropy, read_metrics(run.metrics)).sentences(length)
+    is_shortened = length and length != progress["config"]["config"]["training"]["num_updates"]
+    return LearningSigns(config, entropy, read_metrics(run.metrics)).sentences(length if is_shortened else 0)

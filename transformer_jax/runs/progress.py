@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from transformer_jax.config.errors import complain
-from transformer_jax.runs.run import Position, Run
+from transformer_jax.runs.run import Position, RunParts
 from transformer_jax.runtime.distributed import is_first
 
 # Seconds between lines where there is no terminal.
@@ -61,7 +61,7 @@ class ProgressBar:
         with suppress(OSError):
             self._bar.stop()
 
-    def __call__(self, run: Run, position: Position) -> None:
+    def __call__(self, run: RunParts, position: Position) -> None:
         """Move the bar; without one, write a line every 15 seconds. The remaining time excludes compilation."""
         number, total, logged = position.number, position.num_updates, position.results.logged
         self._bar.update(self._task, completed=number, total=total)

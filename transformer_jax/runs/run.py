@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -23,8 +23,9 @@ from transformer_jax.training.statistics import join
 from transformer_jax.training.step import StepMetrics
 from transformer_jax.training.update import Update
 
-REASONS = "interrupted", "finished", "stopped", "patience"
-"""Reasons for the end of a run; of several the first counts."""
+Reason = Literal["interrupted", "finished", "stopped", "patience"]
+"""The reason for the end of a run; of several the first counts."""
+REASONS: tuple[str, ...] = get_args(Reason)
 # Maximum warm-up of a shortened run whose schedule has an end, as a share of its updates.
 SHARE_OF_WARM_UP = 0.25
 
@@ -131,6 +132,7 @@ class Position:
     ``state`` is the state after update ``number`` where a validation or a checkpoint is due; elsewhere it is one update ahead,
     because an update is dispatched before the metrics of the previous one are read. ``is_validation_due``: a signal prevented
     the validation, and the resumed run begins with it. ``ends``: one of ``REASONS``, empty while the run continues.
+    ``is_shortened``: the run was shortened after its last checkpoint.
     """
 
     state: Any
@@ -138,16 +140,22 @@ class Position:
     counters: Counters
     is_validation_due: bool = False
     results: Results = field(default_factory=Results)
-    ends: str = ""
+    ends: Reason | Literal[""] = ""
+    is_shortened: bool = False
 
     @property
     def num_updates(self) -> int:
         """The update at which the run ends: ``training.num_updates``, or earlier if a hook shortened the run."""
         return self.counters.num_updates
 
-    def stop(self, reason: str = "stopped") -> None:
-        """End the run after this update if it is saved, else after the next."""
-        self.ends = min(self.ends or reason, reason, key=REASONS.index)
+    def shorten(self, num_updates: int) -> None:
+        """End the run at update ``num_updates``. This update, or else the next one, is saved."""
+        self.counters.num_updates, self.is_shortened = num_updates, True
+
+    def stop(self, reason: Reason = "stopped") -> None:
+        """End the run at this update if it is saved, else at the next one, which is then saved."""
+        if not self.ends or REASONS.index(reason) < REASONS.index(self.ends):
+            self.ends = reason
 
     def stop_if_over(self, config: ExperimentConfig) -> None:
         """Stop a run that made its updates, or whose validations no longer improve."""
@@ -158,7 +166,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunParts:
     """The parts of a run while it trains; this start of it begins after update ``first_update``."""
 
     config: ExperimentConfig
@@ -231,7 +239,7 @@ class Run:
 
 
 @contextmanager
-def outcome_of_divergence(run: Run, position: Position) -> Iterator[None]:
+def outcome_of_divergence(run: RunParts, position: Position) -> Iterator[None]:
     """Write the outcome of a run that diverges, once its checkpoints are on disk: nobody need wait for more of them."""
     try:
         yield
@@ -241,7 +249,7 @@ def outcome_of_divergence(run: Run, position: Position) -> Iterator[None]:
         raise
 
 
-Hook = Callable[[Run, Position], object]
+Hook = Callable[[RunParts, Position], object]
 """Called after an update, callbacks also once before the first; its result is ignored.
 
 A hook with a method ``needs_state(run, position, number)`` is called after the updates for which that returns True: with their

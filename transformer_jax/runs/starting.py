@@ -13,7 +13,7 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.save_failure import require_free_space
-from transformer_jax.config import ExperimentConfig, load_run_config, to_json
+from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, to_json
 from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
@@ -107,6 +107,12 @@ def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
     return DeviceSettings(*from_first(find, "settings of the devices"))
 
 
+def require_objective(task: Task) -> None:
+    """Raise ConfigError where the objective of a plugin's task lacks something; evaluates no property."""
+    if missing := {"init_params", "loss", "activations", "update_rule"} - set(dir(task.objective)):
+        raise ConfigError(f"task={task.config.task}: its objective lacks {', '.join(sorted(missing))}")
+
+
 def require_state_fits(update: Update) -> None:
     """Raise ConfigError when parameters and optimizer state are larger than the memory of the devices."""
     devices = update.mesh.local_devices
@@ -131,11 +137,9 @@ def require_same_batches(task: Task, data: TrainingData, update: int) -> None:
 
 
 def write_run_files(
-    directory: RunDirectory, update: Update, task: Task, data: TrainingData, origin: Mapping[str, Any], *, is_new: bool
+    directory: RunDirectory, update: Update, task: Task, data: TrainingData, origin: Mapping[str, Any]
 ) -> None:
-    """Write settings, tokenizers, the data report and ``run.json``; a run that ``is_new`` removes files of an earlier one."""
-    if is_new:
-        directory.remove_earlier_scores()
+    """Write settings, tokenizers, the data report and ``run.json``."""
     directory.remove_partial_files()
     directory.outcome.unlink(missing_ok=True)
     write_json(directory.config, to_json(task.config))

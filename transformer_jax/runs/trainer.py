@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +17,7 @@ from transformer_jax.runs.initial_state import InitialState, restored_position
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.progress import LOGGER, ProgressBar
-from transformer_jax.runs.run import Hook, Outcome, Run, outcome_of_divergence
+from transformer_jax.runs.run import Hook, Outcome, RunParts, outcome_of_divergence
 from transformer_jax.runs.trackers import Trackers
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.preemption import interruption
@@ -37,7 +38,7 @@ def run_training(
     """Train a new run in ``workdir``, or resume the one there, until its end, a signal, or ``position.stop()`` by a hook.
 
     ``callbacks``: hooks of the caller. ``is_distributed``: this is one of several processes that train one model. ``origin``:
-    where the settings come from, for ``run.json``.
+    where the settings come from, for ``run.json``. ``training.budget_seconds`` needs a hook that watches it.
 
     Raises:
         ConfigError, DataError: mistakes that the user can correct, nearly all found before the corpus is tokenized.
@@ -54,6 +55,7 @@ def run_training(
 
         task_type = task_class(config.task)  # Translation: tasks/translation/task.py.
         task = task_type(config, tokenizers_for_training(config, directory, task_type), mesh)
+        starting.require_objective(task)
         objective = task.objective
         update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
         starting.require_state_fits(update)
@@ -61,40 +63,50 @@ def run_training(
         checkpoints = Checkpoints(directory.checkpoints, keep_last=last, keep_best=best, selection=config.selection)
         enter(closing(checkpoints))
         position, logged, notes = restored_position(checkpoints, update, task, directory)
-        is_new, first = position.state is None, position.number
+        is_new, updates_made = position.state is None, position.number
         initial = InitialState(config, update, task.tokenizers, is_resumed=not is_new)
         if not position.ends:
             notes += starting.notes_on_space(directory, update, config)
         data = task.training_data()
-        starting.require_same_batches(task, data, first)
+        starting.require_same_batches(task, data, updates_made)
         LOGGER.info("%s", data.report.text)
 
         # Data, model and checkpoint fit together: from here on files are written.
         with first_goes_first("files of the run"):
-            starting.write_run_files(directory, update, task, data, initial.origin() | dict(origin), is_new=is_new)
-            goodput = Goodput(directory.goodput, first, clock)
+            if is_new:
+                directory.remove_earlier_scores()
+            goodput = Goodput(directory.goodput, updates_made, clock)
+            starting.write_run_files(directory, update, task, data, initial.origin() | dict(origin))
             # A validation that is made up for logs its record again.
             num_records = logged.num_records if position.is_validation_due else None
-            log = enter(closing(MetricsLog(directory.metrics, first, num_records)))
-            trackers = enter(Trackers(directory.metrics.parent, config, first))
+            log = enter(closing(MetricsLog(directory.metrics, updates_made, num_records)))
+            trackers = enter(Trackers(directory.metrics.parent, config, updates_made))
         signs = LearningSigns(config, data.report.content.get("unigram_entropy"), log.earlier)
-        interrupted = interruption()
-        enter(interrupted)
-        run = Run(
-            *(config, directory, task, update, data, checkpoints, clock, goodput, log, trackers, signs),
-            interruption=interrupted,
-            first_update=first,
+        run = RunParts(
+            config=config,
+            directory=directory,
+            task=task,
+            update=update,
+            data=data,
+            checkpoints=checkpoints,
+            clock=clock,
+            goodput=goodput,
+            log=log,
+            trackers=trackers,
+            signs=signs,
+            interruption=enter(interruption()),
+            first_update=updates_made,
         )
         enter(outcome_of_divergence(run, position))
         for note in [*notes, *log.contents.changes_since(logged), *initial.notes()]:
             LOGGER.info("%s", note)
-        if first:
-            LOGGER.info("resumed at update %d", first)
+        if updates_made:
+            LOGGER.info("resumed at update %d", updates_made)
         if position.ends:
             return run.finish(position)
 
-        # A thread compiles the first program while the dry run evaluates; the loop does not depend on it.
-        ahead = enter(closing(CompilationAhead(update, data.batch_shapes(first))))
+        # The first program is traced here; a thread compiles it while the dry run evaluates.
+        ahead = enter(closing(CompilationAhead(update, data.batch_shapes(updates_made), clock)))
         callbacks = [enter(ProgressBar()), *callbacks]
         hooks = Hooks(run, position, callbacks)
         if is_new:
@@ -102,8 +114,7 @@ def run_training(
             dry_run(run, position)
         elif position.is_validation_due:
             make_up_validation(run, position)
-        for callback in callbacks:
-            callback(run, position)
+        hooks.begin()
         if position.ends:
             return run.finish(position)
 
@@ -111,14 +122,19 @@ def run_training(
         enter(watchdog(clock, config.training.hang_factor, directory.hang))
         hyperparameters = put_hyperparameters(run.hyperparameters(position.num_updates), mesh)
         unread = None  # Metrics of the previous update, still on the devices.
-        rows = clock.waiting_for(data.batches(first))
-        batches = ahead.before((put_batch(part, mesh) for part in rows), clock)
-        for number, batch in enumerate(batches, first + 1):
+        rows = data.batches(updates_made)
+        for number in count(updates_made + 1):
+            with clock.spend("data_wait"):
+                part = next(rows)
+            batch = put_batch(part, mesh)
+            ahead.wait_for(batch)
             position.state, metrics = update.jitted(position.state, batch, hyperparameters)
             # While the devices run this update, the metrics of the previous one are read.
             if unread is not None:
                 hooks.call(number - 1, unread)
             unread = metrics
+            if run.interruption.stops_after(number):
+                position.stop("interrupted")
             if hooks.need_state(number):
                 hooks.call(number, metrics, has_state=True)
                 unread = None
@@ -127,4 +143,5 @@ def run_training(
             # A hook that stopped the run at an update without a checkpoint: the next one is saved.
             if position.ends and position.results.is_saved:
                 break
+            ahead.compile_next()
         return run.finish(position)

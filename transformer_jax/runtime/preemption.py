@@ -109,7 +109,7 @@ class AgreedInterruption:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def interruption() -> Interruption | AgreedInterruption:
+def interruption() -> AbstractContextManager[Interruption | AgreedInterruption]:
     return AgreedInterruption() if jax.process_count() > 1 else Interruption()
 
 

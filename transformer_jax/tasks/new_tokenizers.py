@@ -30,12 +30,12 @@ def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory, task: "
             return stored_tokenizers(run)
         if config.init.run and config.init.tokenizer == "adopt":
             return _adopted_tokenizers(config)
-        return new_tokenizers(config, task)
+        return cached_tokenizers(config, task)
 
     return of_first(find_or_train)
 
 
-def new_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str = "") -> TokenizerPair:
+def cached_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str = "") -> TokenizerPair:
     """Tokenizers of the training split, from the cache if they were trained on the same text with the same settings.
 
     With ``data.store`` the ones in the store; with ``output`` the ones in that store, trained if it has none. Raises
@@ -45,7 +45,7 @@ def new_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str = "
         # The seed chooses their sample: runs of other seeds share tokenizers, jobs that write a store do not.
         stated = asdict(config.tokenizer) | ({"data.seed": config.data_seed} if output else {})
         without_store = replace(config, data=replace(config.data, store=""))
-        train = partial(new_tokenizers, without_store, task) if output else None
+        train = partial(cached_tokenizers, without_store, task) if output else None
         key = "--output" if output else "data.store"
         return shared_tokenizers(output or config.data.store, stated, key, train)
     data = asdict(config.data) | {"cache_directory": ""}

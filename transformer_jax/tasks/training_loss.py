@@ -52,12 +52,13 @@ def training_loss(
 
     def forward(key: Array) -> tuple[LogitFactors, PyTree]:
         read = sides_of(corrupted(config, hyperparameters, batch, key))
+        # A list, also an empty one, makes ``apply`` return a pair.
         result: tuple[LogitFactors, PyTree] = call(
             model, params, "factors", *read, train=True, rngs={"dropout": key}, mutable=sown
         )
         return result
 
-    with recorded(watch.reads_activations) as activations:
+    with recorded(watch.reads_activations) as recording:
         (hidden, matrix, logit_mod), collected = forward(key)
     options = logit_options(objective, objective.training_precision, logit_mod)
     target, smoothing = sides_of(batch)[-1], hyperparameters.label_smoothing
@@ -80,7 +81,7 @@ def training_loss(
         key=key,
     )
     sums = projected_cross_entropy(hidden, matrix, labels, weights, smoothing, terms=terms.of_logits, **options)
-    return terms.of_pass(sums, forced)._replace(statistics=watch.of_pass(activations))
+    return terms.of_pass(sums, forced)._replace(statistics=watch.of_pass(recording))
 
 
 def activations_of(

@@ -25,10 +25,10 @@ def settings_to_train(
     budget: str | None = None,
     *,
     is_distributed: bool = False,
-) -> tuple[ExperimentConfig, Mapping[str, Any], list[str]]:
-    """Return the settings of a run, with sizes for ``budget`` and the languages of its text, and remarks.
+) -> tuple[ExperimentConfig, Mapping[str, Any]]:
+    """Return the settings of a run, with sizes for ``budget`` and the languages of its text, and a record for ``run.json``.
 
-    Between them is a record for ``run.json``. A run that resumes keeps the ``init`` with which it began. Does not import JAX.
+    Prints remarks. A run that resumes keeps the ``init`` with which it began. Does not import JAX.
     Raises ConfigError when the settings cannot resume the run in ``workdir``; DataError when the text cannot be read.
     """
     found = sized(recipe, overrides, workdir, budget, is_distributed=is_distributed)
@@ -36,7 +36,9 @@ def settings_to_train(
     require_same_run(config, workdir)
     if RunDirectory(workdir).has_checkpoints():
         config = replace(config, init=load_run_config(workdir).init)
-    return config, found.record, [each for each in (found.remark, remark) if each]
+    for each in filter(None, (found.remark, remark)):
+        complain(each)
+    return config, found.record
 
 
 def train_run(

@@ -48,7 +48,7 @@ class UpdateRule(NamedTuple):
 
 def make_train_step(
     loss_function: LossFunction,
-    make_optimizer: MakeOptimizer,
+    optimizer_of: MakeOptimizer,
     accumulation_steps: int = 1,
     mesh: Mesh | None = None,
     make_watch: MakeWatch | None = None,
@@ -72,7 +72,7 @@ def make_train_step(
             gradient_of = _psum_once(gradient_of, mesh)
 
     def train_step(state: TrainState, batch: PyTree, hyperparameters: PyTree) -> tuple[TrainState, StepMetrics]:
-        optimizer = make_optimizer(hyperparameters, state.step)
+        optimizer = optimizer_of(hyperparameters, state.step)
         gradient, sums = gradient_of(state.params, batch, state.dropout_key(), hyperparameters)
         tokens = jnp.maximum(sums.tokens, 1.0)
         # The norm of the undivided gradient: the divided one is then never written.

@@ -54,16 +54,10 @@ class Update:
             loss = without_gradient(loss, config.optimizer.freeze)
         self.loss = loss
         hyperparameters = hyperparameters_of(config)
-        rule = rule or UpdateRule(
-            self._optimizer(hyperparameters, 0).init,
-            make_train_step(
-                loss,
-                self._optimizer,
-                config.batching.accumulation_steps,
-                mesh,
-                partial(Watch, config) if config.training.watch else None,
-            ),
-        )
+        if rule is None:
+            watch = partial(Watch, config) if config.training.watch else None
+            step = make_train_step(loss, self._optimizer, config.batching.accumulation_steps, mesh, watch)
+            rule = UpdateRule(self._optimizer(hyperparameters, 0).init, step)
         self.step = rule.step
         self.hyperparameter_shapes: Hyperparameters = jax.tree.map(
             lambda _: jax.ShapeDtypeStruct((), jnp.float32), hyperparameters
@@ -80,12 +74,14 @@ class Update:
             compiler_options=compiler_options(config.training, mesh),
         )
 
+    def initial_state(self, seed: int) -> TrainState:
+        """Return the state of a run before the first update, every leaf created with its sharding."""
+        return self._create_sharded(np.uint32(seed))
+
     @cached_property
-    def initial_state(self) -> Callable[[int], TrainState]:
-        """From the seed of a run to its state before the first update, every leaf created with its sharding."""
+    def _create_sharded(self) -> Callable[[np.uint32], TrainState]:
         shardings = self._shardings(self.state_shapes)
-        compiled = jax.jit(self._create, in_shardings=replicated(self.mesh), out_shardings=shardings)
-        return lambda seed: compiled(np.uint32(seed))
+        return jax.jit(self._create, in_shardings=replicated(self.mesh), out_shardings=shardings)
 
     def initial_optimizer_state(self, params: PyTree) -> PyTree:
         """The optimizer state before the first update of ``params``."""

@@ -117,8 +117,6 @@ class TranslationTask(Translating, Task):
     commands = ("translate {run} < {input}",)
     has_targets = True
     evaluator_type = Evaluator
-    training_store: TokenStore | None = None
-    """Opened by ``training_data``. It may be large, so nothing else opens it."""
 
     @staticmethod
     def open_source(config: ExperimentConfig) -> Corpus:
@@ -188,16 +186,19 @@ class TranslationTask(Translating, Task):
             "target tokenizer": self.tokenizers.target.fingerprint(),
         }
 
+    @cached_property
+    def training_store(self) -> TokenStore:
+        """The tokens of the training split, which may be large: only training and validations of a mixture open it."""
+        data = self.config.data
+        with first_goes_first("tokenized data"):
+            return open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
+
     def training_data(self) -> TranslationData:
         data, batching = self.config.data, self.config.batching
         for tag in by_corpus(data.tags, "data.tags").values():
             if len(pieces := self.tokenizers.source.encode(tag)) != 1:
                 remedy = "use --config.init.tokenizer=new, or a word that is a piece of it"
                 raise ConfigError(f"data.tags: {tag} has {len(pieces)} pieces in the vocabulary, not one; {remedy}")
-        if self.training_store is None:
-            with first_goes_first("tokenized data"):
-                opened = open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
-            self.training_store = opened
         store, chosen, times = self.training_store, None, {}
         if store.statistics.corpora:
             times = times_an_epoch(store.statistics.corpora, data)
@@ -207,6 +208,29 @@ class TranslationTask(Translating, Task):
 
     def tokenization(self) -> PairTokenization:
         return PairTokenization(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
+
+    def validate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
+        """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
+
+        Of a mixture, also the loss of the first training pairs of each corpus, which may have no validation split.
+        """
+        found = self.validator.evaluate(params, split, limit=limit)
+        diagnostics = {"distinct_outputs": distinct_share(found.pairs, found.outputs)}
+        evaluated, longest = self.validator.store(found.split), self.objective.longest_sequence
+        batch = first_pairs(evaluated, row_groups(self.mesh), longest)
+        entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
+        if entropy is not None:
+            diagnostics["cross_attention_entropy"] = float(entropy)
+        if self.config.data.source == "mixture":
+            store = self.training_store
+            for name, begin, number in ranges_of(store.statistics.corpora, MEASURED_PAIRS):
+                if number:
+                    sums = self.validator.sums_over(params, store, number, begin)
+                    diagnostics[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
+        return replace(found, diagnostics=diagnostics)
+
+    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
+        return self.evaluator.evaluate(params, split, limit=limit)
 
     def _warnings(self) -> tuple[str, ...]:
         """On the first pairs of the training text: a vocabulary that is too small, and targets that would be cut."""
@@ -238,29 +262,6 @@ class TranslationTask(Translating, Task):
             f"WARNING: {share:.1%} of the targets{of} have over {limit} tokens more than their sources, where translations "
             f"are cut; raise decoding.max_extra_tokens, to {enough} for 99 % of them"
         ]
-
-    def validate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
-
-        After ``training_data``, also the loss of the first training pairs of each corpus of a mixture, which may have no
-        validation split.
-        """
-        found = self.validator.evaluate(params, split, limit=limit)
-        diagnostics = {"distinct_outputs": distinct_share(found.pairs, found.outputs)}
-        evaluated, longest = self.validator.store(found.split), self.objective.longest_sequence
-        batch = first_pairs(evaluated, row_groups(self.mesh), longest)
-        entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
-        if entropy is not None:
-            diagnostics["cross_attention_entropy"] = float(entropy)
-        if store := self.training_store:
-            for name, begin, number in ranges_of(store.statistics.corpora, MEASURED_PAIRS):
-                if number:
-                    sums = self.validator.sums_over(params, store, number, begin)
-                    diagnostics[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
-        return replace(found, diagnostics=diagnostics)
-
-    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        return self.evaluator.evaluate(params, split, limit=limit)
 
     @cached_property
     def evaluator(self) -> Evaluator:

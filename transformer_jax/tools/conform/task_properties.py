@@ -27,7 +27,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.config.checks import declared
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, kinds_of
-from transformer_jax.runs.run import Position, Run
+from transformer_jax.runs.run import Position, RunParts
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.runs.trainer import run_training
 from transformer_jax.tasks.task import Task, task_class
@@ -150,7 +150,7 @@ def a_run_is_opened_and_scores_the_same(trial: TaskTrial, length: int) -> str:
     def evaluated(task: Task, params: PyTree) -> None:
         scores.append(dict(task.evaluate(params, trial.config.data.validation_split, limit=8).metrics))
 
-    def at_end(run: Run, position: Position) -> None:
+    def at_end(run: RunParts, position: Position) -> None:
         if position.number == UPDATES:
             evaluated(run.task, run.update.evaluation_params(position.state))
 

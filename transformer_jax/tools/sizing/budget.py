@@ -4,9 +4,9 @@ import jax
 
 from transformer_jax.config.optimization import ENDLESS_SCHEDULES
 from transformer_jax.runs.goodput import TRAINING
-from transformer_jax.runs.hooks import is_save_due, save
+from transformer_jax.runs.hooks import is_save_due
 from transformer_jax.runs.progress import LOGGER
-from transformer_jax.runs.run import Position, Run
+from transformer_jax.runs.run import Position, RunParts
 
 # Seconds of updates between estimates of the end of a run; at most this share of the budget.
 SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
@@ -28,7 +28,7 @@ class KeepToBudget:
         self._is_sized = is_sized
         self._estimated_at, self._logged_minutes = 0.0, 0.0
 
-    def needs_state(self, run: Run, position: Position, number: int) -> bool:
+    def needs_state(self, run: RunParts, position: Position, number: int) -> bool:
         """Whether an estimate is due after update ``number``."""
         if jax.process_count() > 1:
             return False
@@ -36,13 +36,13 @@ class KeepToBudget:
         is_due = run.clock.total(TRAINING) - self._estimated_at >= interval
         return is_due or is_save_due(run, position, number)
 
-    def __call__(self, run: Run, position: Position) -> None:
-        """Estimate the end; a run that gets shorter is saved."""
+    def __call__(self, run: RunParts, position: Position) -> None:
+        """Estimate the end, and shorten the run."""
         if position.results.metrics is None:
             self._log_notes(position)
         number, current, training = position.number, position.num_updates, run.config.training
         # The speed is not known before the second update of a start.
-        if number >= current or position.ends == "interrupted" or not run.clock.recent_update_seconds():
+        if number >= current or position.ends or not run.clock.recent_update_seconds():
             return
         spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update(number)
         self._estimated_at = run.clock.total(TRAINING)
@@ -58,14 +58,12 @@ class KeepToBudget:
             return
         decay = ", and its learning rate decays until then" * (run.config.optimizer.schedule not in ENDLESS_SCHEDULES)
         LOGGER.info("%s; the run now ends at update %s%s", problem, f"{length:,}", decay)
-        position.counters.num_updates = length
-        save(run, position)
+        position.shorten(length)
 
     def _log_notes(self, position: Position) -> None:
         backend = jax.default_backend()
         if jax.process_count() > 1:
-            length = f"several processes keep {position.num_updates} updates"
-            LOGGER.info("training.budget_seconds: %s: clocks differ", length)
+            LOGGER.info("training.budget_seconds: %d updates stay: clocks of processes differ", position.num_updates)
         elif self._is_sized and backend != "cpu":
             remedy = "for a larger model state sizes and training.num_updates in a new folder"
             LOGGER.info("--budget measured the CPU: on a %s the run may end early; %s", backend, remedy)

@@ -18,7 +18,7 @@ import jax
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve
 from transformer_jax.config.optimization import ENDLESS_SCHEDULES
 from transformer_jax.runs.goodput import TRAINING
-from transformer_jax.runs.run import Position, Run
+from transformer_jax.runs.run import Position, RunParts
 from transformer_jax.runtime.atomic_files import locked, write_whole
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
 from transformer_jax.tasks.task import objective_of, task_class
@@ -264,7 +264,7 @@ class _Pilot:
         self.seconds, self._start = 0.0, 0.0
         self.counts = 0, 0.0, 0
 
-    def __call__(self, run: Run, position: Position) -> None:
+    def __call__(self, run: RunParts, position: Position) -> None:
         spent, first = run.clock.total(TRAINING), min(FIRST_UPDATES, position.num_updates // 2)
         made, seconds = position.number - first, spent - self._start
         if made <= 0:
@@ -277,7 +277,7 @@ class _Pilot:
             position.stop()
 
 
-def _count(run: Run) -> tuple[int, float, int]:
+def _count(run: RunParts) -> tuple[int, float, int]:
     """Parameters, FLOPs of an update (mean over the first batches), bytes of its state and program for its largest batch.
 
     Parameters are those of the model, without loss terms. FLOPs are preflight's: matrix products and convolutions, forward,

@@ -165,9 +165,8 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial)
 
 def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: Trial, reporter: "_Reporter") -> float:
     """Trains or resumes the run of a trial; returns its value."""
-    config, origin, remarks = settings_to_train(to_dict(config), (), str(run.path))
-    print("".join(f"{remark}\n" for remark in remarks), end="", file=sys.stderr)
-    outcome = train_run(config, run.path, [reporter], origin=origin)
+    config, _ = settings_to_train(to_dict(config), (), str(run.path))
+    outcome = train_run(config, run.path, [reporter])
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(outcome.signal)
     found = validations(run.metrics)
