@@ -29,6 +29,7 @@ def test_evaluate_prints_a_table_and_writes_json_and_every_line(run, capsys):
     assert report["scores"]["bleu"] == sacrebleu.corpus_bleu(translations, [references]).score > 0
 
 
+@pytest.mark.slow
 def test_evaluate_measures_what_training_measured(run, capsys):
     logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     logged = next(record for record in logged if record["step"] == 30 and "validation/loss" in record)

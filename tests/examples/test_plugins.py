@@ -180,7 +180,7 @@ def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
     assert task_that(HasBatchShapes, config, "no") is task_class("classification")
     assert opened_class("classification", only_decodes=True) is task_class("classification")
     (tmp_path / "config.json").write_text(json.dumps(to_json(config)).replace("classification", "ranking"))
-    with pytest.raises(ConfigError, match=r"task: 'ranking' is not .*classification; .* --plugin=FILE\.py"):
+    with pytest.raises(ConfigError, match=r"task: 'ranking' is not .*classification.*; .* --plugin=FILE\.py"):
         load_run_config(tmp_path)
     with pytest.raises(ConfigError, match=r'may add it: transformer_jax\.load_plugin\("FILE\.py"\)'):
         transformer_jax.load(tmp_path)

@@ -64,6 +64,7 @@ def test_the_trainer_is_on_the_stack_of_an_error_in_the_step(cache, tmp_path, mo
     assert names.index("run_training") < names.index("training_loss")
 
 
+@pytest.mark.slow
 def test_an_error_of_the_compiler_is_raised_at_the_call_of_the_step(cache, tmp_path, monkeypatch):
     original = training_loss.projected_cross_entropy
 

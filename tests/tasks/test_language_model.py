@@ -57,6 +57,7 @@ def before(task, params):
     return task.evaluate(params, "validation")
 
 
+@pytest.mark.slow
 @pytest.mark.checked
 def test_the_loss_falls_and_the_evaluation_sees_it(task, before):
     state, losses = trained(task, UPDATES)

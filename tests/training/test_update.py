@@ -118,6 +118,7 @@ def test_every_number_acts(model):
         assert np.abs(case.parameters_after(other) - before).max() > 1e-4, path
 
 
+@pytest.mark.slow
 def test_the_seed_of_the_first_state_is_a_number_too():
     update = case_of("rnn").update
     for seed in (0, 2**32 - 1):
