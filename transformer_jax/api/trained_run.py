@@ -186,9 +186,9 @@ class Run:
 
         With ``n_best`` the result for a sentence is a list of at most this number of translations, each with its ``text`` and
         its ``score``, the length-normalized log-probability: by beam search best first; samples in the order in which they are
-        drawn. ``prefix``: text that every translation by
-        beam search begins with. ``temperature`` (0: greedy), ``top_k``, ``top_p`` and ``epsilon`` (tokens with at least this
-        probability) are the options of sampling, ``seed`` is its seed, by default 0.
+        drawn. ``prefix``: text that every translation by beam search begins with. ``temperature`` (0: greedy), ``top_k``,
+        ``top_p`` and ``epsilon`` (tokens with at least this probability) are the options of sampling, ``seed`` is its seed, by
+        default 0.
         """
         options: dict[str, Any] = {"n_best": n_best, "prefix": prefix, "seed": seed}
         options |= {"temperature": temperature, "top_k": top_k, "top_p": top_p, "epsilon": epsilon}
@@ -288,12 +288,12 @@ class Run:
         whatever ``limit`` is.
         """
         with python_errors():
-            file, files = None if source is None else str(source), _as_list(references)
-            text = open_text_or_none(self.config, self.path, file, [*map(str, files)], has_split=split is not None)
-            if text is not None:
+            file, files = None if source is None else str(source), [*map(str, _as_list(references))]
+            text = open_text_or_none(self.config, self.path, file, files, has_split=split is not None)
+            if source is not None:
                 require(not limit, "limit", "source is scored whole; leave it out")
-                found: Evaluation = self._trained.task.evaluate_text(self.params, text, Path(str(file)).name)
-                return found
+                evaluation: Evaluation = self._trained.task.evaluate_text(self.params, text, Path(source).name)
+                return evaluation
             name = split or "test"
             task_class(self.config.task).require_split(self.config, name)
             return self._trained.evaluate(name, limit=limit)

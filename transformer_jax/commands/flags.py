@@ -32,7 +32,7 @@ WORKDIR_FLAG = "workdir"
 SEPARATOR = "--"
 # Flags that name runs. ``init_from`` stays an address, which is recorded as the origin of the parameters.
 RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", ARGUMENTS_FLAG)
-# Commands that get an address as it is: they take none, hand it on, or use it themselves (sweep).
+# Commands that need no local copy of a run at an address: they read no run, pass the address on, or open it themselves (sweep).
 AS_GIVEN = ("sweep", "duel", "launch", "import", "quickstart", "doctor")
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 

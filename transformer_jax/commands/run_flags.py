@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, on_any_devices
+from transformer_jax.config.mixture import tagging_command
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.config.recipes import used_settings
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
@@ -95,7 +96,7 @@ def commands_to_try(
     together = f" --ensemble={shlex.quote(','.join(ensemble))}" if ensemble else ""
     run, lines = f"--workdir={shlex.quote(str(workdir))}{plugin_flags()}{together}", "input.txt"
     if tags := getattr(config.data, "required_tags", ()):
-        lines = f"<(sed {shlex.quote(f's/^/{tags[0]} /')} input.txt)"
+        lines = f"<({tagging_command(tags[0])} input.txt)"
     commands = [each.format(run=run, input=lines) for each in task_class(config.task).commands]
     evaluation = [f"evaluate {run} --split={evaluated}"] if evaluated else []
     return [f"{program_name()} {each}" for each in (*evaluation, *commands)]

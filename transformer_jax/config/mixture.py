@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Collection, Mapping
 
 from transformer_jax.config.checks import require
@@ -58,3 +59,8 @@ def tags_of(text: str, known: Collection[str]) -> dict[str, str]:
         is_word = len(tag.split()) == 1 and tag.isprintable() and "\u2581" not in tag
         require(is_word, "data.tags", f"{tag!r} of {name} is not one word; write it without spaces, such as <2{name}>")
     return tags
+
+
+def tagging_command(tag: str) -> str:
+    """Return the shell command that puts a tag at the beginning of every line."""
+    return f"sed {shlex.quote(f's/^/{tag} /')}"

@@ -178,7 +178,7 @@ def registered(kind: str, made: Callable[[Any], Any] = lambda part: part) -> Map
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """Return the names of all parts of a kind, those of the core first, without importing modules of the package."""
+    """Return the names of all parts of a kind without importing modules of the package; parts of the core come first."""
     load_installed_plugins(kind)
     return tuple(dict.fromkeys((*(name for owner, name in MODULES if owner == kind), *sorted(_REGISTERED[kind]))))
 

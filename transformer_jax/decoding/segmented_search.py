@@ -129,9 +129,9 @@ class SegmentedSearch:
         self._resize = jax.jit(resize, static_argnames="shapes")
 
     def search(self, params: PyTree, batches: Iterable[SearchBatch], on_done: OnDone) -> None:
-        """Search all batches, those of one kind one after the other; results are on the host.
+        """Search all batches; batches of one kind must follow each other.
 
-        ``on_done`` takes each sentence with a limit above 0 once, some at a time, or none.
+        ``on_done`` receives each sentence with a limit above 0 once, as NumPy arrays. A call may have no sentence.
         """
         shares = [batches]
         if self._devices.threads > 1:

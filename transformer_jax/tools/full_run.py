@@ -31,14 +31,14 @@ def settings_to_train(
     Prints remarks. A run that resumes keeps the ``init`` with which it began. Does not import JAX.
     Raises ConfigError when the settings cannot resume the run in ``workdir``; DataError when the text cannot be read.
     """
-    found = sized(recipe, overrides, workdir, budget, is_distributed=is_distributed)
-    config, remark = completed(found.config)
+    sizing = sized(recipe, overrides, workdir, budget, is_distributed=is_distributed)
+    config, remark = completed(sizing.config)
     require_same_run(config, workdir)
     if RunDirectory(workdir).has_checkpoints():
         config = replace(config, init=load_run_config(workdir).init)
-    for each in filter(None, (found.remark, remark)):
-        complain(each)
-    return config, found.record
+    for line in filter(None, (sizing.remark, remark)):
+        complain(line)
+    return config, sizing.record
 
 
 def train_run(

@@ -1,6 +1,5 @@
 """Translation of text by beam search."""
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from transformer_jax.array_types import EOS_ID, PAD_ID, UNK_ID, AnyArray, Array,
 from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.data import padded_width
 from transformer_jax.config.errors import complain
+from transformer_jax.config.mixture import tagging_command
 from transformer_jax.config.plugins import with_settings
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
@@ -104,7 +104,7 @@ class TextTranslator:
     translate_each: Callable[..., None]
 
     def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
-        """Return the translations of each sentence; the options are those of ``translate_each``."""
+        """Return the translations of each sentence. Takes the options of ``translate_each``."""
         results: list[list[Translation]] = []
         self.translate_each(params, sentences, lambda _, translations: results.append(translations), **options)
         return results
@@ -184,7 +184,7 @@ class Translator(TextTranslator):
             self._tags = ()
             complain(
                 f"WARNING: {missing:,} of {len(sentences):,} lines begin with none of the tags {', '.join(tags)}, which all "
-                f"training text of the run has (data.tags); sed {shlex.quote(f's/^/{tags[0]} /')} adds one"
+                f"training text of the run has (data.tags); {tagging_command(tags[0])} adds one"
             )
         nonempty = [index for index, sentence in enumerate(sentences) if sentence.strip()]
         encoded = self.tokenizers.source.encode_batch([sentences[index] for index in nonempty])
