@@ -15,7 +15,7 @@ from etils import epath
 from run_settings import UPDATES, tiny_config
 from run_steps import assert_same_run, copy_until, train
 
-from transformer_jax.api.trained_run import load
+from transformer_jax.api.loaded_run import load
 from transformer_jax.checkpoints.buckets import remove_uncommitted
 from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.format import CheckpointError

@@ -19,8 +19,7 @@ from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.data.tokenizers.subword import sentencepiece_processor
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.trained_run import TrainedRun
-from transformer_jax.tools.interop.models import in_float32
+from transformer_jax.tasks.trained_run import TrainedRun, with_exact_products
 
 WORKER = (
     *("tensor", "layers", "attention", "transformer", "rnn_attention", "recurrent"),
@@ -230,7 +229,7 @@ def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, str | None
 
     ``texts``: source and target, or the text and None.
     """
-    model = type(trained.task)(in_float32(trained.config), trained.tokenizers, trained.mesh).objective.model
+    model = type(trained.task)(with_exact_products(trained.config), trained.tokenizers, trained.mesh).objective.model
     _, _, stored = pack_parameters(trained.params)
     largest = 0.0
     for text, translation in texts:
