@@ -33,7 +33,13 @@ def python(folder: Path, *arguments: str, text: str = "") -> str:
     """The output of Python with the package in ``folder``; fails unless it succeeds."""
     environment = process_environment() | {"PYTHONPATH": str(folder)}
     result = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, input=text, capture_output=True, text=True, check=False
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
@@ -94,3 +100,42 @@ def test_a_command_that_needs_an_absent_tool_says_so(tmp_path):
     command = [sys.executable, "-m", "transformer_jax", "conform", "rope"]
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert (result.returncode, "needs the tools preflight, which are not installed" in result.stderr) == (2, True)
+
+
+def test_another_distribution_brings_a_command_a_part_and_hooks(tmp_path):
+    installed, source = tmp_path / "installed", tmp_path / "source"
+    shutil.copytree(ROOT / "tests" / "tiny_tool", source)
+    pip = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--disable-pip-version-check",
+    ]
+    subprocess.run([sys.executable, *pip, f"--target={installed}", str(source)], check=True, cwd=tmp_path)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    settings = tiny_settings(folder / "cache", num_updates=2, evaluate_every=0)
+    settings["model"]["norm"] = "halved"
+    (folder / "tiny.py").write_text(f"get_config = lambda: {settings!r}\n")
+    environment = process_environment()
+    environment["PYTHONPATH"] += f":{installed}"
+
+    def printed(*arguments: str) -> str:
+        command = [sys.executable, "-m", "transformer_jax", *arguments]
+        result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    look = printed("--help").partition("Look inside:")[2].partition("Compare")[0]
+    assert "  loss        print the last loss of a run\n" in look
+    assert "loss --workdir=run" in printed("train", "--config=tiny.py", "--workdir=run")
+    assert printed("loss", "run").endswith("after 2 updates\n")
+    (installed / "loss_of_run" / "index.toml").write_text("[door.run_hooks]\n")
+    command = [sys.executable, "-m", "transformer_jax", "--help"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    problem = "index.toml: unknown key door; expected needs, parts, commands, doors\n"
+    assert (result.returncode, result.stderr.endswith(problem)) == (2, True)
