@@ -38,7 +38,7 @@ checked together: the updates by `conform optimizer:mup`, the model by `conform 
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
 blockwise attention, with a line in the log. cuDNN takes a bias where each row is one sentence
-([table of backends](architecture.md#contracts)). Parts marked "einsum" compute all weights at once; no other backend
+([table of backends](accelerators.md#attention-backends)). Parts marked "einsum" compute all weights at once; no other backend
 runs them.
 
 [Which parts helped](../experiments/modifications/README.md) in short runs: in translation {} lowered the loss beyond

@@ -100,7 +100,7 @@ def commands_to_try(
     if tags := getattr(config.data, "required_tags", ()):
         lines = f"<({tagging_command(tags[0])} input.txt)"
     listed = [*task_class(config.task).commands]
-    for steps in behind("next_steps").values():
+    for steps in behind("next_steps").values() if not ensemble else ():
         listed += steps(config)
     commands = [each.format(run=run, input=lines) for each in listed]
     evaluation = [f"evaluate {run} --split={evaluated}"] if evaluated else []

@@ -155,7 +155,7 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
         *(f"  WARNING: {sign}" for sign in outcome.signs),
         f"  {outcome.time_spent}",
-        f"  curves: {run.curves}",
+        *([f"  curves: {run.curves}"] if run.curves.is_file() else []),
         *(f"  {command}" for command in commands_to_try(config, run.path, evaluated=evaluated)),
     ]
     return with_addresses("\n".join(lines))

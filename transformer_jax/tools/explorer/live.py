@@ -103,6 +103,15 @@ def require_live(config: ExperimentConfig) -> None:
                 raise ConfigError(f"--live: {name}={value} is not implemented in the page; it implements {known}")
 
 
+def live_page_to_try(config: ExperimentConfig) -> list[str]:
+    """Return the command for a live page of a run, where its model is implemented in the page."""
+    try:
+        require_live(config)
+    except ConfigError:
+        return []
+    return ["explore {run} --live --text='Write a sentence here.'"]
+
+
 def live_model(trained: TrainedRun[Any]) -> LiveModel:
     """The model of a run that ``require_live`` accepts.
 
