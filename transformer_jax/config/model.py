@@ -16,8 +16,8 @@ from transformer_jax.config.checks import (
     unasked,
 )
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.plugins import MODULES, registered
-from transformer_jax.index import core_parts
+from transformer_jax.config.plugins import registered
+from transformer_jax.index import own_parts
 
 KIND = "Kind of model."
 ComputeDtype = Literal["auto", "float32", "float32_exact", "tf32", "bfloat16"]
@@ -150,7 +150,8 @@ class TransformerLayersConfig:
         names = declared(type(self))["attention"].chosen(self.attention)
         problem = f"{self.attention!r} must name multi_head, another kind, or changes, each once"
         require(0 < len(names) == len(set(names)), "model.attention", problem)
-        core = [name for name in names if ("attention", name) in core_parts()]
+        listed = own_parts()
+        core = [name for name in names if ("attention", name) in listed and listed["attention", name].owner.is_core]
         check_attention(core, [name for name in names if name not in core])
         mixers, depth = self.layer_mixers, self.decoder_depth
         problem = f"{len(mixers)} names for the {depth} layers of the decoder; give one for each layer, or one for all"
@@ -315,7 +316,7 @@ class RnnConfig:
     def _check_effects(self) -> None:
         """Raises ConfigError when a setting without effect is not at its default."""
         is_sensitive = self.attention.endswith("location_sensitive")
-        is_plugin = self.attention != "none" and ("rnn_attention", self.attention) not in MODULES
+        is_plugin = self.attention != "none" and ("rnn_attention", self.attention) not in own_parts()
         readers = {
             "input_feeding": (self.wiring == "luong" and self.attention != "none", "luong's wiring and an attention"),
             "d_readout": (self.wiring == "bahdanau", "bahdanau's wiring"),
