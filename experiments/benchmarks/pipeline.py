@@ -179,6 +179,7 @@ def write_lengths(folder: Path, pairs: int) -> None:
         # The blocks are equal, so their CRC-32 are.
         one = completed_array(ids, "uint16")
         blocks = -(-2 * tokens[side] // BLOCK_BYTES)
+        os.truncate(ids, 0)
         os.truncate(ids, blocks * BLOCK_BYTES)
         with ids.open("ab") as file:
             file.write(np.array([(at * BLOCK_BYTES, BLOCK_BYTES) for at in range(blocks)], "<u8").tobytes())

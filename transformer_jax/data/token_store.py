@@ -27,7 +27,7 @@ from transformer_jax.data.mixture import ranges_of
 from transformer_jax.data.orders import blocks, joined_ranges
 from transformer_jax.data.pair_encoding import Sentences
 
-BLOCK_BYTES = 1 << 19
+BLOCK_BYTES = 1 << 20
 # Blocks that are requested together when they are first needed.
 BLOCKS_AT_ONCE = 128
 # Share of the memory of a host that keeps blocks of buckets.
@@ -269,8 +269,8 @@ class Side(NamedTuple):
 
     def sentences(self, indices: np.ndarray) -> Sentences:
         """The sentences at ``indices``, concatenated, int32; reads no others."""
-        starts = self.offsets[indices]
-        lengths = self.offsets[indices + 1] - starts
+        starts, ends = self.offsets[np.stack([indices, indices + 1])]
+        lengths = ends - starts
         return Sentences(np.asarray(self.ids[joined_ranges(starts, lengths)], np.int32), lengths.astype(np.int32))
 
 
