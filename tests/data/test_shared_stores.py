@@ -6,16 +6,18 @@ import re
 from concurrent.futures import Future
 from pathlib import Path
 
-import fsspec
 import jax
 import numpy as np
 import pytest
-from fsspec.implementations.local import LocalFileSystem
+from memory_store import use_memory
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, resolve
+from transformer_jax.config.errors import StoreError
+from transformer_jax.config.paths import as_path
 from transformer_jax.data import stores, text_files, token_store, tokenization
 from transformer_jax.data.stores import finished_manifest
+from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tasks.new_tokenizers import cached_tokenizers
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh
@@ -24,23 +26,21 @@ SHARDS = 3
 
 
 @pytest.fixture
-def blocks_of_files(monkeypatch):
-    """Addresses of files, which TensorStore reads in small blocks as it reads buckets."""
+def read_by_blocks(monkeypatch):
+    """TensorStore reads small blocks of stores in folders, as it reads stores in buckets."""
     monkeypatch.setattr(token_store, "BLOCK_BYTES", 16)
-    monkeypatch.setitem(fsspec.config.conf, "file", {"auto_mkdir": True})
-    for module in (token_store, stores):
-        path = lambda address: {"driver": "file", "path": address.removeprefix("file://") + "/"}  # noqa: E731
-        monkeypatch.setattr(module, "kvstore", path)
+    monkeypatch.setattr(stores, "CHECKED_AT_ONCE", 0)
+    monkeypatch.setattr(token_store, "is_address", lambda folder: "/store" in folder)
+    monkeypatch.setattr(token_store, "kvstore", lambda folder: {"driver": "file", "path": f"{folder}/"})
 
 
-@pytest.fixture(params=["folder", "file", pytest.param("s3", marks=pytest.mark.slow)])
+@pytest.fixture(params=["mapped", "read by blocks", pytest.param("s3", marks=pytest.mark.slow)])
 def address(request, tmp_path):
     if request.param == "s3":
         request.getfixturevalue("bucket")
         return "s3://bucket/tokens"
-    if request.param == "file":
-        request.getfixturevalue("blocks_of_files")
-        return f"file://{tmp_path}/store"
+    if request.param == "read by blocks":
+        request.getfixturevalue("read_by_blocks")
     return str(tmp_path / "store")
 
 
@@ -89,18 +89,16 @@ def test_machines_with_copies_of_the_text_fill_one_store_and_training_needs_none
         finished_manifest(address)
     with monkeypatch.context() as killed:
         # Its files are in the store, and their description is not.
-        upload = stores.StoreFiles.upload
+        upload = stores._upload
 
-        def cut_short(files, folder, name, last=""):
-            (folder / "part.json").unlink()
-            # A job that is killed while it copies a file to a folder leaves a part of it.
-            (folder / f"source.ids/0.{'0' * 32}.partial").write_bytes(b"0")
-            upload(files, folder, name, last)
-            raise KeyError("killed")
+        def cut_short(part, target):
+            (part / "part.json").unlink()
+            upload(part, target)
 
-        killed.setattr(stores.StoreFiles, "upload", cut_short)
-        with pytest.raises(KeyError, match="killed"):
-            tokenize(machine(2), address, 1)
+        killed.setattr(stores, "_upload", cut_short)
+        assert tokenize(machine(2), address, 1)
+    # What a job leaves that is killed while it copies a file to a folder.
+    write_whole(as_path(address) / f"shards/1-of-3/source.ids/0.{'0' * 32}.partial", b"0")
     for _ in range(2):
         assert tokenize(machine(3), address, 1) == 0
         manifest = finished_manifest(address)
@@ -119,8 +117,8 @@ def test_machines_with_copies_of_the_text_fill_one_store_and_training_needs_none
         assert ours.ids[:].tolist() == theirs.ids[:].tolist() and ours.offsets[:].tolist() == theirs.offsets[:].tolist()
 
 
-def test_training_from_a_bucket_reads_blocks_and_checks_them(blocks_of_files, machine, tmp_path):
-    address = f"file://{tmp_path}/store"
+def test_training_from_a_bucket_reads_blocks_and_checks_them(read_by_blocks, machine, tmp_path):
+    address = str(tmp_path / "store")
     for index in (0, 1):
         assert tokenize(machine(0), address, index, 2) == 0
     data, whole = (training_data(machine(number), where) for number, where in ((1, address), (2, "")))
@@ -141,9 +139,9 @@ def test_training_from_a_bucket_reads_blocks_and_checks_them(blocks_of_files, ma
 
 
 def test_a_bucket_that_refuses_is_not_taken_for_a_damaged_or_an_empty_one(
-    blocks_of_files, machine, tmp_path, monkeypatch
+    read_by_blocks, machine, tmp_path, monkeypatch
 ):
-    address = f"file://{tmp_path}/store"
+    address = str(tmp_path / "store")
     assert tokenize(machine(0), address, 0, 1) == 0
     store = training_data(machine(1), address).store
     answer = Future()
@@ -156,11 +154,10 @@ def test_a_bucket_that_refuses_is_not_taken_for_a_damaged_or_an_empty_one(
         refusal.setattr(token_store, "SECONDS_TO_ANSWER", 0)
         with pytest.raises(DataError, match="the bucket did not answer for 0 seconds; resume when it does"):
             store.source_side.ids[:]
-    monkeypatch.setattr(
-        LocalFileSystem, "cat_file", lambda *arguments: (_ for _ in ()).throw(PermissionError("denied"))
-    )
-    with pytest.raises(DataError, match=r"file://.*/store: denied"):
-        finished_manifest(address)
+    files = use_memory(monkeypatch)
+    monkeypatch.setattr(type(files), "cat_file", lambda *arguments, **options: Path("/").read_bytes())
+    with pytest.raises(StoreError, match="s3://bucket/tokens/manifest.json: .*Is a directory"):
+        finished_manifest("s3://bucket/tokens")
 
 
 def test_only_addresses_that_tensorstore_reads_are_stores():

@@ -13,10 +13,9 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from transformer_jax.config import ConfigError, DataConfig, DataError
@@ -24,6 +23,7 @@ from transformer_jax.config.checks import absolute_path, is_address, is_unasked,
 from transformer_jax.config.data import SourceConfig
 from transformer_jax.config.errors import complain, first_line
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, digest, no_text
 from transformer_jax.data.token_store import (
     MANIFEST,
@@ -45,7 +45,7 @@ from transformer_jax.data.tokenization import (
     StoreType,
     Tokenization,
 )
-from transformer_jax.data.tokenizers import TOKENIZER_FILES, Tokenizer, TokenizerPair, load_tokenizers, save_tokenizers
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, load_tokenizers, save_tokenizers
 from transformer_jax.runtime.atomic_files import appearing_file, appearing_folder, waiting_for_lock, write_whole
 
 # A smaller store is checked when it is opened, a larger one block by block when batches need its blocks.
@@ -159,7 +159,7 @@ def _shared_split(work: Tokenization[StoreType], address: str) -> StoreType:
         remedy = f"remove {SHARDS}/{part}/{PART} and {MANIFEST}, and {again}, with the same settings"
         return DataError(f"{address}: shard {part} is damaged; {remedy}")
 
-    store = work.store_type(StoreParts(StoreFiles(address, "data.store").address, manifest["parts"], damaged))
+    store = work.store_type(StoreParts(str(_folder(address, "data.store")), manifest["parts"], damaged))
     if not is_address(address):
         store.check(CHECKED_AT_ONCE)
     return store
@@ -167,20 +167,20 @@ def _shared_split(work: Tokenization[StoreType], address: str) -> StoreType:
 
 def finished_manifest(address: str) -> dict[str, Any]:
     """The manifest of a store; raises DataError, with the missing shards and the command for them, where there is none."""
-    files = StoreFiles(address, "data.store")
-    manifest, again = files.read_json(MANIFEST, unsealed), f"run transformer-jax tokenize --output={address}"
-    if manifest is not None and manifest.keys() >= {"digest", "settings", "parts"}:
-        parts = manifest["parts"]
-        # A description names no other folder.
-        if list(parts) == [Shard(index, len(parts)).name for index in range(len(parts))]:
-            return manifest
-    if (settings := files.read_json(SETTINGS)) and settings.get("layout", LAYOUT) != LAYOUT:
+    store = _folder(address, "data.store")
+    manifest, again = _read(store / MANIFEST, unsealed), f"run transformer-jax tokenize --output={address}"
+    parts = manifest.get("parts", {})
+    # A description names no other folder.
+    if parts and list(parts) == [Shard(index, len(parts)).name for index in range(len(parts))]:
+        return manifest
+    if _read(store / SETTINGS).get("layout", LAYOUT) != LAYOUT:
         raise DataError(f"data.store: {address} was written by another version; {again}, with another folder")
-    counts = {int(count) for _, count in _complete(files)}
-    if not counts:
+    complete = _complete(store)
+    if not complete:
         problem = "is not a store: it has no manifest.json of tokenize, and no shard"
         raise DataError(f"data.store: {address} {problem}; {again}")
-    missing = _missing(files, count := min(counts))
+    count = min(complete)[1]
+    missing = _missing(store, count)
     listed = ", ".join(map(str, missing[:20])) + (", ..." if len(missing) > 20 else "")
     problem = f"{len(missing)} of {count} shards are missing ({listed})" if missing else "all shards are there"
     remedy = f"{again} --shard={(missing or [0])[0]}/{count}, with the same settings, once for each"
@@ -193,45 +193,44 @@ def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard)
     Returns the shards that are missing. Raises ConfigError where the store has other settings or another text, and DataError
     where it has another number of shards, cannot be written, or is complete without a pair or document.
     """
-    files = StoreFiles(address, "--output")
+    store = _folder(address, "--output")
     settings = {"layout": LAYOUT, **work.settings, "text": work.text()}
-    if files.read_json(SETTINGS) is None:
-        files.write(SETTINGS, _as_json(settings))
+    if not _read(store / SETTINGS):
+        write_whole(store / SETTINGS, _as_json(settings))
     # Another job may have written its own meanwhile.
-    _require_equal(files.read_json(SETTINGS) or settings, settings, f"--output: {address} was tokenized")
-    key, missing = digest([json.dumps(settings, sort_keys=True)])[:32], _missing(files, shard.count)
-    if shard.index in missing or files.described(shard.name).get("settings") != key:
+    _require_equal(_read(store / SETTINGS) or settings, settings, f"--output: {address} was tokenized")
+    key, missing = digest([json.dumps(settings, sort_keys=True)])[:32], _missing(store, shard.count)
+    if shard.index in missing or _described(store, shard).get("settings") != key:
         # A job that is repeated because the upload failed finds the shard in the cache.
         name = f"shard-{key}-{shard.name}"
         cached_split(work, cache, name, shard, key)
         folder = Path(cache).expanduser() / work.kind / name
-        files.upload(folder / SHARDS / shard.name, f"{SHARDS}/{shard.name}", last=PART)
+        _upload(folder / SHARDS / shard.name, store / SHARDS / shard.name)
         shutil.rmtree(folder, ignore_errors=True)
-        missing = _missing(files, shard.count)
+        missing = _missing(store, shard.count)
     if not missing:
-        files.write(MANIFEST, sealed(_manifest(work, files, settings, key, shard.count)))
+        write_whole(store / MANIFEST, sealed(_manifest(work, store, settings, key, shard.count)))
     return missing
 
 
 def _manifest(
-    work: Tokenization[Any], files: "StoreFiles", settings: Mapping[str, object], key: str, count: int
+    work: Tokenization[Any], store: Path, settings: Mapping[str, object], key: str, count: int
 ) -> dict[str, Any]:
     """Descriptions of all parts, their counts, and a digest of everything that determines the content."""
-    parts, sizes = {}, files.sizes(SHARDS)
-    for index in range(count):
-        name = Shard(index, count).name
-        parts[name] = described = files.described(name)
-        again = f"run --shard={index}/{count} again"
+    parts, sizes = {}, _sizes(store / SHARDS)
+    for shard in (Shard(index, count) for index in range(count)):
+        parts[shard.name] = described = _described(store, shard)
+        where, again = f"--output: {store}: shard {shard.name}", f"run --shard={shard.index}/{count} again"
         if described.get("settings") != key:
-            raise DataError(f"--output: {files.address}: shard {name} has other settings or another text; {again}")
+            raise DataError(f"{where} has other settings or another text; {again}")
         # There may be unfinished copies of killed jobs too.
-        if any(sizes.get(f"{name}/{array}/0") != each["size"] for array, each in described["arrays"].items()):
-            problem = f"shard {name} is damaged: its files have other sizes than when written"
-            raise DataError(f"--output: {files.address}: {problem}; remove {SHARDS}/{name}/{PART} and {again}")
-    counts = work.store_type(StoreParts(files.address, parts, DataError)).counts()
+        if any(sizes.get(f"{shard.name}/{array}/0") != each["size"] for array, each in described["arrays"].items()):
+            problem = "is damaged: its files have other sizes than when written"
+            raise DataError(f"{where} {problem}; remove {SHARDS}/{shard.name}/{PART} and {again}")
+    counts = work.store_type(StoreParts(str(store), parts, DataError)).counts()
     if not counts.get("pairs", counts.get("documents")):
         read = "; ".join(f"{value:,} {name}" for name, value in counts.items() if value) or "the text is empty"
-        raise DataError(f"--output: {files.address}: nothing of the split {settings['split']!r} is left: {read}")
+        raise DataError(f"--output: {store}: nothing of the split {settings['split']!r} is left: {read}")
     content = digest([json.dumps([{**settings, "layout": LAYOUT_OF_DIGEST}, counts], sort_keys=True)])
     return {"digest": content, "settings": settings, "counts": counts, "parts": parts}
 
@@ -243,104 +242,80 @@ def shared_tokenizers(
 
     Raises ConfigError, which begins with ``key``, where they were made with other ``settings``; further ones are not compared.
     """
-    files = StoreFiles(address, key)
-    made_with = files.read_json(f"{TOKENIZERS}/{SETTINGS}")
-    with TemporaryDirectory() as folder:
-        if made_with is None:
-            if make is None:
-                finished_manifest(address)
-                raise DataError(f"{key}: {address} has no tokenizers; write the store again")
-            save_tokenizers(make(), folder)
-            files.upload(Path(folder), TOKENIZERS)
-            files.write(f"{TOKENIZERS}/{SETTINGS}", _as_json(settings))
-        compared = settings if made_with is None else {name: made_with.get(name) for name in settings}
-        _require_equal(compared, settings, f"{key}: {address} has tokenizers")
-        for name in TOKENIZER_FILES:
-            if (content := files.read(f"{TOKENIZERS}/{name}")) is not None:
-                (Path(folder) / name).write_bytes(content)
-        return load_tokenizers(folder)
+    folder = _folder(address, key) / TOKENIZERS
+    made_with = _read(folder / SETTINGS)
+    if not made_with:
+        if make is None:
+            finished_manifest(address)
+            raise DataError(f"{key}: {address} has no tokenizers; write the store again")
+        save_tokenizers(make(), folder)
+        write_whole(folder / SETTINGS, _as_json(settings))
+    compared = {name: made_with.get(name) for name in settings} if made_with else settings
+    _require_equal(compared, settings, f"{key}: {address} has tokenizers")
+    return load_tokenizers(folder)
 
 
-class StoreFiles:
-    """The files of a store at ``address``, an absolute path or an address of a bucket.
+def _folder(address: str, key: str) -> Path:
+    """The folder of a store, on a disk or in a bucket.
 
-    Raises ConfigError, which names ``key``, at an address that the user did not name, and DataError where a bucket or disk
-    refuses.
+    Raises ConfigError, which names ``key``, at an address that the user did not name, or that TensorStore cannot read.
     """
+    if is_unasked(address):
+        address = without_mark(address)
+        raise ConfigError(
+            f"{key}: {address} comes from the settings of a run; name it yourself: --config.{key}={address}"
+        )
+    if not is_address(address):
+        return Path(absolute_path(address, key))
+    kvstore(address)
+    return as_path(address)
 
-    def __init__(self, address: str, key: str) -> None:
-        if is_unasked(address):
-            address = without_mark(address)
-            raise ConfigError(
-                f"{key}: {address} comes from the settings of a run; name it yourself: --config.{key}={address}"
-            )
-        self._is_local = not is_address(address)
-        self.address = absolute_path(address, key) if self._is_local else address.rstrip("/")
-        if not self._is_local:
-            kvstore(self.address)
-        try:
-            import fsspec
 
-            # Listings of other processes' files must be new.
-            self._files, self._root = fsspec.url_to_fs(self.address, use_listings_cache=False)
-        except ImportError as error:
-            raise ConfigError(f"{key}: {address}: {error}; install the extra object-stores") from None
+def _read(file: Path, parse: Callable[[bytes], Any] = parse_json) -> dict[str, Any]:
+    """The JSON object in a file; empty where there is none."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        content = file.read_bytes()
+        with suppress(ValueError):
+            found = parse(content)
+            return found if isinstance(found, dict) else {}
+    return {}
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            raise DataError(f"{self.address}: {first_line(error) or type(error).__name__}") from error
 
-    def read(self, name: str) -> bytes | None:
-        """The content of a file; None where there is none."""
-        with self._errors():
-            # fsspec's isfile and isdir take a refusal for a missing file.
-            try:
-                content: bytes = self._files.cat_file(f"{self._root}/{name}")
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-            return content
+def _described(store: Path, shard: Shard) -> dict[str, Any]:
+    return _read(store / SHARDS / shard.name / PART, unsealed)
 
-    def read_json(self, name: str, parse: Callable[[bytes], Any] = parse_json) -> dict[str, Any] | None:
-        """The JSON object in a file; None where there is none."""
-        content = self.read(name)
-        try:
-            found = parse(content or b"null")
-        except ValueError:
-            return None
-        return found if isinstance(found, dict) else None
 
-    def described(self, part: str) -> dict[str, Any]:
-        """The description of a part; empty where it has none."""
-        return self.read_json(f"{SHARDS}/{part}/{PART}", unsealed) or {}
+def _sizes(folder: Path) -> dict[str, int]:
+    """The sizes of all files below a folder, by name."""
+    if in_store(folder):
+        return {name: info["size"] for name, info in folder.objects().items()}
+    return {file.relative_to(folder).as_posix(): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """The sizes of all files below a folder, by name."""
-        with self._errors():
-            found = self._files.find(f"{self._root}/{folder}", detail=True).items()
-        return {name.removeprefix(f"{self._root}/{folder}/"): info["size"] for name, info in found}
 
-    def write(self, name: str, content: str) -> None:
-        """Writes or replaces a file atomically."""
-        with self._errors():
-            if self._is_local:
-                write_whole(Path(self._root, name), content)
-            else:
-                self._files.pipe_file(f"{self._root}/{name}", content.encode())
+def _complete(store: Path) -> list[tuple[int, int]]:
+    """Index and number of shards of every shard that has its description."""
+    matches = (_DESCRIPTION.fullmatch(name) for name in _sizes(store / SHARDS))
+    return [(int(found[1]), int(found[2])) for found in matches if found]
 
-    def upload(self, folder: Path, name: str, last: str = "") -> None:
-        """Copies the files below a local folder to the folder ``name``, each atomically, the file ``last`` as the last one."""
-        files = [file for file in folder.rglob("*") if file.is_file()]
-        with self._errors():
-            for file in sorted(files, key=lambda file: (file.name == last, file)):
-                target = f"{self._root}/{name}/{file.relative_to(folder).as_posix()}"
-                if not self._is_local:
-                    self._files.put_file(str(file), target)
-                    continue
-                with appearing_file(Path(target)) as copy, file.open("rb") as content:
-                    shutil.copyfileobj(content, copy)
+
+def _missing(store: Path, count: int) -> list[int]:
+    """The missing shards; raises DataError where there are shards of another count."""
+    complete = _complete(store)
+    if other := next((each for each in sorted(complete) if each[1] != count), None):
+        problem = f"has shards of another count ({Shard(*other).name})"
+        raise DataError(f"--output: {store} {problem}; use that count, or another store")
+    return sorted(set(range(count)) - {index for index, _ in complete})
+
+
+def _upload(part: Path, target: Path) -> None:
+    """Copies a part to a folder, on a disk or in a bucket, file by file, each atomically and its description last."""
+    for file in (*sorted(part.glob("*/0")), part / PART):
+        copy = target / file.relative_to(part)
+        if in_store(copy):
+            copy.upload(file)
+            continue
+        with appearing_file(copy) as written, file.open("rb") as content:
+            shutil.copyfileobj(content, written)
 
 
 def _require_equal(found: Mapping[str, object], settings: Mapping[str, object], problem: str) -> None:
@@ -351,20 +326,6 @@ def _require_equal(found: Mapping[str, object], settings: Mapping[str, object], 
         before, now = ("none" if each in (None, "") else each for each in (found.get(name), wanted.get(name)))
         remedy = "use the same settings and text, or another store"
         raise ConfigError(f"{problem} with {name}={before}, not {now}; {remedy}")
-
-
-def _complete(files: StoreFiles) -> list[tuple[str, str]]:
-    """Index and number of shards of every shard that has its description."""
-    return [found.groups() for name in files.sizes(SHARDS) if (found := _DESCRIPTION.fullmatch(name))]
-
-
-def _missing(files: StoreFiles, count: int) -> list[int]:
-    """The missing shards; raises DataError where there are shards of another count."""
-    complete = _complete(files)
-    if other := next((each for each in sorted(complete) if each[1] != str(count)), None):
-        problem = f"has shards of another count ({'-of-'.join(other)})"
-        raise DataError(f"--output: {files.address} {problem}; use that count, or another store")
-    return sorted(set(range(count)) - {int(index) for index, _ in complete})
 
 
 def _as_json(content: Mapping[str, object]) -> str:
