@@ -3,7 +3,8 @@
 import errno
 import math
 import shutil
-from contextlib import closing
+import subprocess
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
@@ -13,8 +14,10 @@ import orbax.checkpoint as ocp
 import pytest
 
 from transformer_jax.checkpoints import manager
+from transformer_jax.checkpoints.disk import DigestedFolder
 from transformer_jax.checkpoints.format import CheckpointError, CheckpointUnread, stored_checkpoints
 from transformer_jax.checkpoints.manager import CheckpointReader, Checkpoints, on_host
+from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.checkpoints.selection import best_step, chosen_step, steps_to_average
 from transformer_jax.config import ExperimentConfig, MeshConfig, Metric, hyperparameters_of
 from transformer_jax.runs.run import Counters
@@ -264,6 +267,62 @@ def test_when_every_score_is_damaged_nothing_is_moved(tmp_path):
         with pytest.raises(CheckpointError, match="the scores in it are damaged; move it away"):
             Checkpoints(folder)
     assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoints"]
+
+
+def test_a_save_that_fails_before_its_commit_is_not_the_last(tmp_path, monkeypatch):
+    async def fail(self):
+        raise OSError(errno.EIO, "Input/output error")
+
+    run = RunDirectory(tmp_path)
+    checkpoints = Checkpoints(run.checkpoints)
+    checkpoints.save(state_at(1), {"counters": {"step": 1}})
+    checkpoints.wait()
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(SaveFailed, match=r"Input/output error.*newest whole checkpoint: 1"),
+    ):
+        patch.setattr(DigestedFolder, "finalize", fail)
+        checkpoints.save(state_at(2), {})
+        checkpoints.wait()
+    assert checkpoints.steps() == [1] and chosen_step(run, "last") == 1
+    state, progress, _ = checkpoints.restore_newest(state_at(0))
+    assert (int(state.step), progress) == (1, {"counters": {"step": 1}})
+    with suppress(SaveFailed):
+        checkpoints.close()
+
+
+def copy_in_any_order(source: Path, target: Path, count: int) -> None:
+    """Copies ``count`` files as rsync does: each under another name first, and not in the order in which they were written."""
+    for file in sorted((each for each in source.rglob("*") if each.is_file()), key=lambda file: file.name)[:count]:
+        there = target / file.relative_to(source)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, there.with_name(f".{file.name}.x7Kq2b"))
+        there.with_name(f".{file.name}.x7Kq2b").rename(there)
+
+
+@READS_LEFT_BEHIND
+@pytest.mark.parametrize("has_marker", [True, False])
+def test_copied_checkpoints_are_read_and_an_unfinished_copy_is_damage(tmp_path, has_marker):
+    source = tmp_path / "run" / "checkpoints"
+    save(source, {1: 1.0, 2: 2.0})
+    if not has_marker:  # As earlier versions of Orbax wrote them.
+        for marker in [*source.rglob("commit_success.txt"), *source.rglob(DIGESTS)]:
+            marker.unlink()
+    subprocess.run(["cp", "-r", source.parent, tmp_path / "by cp"], check=True)
+    number = sum(each.is_file() for each in source.rglob("*"))
+    copy_in_any_order(source, tmp_path / "by rsync" / "checkpoints", number)
+    for name in ("by cp", "by rsync"):
+        with closing(Checkpoints(tmp_path / name / "checkpoints")) as checkpoints:
+            state, _, complaints = checkpoints.restore_newest(state_at(0))
+            np.testing.assert_array_equal(table_of(state), table_of(state_at(2)))
+            assert complaints == [] and checkpoints.steps() == [1, 2]
+    if has_marker:
+        cut = tmp_path / "cut" / "checkpoints"
+        shutil.copytree(source / "1", cut / "1")
+        copy_in_any_order(source / "2", cut / "2", number // 4)
+        with closing(Checkpoints(cut)) as checkpoints:
+            state, _, complaints = checkpoints.restore_newest(state_at(0))
+            assert int(state.step) == 1 and "checkpoint 2 is damaged" in complaints[0]
 
 
 def test_of_equal_scores_the_newest_is_best(tmp_path):

@@ -12,12 +12,20 @@ from unittest.mock import Mock
 import pytest
 from memory_store import MemoryS3, use_memory
 from run_settings import UPDATES, tiny_config
-from run_steps import assert_same_run, train
+from run_steps import assert_same_run, copy_until, train
 
 from transformer_jax.__main__ import main
 from transformer_jax.api.trained_run import load
-from transformer_jax.checkpoints.buckets import OBJECTS, changed_objects, remove_uncommitted, write_object_digests
+from transformer_jax.checkpoints.buckets import (
+    OBJECTS,
+    CommittedFolder,
+    changed_objects,
+    remove_uncommitted,
+    write_object_digests,
+)
 from transformer_jax.checkpoints.format import COMMIT, IN_PROGRESS, MARKER, stored_checkpoints
+from transformer_jax.checkpoints.save_failure import SaveFailed
+from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import ConfigError, load_run_config, to_json
 from transformer_jax.config.errors import StoreError
@@ -341,6 +349,33 @@ def test_a_run_at_s3_that_was_killed_equals_one_that_was_not(cache, whole, bucke
     assert len(json.loads(directory.run_record.read_text())) == 2
     assert len(list(directory.path.glob("events.*"))) == 2 and not (directory.path / "train.lock").exists()
     assert load(bucket).translate(["a b"]) == load(whole).translate(["a b"])
+
+
+@pytest.mark.slow
+def test_a_run_that_was_copied_to_s3_resumes_there(cache, whole, bucket, tmp_path):
+    copied(copy_until(9, whole, tmp_path / "run"), bucket)
+    assert train(tiny_config(cache), bucket).step == UPDATES
+    assert_same_run(whole, as_path(bucket), tiny_config(cache))
+
+
+@pytest.mark.slow
+def test_a_save_at_s3_that_fails_before_its_commit_is_not_the_last(cache, bucket, monkeypatch):
+    async def fail(self):
+        raise StoreError(bucket, "Slow Down")
+
+    def cannot_commit(run, position):
+        if position.number == 5:
+            monkeypatch.setattr(CommittedFolder, "finalize", fail)
+
+    with pytest.raises(
+        SaveFailed, match=r"cannot be written \(.*Slow Down\); when the store answers, run the same command"
+    ):
+        train(tiny_config(cache), bucket, callbacks=[cannot_commit])
+    monkeypatch.undo()
+    directory = RunDirectory(bucket)
+    assert directory.checkpoint_steps() == [0, 3] and chosen_step(directory, "last") == 3
+    assert f"{6}/{IN_PROGRESS}" in directory.checkpoints.objects()
+    assert train(tiny_config(cache), bucket).step == UPDATES
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.format import COMMIT, IN_PROGRESS, MARKER, is_step, unused_name
 from transformer_jax.checkpoints.save_failure import SaveFailed
-from transformer_jax.config.errors import StoreError, first_line
+from transformer_jax.config.errors import ConfigError, StoreError, first_line
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.store_path import StorePath, store_errors
 from transformer_jax.private_modules import fit_orbax_to_stores
@@ -74,7 +74,12 @@ class BucketFolder(CheckpointFolder):
         # TensorStore asks again after a minute without an answer; it would wait without limit.
         os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
         os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
-        fit_orbax_to_stores()
+        try:
+            fit_orbax_to_stores()
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"{path}: Orbax has no {error.name}; install the extra object-stores, or orbax-checkpoint>=0.12.8"
+            ) from None
         super().__init__(path)
         self._lock = lock
         self.temporary_path = type("CommittedFolder", (CommittedFolder,), {"lock": lock})
