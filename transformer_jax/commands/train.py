@@ -170,7 +170,7 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_distributed: boo
 
     require_libraries(config)
     if config.data.store:
-        from transformer_jax.data.shared_stores import finished_manifest
+        from transformer_jax.data.stores import finished_manifest
 
         finished_manifest(config.data.store)
     if config.data.source in ("text", "mixture"):

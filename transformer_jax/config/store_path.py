@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Self
 
 # TensorFlow, which epath would import where it is installed, does not know s3://.
@@ -194,6 +194,11 @@ class StorePath(gpath.PosixGPath):
         """Copy an object within the store."""
         with store_errors(self):
             self.files.cp_file(str(self), str(target))
+
+    def upload(self, file: Path) -> None:
+        """Write the content of a local file, in parts where it is large."""
+        with store_errors(self):
+            self.files.put_file(str(file), str(self))
 
     def expanduser(self) -> Self:
         return self
