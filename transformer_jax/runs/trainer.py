@@ -60,8 +60,8 @@ def run_training(
         update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
         starting.require_state_fits(update)
         last, best = config.training.keep_last, config.training.keep_best
-        kept = {"keep_last": last, "keep_best": best, "selection": config.selection}
-        checkpoints = Checkpoints(directory.checkpoints, **kept, lock=directory.lock)
+        folder, selection, lock = directory.checkpoints, config.selection, directory.lock
+        checkpoints = Checkpoints(folder, keep_last=last, keep_best=best, selection=selection, lock=lock)
         enter(closing(checkpoints))
         position, logged, notes = restored_position(checkpoints, update, task, directory)
         is_new, updates_made = position.state is None, position.number
