@@ -15,7 +15,7 @@ from run_settings import UPDATES, tiny_config
 from run_steps import assert_same_run, copy_until, train
 
 from transformer_jax.__main__ import main
-from transformer_jax.api.trained_run import load
+from transformer_jax.api.loaded_run import load
 from transformer_jax.checkpoints.buckets import (
     OBJECTS,
     CommittedFolder,
@@ -26,7 +26,6 @@ from transformer_jax.checkpoints.buckets import (
 from transformer_jax.checkpoints.format import COMMIT, IN_PROGRESS, MARKER, stored_checkpoints
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.checkpoints.selection import chosen_step
-from transformer_jax.commands import sweep
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import ConfigError, load_run_config, to_json
 from transformer_jax.config.errors import StoreError
@@ -305,15 +304,6 @@ def test_files_that_libraries_write_to_a_disk_are_copied_when_they_changed(store
     other = RunDirectory(RUN, scratch, is_first=False)
     other.publish()
     assert other.metrics == scratch / "metrics.jsonl" and str(other.checkpoints) == f"{RUN}/checkpoints"
-
-
-def test_a_scratch_folder_is_private_and_belongs_to_nobody_else(monkeypatch, tmp_path):
-    monkeypatch.setenv(sweep.SCRATCH, str(tmp_path / "scratch"))
-    assert sweep.scratch_folder().stat().st_mode & 0o777 == 0o700
-    monkeypatch.setattr("os.getuid", lambda: 1000)
-    monkeypatch.setattr(Path, "lstat", lambda path: Mock(st_uid=1001))
-    with pytest.raises(ConfigError, match="TRANSFORMER_JAX_SCRATCH: .*/scratch belongs to another user"):
-        sweep.scratch_folder()
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def run_training(
         config = starting.resolved_config(config, directory, mesh)
         enter(starting.locked_run(directory))
 
-        task_type = task_class(config.task)  # Translation: tasks/translation/task.py.
+        task_type = task_class(config.task)  # Translation: tasks/translation/translation_task.py.
         task = task_type(config, tokenizers_for_training(config, directory, task_type), mesh)
         starting.require_objective(task)
         objective = task.objective
