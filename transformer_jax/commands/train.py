@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import commands_to_try, split_checkpoint
 from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.config.errors import StoreError
 from transformer_jax.config.paths import in_store
 from transformer_jax.runs.run_directory import RunDirectory, require_own, write_json
 from transformer_jax.runs.trackers import require_libraries
@@ -125,7 +126,10 @@ def _record_failure(run: RunDirectory, error: Exception, is_written: bool) -> st
         raise error
     problem = str(error) if isinstance(error, SaveFailed) else DiskFolder(run.checkpoints).problem_of(error)
     if is_written and not is_gone:
-        with suppress(OSError):
+        with suppress(OSError, StoreError):
+            if in_store(run.path) and (run.path / "train.lock").exists():
+                # Another process took the run over.
+                return problem
             steps = run.checkpoint_steps()
             write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": problem})
     return problem
