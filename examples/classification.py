@@ -21,7 +21,7 @@ from transformer_jax.config.evaluation import Metric
 from transformer_jax.config.plugins import registered
 from transformer_jax.config.tasks import LOSSES, TASKS
 from transformer_jax.data.batches import scoring_batches
-from transformer_jax.data.token_store import open_token_store
+from transformer_jax.data.stores import open_token_store
 from transformer_jax.models.build import build_model
 from transformer_jax.models.initialization import initialized
 from transformer_jax.models.interface import activations, init_params

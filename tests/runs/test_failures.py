@@ -12,16 +12,16 @@ import pytest
 from run_settings import tiny_config, tiny_settings
 from run_steps import train
 
-from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.manager import CheckpointReader
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ConfigError, DataError, from_dict
-from transformer_jax.data.cached_stores import StoreCheck
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
 from transformer_jax.runs import train_run
 from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.tasks.translation import task
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translation_task import TranslationTask
@@ -113,22 +113,24 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path,
         train(config, tmp_path)
     outcome = json.loads((tmp_path / "outcome.json").read_text())
     assert (outcome["step"], outcome["reason"]) == (3, "diverged")
-    checkpoints = Checkpoints(tmp_path / "checkpoints", read_only=True)
-    assert checkpoints.steps() == [0]
-    checkpoints.close()
+    assert CheckpointReader(tmp_path / "checkpoints").steps() == [0]
     events = b"".join(file.read_bytes() for file in tmp_path.glob("events*"))
     assert b"validation/loss" in events, "the trackers have the last record too"
 
 
 @pytest.mark.slow
 def test_nothing_trained_on_damaged_tokens_is_saved(cache, tmp_path, monkeypatch):
-    def damaged(self):
-        raise DataError("source.ids changed since the data were tokenized")
+    make_batch = task.make_batch
 
-    monkeypatch.setattr(StoreCheck, "finish", damaged)
+    def damaged(store, plan, update, parts):
+        if update == 4:
+            raise DataError("source.ids changed since the data were tokenized")
+        return make_batch(store, plan, update, parts)
+
+    monkeypatch.setattr(task, "make_batch", damaged)
     with pytest.raises(DataError, match=r"source\.ids changed"):
-        train(tiny_config(cache, evaluate_every=0), tmp_path)
-    assert RunDirectory(tmp_path).checkpoint_steps() == [0]
+        train(tiny_config(cache, evaluate_every=0, checkpoint_every=3), tmp_path)
+    assert RunDirectory(tmp_path).checkpoint_steps() == [0, 3]
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import absl.flags
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
-from transformer_jax.config.checks import is_address
 from transformer_jax.config.conversion import joined_files, spelled_out
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.json_text import is_unicode
@@ -30,10 +29,6 @@ ARGUMENTS_FLAG = "arguments"
 WORKDIR_FLAG = "workdir"
 # Arguments after it are not flags of this command.
 SEPARATOR = "--"
-# Flags that name runs. ``init_from`` stays an address, which is recorded as the origin of the parameters.
-RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", ARGUMENTS_FLAG)
-# Commands that need no local copy of a run at an address: they read no run, pass the address on, or open it themselves (sweep).
-AS_GIVEN = ("sweep", "duel", "launch", "import", "quickstart", "doctor")
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 
 Values = absl.flags.FlagValues
@@ -238,13 +233,3 @@ def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
         takes_several = flag in values and isinstance(values[flag], absl.flags.MultiFlag) and flag != PLUGIN_FLAG
         repeated = flag if takes_several else ""
         yield f"--{flag}{equals}{text}" if flag in values else argument
-
-
-def names_addresses(name: str, values: Values) -> bool:
-    """Whether a run that a command uses is in an object store, and must be there before the command begins."""
-    given = [texts_of(values[flag].value) for flag in RUN_FLAGS if flag in values]
-    return name not in AS_GIVEN and any(is_address(text) for texts in given for text in texts)
-
-
-def texts_of(value: Any) -> list[str]:
-    return [] if value is None else [value] if type(value) is str else list(value)

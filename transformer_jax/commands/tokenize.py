@@ -6,7 +6,7 @@ from transformer_jax.config.recipes import budget_of
 from transformer_jax.index import behind
 
 if TYPE_CHECKING:
-    from transformer_jax.data.cached_stores import Tokenization
+    from transformer_jax.data.tokenization import Tokenization
 
 
 @runtime_checkable
@@ -42,9 +42,9 @@ def tokenize(values: flags.Values) -> int:
     import jax
 
     from transformer_jax.config import MeshConfig
-    from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard
     from transformer_jax.data.corpora import completed
-    from transformer_jax.data.shared_stores import upload_shard
+    from transformer_jax.data.stores import open_split, write_shard
+    from transformer_jax.data.tokenization import WHOLE_SPLIT, Shard
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
     from transformer_jax.tasks.new_tokenizers import cached_tokenizers
     from transformer_jax.tasks.task import task_that
@@ -60,8 +60,8 @@ def tokenize(values: flags.Values) -> int:
     work, cache = task_type(config, tokenizers, make_mesh(MeshConfig())).tokenization(), config.data.cache_directory
     where = f"the training split is tokenized in {values.output or cache}"
     if not values.output:
-        work.opened(cache)
-    elif missing := upload_shard(work, values.output, cache, shard):
+        open_split(work, cache)
+    elif missing := write_shard(work, values.output, cache, shard):
         listed = ", ".join(f"{index}/{shard.count}" for index in missing)
         where = f"shard {values.shard} is tokenized; missing: {listed}"
     print(where)

@@ -22,10 +22,11 @@ from ml_collections import ConfigDict
 from transformer_jax.config.checks import declared, unasked
 from transformer_jax.config.conversion import PARTS, apply_overrides, difference, from_dict, from_json, to_dict
 from transformer_jax.config.data import DataConfig
-from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
+from transformer_jax.config.errors import ConfigError, PluginNeeded, StoreError, nearest
 from transformer_jax.config.experiment import ExperimentConfig, selecting
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.optimization import MeshConfig
+from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.config.plugins import call_in_file, kind_with_settings, loaded_plugins, names_in_file, setting_of
 
 CONFIG_FILE = "config.json"
@@ -102,7 +103,9 @@ def is_run_directory(source: str) -> bool:
 
     A folder with a bare name, ``text``, is a run only if it has a ``config.json``, since it may be a folder of data.
     """
-    path = Path(source).expanduser()
+    path = as_path(source)
+    if in_store(path):
+        return True
     if path.is_dir() and path == Path(path.name):
         return (path / CONFIG_FILE).is_file()
     return path.is_dir() or source.endswith(".json")
@@ -183,13 +186,17 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
 
     Raises ConfigError, with the file, when it does not exist or does not hold the settings of a run.
     """
-    file = Path(path).expanduser()
-    if file.is_dir():
+    file = as_path(path)
+    if file.suffix != ".json" if in_store(file) else file.is_dir():
         file = file / CONFIG_FILE
-        if not file.is_file():
-            raise ConfigError(f"{file.parent}: not the directory of a run: it has no {CONFIG_FILE}")
     try:
         return from_json(parse_json(file.read_text(encoding="utf-8")))
+    except StoreError:
+        raise
+    except FileNotFoundError as error:
+        if file.name == CONFIG_FILE:
+            raise ConfigError(f"{file.parent}: not the directory of a run: it has no {CONFIG_FILE}") from None
+        raise ConfigError(f"{file}: not the settings of a run: {error.strerror}") from None
     except PluginNeeded as error:
         raise ConfigError(f"{file}: {error}{_missing_plugins(file.with_name('run.json'))}") from None
     except ConfigError as error:

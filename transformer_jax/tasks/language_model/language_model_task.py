@@ -18,7 +18,7 @@ from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents, require_plain_text
 from transformer_jax.data.mixture import describe_shares, parts_of, ranges_of, times_an_epoch
-from transformer_jax.data.pipeline import fetched_batches, read_by_threads
+from transformer_jax.data.pipeline import read_by_threads
 from transformer_jax.data.text_rows import (
     PADDING_ROW,
     RowPlan,
@@ -163,10 +163,6 @@ class LanguageModelData:
         del first_update
         return [batch_shape(self.plan.rows_per_update, self.width, self.width).target]
 
-    def require_sound(self) -> None:
-        """Waits for the check of the whole token store; raises DataError where it is damaged."""
-        self.store.check.finish()
-
     def batches(self, first_update: int) -> Iterator[Tokens]:
         parts, count = parts_of_rows(self.mesh)
 
@@ -176,11 +172,6 @@ class LanguageModelData:
         def read(update: int) -> Tokens:
             return self.rows.tokens(own_rows(update))
 
-        def fetch(begin: int, end: int) -> None:
-            self.rows.fetch(np.concatenate([own_rows(update) for update in range(begin, end)]))
-
-        if self.store.reads_ranges:
-            return fetched_batches(read, fetch, first_update)
         return read_by_threads(read, first_update)
 
 

@@ -17,7 +17,8 @@ from transformer_jax.config.languages import bleu_tokenizer_of
 from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_rows
 from transformer_jax.data.mixture import parts_of, ranges_of
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest_of
-from transformer_jax.data.token_store import TokenStore, open_token_store
+from transformer_jax.data.stores import open_token_store
+from transformer_jax.data.token_store import TokenStore
 from transformer_jax.evaluation.scores import LABELS, EvaluationReport, Scores, score_translations
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module

@@ -19,15 +19,16 @@ from transformer_jax.config.data import padded_width
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
-from transformer_jax.data.batches import fetch_batches, make_batch
+from transformer_jax.data.batches import make_batch
 from transformer_jax.data.corpora import completed, open_corpus, require_target_language
 from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of, digest
-from transformer_jax.data.shared_stores import finished_manifest
+from transformer_jax.data.stores import finished_manifest, open_token_store
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.data.token_store import PairTokenization, TokenStore, open_token_store, unigram_entropy
+from transformer_jax.data.token_store import TokenStore, unigram_entropy
+from transformer_jax.data.tokenization import PairTokenization
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.training import too_many_pieces, train_tokenizers
 from transformer_jax.decoding.beam_search import BeamState, Rules, plain_search, search_next, start_search
@@ -88,20 +89,13 @@ class TranslationData:
     def batch_shapes(self, first_update: int) -> list[Batch]:
         return [batch_shape(*shape) for shape in self.plan.shapes_by_need(first_update)]
 
-    def require_sound(self) -> None:
-        """Waits for the check of the whole token store; raises DataError where it is damaged."""
-        self.store.check.finish()
-
     def batches(self, first_update: int) -> Iterator[Batch]:
         # Imported here because only training needs TensorFlow.
-        from transformer_jax.data.pipeline import fetched_batches, prefetched
+        from transformer_jax.data.pipeline import prefetched, read_by_threads
 
         parts = parts_of_rows(self.mesh)
         read = partial(make_batch, self.store, self.plan, parts=parts)
-        if not self.store.reads_ranges:
-            return prefetched(read, first_update, self.prefetch)
-        fetch = partial(fetch_batches, self.store, self.plan, parts)
-        return fetched_batches(read, fetch, first_update, self.prefetch)
+        return (read_by_threads if self.store.is_remote else prefetched)(read, first_update, self.prefetch)
 
 
 class ReferencedText(NamedTuple):

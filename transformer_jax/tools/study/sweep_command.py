@@ -8,9 +8,9 @@ from pathlib import Path
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
 from transformer_jax.config.checks import is_address
-from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.object_store import SharedFolder
-from transformer_jax.runtime.open_copies import StoreError, scratch_folder
+from transformer_jax.config.errors import StoreError
+from transformer_jax.config.paths import as_path
+from transformer_jax.runtime.atomic_files import require_writable, write_whole
 from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, load_sweep
 from transformer_jax.tools.study.worker_processes import (
     end_with_parent,
@@ -23,6 +23,7 @@ from transformer_jax.tools.study.worker_processes import (
 
 # Exit statuses of a command that SIGINT or SIGTERM stopped.
 INTERRUPTED = 130, 143
+SCRATCH = "TRANSFORMER_JAX_SCRATCH"
 # Environment variable of a worker process with its number.
 WORKER = "TRANSFORMER_JAX_SWEEP_WORKER"
 
@@ -80,7 +81,7 @@ def sweep(values: flags.Values) -> int:
                 f"--workdir: {given}: a store cannot hold the study; set {STORAGE_VARIABLE}, such as "
                 "postgresql+psycopg://USER@HOST/NAME"
             )
-        stored, name = SharedFolder(given, "--workdir"), f"sweep-{sha256(given.encode()).hexdigest()[:16]}"
+        stored, name = as_path(given), f"sweep-{sha256(given.encode()).hexdigest()[:16]}"
         workdir = scratch_folder() / name / given.rpartition("/")[2]
     else:
         workdir = Path(given).expanduser().absolute()
@@ -129,7 +130,8 @@ def sweep(values: flags.Values) -> int:
     is_uploaded = True
     if stored:
         try:
-            stored.put(written)
+            for file in written:
+                write_whole(stored / file.name, file.read_bytes())
         except StoreError as error:
             print(f"{error}; the leaderboard is in {workdir}; the same command uploads it", file=sys.stderr)
             is_uploaded = False
@@ -147,3 +149,19 @@ def sweep(values: flags.Values) -> int:
     own = [trial for trial in trials if not sweep.is_grid or trial.point in points]
     is_over = all(trial.has_ended for trial in own) and len(own) >= len(points)
     return 0 if is_over and is_uploaded else 1
+
+
+def scratch_folder() -> Path:
+    """Return a folder on a disk of this host, for the logs of workers of a sweep at an address.
+
+    Raises ConfigError where another user, except root, owns it, or a link to it.
+    """
+    folder = Path(os.environ.get(SCRATCH) or "~/.cache/transformer_jax/scratch").expanduser().absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    owners = {folder.lstat().st_uid, folder.stat().st_uid}
+    # In a container root may use a folder of the host.
+    if os.getuid() and owners - {os.getuid(), 0}:
+        raise ConfigError(
+            f"{SCRATCH}: {folder} belongs to another user, who could change its files; set one of your own"
+        )
+    return folder

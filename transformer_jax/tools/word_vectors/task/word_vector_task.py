@@ -89,9 +89,6 @@ class WordVectorData:
         del first_update
         return [jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.blocks.block(0))]
 
-    def require_sound(self) -> None:
-        self.store.check.finish()
-
     def batches(self, first_update: int) -> Iterator[PyTree]:
         """The batches of the updates after ``first_update``, forever; each process computes all rows and keeps its own."""
         # Imports TensorFlow, which only input pipelines need.
