@@ -153,7 +153,8 @@ def write_lengths(folder: Path, pairs: int) -> None:
     """A token store whose files of ids are holes: means 28.8 and 31.2 tokens, the sides correlated by 0.9."""
     import numpy as np
 
-    from transformer_jax.data.token_store import BLOCK_BYTES, HISTOGRAM_EDGES, MANIFEST, completed_array, sealed
+    from transformer_jax.data.store_statistics import HISTOGRAM_EDGES
+    from transformer_jax.data.token_store import BLOCK_BYTES, MANIFEST, completed_array, sealed
 
     part = folder / "shards/0-of-1"
     arrays, tokens = {}, {}

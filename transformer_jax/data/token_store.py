@@ -11,9 +11,7 @@ import functools
 import json
 import os
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,9 +21,9 @@ from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import is_address
 from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.mixture import ranges_of
 from transformer_jax.data.orders import blocks, joined_ranges
 from transformer_jax.data.pair_encoding import Sentences
+from transformer_jax.data.store_statistics import SideStatistics, StoreStatistics, summed
 
 BLOCK_BYTES = 1 << 20
 # Blocks that are requested together when they are first needed.
@@ -36,10 +34,6 @@ SECONDS_TO_ANSWER = 600
 SHARDS, PART, MANIFEST = "shards", "part.json", "manifest.json"
 DOCUMENTS = "documents"
 SIDES = ("source", "target")
-# Upper ends of the bars of a histogram: 1-5, 6-10, ...
-HISTOGRAM_EDGES = (5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400)
-BAR_CHARACTERS = 30
-COUNTED_TOKENS = 10_000_000
 
 
 def sealed(content: Mapping[str, Any]) -> str:
@@ -84,12 +78,6 @@ class Piece(NamedTuple):
     part: str
     description: Mapping[str, Any]
 
-    def blocks(self) -> Iterable[tuple[int, int, int]]:
-        """Begin and end of each block, and its CRC-32."""
-        size, whole = self.description["block"], self.description["length"]
-        begins = range(0, self.length, size)
-        return ((at, min(at + size, whole), crc) for at, crc in zip(begins, self.description["crc32"], strict=False))
-
 
 class StoredArray:
     """An array of all parts of a store, one after the other; index it by a position or positions from 0, or a slice.
@@ -103,9 +91,14 @@ class StoredArray:
         self._ends = np.cumsum([0, *(piece.length for piece in pieces)], dtype=np.int64)
         self._bases = np.array([piece.base for piece in pieces], np.int64)
         self._numbers = _concatenated([piece.numbers[: piece.length] for piece in pieces], dtype)
-        self._blocks = [(piece, *block) for piece in pieces for block in piece.blocks()]
-        begins = zip(self._ends, pieces, strict=False)
-        self._first = np.array([begin + block[0] for begin, piece in begins for block in piece.blocks()], np.int64)
+        # Piece, begin, end and CRC-32 of every block, and its first position in the whole array.
+        self._blocks, first = list[tuple[Piece, int, int, int]](), []
+        for begin, piece in zip(self._ends, pieces, strict=False):
+            size, length = piece.description["block"], piece.description["length"]
+            for at, crc in zip(range(0, piece.length, size), piece.description["crc32"], strict=False):
+                self._blocks.append((piece, at, min(at + size, length), crc))
+                first.append(begin + at)
+        self._first = np.array(first, np.int64)
         self._unchecked = np.ones(len(self._blocks), bool)
         self._has_unchecked = bool(self._blocks)
 
@@ -274,65 +267,6 @@ class Side(NamedTuple):
         return Sentences(np.asarray(self.ids[joined_ranges(starts, lengths)], np.int32), lengths.astype(np.int32))
 
 
-@dataclass(frozen=True)
-class SideStatistics:
-    """Statistics of one side of the kept pairs; lengths are in tokens with EOS. ``histogram``: ``{"1-5": sentences, ...}``."""
-
-    tokens: int
-    mean_length: float
-    longest: int
-    unknown_share: float
-    histogram: dict[str, int]
-
-    @classmethod
-    def of(cls, parts: Sequence[Mapping[str, Any]]) -> "SideStatistics":
-        """The statistics of all parts, from the counts of ``tokenization.SideWriter``."""
-        sentences, tokens, unknown = (sum(part[name] for part in parts) for name in ("sentences", "tokens", "unknown"))
-        edges = (0, *HISTOGRAM_EDGES)
-        labels = [f"{low + 1}-{high}" for low, high in zip(edges, HISTOGRAM_EDGES, strict=False)]
-        bars = np.sum([part["bars"] for part in parts], axis=0).tolist()
-        histogram = dict(zip([*labels, f"above {edges[-1]}"], bars, strict=True))
-        longest = max(part["longest"] for part in parts)
-        return cls(tokens, tokens / max(sentences, 1), longest, unknown / max(tokens, 1), histogram)
-
-
-@dataclass(frozen=True)
-class StoreStatistics:
-    """Statistics of a token store: numbers of pairs ``read``, ``kept`` and ``dropped`` by reason.
-
-    ``corpora``: numbers of kept pairs of the corpora of a mixture, in order.
-    """
-
-    split: str
-    read: int
-    kept: int
-    dropped: dict[str, int]
-    source: SideStatistics
-    target: SideStatistics
-    corpora: dict[str, int] = field(default_factory=dict)
-
-    def table(self) -> str:
-        """The counts as plain text."""
-        lines = [f"{self.split}: {self.kept:,} pairs of {self.read:,}"]
-        lines += [f"  {name}: {count:,} pairs" for name, count in self.corpora.items()]
-        lines += [
-            f"  left out: {count:,} of {self.read:,}, {reason}" for reason, count in self.dropped.items() if count
-        ]
-        for name, side in (("source", self.source), ("target", self.target)):
-            lines.append(
-                f"  {name}: {side.tokens:,} tokens, {side.mean_length:.1f} a sentence, at most {side.longest}, "
-                f"unknown {side.unknown_share:.2%}"
-            )
-        lines.append(f"  {'tokens':>9}  {'source':>8}  {'target':>8}")
-        tallest = max(self.target.histogram.values(), default=0) or 1
-        for label, count in self.target.histogram.items():
-            of_source = self.source.histogram[label]
-            if count or of_source:
-                bar = "#" * round(BAR_CHARACTERS * count / tallest)
-                lines.append(f"  {label:>9}  {of_source:>8,}  {count:>8,}  {bar}".rstrip())
-        return "\n".join(lines)
-
-
 class SplitStore:
     """A tokenized split: its arrays by name."""
 
@@ -418,30 +352,3 @@ class DocumentStore(SplitStore):
     def to_json(self) -> dict[str, object]:
         """A JSON object of counts."""
         return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens}
-
-
-def unigram_entropy(
-    ids: Ids, sizes: Mapping[str, int] | None = None, times: Mapping[str, float] | None = None
-) -> float:
-    """The entropy of token frequencies in nats, the loss of a unigram model; counts 10 million tokens.
-
-    ``sizes``: tokens of the corpora of a mixture, which lie in ``ids`` one after the other; ``times``: how often an epoch has
-    each.
-    """
-    sizes = sizes or {"": len(ids)}
-    counts = np.zeros(0)
-    for name, begin, number in ranges_of(sizes):
-        counted = min(number, COUNTED_TOKENS // len(sizes))
-        found = np.bincount(np.asarray(ids[begin : begin + counted], np.int64))
-        counts = np.pad(counts, (0, max(len(found) - len(counts), 0)))
-        counts[: len(found)] += found * ((times or {}).get(name, 1.0) * number / max(counted, 1))
-    shares = counts[counts > 0] / counts.sum()
-    return float(-np.sum(shares * np.log(shares)))
-
-
-def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The sums of counts by name."""
-    sums = Counter[str]()
-    for each in counts:
-        sums.update(each)
-    return dict(sums)

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import ConfigError, DataConfig
 from transformer_jax.config.data import SourceConfig
 from transformer_jax.data.mixture import parts_of
@@ -31,9 +30,9 @@ from transformer_jax.data.pair_encoding import (
     training_filters,
 )
 from transformer_jax.data.sentence_pairs import Corpus, Document, DocumentSource, content_of, pairs_after
+from transformer_jax.data.store_statistics import SideCounts
 from transformer_jax.data.token_store import (
     DOCUMENTS,
-    HISTOGRAM_EDGES,
     DocumentStore,
     SplitStore,
     StoreParts,
@@ -127,8 +126,7 @@ class SideWriter:
     def __init__(self, part: Path, side: str, tokenizer: Tokenizer) -> None:
         self.types = {f"{side}.ids": id_type(tokenizer.vocabulary_size).name, f"{side}.offsets": "int64"}
         self._ids, self._offsets = (new_array(part / name) for name in self.types)
-        self.sentences = self._tokens = self._unknown = self._longest = 0
-        self._bars = np.zeros(len(HISTOGRAM_EDGES) + 1, np.int64)
+        self.counts = SideCounts()
         np.zeros(1, np.int64).tofile(self._offsets)
 
     def __enter__(self) -> "SideWriter":
@@ -140,19 +138,9 @@ class SideWriter:
 
     def append(self, sentences: Sentences) -> None:
         """Writes sentences."""
-        ids, lengths = sentences
-        ids.tofile(self._ids)
-        (self._tokens + np.cumsum(lengths, dtype=np.int64)).tofile(self._offsets)
-        self.sentences += len(lengths)
-        self._tokens += int(lengths.sum())
-        self._unknown += int((ids == UNK_ID).sum())
-        self._longest = max(self._longest, int(lengths.max(initial=0)))
-        self._bars += np.bincount(np.searchsorted(HISTOGRAM_EDGES, lengths), minlength=len(self._bars))
-
-    def counts(self) -> dict[str, Any]:
-        """The counts of all sentences written."""
-        counts = {"sentences": self.sentences, "tokens": self._tokens, "unknown": self._unknown}
-        return counts | {"longest": self._longest, "bars": self._bars.tolist()}
+        sentences.ids.tofile(self._ids)
+        (self.counts.tokens + np.cumsum(sentences.lengths, dtype=np.int64)).tofile(self._offsets)
+        self.counts.add(sentences)
 
 
 class Tokenization(Protocol[StoreType]):
@@ -226,7 +214,7 @@ class PairTokenization:
                 source.append(chunk.source)
                 target.append(chunk.target)
         counts = {"split": self.split, "read": read, "dropped": dict(dropped), "corpora": _named(corpora)}
-        sides = {"source": source.counts(), "target": target.counts()}
+        sides = {"source": source.counts.to_json(), "target": target.counts.to_json()}
         return {"types": source.types | target.types, **counts, **sides}
 
     def _chunks(self, shard: Shard) -> Iterator[tuple[str, EncodedChunk]]:
@@ -296,7 +284,7 @@ class DocumentTokenization:
                     corpora[name] += len(chunk)
                     progress.advance(sum(sizes))
         types = writer.types | {sizes_name: "int64"}
-        return {"types": types, "bytes": num_bytes, "corpora": _named(corpora), DOCUMENTS: writer.counts()}
+        return {"types": types, "bytes": num_bytes, "corpora": _named(corpora), DOCUMENTS: writer.counts.to_json()}
 
     def _documents(self, shard: Shard) -> Iterator[tuple[str, Iterator[Document]]]:
         """The documents of each corpus that begin in a shard."""
