@@ -12,7 +12,7 @@ import pytest
 from memory_store import use_memory
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import ConfigError, DataError, resolve
+from transformer_jax.config import ConfigError, DataError, resolve, store_path
 from transformer_jax.config.errors import StoreError
 from transformer_jax.config.paths import as_path
 from transformer_jax.data import stores, text_files, token_store, tokenization
@@ -31,7 +31,7 @@ def read_by_blocks(monkeypatch):
     monkeypatch.setattr(token_store, "BLOCK_BYTES", 16)
     monkeypatch.setattr(stores, "CHECKED_AT_ONCE", 0)
     monkeypatch.setattr(token_store, "is_address", lambda folder: "/store" in folder)
-    monkeypatch.setattr(token_store, "kvstore", lambda folder: {"driver": "file", "path": f"{folder}/"})
+    monkeypatch.setattr(store_path, "kvstore", lambda folder: {"driver": "file", "path": f"{folder}/"})
 
 
 @pytest.fixture(params=["mapped", "read by blocks", pytest.param("s3", marks=pytest.mark.slow)])

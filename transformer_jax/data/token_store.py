@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import DataError
 from transformer_jax.config.checks import is_address
 from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
@@ -178,31 +178,11 @@ def _concatenated(arrays: Sequence[Any], dtype: str) -> Any:
     return tensorstore.concat([tensorstore.array(each) if isinstance(each, np.ndarray) else each for each in arrays], 0)
 
 
-def kvstore(address: str) -> dict[str, Any]:
-    """TensorStore's description of a folder in a bucket; raises ConfigError at another address."""
-    scheme, _, rest = address.partition("://")
-    bucket, _, path = rest.partition("/")
-    if scheme not in ("gs", "s3") or not bucket:
-        raise ConfigError(f"{address}: not the address of a bucket; write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
-    if scheme == "gs":
-        return {"driver": "gcs", "bucket": bucket, "path": f"{path}/"}
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    found = {"driver": "s3", "bucket": bucket, "path": f"{path}/", "endpoint": endpoint, "aws_region": region}
-    if "AWS_ACCESS_KEY_ID" in os.environ:
-        # The default looks for files first, and logs an error for each missing file.
-        found["aws_credentials"] = {"type": "environment"}
-    return {name: value for name, value in found.items() if value}
-
-
 @functools.cache
 def _context() -> Any:
     """The cache of the blocks of all buckets in this process."""
     import tensorstore
 
-    # TensorStore asks again after a minute without an answer.
-    os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
-    os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return tensorstore.Context({"cache_pool": {"total_bytes_limit": int(SHARE_OF_MEMORY * memory)}})
 
@@ -213,6 +193,8 @@ def _opened(address: str, description: Mapping[str, Any]) -> Any:
     if not is_address(address):
         return np.memmap(f"{address}/0", dtype, mode="r", shape=(length,))
     import tensorstore
+
+    from transformer_jax.config.store_path import kvstore
 
     numbers = {"name": "bytes", "configuration": {"endian": "little"}}
     codec = {"chunk_shape": [block], "codecs": [numbers], "index_codecs": [numbers], "index_location": "end"}
