@@ -113,7 +113,7 @@ class StoredArray:
             index = np.asarray(index)
         if self._has_unchecked:
             self._check(index)
-        found = _answer(_request(self._numbers[index]))
+        found: np.ndarray = _answer(_request(self._numbers[index]))
         if self._bases.any():
             positions = np.arange(index.start, index.stop, index.step) if isinstance(index, slice) else index
             found = found + self._bases[np.searchsorted(self._ends, positions, "right") - 1]
@@ -155,11 +155,11 @@ def _request(numbers: Any) -> Any:
     return numbers if isinstance(numbers, np.ndarray | np.generic) else numbers.read()
 
 
-def _answer(request: Any) -> np.ndarray:
+def _answer(request: Any) -> Any:
     if isinstance(request, np.ndarray | np.generic):
         return request
     try:
-        found: np.ndarray = request.result(timeout=SECONDS_TO_ANSWER)
+        return request.result(timeout=SECONDS_TO_ANSWER)
     except TimeoutError:
         raise DataError(
             f"data.store: the bucket did not answer for {SECONDS_TO_ANSWER} seconds; resume when it does"
@@ -167,7 +167,6 @@ def _answer(request: Any) -> np.ndarray:
     except Exception as error:
         is_missing = str(error).startswith(("NOT_FOUND", "DATA_LOSS", "OUT_OF_RANGE", "FAILED_PRECONDITION"))
         raise (Missing if is_missing else DataError)(f"data.store: {first_line(error)}") from error
-    return found
 
 
 def _concatenated(arrays: Sequence[Any], dtype: str) -> Any:

@@ -6,13 +6,14 @@ import json
 import re
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -143,29 +144,33 @@ class SideWriter:
         self.counts.add(sentences)
 
 
-class Tokenization(Protocol[StoreType]):
+class Tokenization(ABC, Generic[StoreType]):
     """How a split is tokenized; ``kind``: a folder in the cache; ``store_type`` opens the parts of a store."""
 
     kind: ClassVar[str]
     store_type: Callable[[StoreParts], StoreType]
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The folder of the store in ``kind``."""
 
     @property
+    @abstractmethod
     def settings(self) -> dict[str, object]:
         """Everything but the text that determines the content."""
 
+    @abstractmethod
     def text(self) -> str:
         """A digest of the text that its copies share."""
 
+    @abstractmethod
     def write(self, part: Path, shard: Shard = WHOLE_SPLIT) -> dict[str, Any]:
         """Writes the arrays of a shard into an empty folder; returns counts, and the ``types`` of the arrays."""
 
 
 @dataclass(frozen=True)
-class PairTokenization:
+class PairTokenization(Tokenization[TokenStore]):
     """How a split of pairs is tokenized; ``filtering``: the settings of training, None without filters."""
 
     corpus: Corpus
@@ -173,8 +178,8 @@ class PairTokenization:
     tokenizers: TokenizerPair
     filtering: DataConfig | None
 
-    kind: ClassVar[str] = "token_stores"
-    store_type: ClassVar[type[TokenStore]] = TokenStore
+    kind = "token_stores"
+    store_type = TokenStore
 
     @property
     def name(self) -> str:
@@ -241,7 +246,7 @@ class PairTokenization:
 
 
 @dataclass(frozen=True)
-class DocumentTokenization:
+class DocumentTokenization(Tokenization[DocumentStore]):
     """How a split of documents is tokenized. Memory holds a few million characters and the longest document."""
 
     source: DocumentSource
@@ -249,8 +254,8 @@ class DocumentTokenization:
     tokenizer: Tokenizer
     config: SourceConfig
 
-    kind: ClassVar[str] = "document_stores"
-    store_type: ClassVar[type[DocumentStore]] = DocumentStore
+    kind = "document_stores"
+    store_type = DocumentStore
 
     @property
     def name(self) -> str:
