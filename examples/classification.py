@@ -26,7 +26,7 @@ from transformer_jax.models.build import build_model
 from transformer_jax.models.initialization import initialized
 from transformer_jax.models.interface import activations, init_params
 from transformer_jax.tasks.task import MeasuredSplit
-from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.translation_task import TranslationTask
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
 

@@ -4,7 +4,7 @@ from transformer_jax.__main__ import main
 from transformer_jax.config import resolve
 from transformer_jax.data import tokenization
 from transformer_jax.tasks.new_tokenizers import cached_tokenizers
-from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.translation_task import TranslationTask
 from transformer_jax.training.sharding import make_mesh
 
 

@@ -124,8 +124,9 @@ def test_commands_to_try_have_the_flags_of_the_run_and_the_tag_of_its_lines():
     evaluation, translation = commands_to_try(config, "runs/a b", ["runs/c:4"], evaluated="test")
     assert evaluation.endswith(" evaluate --workdir='runs/a b' --ensemble=runs/c:4 --split=test")
     assert translation.endswith(" --ensemble=runs/c:4 < <(sed 's/^/<2de> /' input.txt)")
-    (translation,) = commands_to_try(from_dict({}), "runs/a")
+    translation, page = commands_to_try(from_dict({}), "runs/a")
     assert translation.endswith(" translate --workdir=runs/a < input.txt")
+    assert " explore --workdir=runs/a --live --text=" in page
 
 
 WITHOUT_JAX = """

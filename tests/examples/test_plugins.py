@@ -38,8 +38,8 @@ from transformer_jax.tasks.trained_run import HasEnsembles, opened_class
 from transformer_jax.tasks.translation import translator
 from transformer_jax.tools.conform.model_properties import step_equals_full_pass
 from transformer_jax.tools.conform.trials import ROWS, Sentences, Trial, sentences, trial_config
+from transformer_jax.tools.preflight.compiled_program import HasBatchShapes
 from transformer_jax.tools.preflight.decoding import Decodes
-from transformer_jax.tools.preflight.program import HasBatchShapes
 from transformer_jax.tools.study.translation_comparison import ScoresPairs
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
 from transformer_jax.training.update import Update

@@ -16,15 +16,15 @@ from transformer_jax.checkpoints.manager import CheckpointReader
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
+from transformer_jax.runs import train_run
 from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.translation import task
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
-from transformer_jax.tasks.translation.objective import TranslationObjective
-from transformer_jax.tasks.translation.task import TranslationTask
-from transformer_jax.tools import full_run
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
+from transformer_jax.tasks.translation.translation_task import TranslationTask
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_of_several_processes_the_first_writes_why_the_run_failed(tmp_path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     RunDirectory(tmp_path).checkpoints.mkdir()
-    monkeypatch.setattr(full_run, "train_run", full)
+    monkeypatch.setattr(train_run, "train_run", full)
     monkeypatch.setattr(jax, "process_index", lambda: index)
     assert train_and_report(from_dict({}), str(tmp_path), is_distributed=True) == 1
     assert "the disk is full" in capsys.readouterr().err

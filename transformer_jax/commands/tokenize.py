@@ -2,6 +2,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.index import behind
 
 if TYPE_CHECKING:
     from transformer_jax.data.tokenization import Tokenization
@@ -68,9 +69,8 @@ def tokenize(values: flags.Values) -> int:
 
 def checked_config(values: flags.Values) -> ExperimentConfig:
     """The settings of ``tokenize``, without reading text; raises ConfigError where flags or settings cannot be used."""
-    from transformer_jax.tools.sizing.sizes import require_stated_tokens
-
-    require_stated_tokens(flags.required_config(values), flags.overrides_of(values), None, "tokenize")
+    for require_stated in behind("require_stated").values():
+        require_stated(flags.required_config(values), flags.overrides_of(values), None, "tokenize")
     config = flags.resolve_config(values)
     if config.data.store:
         raise ConfigError("data.store: is read by train; tokenize writes --output")

@@ -12,10 +12,7 @@ from transformer_jax.config.data import (
     require_accumulation_divides,
     require_rows_fit,
 )
-from transformer_jax.config.evaluation import Metric
 from transformer_jax.config.model import KIND, TransformerLayersConfig
-from transformer_jax.config.plugins import register
-from transformer_jax.config.tasks import LOSSES, TaskSettings
 from transformer_jax.config.translation import BATCH_TOKENS_MEANING, SMALLEST_TEMPERATURE, temperature_problem
 
 LOSSLESS_TOKENIZERS = ("bpe", "unigram", "byte")
@@ -170,17 +167,3 @@ def check_language_model(
     require(can_stride, "data.evaluation_stride", "rows overlap only with batching.kind=split; set it to 0")
     problem = f"{decoding.max_new_tokens} tokens do not fit into batching.context_length={length}"
     require(decoding.max_new_tokens <= length, "decoding.max_new_tokens", problem)
-
-
-register("task", "language_model")(
-    TaskSettings(
-        TextDataConfig,
-        TextBatchingConfig,
-        {"decoder_only": DecoderOnlyConfig},
-        GenerationConfig,
-        Metric("bits_per_byte", "minimize"),
-        LOSSES,
-        check_language_model,
-        "transformer_jax.tasks.language_model.task:LanguageModelTask",
-    )
-)

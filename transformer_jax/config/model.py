@@ -16,7 +16,8 @@ from transformer_jax.config.checks import (
     unasked,
 )
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.plugins import CORE, MODULES, registered
+from transformer_jax.config.plugins import MODULES, registered
+from transformer_jax.index import core_parts
 
 KIND = "Kind of model."
 ComputeDtype = Literal["auto", "float32", "float32_exact", "tf32", "bfloat16"]
@@ -149,8 +150,8 @@ class TransformerLayersConfig:
         names = declared(type(self))["attention"].chosen(self.attention)
         problem = f"{self.attention!r} must name multi_head, another kind, or changes, each once"
         require(0 < len(names) == len(set(names)), "model.attention", problem)
-        core = " ".join(CORE["attention"].values()).split()
-        check_attention([name for name in names if name in core], [name for name in names if name not in core])
+        core = [name for name in names if ("attention", name) in core_parts()]
+        check_attention(core, [name for name in names if name not in core])
         mixers, depth = self.layer_mixers, self.decoder_depth
         problem = f"{len(mixers)} names for the {depth} layers of the decoder; give one for each layer, or one for all"
         require(len(mixers) == depth, "model.mixers", problem)

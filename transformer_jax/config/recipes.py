@@ -12,7 +12,7 @@ transformer_base``). It may also define:
 
 import inspect
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -255,3 +255,13 @@ def used_settings(trained: ExperimentConfig, overrides: Iterable[tuple[str, str]
             usable = ", ".join((*data, *USABLE[2:]))
             raise ConfigError(f"--config.{key}: the run has {before!r}; only decoding, mesh, {usable} can change")
     return config
+
+
+def budget_of(source: str, overrides: Sequence[tuple[str, str]]) -> str | None:
+    """Return the ``BUDGET`` of a recipe, for all variants or by variant; None without one, and for a run."""
+    if is_run_directory(source):
+        return None
+    recipe, _, variant = with_own_text(source, overrides).partition(":")
+    budget = names_in_file(find_recipe(recipe)).get("BUDGET")
+    budget = budget.get(variant) if isinstance(budget, Mapping) else budget
+    return None if budget is None else str(budget)

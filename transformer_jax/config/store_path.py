@@ -85,7 +85,8 @@ class StorePath(gpath.PosixGPath):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         # epath.Path(path) calls this again.
-        self._listing = next((each._listing for each in parts if isinstance(each, StorePath)), _Listing())
+        same = (each._listing for each in parts if isinstance(each, StorePath))
+        self._listing: _Listing = next(same, _Listing())
 
     def with_segments(self, *parts: Any) -> Self:
         path = type(self)(*parts)

@@ -7,10 +7,7 @@ from typing import Any, Literal, TypedDict
 
 from transformer_jax.config.checks import LARGEST, LARGEST_SEED, check_settings, require, setting
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig, padded_width, require_rows_fit
-from transformer_jax.config.evaluation import Metric
 from transformer_jax.config.model import RnnConfig, TransformerConfig
-from transformer_jax.config.plugins import register
-from transformer_jax.config.tasks import LOSSES, TaskSettings
 
 # Logits divided by a smaller temperature overflow.
 SMALLEST_TEMPERATURE = 1e-3
@@ -144,26 +141,3 @@ def _check_batches(data: DataConfig, batching: BatchingConfig, model: Transforme
             require(batching.packed_length % batching.width_step == 0, "batching.packed_length", problem)
         widest = max(batching.packed_length, widest)
     require_rows_fit(batching.tokens_per_update, batching.row_multiple, widest)
-
-
-register("task", "translation")(
-    TaskSettings(
-        DataConfig,
-        BatchingConfig,
-        {"transformer": TransformerConfig, "rnn": RnnConfig},
-        DecodingConfig,
-        Metric("bleu", "maximize", "BLEU", digits=2),
-        (
-            Metric("chrf", "maximize", "chrF", digits=2),
-            Metric("bleu_lowercase", "maximize", "BLEU lower-case", digits=2),
-            Metric("bleu_compounds", "maximize", "BLEU compounds", digits=2),
-            Metric("bleu_moses", "maximize", "BLEU Moses", digits=2),
-            Metric("ter", "minimize", "TER", digits=2),
-            Metric("spbleu", "maximize", "spBLEU", digits=2),
-            *LOSSES,
-        ),
-        check_translation,
-        "transformer_jax.tasks.translation.task:TranslationTask",
-        "transformer_jax.tasks.translation.translating:Translating",
-    )
-)

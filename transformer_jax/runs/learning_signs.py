@@ -69,7 +69,7 @@ class LearningSigns:
         return [sentence for sentence in found if sentence]
 
     def _longer_run(self) -> str:
-        made = f"{self._step} updates are few: train longer, with a larger --budget or training.num_updates"
+        made = f"{self._step} updates are few: train longer, with a larger budget or training.num_updates"
         return made if self._step < FEW_UPDATES else ""
 
     def _smaller_updates(self) -> str:

@@ -26,8 +26,8 @@ from transformer_jax.runtime.distributed import first_goes_first, from_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.task import PrintedEvaluation
-from transformer_jax.tasks.translation.ensemble import EnsembleObjective
-from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.translation_ensemble import EnsembleObjective
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import Translation, Translator, require_translatable
 from transformer_jax.training.losses import LossSums, perplexity
 from transformer_jax.training.sharding import put_rows, replicated, row_groups

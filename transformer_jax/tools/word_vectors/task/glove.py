@@ -19,9 +19,9 @@ from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenization import BuildProgress
 from transformer_jax.runtime.file_digests import changed_files, write_digests
 from transformer_jax.tools.word_vectors.task.row_updates import Lookup
-from transformer_jax.tools.word_vectors.task.settings import BlockConfig, GloveConfig
 from transformer_jax.tools.word_vectors.task.text_blocks import random_bits
 from transformer_jax.tools.word_vectors.task.word2vec import OUTPUTS, WORDS
+from transformer_jax.tools.word_vectors.task.word_vector_settings import BlockConfig, GloveConfig
 from transformer_jax.training.losses import LossSums
 
 WORD_BIAS, CONTEXT_BIAS = ("embedding", "bias"), ("projection", "bias")
