@@ -28,8 +28,8 @@ from transformer_jax.data.store_statistics import SideStatistics, StoreStatistic
 BLOCK_BYTES = 1 << 20
 # Blocks that are requested together when they are first needed.
 BLOCKS_AT_ONCE = 128
-# Share of the memory of a host that keeps blocks of buckets.
-SHARE_OF_MEMORY = 0.25
+# Share of the memory of a host in which one of perhaps eight processes keeps blocks of buckets.
+SHARE_OF_MEMORY = 1 / 16
 SECONDS_TO_ANSWER = 600
 SHARDS, PART, MANIFEST = "shards", "part.json", "manifest.json"
 DOCUMENTS = "documents"
