@@ -1,6 +1,7 @@
 """Stores that jobs with their own copies of a text write in shards, into a folder or an object store."""
 
 import itertools
+import json
 import os
 import re
 from concurrent.futures import Future
@@ -232,6 +233,25 @@ def test_a_fault_of_a_shard_is_named_with_its_remedy(machine, tmp_path, monkeypa
     with pytest.raises(DataError, match=f"shard 1-of-2 is damaged; {remedy}") as raised:
         opened(machine(3), address)
     assert re.search(r"No such file .*source\.ids", str(raised.value.__cause__))
+
+
+def test_the_last_job_refuses_a_shard_that_was_cut_and_an_earlier_store_is_written_again(machine, tmp_path, capsys):
+    address = tmp_path / "store"
+    assert tokenize(machine(0), str(address), 0, 2) == 0
+    file = address / "shards/0-of-2/source.ids/0"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    assert tokenize(machine(0), str(address), 1, 2) == 2
+    assert "shard 0-of-2 is damaged: its files have other sizes than when written; remove" in capsys.readouterr().err
+    file.write_bytes(content)
+    assert tokenize(machine(0), str(address), 1, 2) == 0
+    (address / "manifest.json").write_text('{"digest": "", "settings": {}, "shards": {}}')
+    settings = json.loads((address / "settings.json").read_text())
+    (address / "settings.json").write_text(json.dumps(settings | {"layout": 2}))
+    with pytest.raises(DataError, match=r"store was written by another version; run .* with another folder"):
+        finished_manifest(str(address))
+    assert tokenize(machine(0), str(address), 1, 2) == 2
+    assert "was tokenized with layout=2, not 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
