@@ -33,7 +33,6 @@ from transformer_jax.data.token_store import (
     StoreParts,
     TokenStore,
     completed_array,
-    kvstore,
     sealed,
     unsealed,
 )
@@ -267,6 +266,8 @@ def _folder(address: str, key: str) -> Path:
         )
     if not is_address(address):
         return Path(absolute_path(address, key))
+    from transformer_jax.config.store_path import kvstore
+
     kvstore(address)
     return as_path(address)
 

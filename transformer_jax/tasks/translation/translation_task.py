@@ -25,9 +25,10 @@ from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of, digest
+from transformer_jax.data.store_statistics import unigram_entropy
 from transformer_jax.data.stores import finished_manifest, open_token_store
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.data.token_store import TokenStore, unigram_entropy
+from transformer_jax.data.token_store import TokenStore
 from transformer_jax.data.tokenization import PairTokenization
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.training import too_many_pieces, train_tokenizers
