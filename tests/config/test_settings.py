@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.__main__ import main
+from transformer_jax.commands.settings import all_explained, explained, settings_page
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict
-from transformer_jax.config.conversion import keys_of_parts, leaf_keys
-from transformer_jax.config.explain import all_explained, explained, settings_page
+from transformer_jax.config.experiment import keys_of_parts, leaf_keys
 
 LM, PACKED = "task=language_model & ", "batching.kind=packed & batching.packed_length="
 MIXERS, SMOOTHED = "model.mixers=ssru attention", "training.loss_terms=unigram_smoothing"

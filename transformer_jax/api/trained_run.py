@@ -14,8 +14,7 @@ import numpy as np
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
-from transformer_jax.config.checks import require
-from transformer_jax.config.conversion import spelled_out
+from transformer_jax.config.experiment import spelled_out
 from transformer_jax.config.translation import TranslationOptions, sampling_of
 from transformer_jax.notebook import element, folded, settings_table, table
 from transformer_jax.runs.metrics_log import read_metrics
@@ -291,7 +290,8 @@ class Run:
             file, files = None if source is None else str(source), [*map(str, _as_list(references))]
             text = open_text_or_none(self.config, self.path, file, files, has_split=split is not None)
             if source is not None:
-                require(not limit, "limit", "source is scored whole; leave it out")
+                if limit:
+                    raise ConfigError("limit", "source is scored whole; leave it out")
                 evaluation: Evaluation = self._trained.task.evaluate_text(self.params, text, Path(source).name)
                 return evaluation
             name = split or "test"

@@ -5,7 +5,8 @@ reports a misspelled key by a traceback.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,13 +14,16 @@ import absl.flags
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
 from transformer_jax.config.checks import is_address
-from transformer_jax.config.conversion import joined_files, spelled_out
 from transformer_jax.config.errors import nearest
+from transformer_jax.config.experiment import is_run_directory, spelled_out
 from transformer_jax.config.json_text import is_unicode
+from transformer_jax.config.languages import ISO_639_1, base_language
 from transformer_jax.config.plugins import load_plugin
-from transformer_jax.config.recipes import require_recipe
+from transformer_jax.config.recipes import find_recipe
 
 CONFIG_FLAG = "config"
+# a.src,a.tgt and a.en.gz,a.de.gz.
+_SUFFIXES = re.compile(r"([^,]+)\.[^./, ]+((?:\.(?:gz|xz|bz2|zst|txt))?),\1\.[^./, ]+\2")
 # Collects --config.KEY=VALUE as KEY=VALUE, in the order of the command line.
 OVERRIDE_FLAG = "config_override"
 PLUGIN_FLAG = "plugin"
@@ -178,7 +182,9 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
             name for name in values if values[name].value is None and f"--{name} must have a value" in str(error)
         ]
         if missing and CONFIG_FLAG in values and values[CONFIG_FLAG].value:
-            require_recipe(str(values[CONFIG_FLAG].value))
+            source = str(values[CONFIG_FLAG].value)
+            if not is_run_directory(source):
+                find_recipe(source.partition(":")[0])
         problem = f"--{missing[0]}: is required; --help shows an example" if missing else str(error)
         if problem.startswith("Missing value for flag "):
             name = problem.removeprefix("Missing value for flag ")
@@ -248,3 +254,27 @@ def names_addresses(name: str, values: Values) -> bool:
 
 def texts_of(value: Any) -> list[str]:
     return [] if value is None else [value] if type(value) is str else list(value)
+
+
+def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Joins ``data.train=a.en data.train=a.de``, to which a shell expands ``data.train=a.{en,de}``; of others the last wins."""
+    joined: list[tuple[str, str]] = []
+    for key, text in overrides:
+        before = joined[-1] if joined else ("", "")
+        is_pair = (
+            key in ("data.train", "data.validation", "data.test")
+            and before[0] == key
+            and before[1] != text
+            and _are_a_pair(before[1], text)
+        )
+        joined[-1 if is_pair else len(joined) :] = [(key, f"{before[1]},{text}" if is_pair else text)]
+    return joined
+
+
+def _are_a_pair(first: str, second: str) -> bool:
+    """Whether two file names differ in one suffix (``a.src``, ``a.tgt``) or in one language (``en/a.txt``, ``de/a.txt``)."""
+    parts = [re.split(r"([/._-])", name) for name in (first, second)]
+    differ = [pair for pair in zip(*parts, strict=False) if len(set(pair)) > 1]
+    is_language = len(differ) == 1 and all(base_language(part) in ISO_639_1 for part in differ[0])
+    is_language &= len(parts[0]) == len(parts[1]) and " " not in first
+    return is_language or bool(_SUFFIXES.fullmatch(f"{first},{second}"))

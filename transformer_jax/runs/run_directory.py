@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from transformer_jax.checkpoints.format import step_names, written_settings
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.checks import is_address, is_unasked, without_mark
+from transformer_jax.config.experiment import CONFIG_FILE
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
-from transformer_jax.config.recipes import CONFIG_FILE
 from transformer_jax.runtime.atomic_files import locked, remove_partial, require_local, require_writable, write_whole
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")

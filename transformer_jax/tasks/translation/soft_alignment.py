@@ -10,8 +10,8 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.config import ConfigError
-from transformer_jax.config.languages import lack_spaces, writes_without_spaces
 from transformer_jax.data.cached_stores import BuildProgress
+from transformer_jax.data.scripts import lack_spaces, writes_without_spaces
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.sequence_types import Tokens

@@ -19,12 +19,11 @@ from transformer_jax.config import (
     from_dict,
     load_run_config,
 )
-from transformer_jax.config.conversion import leaves
 from transformer_jax.config.data import SUBWORD_KINDS
+from transformer_jax.config.experiment import is_run_directory, leaves, stated_settings
 from transformer_jax.config.language_model import TextDataConfig
-from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.config.plugins import names_in_file
-from transformer_jax.config.recipes import find_recipe, is_run_directory, stated_settings, with_own_text
+from transformer_jax.config.recipes import find_recipe, with_own_text
 from transformer_jax.config.tasks import DEFAULT_TASK, TASKS, imported
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import (
@@ -35,6 +34,7 @@ from transformer_jax.data.corpus_statistics import (
     vocabulary_of,
 )
 from transformer_jax.data.documents import open_documents
+from transformer_jax.data.scripts import writes_without_spaces
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.startup import available_cores
 from transformer_jax.tools.sizing.plans import (
