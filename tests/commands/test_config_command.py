@@ -50,6 +50,11 @@ def test_difference_from_a_run_directory(recipe, tmp_path, capsys):
     ]
     assert main([*SMALL, "--against=small.py"]) == 0
     assert capsys.readouterr().out == "No setting differs between small.py and small.py.\n"
+    assert main(["config", "--config=run", "--against=text"]) == 0
+    out, error = capsys.readouterr()
+    assert (
+        "text -> run:" in out and "data.source" in out and error.startswith("transformer-jax: text: data.directory: ")
+    )
 
 
 def test_a_mistake_is_one_message_and_status_2(recipe, capsys):
@@ -60,6 +65,11 @@ def test_a_mistake_is_one_message_and_status_2(recipe, capsys):
         ([*SMALL, "--config.model.num_head=2"], "model.num_head: unknown key; did you mean model."),
         (["config", "--config.model.d_ff", "--config=small.py"], "--config.model.d_ff: a value is missing; write "),
         ([*SMALL, "--config.model.num_heads=7"], "model.num_heads: d_model=512 is not divisible"),
+        (["recipes", "--json=perhaps"], "--json: unknown flag; --help lists the flags"),
+        (["config", "--json=perhaps"], "--json: expected true or false, found 'perhaps'"),
+        (["translate", "runs/a", "--n_best=x"], "--n_best: expected a whole number, found 'x'"),
+        (["translate", "runs/a", "--top_k", "--json"], "--top_k: a value is missing; write --top_k=VALUE, sample"),
+        (["export", "--format=onxn"], "--format: 'onxn' is not one of "),
         (["report", "--config.model.d_ff=3"], "--config.model.d_ff: this command takes no settings; --help lists its"),
     ):
         assert main(arguments) == 2

@@ -28,6 +28,7 @@ from transformer_jax.config.optimization import (
     decays,
     require_rows_divide,
 )
+from transformer_jax.config.other_toolkits import KEYS_OF_NAME
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections, settings_of_part
 from transformer_jax.config.plugins import (
     kind_with_settings,
@@ -111,9 +112,8 @@ class ExperimentConfig:
             raise ConfigError("mesh.context", f"{mesh.context} does not divide rows of {length} positions")
         schedule, warmup, updates = self.optimizer.schedule, self.optimizer.warmup_updates, self.training.num_updates
         if warmup >= updates and decays(schedule):
-            problem = (
-                f"{warmup} must be less than training.num_updates={updates}: the {schedule} schedule decays after it"
-            )
+            reason = f"the {schedule} schedule decays after the warm-up"
+            problem = f"{warmup} must be less than training.num_updates={updates}: {reason}"
             remedy = f"use {updates // 10 or 1}, for example" if updates > 1 else "use optimizer.schedule=constant"
             raise ConfigError("optimizer.warmup_updates", problem, remedy)
 
@@ -397,6 +397,12 @@ def type_of(key: str, task: str = "") -> type:
     return kinds[name]  # type: ignore[no-any-return]
 
 
+def settings_called(name: str) -> list[str]:
+    """Return the keys of the settings of this name, or which other toolkits call so."""
+    keys = [key for key, _ in leaf_keys()]
+    return [name] if name in keys else [key for key in keys if key.endswith(f".{name}")] or KEYS_OF_NAME.get(name, [])
+
+
 def unknown_key(key: str) -> ConfigError:
     """Return the error for a key that does not exist, with the nearest keys or all keys of the block."""
     if error := key_error(key):
@@ -407,8 +413,7 @@ def unknown_key(key: str) -> ConfigError:
         near = nearest(name, names)
         hint = f"did you mean {path}.{near}?" if near else f"{path} has {', '.join(names)}"
         return ConfigError(key, "unknown key", hint)
-    keys, blocks = [leaf for leaf, _ in leaf_keys()], fields_of(ExperimentConfig)
-    same_name = [leaf for leaf in keys if leaf.rpartition(".")[2] == name]
+    keys, blocks, same_name = [leaf for leaf, _ in leaf_keys()], fields_of(ExperimentConfig), settings_called(name)
     near = nearest(key, same_name, cutoff=0.8)
     candidates = [near] if near else same_name if len(same_name) <= 3 else []
     if not candidates and (near := nearest(key, (*keys, *blocks))):

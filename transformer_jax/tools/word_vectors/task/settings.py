@@ -129,5 +129,5 @@ def check_word_vectors(
         raise ConfigError("model.shared_negatives", problem)
     words, least = batching.tokens_per_update, SPANS_IN_UPDATE * (model.window + 1)
     if words < least:
-        problem = f"an update has {words:,} words and needs {least:,} with window={model.window}; give more blocks, or longer rows"
-        raise ConfigError("batching", problem)
+        problem = f"an update has {words:,} words and needs {least:,} with window={model.window}"
+        raise ConfigError("batching", problem, "give more blocks, or longer rows")
