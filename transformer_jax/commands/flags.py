@@ -95,6 +95,13 @@ class Values(dict[str, FlagValue]):
             raise AttributeError(name)
         return self[name].value
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name].value = value
+
+    def flag_values_dict(self) -> dict[str, Any]:
+        """Return the values by name."""
+        return {name: flag.value for name, flag in self.items()}
+
 
 Flag = Callable[[Values], object]
 """Defines one flag, or several, on the values of a command."""
@@ -113,9 +120,11 @@ def command(*flags: Flag) -> Callable[[Callable[[Values], int]], Command]:
 
 
 def _flag(name: str, default: Any, help: str, lower_bound: Any = None, upper_bound: Any = None, **options: Any) -> Flag:
-    return lambda values: values.update(
-        {name: FlagValue(name, default, help, bounds=(lower_bound, upper_bound), **options)}
-    )
+    def define(values: Values) -> None:
+        value = list(default) if isinstance(default, list) else default
+        values[name] = FlagValue(name, value, help, bounds=(lower_bound, upper_bound), **options)
+
+    return define
 
 
 def enum(name: str, default: str | None, choices: Iterable[str], help: str, **options: Any) -> Flag:

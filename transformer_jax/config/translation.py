@@ -91,7 +91,9 @@ def sampling_of(decoding: DecodingConfig, stated: Mapping[str, Any]) -> dict[str
             raise ConfigError(f"--{name}", f"{value} must be from {lowest:,} to {highest:,}")
     sampling = {name: stated[name] for name in SAMPLING_OPTIONS if name in stated}
     if sampling:
-        if (temperature := sampling.get("temperature", 1)) != 0 and temperature < SMALLEST_TEMPERATURE:
+        temperature = sampling.get("temperature", 1)
+        # In this form NaN is refused too.
+        if not (temperature == 0 or temperature >= SMALLEST_TEMPERATURE):
             problem = f"{temperature} must be at least {SMALLEST_TEMPERATURE:g}, or 0 for greedy decoding"
             raise ConfigError("--temperature", problem)
         if stated.get("prefix"):
