@@ -15,7 +15,6 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
 from transformer_jax.config.experiment import spelled_out
-from transformer_jax.config.translation import TranslationOptions, sampling_of
 from transformer_jax.notebook import element, folded, settings_table, table
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, local_run
@@ -23,6 +22,7 @@ from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.task import Evaluation, task_class
 from transformer_jax.tasks.texts import TokenScores, open_text_or_none, require_targets
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
+from transformer_jax.tasks.translation.translation_options import TranslationOptions, sampling_of
 
 if TYPE_CHECKING:
     from transformer_jax.tasks.translation.sampler import Sampler

@@ -24,8 +24,14 @@ from transformer_jax.config.experiment import (
     type_of,
 )
 from transformer_jax.config.json_text import printable
-from transformer_jax.config.plugins import kind_with_settings, load_installed_plugins, registered, setting_of
-from transformer_jax.config.recipes import SHIPPED, listed_recipes
+from transformer_jax.config.plugins import (
+    kind_with_settings,
+    load_installed_plugins,
+    names_in_file,
+    registered,
+    setting_of,
+)
+from transformer_jax.config.recipes import SHIPPED
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
 
 INDENT = " " * 6
@@ -44,6 +50,36 @@ BLOCK_TITLES = {
     "mesh": "mesh: the devices",
     PARTS: "parts: settings of parts of the kit",
 }
+
+
+class ListedVariant(NamedTuple):
+    """A variant of a recipe, as ``--config`` names it; ``measured``: hardware, time and score of its run, if any."""
+
+    spec: str
+    summary: str
+    measured: tuple[str, ...]
+
+
+class ListedRecipe(NamedTuple):
+    """A recipe of the package: the first line of its docstring, and its variants."""
+
+    name: str
+    summary: str
+    variants: tuple[ListedVariant, ...]
+
+
+def listed_recipes() -> list[ListedRecipe]:
+    recipes = []
+    for file in sorted(SHIPPED.glob("[!_]*.py")):
+        names, variants = names_in_file(file), []
+        for variant in names.get("VARIANTS", ("",)):
+            described = names.get(variant)
+            text = inspect.getdoc(described) if inspect.isfunction(described) else None
+            spec = f"{file.stem}:{variant}" if variant else file.stem
+            measured = names.get("MEASURED", {}).get(variant, ())
+            variants.append(ListedVariant(spec, (text or "").split("\n")[0], measured))
+        recipes.append(ListedRecipe(file.stem, names["__doc__"].split("\n")[0], tuple(variants)))
+    return recipes
 
 
 @flags.command(flags.arguments("NAME ...", "only these recipes, for example multi30k"))

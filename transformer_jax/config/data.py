@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from transformer_jax.config.checks import LARGEST_SEED, absolute_path, check_settings, is_address, setting
 from transformer_jax.config.errors import ConfigError
@@ -42,19 +42,17 @@ class SourceConfig:
     validation_split: str = setting("validation", "Name of the validation split in the data.", changeable=True)
     test_split: str = setting("test", "Name of the test split in the data.", changeable=True)
     store: str = setting(
-        "",
-        "Folder or address (s3://, gs://) of the training split that tokenize --output wrote, in place of its text.",
-        changeable=True,
+        "", "Folder or address of the training split that tokenize --output wrote, for its text.", changeable=True
     )
     cache_directory: str = setting(
         "~/.cache/transformer_jax", "Folder for tokenized corpora and compiled programs.", changeable=True
     )
     seed: int = setting(
-        -1,
-        "Seed of generated data, tokenizer samples and batch order; -1: the seed of the run.",
-        at_least=-1,
-        at_most=LARGEST_SEED,
+        -1, "Seed of generated data, tokenizers, batch order; -1: that of the run.", at_least=-1, at_most=LARGEST_SEED
     )
+
+    has_pairs: ClassVar[bool] = False
+    """Whether examples are sentence pairs, not documents."""
 
     def __post_init__(self) -> None:
         check_settings("data", self)
@@ -78,28 +76,22 @@ class SourceConfig:
                 problem = f"{self.source} has no data.weights and data.temperature; set data.source=mixture"
                 raise ConfigError("data.source", problem)
 
-    @property
-    def has_pairs(self) -> bool:
-        """Whether examples are sentence pairs, not documents."""
-        return False
-
     def absolute(self) -> "SourceConfig":
-        """The same settings with absolute paths; raises ConfigError at addresses of object stores, except for ``store``."""
+        """Return these settings with absolute paths; raise ConfigError at addresses, except for ``store``."""
+
+        def absolute(text: str, key: str) -> str:
+            # A comma outside of braces separates two files.
+            parts = re.split(r",(?![^{]*\})", text) if self.has_pairs else [text]
+            return ",".join(absolute_path(part.strip(), key) for part in parts)
+
         paths: dict[str, Any] = {"directory": absolute_path(self.directory, "data.directory")}
         paths["store"] = self.store if is_address(self.store) else absolute_path(self.store, "data.store")
         for name in ("train", "validation", "test"):
-            paths[name] = self._absolute_files(getattr(self, name), f"data.{name}")
+            text, key = getattr(self, name), f"data.{name}"
+            corpora = by_corpus(text, key) if self.source == "mixture" else {}
+            of_corpora = written({corpus: absolute(files, key) for corpus, files in corpora.items()})
+            paths[name] = of_corpora if self.source == "mixture" else absolute(text, key)
         return replace(self, **paths)
-
-    def _absolute_files(self, text: str, key: str) -> str:
-        if self.source == "mixture":
-            return written({name: self._absolute_names(files, key) for name, files in by_corpus(text, key).items()})
-        return self._absolute_names(text, key)
-
-    def _absolute_names(self, text: str, key: str) -> str:
-        # A comma outside of braces separates two files.
-        parts = re.split(r",(?![^{]*\})", text) if self.has_pairs else [text]
-        return ",".join(absolute_path(part.strip(), key) for part in parts)
 
     def text_settings(self) -> dict[str, object]:
         """The settings that choose the training text and its form, by key; neither paths nor the seed."""
@@ -124,8 +116,7 @@ class SourceConfig:
 
     def split_name(self, split: str) -> str:
         """The name in the data of ``train``, ``validation`` or ``test``; other names stay."""
-        names = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
-        return names.get(split, split)
+        return str(getattr(self, f"{split}_split", split))
 
 
 @dataclass(frozen=True)
@@ -143,9 +134,7 @@ class DataConfig(SourceConfig):
         plugin="data_source",
     )
     directory: str = setting(
-        "",
-        "text: folder of {split}.{language} or {split}.tsv files, plain, .gz or .xz; tfds: its data folder.",
-        changeable=True,
+        "", "text: folder of {split}.{language} or {split}.tsv files, or .gz or .xz; tfds: its folder.", changeable=True
     )
     train: str = setting(
         "",
@@ -174,8 +163,7 @@ class DataConfig(SourceConfig):
         "unknown). mixture: suffixes win; und if corpora differ.",
     )
     target_language: str = setting(
-        "",
-        "Target language, which chooses the tokenizer of BLEU; empty: as data.source_language, but de for data.directory.",
+        "", "Target language, for the tokenizer of BLEU; empty: as data.source_language, but de for data.directory."
     )
     generated_pairs: int = setting(20_000, "grammar, copy, reverse: number of generated training pairs.")
     generated_words: int = setting(20, "copy, reverse: maximum number of words in a generated sentence.")
@@ -194,9 +182,7 @@ class DataConfig(SourceConfig):
         8, "bpe_dropout: segmentations of every training pair, which are shuffled together; each takes disk space."
     )
 
-    @property
-    def has_pairs(self) -> bool:
-        return True
+    has_pairs: ClassVar[bool] = True
 
     @property
     def corpora(self) -> "dict[str, DataConfig]":
@@ -308,8 +294,7 @@ class BatchingConfig:
     """Batching of sentence pairs in a few static shapes, which do not depend on the number of devices."""
 
     kind: Literal["buckets", "packed"] = setting(
-        "buckets",
-        "Rows of a batch: one pair in each, in buckets of similar lengths, or several pairs packed into each.",
+        "buckets", "Rows of a batch: one pair, in buckets of similar lengths, or several pairs packed into each."
     )
     count: Literal["positions", "tokens"] = setting(
         "positions", "Unit of batching.tokens_per_update: positions with padding, or tokens without padding (packed)."
@@ -327,9 +312,7 @@ class BatchingConfig:
     # Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five buckets, multiples of 1, 4 and
     # 8 have 19.0, 20.5 and 24.4 % padding.
     width_multiple: int = setting(
-        0,
-        "Widths of batches are multiples of it; 0: 4 on CPUs, 8 on GPUs, 16 on TPUs, where the run begins.",
-        at_least=0,
+        0, "Multiple of the widths of batches; 0: 4 on CPUs, 8 on GPUs, 16 on TPUs, where the run begins.", at_least=0
     )
     row_multiple: int = setting(
         8, "The number of rows of every batch is a multiple of it; devices and accumulation steps must divide it."

@@ -21,13 +21,7 @@ from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.languages import UNDETERMINED
 from transformer_jax.config.migration import EVALUATION, SCHEMA_VERSION, key_error, migrated
 from transformer_jax.config.model import InitConfig
-from transformer_jax.config.optimization import (
-    MeshConfig,
-    OptimizerConfig,
-    TrainingConfig,
-    decays,
-    require_rows_divide,
-)
+from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig, decays, require_rows_divide
 from transformer_jax.config.other_toolkits import KEYS_OF_NAME
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections, settings_of_part
 from transformer_jax.config.plugins import (

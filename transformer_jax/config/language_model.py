@@ -33,9 +33,7 @@ class TextDataConfig(SourceConfig):
         "", "text: folder of {split}.txt files, plain, .gz or .xz, instead of data.train.", changeable=True
     )
     train: str = setting(
-        "",
-        "text: file of the training split, plain, .gz or .xz; mixture: by corpus, web=a.txt books=b.txt.",
-        changeable=True,
+        "", "text: file of the training split, or .gz or .xz; mixture: corpora, web=a.txt books=b.txt.", changeable=True
     )
     held_out: float = setting(
         0.05,
@@ -48,9 +46,7 @@ class TextDataConfig(SourceConfig):
     )
     generated_sentences: int = setting(20_000, "grammar: number of generated training sentences.")
     evaluation_stride: int = setting(
-        0,
-        "Scored tokens of each evaluated row; the tokens before them are only context. 0: rows do not overlap.",
-        at_least=0,
+        0, "Scored tokens of each evaluated row; those before are only context. 0: rows do not overlap.", at_least=0
     )
 
     def __post_init__(self) -> None:
@@ -128,9 +124,7 @@ class GenerationConfig:
     )
     top_k: int = setting(0, "Sampling from the top_k most probable tokens; 0: from all.", at_least=0)
     top_p: float = setting(
-        1.0,
-        "Sampling from the fewest tokens with at least this total probability (Holtzman et al. 2020); 1: from all.",
-        at_most=1,
+        1.0, "Sampling from the fewest tokens with this total probability (Holtzman et al. 2020); 1: all.", at_most=1
     )
     beam_width: int = setting(1, "Beam width; 1 is sampling.", at_most=1000)
     length_penalty: float = setting(

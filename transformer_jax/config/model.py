@@ -50,9 +50,7 @@ class TransformerLayersConfig:
     d_key: int = setting(0, "Width of a head's queries and keys; 0: d_model / num_heads.", at_least=0)
     d_value: int = setting(0, "Width of a head's values; 0: d_model / num_heads.", at_least=0)
     normalization: str = setting(
-        "post",
-        "Residual connection: norm after the addition (post, as published) or before the sublayer (pre).",
-        plugin="residual",
+        "post", "Residual connection: norm after the sum (post, published) or at its input (pre).", plugin="residual"
     )
     norm: str = setting("layer_norm", "Norm of hidden states.", plugin="norm")
     positions: str = setting(
@@ -69,10 +67,7 @@ class TransformerLayersConfig:
         plugin="initialization",
     )
     attention: str = setting(
-        "multi_head",
-        "Kind of attention, or ordered changes of multi_head: grouped_query,qk_norm.",
-        plugin="attention",
-        several=True,
+        "multi_head", "Attention, or changes of it in order: grouped_query,qk_norm.", plugin="attention", several=True
     )
     mixers: str = setting(
         "",
@@ -84,15 +79,12 @@ class TransformerLayersConfig:
         separator=" ",
     )
     embedding: Literal["scaled", "unscaled", "zero_padding"] = setting(
-        "scaled",
-        "Embeddings: scaled by sqrt(d_model) as published, unscaled, or scaled with a zero vector for padding.",
+        "scaled", "Embeddings: scaled by sqrt(d_model) (published), unscaled, or scaled with zeros for padding."
     )
     norm_epsilon: float = setting(1e-6, "Added to the variance, or mean square, in norms.")
     logits_bias: bool = setting(False, "The output projection has a bias, as in many public checkpoints.")
     projection: str = setting(
-        "linear",
-        "Output layer: the product with the matrix of tying (linear), or a part around it.",
-        plugin="projection",
+        "linear", "Output layer: product with the matrix of tying (linear), or a part around it.", plugin="projection"
     )
     dropout: float = rate(0.1, "Dropout rate of residual connections.")
     embedding_dropout: float = rate(0.1, EMBEDDING_DROPOUT)
@@ -104,7 +96,7 @@ class TransformerLayersConfig:
     )
     scan_layers: bool = setting(
         False,
-        "Compile one layer and scan it over all layers; checkpoints stay the same, dropout masks differ.",
+        "Compile one layer and scan it over all; the checkpoints are alike, dropout masks differ.",
         changeable=True,
     )
     rematerialize: Literal["none", "keep_products", "keep_projections", "full"] = setting(
@@ -253,8 +245,7 @@ class RnnConfig:
     location_filters: int = setting(10, "location_sensitive: convolution filters over the previous attention weights.")
     location_taps: int = setting(21, "location_sensitive: width of a filter, in source positions.")
     d_attention: int = setting(
-        256,
-        "Width of additive, concat, local_p and location_sensitive attention, and of their variants; others ignore it.",
+        256, "Width of additive, concat, local_p and location_sensitive attention and variants; others ignore it."
     )
     d_readout: int = setting(0, "bahdanau: width of the maxout layer; 0: the width of the embeddings.", at_least=0)
     tying: Tying = setting("none", TYING)
@@ -352,13 +343,10 @@ class InitConfig:
     )
     checkpoint: str = setting("best", "Checkpoint of init.run: best, last or the number of an update.")
     rename: str = setting(
-        "",
-        "'old=>new; ...': rules of re.sub, applied in order, from parameter names of the checkpoint to names of this model.",
+        "", "'old=>new; ...': rules of re.sub, in order, from names in the checkpoint to names of this model."
     )
     leave_out: str = setting(
-        "",
-        "Regular expression, searched in parameter names of this model: these stay randomly initialized.",
-        pattern=True,
+        "", "Regular expression, searched in names of parameters, which stay randomly initialized.", pattern=True
     )
     tokenizer: Literal["adopt", "new"] = setting(
         "adopt", "Adopt the tokenizers of init.run, or train new ones, whose embeddings must be left out."

@@ -25,9 +25,7 @@ class OptimizerConfig:
 
     name: str = setting("adam", "Update rule.", plugin="optimizer")
     schedule: str = setting(
-        "noam",
-        "Learning-rate schedule after the warm-up; noam is the schedule of Vaswani et al. 2017.",
-        plugin="schedule",
+        "noam", "Learning-rate schedule after the warm-up; noam: that of Vaswani et al. 2017.", plugin="schedule"
     )
     learning_rate: float = setting(
         1.0, "Peak learning rate; for noam the factor on the formula of the paper (section 5.3).", program="traced"
@@ -36,9 +34,7 @@ class OptimizerConfig:
     b1: float = setting(0.9, "Adam: decay of the first moment.", at_least=0, below=1, program="traced")
     b2: float = setting(0.98, "Adam: decay of the second moment.", at_least=0, below=1, program="traced")
     epsilon: float = setting(
-        1e-9,
-        "Adam: added to the root of the second moment; adagrad: its square is added under the root.",
-        program="traced",
+        1e-9, "Adam: added to the root of the second moment; adagrad: its square, under the root.", program="traced"
     )
     weight_decay: float = setting(
         0.0, "Decoupled weight decay of an update, times the learning rate; 0: none.", at_least=0, program="optional"
@@ -81,17 +77,10 @@ class TrainingConfig:
         "", "Terms that are added to the loss, separated by commas.", plugin="loss_term", several=True
     )
     corruptions: str = setting(
-        "",
-        "Corruptions of the tokens that the model reads, separated by commas; the labels stay.",
-        plugin="corruption",
-        several=True,
+        "", "Corruptions of the tokens that the model reads; the labels stay.", plugin="corruption", several=True
     )
     watch: str = setting(
-        "",
-        "Statistics that are logged as train/NAME, separated by commas.",
-        plugin="statistic",
-        several=True,
-        changeable=True,
+        "", "Statistics logged as train/NAME, separated by commas.", plugin="statistic", several=True, changeable=True
     )
     evaluate_every: int = setting(
         1000, "Updates between validations; 0: none, and the best checkpoint is the last.", at_least=0
@@ -134,10 +123,7 @@ class TrainingConfig:
         False, "Reductions on a GPU have a fixed order, so that runs repeat bit for bit; slower.", changeable=True
     )
     budget_seconds: float = setting(
-        0.0,
-        "Time limit of the run over all its starts, in seconds; --budget sets it; 0: none.",
-        at_least=0,
-        changeable=True,
+        0.0, "Seconds that the run may take over all its starts; --budget sets it; 0: any.", at_least=0, changeable=True
     )
     budget_policy: Literal["shorten", "stretch"] = setting(
         "shorten",

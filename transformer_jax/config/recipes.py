@@ -9,10 +9,9 @@ transformer_base``). It may also define:
 - ``OWN_TEXT``: the default variant if the command names text files.
 """
 
-import inspect
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from transformer_jax.config.errors import ConfigError, nearest
 from transformer_jax.config.plugins import call_in_file, names_in_file
@@ -23,22 +22,6 @@ if TYPE_CHECKING:
 SOURCE_TREE = Path(__file__).resolve().parents[2]
 # A checkout has the recipes in configs/, an installed wheel in transformer_jax/recipes/.
 SHIPPED = SOURCE_TREE / ("configs" if (SOURCE_TREE / "pyproject.toml").is_file() else "transformer_jax/recipes")
-
-
-class ListedVariant(NamedTuple):
-    """A variant of a recipe, as ``--config`` names it; ``measured``: hardware, time and score of its run, if any."""
-
-    spec: str
-    summary: str
-    measured: tuple[str, ...]
-
-
-class ListedRecipe(NamedTuple):
-    """A recipe of the package: the first line of its docstring, and its variants."""
-
-    name: str
-    summary: str
-    variants: tuple[ListedVariant, ...]
 
 
 def load_recipe(spec: str) -> "ConfigDict":
@@ -88,17 +71,3 @@ def find_recipe(name: str) -> Path:
     near = nearest(file.stem, known)
     hint = f"did you mean {near}?" if near else f"recipes here: {', '.join(known)}" if known else ""
     raise ConfigError("config", f"no recipe {name!r} (looked for {tried})", hint)
-
-
-def listed_recipes() -> list[ListedRecipe]:
-    recipes = []
-    for file in sorted(SHIPPED.glob("[!_]*.py")):
-        names, variants = names_in_file(file), []
-        for variant in names.get("VARIANTS", ("",)):
-            described = names.get(variant)
-            text = inspect.getdoc(described) if inspect.isfunction(described) else None
-            spec = f"{file.stem}:{variant}" if variant else file.stem
-            measured = names.get("MEASURED", {}).get(variant, ())
-            variants.append(ListedVariant(spec, (text or "").split("\n")[0], measured))
-        recipes.append(ListedRecipe(file.stem, names["__doc__"].split("\n")[0], tuple(variants)))
-    return recipes
