@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from process_environment import process_environment
 from run_settings import UPDATES
 
-from transformer_jax.checkpoints.manager import Checkpoints, on_host
+from transformer_jax.checkpoints.manager import CheckpointReader, on_host
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ExperimentConfig, to_json
@@ -39,8 +39,8 @@ def read_parameters(run: Path, which: str) -> dict[str, Any]:
     """The parameters of a checkpoint by path, in host memory."""
     directory = RunDirectory(run)
     step = chosen_step(directory, which)
-    with closing(Checkpoints(directory.checkpoints, read_only=True)) as checkpoints:
-        return named_leaves(checkpoints.restore_params(step, on_host(checkpoints.shapes(step))))
+    checkpoints = CheckpointReader(directory.checkpoints)
+    return named_leaves(checkpoints.restore_params(step, on_host(checkpoints.shapes(step))))
 
 
 @contextmanager
@@ -84,10 +84,8 @@ def metrics_of(folder: Path) -> list[dict]:
 
 
 def parameters_of(folder: Path, config: ExperimentConfig, step: int, devices: int = 1) -> list[np.ndarray]:
-    checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
     _, update = task_and_update(config, folder, devices)
-    state, _ = checkpoints.restore(step, update.state_shapes)
-    checkpoints.close()
+    state, _ = CheckpointReader(folder / "checkpoints").restore(step, update.state_shapes)
     return jax.tree.leaves(jax.device_get(state))
 
 

@@ -17,16 +17,23 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # What a folder (or a module, where it has rules of its own) may import from the package, besides itself.
 # The order is that of the floors; a name is looked up by its longest prefix.
-FOUNDATION = {"array_types", "sequence_types", "config", "runtime.atomic_files", "runtime.file_digests"}
+FOUNDATION = {
+    "array_types",
+    "sequence_types",
+    "config",
+    "private_modules",
+    "runtime.atomic_files",
+    "runtime.file_digests",
+}
 FLOORS: dict[str, set[str]] = {
     "notebook": set(),
+    "private_modules": set(),
     "config": {"kit.KIT", "notebook"},
     "array_types": set(),
     "sequence_types": {"array_types"},
     "precision": {"array_types"},
-    "runtime": {"config"},
-    "data": FOUNDATION
-    | {"runtime.background", "runtime.distributed", "runtime.object_store", "runtime.open_copies", "runtime.startup"},
+    "runtime": {"config", "private_modules"},
+    "data": FOUNDATION | {"runtime.background", "runtime.distributed", "runtime.object_store", "runtime.startup"},
     "layers": FOUNDATION | {"precision"},
     "models": FOUNDATION | {"layers", "precision", "runtime.hardware"},
     "training": FOUNDATION | {"precision", "layers.mesh_axes"},
@@ -51,8 +58,8 @@ DOORS: dict[str, set[str]] = {
     "sentencepiece": {"data.tokenizers"},
     "flax": {"layers", "models", "kit"},
     "optax": {"training", "kit"},
-    "orbax": {"checkpoints.manager", "checkpoints.disk", "checkpoints.buckets"},
-    "etils": {"checkpoints.buckets"},
+    "orbax": {"checkpoints.manager", "checkpoints.disk", "checkpoints.buckets", "private_modules"},
+    "etils": {"checkpoints.manager", "config.store_path"},
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
     "matplotlib": {"tools.pictures"},
     "optuna": {"tools.study.optuna_study", "tools.study.worker"},
@@ -65,7 +72,7 @@ DOORS: dict[str, set[str]] = {
     **{name: {"tools.explorer.server"} for name in ("flask", "werkzeug")},
     "threadpoolctl": {"tools.word_vectors.projection"},
     "ctranslate2": {"tools.interop.ctranslate2"},
-    "fsspec": {"runtime.object_store"},
+    "fsspec": {"config.store_path", "runtime.object_store"},
     "safetensors": {"tools.interop.weight_files"},
     "torch": {"tools.interop.weight_files"},
     "transformers": {"tools.interop.hugging_face"},
@@ -153,7 +160,7 @@ def test_imports_only_lower_floors_and_heavy_dependencies_by_their_door():
     assert violations(floor_violations) + violations(door_violations) == []
 
 
-ROOT_MODULES = {"__init__", "__main__", "array_types", "notebook", "precision", "sequence_types"}
+ROOT_MODULES = {"__init__", "__main__", "array_types", "notebook", "precision", "private_modules", "sequence_types"}
 
 
 def test_the_package_root_holds_what_everything_shares_and_names_say_what_is_inside():
@@ -252,6 +259,7 @@ NOT_FOR_A_SENTENCE = ", ".join(
             "data.synthetic.grammar",
             "data.tfds_source",
             "runtime.object_store",
+            "config.store_path",
             "checkpoints.buckets",
         ),
         *("training.losses", "models.inspection", "evaluation", "tools", "config.language_model", "notebook"),

@@ -131,10 +131,6 @@ def run_command(arguments: list[str]) -> int:
         print(command_help(name))
         return 0
     values = flags.parse(command.flags, rest)
-    if flags.names_addresses(name, values):
-        from transformer_jax.commands.stored_runs import run_on_copies
-
-        return run_on_copies(name, command.run, values)
     return command.run(values)
 
 

@@ -3,7 +3,8 @@
 import errno
 import math
 import shutil
-from contextlib import closing
+import subprocess
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
@@ -13,8 +14,10 @@ import orbax.checkpoint as ocp
 import pytest
 
 from transformer_jax.checkpoints import manager
+from transformer_jax.checkpoints.disk import DigestedFolder
 from transformer_jax.checkpoints.format import CheckpointError, CheckpointUnread, stored_checkpoints
-from transformer_jax.checkpoints.manager import Checkpoints, on_host
+from transformer_jax.checkpoints.manager import CheckpointReader, Checkpoints, on_host
+from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.checkpoints.selection import best_step, chosen_step, steps_to_average
 from transformer_jax.config import ExperimentConfig, MeshConfig, Metric, hyperparameters_of
 from transformer_jax.runs.run import Counters
@@ -118,8 +121,7 @@ def test_parameters_are_averaged(tmp_path):
     run, like = RunDirectory(tmp_path), state_at(0).params
     save(run.checkpoints, dict.fromkeys((0, 2, 4, 9)))
     assert steps_to_average(run, "last", 3) == [2, 4, 9]
-    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-        average = checkpoints.restore_average([2, 4, 9], like)
+    average = CheckpointReader(run.checkpoints).restore_average([2, 4, 9], like)
     expected = np.asarray(like["source_embedding"]["table"]) + 5
     np.testing.assert_allclose(average["source_embedding"]["table"], expected, rtol=1e-6)
     with pytest.raises(CheckpointError, match=r"4 checkpoints to average, but up to 9 there are \[2, 4, 9\]"):
@@ -183,7 +185,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_path,
     def fail(*arguments, **options):
         raise OSError(errno.ESTALE, "Stale file handle")
 
-    monkeypatch.setattr(*((ocp.CheckpointManager, "restore") if is_digested else (file_digests, "_crc")), fail)
+    monkeypatch.setattr(*((ocp.PyTreeCheckpointHandler, "restore") if is_digested else (file_digests, "_crc")), fail)
     problem = (
         "checkpoint 2 cannot be read, but its files seem undamaged .*Stale file handle.*; run the same command again"
     )
@@ -207,8 +209,10 @@ def test_a_flipped_bit_in_any_file_is_damage_or_changes_nothing(tmp_path):
         content = file.read_bytes()
         file.write_bytes(content[:-3] + bytes([content[-3] ^ 4]) + content[-2:])
         try:
-            with closing(Checkpoints(tmp_path / "checkpoints", read_only=True)) as reader:
-                restored = reader.restore(1, state_at(1))
+            # The score is not restored.
+            if not all(each.is_sound for each in stored_checkpoints(tmp_path / "checkpoints")):
+                raise CheckpointError("score")
+            restored = CheckpointReader(tmp_path / "checkpoints").restore(1, state_at(1))
             assert restored[1] == {"counters": {"step": 1}}
             jax.tree.map(np.testing.assert_array_equal, restored[0], state_at(1))
         except CheckpointError:
@@ -226,12 +230,12 @@ def test_without_digests_a_checkpoint_is_read_and_parameters_that_are_not_finite
         checkpoints.save(state_at(2)._replace(params=broken), {})
     for step in (1, 2):
         (folder / str(step) / DIGESTS).unlink()
-    with closing(Checkpoints(folder, read_only=True)) as reader:
-        found = reader.restore_params(1, saved.params)["source_embedding"]["table"]
-        np.testing.assert_array_equal(found, table_of(saved))
-        problem = "restored parameters are not finite: checkpoint 2 is damaged; use --checkpoint=1"
-        with pytest.raises(CheckpointError, match=problem):
-            reader.restore_params(2, saved.params)
+    reader = CheckpointReader(folder)
+    found = reader.restore_params(1, saved.params)["source_embedding"]["table"]
+    np.testing.assert_array_equal(found, table_of(saved))
+    problem = "restored parameters are not finite: checkpoint 2 is damaged; use --checkpoint=1"
+    with pytest.raises(CheckpointError, match=problem):
+        reader.restore_params(2, saved.params)
     assert capsys.readouterr().err.count("without digests") == 1
 
 
@@ -263,6 +267,62 @@ def test_when_every_score_is_damaged_nothing_is_moved(tmp_path):
         with pytest.raises(CheckpointError, match="the scores in it are damaged; move it away"):
             Checkpoints(folder)
     assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoints"]
+
+
+def test_a_save_that_fails_before_its_commit_is_not_the_last(tmp_path, monkeypatch):
+    async def fail(self):
+        raise OSError(errno.EIO, "Input/output error")
+
+    run = RunDirectory(tmp_path)
+    checkpoints = Checkpoints(run.checkpoints)
+    checkpoints.save(state_at(1), {"counters": {"step": 1}})
+    checkpoints.wait()
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(SaveFailed, match=r"Input/output error.*newest whole checkpoint: 1"),
+    ):
+        patch.setattr(DigestedFolder, "finalize", fail)
+        checkpoints.save(state_at(2), {})
+        checkpoints.wait()
+    assert checkpoints.steps() == [1] and chosen_step(run, "last") == 1
+    state, progress, _ = checkpoints.restore_newest(state_at(0))
+    assert (int(state.step), progress) == (1, {"counters": {"step": 1}})
+    with suppress(SaveFailed):
+        checkpoints.close()
+
+
+def copy_in_any_order(source: Path, target: Path, count: int) -> None:
+    """Copies ``count`` files as rsync does: each under another name first, and not in the order in which they were written."""
+    for file in sorted((each for each in source.rglob("*") if each.is_file()), key=lambda file: file.name)[:count]:
+        there = target / file.relative_to(source)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, there.with_name(f".{file.name}.x7Kq2b"))
+        there.with_name(f".{file.name}.x7Kq2b").rename(there)
+
+
+@READS_LEFT_BEHIND
+@pytest.mark.parametrize("has_marker", [True, False])
+def test_copied_checkpoints_are_read_and_an_unfinished_copy_is_damage(tmp_path, has_marker):
+    source = tmp_path / "run" / "checkpoints"
+    save(source, {1: 1.0, 2: 2.0})
+    if not has_marker:  # As earlier versions of Orbax wrote them.
+        for marker in [*source.rglob("commit_success.txt"), *source.rglob(DIGESTS)]:
+            marker.unlink()
+    subprocess.run(["cp", "-r", source.parent, tmp_path / "by cp"], check=True)
+    number = sum(each.is_file() for each in source.rglob("*"))
+    copy_in_any_order(source, tmp_path / "by rsync" / "checkpoints", number)
+    for name in ("by cp", "by rsync"):
+        with closing(Checkpoints(tmp_path / name / "checkpoints")) as checkpoints:
+            state, _, complaints = checkpoints.restore_newest(state_at(0))
+            np.testing.assert_array_equal(table_of(state), table_of(state_at(2)))
+            assert complaints == [] and checkpoints.steps() == [1, 2]
+    if has_marker:
+        cut = tmp_path / "cut" / "checkpoints"
+        shutil.copytree(source / "1", cut / "1")
+        copy_in_any_order(source / "2", cut / "2", number // 4)
+        with closing(Checkpoints(cut)) as checkpoints:
+            state, _, complaints = checkpoints.restore_newest(state_at(0))
+            assert int(state.step) == 1 and "checkpoint 2 is damaged" in complaints[0]
 
 
 def test_of_equal_scores_the_newest_is_best(tmp_path):

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from transformer_jax.__main__ import main
 from transformer_jax.commands.run_flags import commands_to_try
 from transformer_jax.config import from_dict, load_run_config
 from transformer_jax.data import cached_stores
-from transformer_jax.runtime.open_copies import OPEN
 
 
 def test_evaluate_prints_a_table_and_writes_json_and_every_line(run, capsys):
@@ -43,7 +41,6 @@ def test_evaluate_measures_what_training_measured(run, capsys):
 
 def test_align_links_every_target_word(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cached_stores, "SECONDS_UNTIL_SHOWN", 0.0)
-    monkeypatch.setitem(OPEN, tmp_path, SimpleNamespace(address="s3://b"))
     (tmp_path / "source").write_text("a b c\n\nd e f g\n")
     (tmp_path / "target").write_text("a b c\n\nd e\n")
     (tmp_path / "gold").write_text("0-0 1-1 2?2\n\n0-0\n")
@@ -51,7 +48,7 @@ def test_align_links_every_target_word(run, tmp_path, monkeypatch, capsys):
     flags = [f"--workdir={run}", "--checkpoint=last", f"--output={tmp_path / 'out'}"]
     assert main(["align", *flags, *files, "--layer=1", "--head=2"]) == 0
     printed = capsys.readouterr()
-    assert printed.out.endswith("s3://b/out.pharaoh\ns3://b/out.npz\n")
+    assert printed.out.endswith(f"{tmp_path}/out.pharaoh\n{tmp_path}/out.npz\n")
     assert "alignment error rate" in printed.out and "aligning words: 1 of 3 pairs" in printed.err
     lines = (tmp_path / "out.pharaoh").read_text().split("\n")
     targets = [sorted(int(link.partition("-")[2]) for link in line.split()) for line in lines]
@@ -67,8 +64,6 @@ def test_align_links_every_target_word(run, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_an_ensemble_is_scored_on_any_text_against_several_references(run, tmp_path, monkeypatch, capsys):
-    copy = SimpleNamespace(address="s3://b/r", is_direct=False, fetch=lambda *_: [])
-    monkeypatch.setitem(OPEN, run, copy)
     for name, lines in (("in.en", "a b\nc d\n"), ("one", "a b c d e b a\nx\n"), ("two", "y\na b c d e d c\n")):
         (tmp_path / name).write_text(lines)
     files = [f"--source={tmp_path}/in.en", f"--references={tmp_path}/one", f"--references={tmp_path}/two"]
@@ -77,8 +72,8 @@ def test_an_ensemble_is_scored_on_any_text_against_several_references(run, tmp_p
     report = json.loads(capsys.readouterr().out)
     assert (report["scores"]["num_references"], report["num_sentences"]) == (2, 2) and report["loss"] > 0
     assert report["references"] == [["a b c d e b a", "x"], ["y", "a b c d e d c"]]
-    assert report["ensemble"] == ["s3://b/r/:10"]
-    (text,) = tmp_path.glob("evaluation-text-in.en-*-30-*ensemble+r-10*.txt")
+    assert report["ensemble"] == [f"{run}/:10"]
+    (text,) = tmp_path.glob(f"evaluation-text-in.en-*-30-*ensemble+{run.name}-10*.txt")
     assert "beam_width=1" in text.name and text.read_text().count("\n") == 2
     assert json.loads(text.with_suffix(".json").read_text()) == report
 
@@ -112,7 +107,6 @@ def test_beam_search_scores_are_log_probabilities_over_the_length_penalty(run, t
 
 
 def test_attention_draws_a_picture(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(OPEN, tmp_path, SimpleNamespace(address="s3://b"))
     for kind, output, begin in (
         ("cross", "a.png", b"\x89PNG\r"),
         ("decoder", "a.pdf", b"%PDF-"),
@@ -121,7 +115,7 @@ def test_attention_draws_a_picture(run, tmp_path, monkeypatch, capsys):
         command = ["attention", str(run), "--text=a b c d", f"--kind={kind}", f"--output={tmp_path / output}"]
         assert main(command) == 0
         assert (tmp_path / output).read_bytes()[:5] == begin
-        assert capsys.readouterr().out.endswith(f"\ns3://b/{output}\n")
+        assert capsys.readouterr().out.endswith(f"\n{tmp_path / output}\n")
 
 
 def test_commands_to_try_have_the_flags_of_the_run_and_the_tag_of_its_lines():

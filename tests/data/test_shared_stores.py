@@ -14,7 +14,7 @@ from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, resolve
 from transformer_jax.data import cached_stores, ranged_ids, text_files, token_store
 from transformer_jax.data.shared_stores import finished_manifest
-from transformer_jax.runtime import object_store, open_copies
+from transformer_jax.runtime import object_store
 from transformer_jax.tasks.new_tokenizers import cached_tokenizers
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh
@@ -35,7 +35,7 @@ def machine(tmp_path, monkeypatch):
     """``machine(number)``: the flags on a machine with its own cache and copy of the text, which counts as large."""
     monkeypatch.setattr(text_files, "WHOLE_HASH_BYTES", 0)
     monkeypatch.setattr(text_files, "_SAMPLE_BYTES", 8)
-    monkeypatch.setenv(open_copies.SCRATCH, str(tmp_path / "scratch"))
+    monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "scratch"))
 
     def flags(number, pairs=40, **settings):
         folder = tmp_path / f"machine{number}"
@@ -121,7 +121,7 @@ def test_training_from_an_object_store_reads_ranges(machine, monkeypatch, tmp_pa
     assert (again.target_side.ids[:] == ids[1][:]).all() and again.target_side.ids.bytes_read == 0
     name = next(name for name in files.find("/bucket/ranges") if name.endswith("1-of-2/source.ids"))
     files.pipe_file(name, b"x" + files.cat_file(name)[1:])
-    monkeypatch.setenv(open_copies.SCRATCH, str(tmp_path / "another host"))
+    monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "another host"))
     with pytest.raises(DataError, match=r"shard 1-of-2 is damaged; remove .*, and run .* --shard=1/2 again"):
         training_data(machine(3), address).store.source_side.ids[:]
     files.rm_file(name)

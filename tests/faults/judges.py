@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 from subjects import UPDATES
 
-from transformer_jax.checkpoints.manager import Checkpoints, on_host
+from transformer_jax.checkpoints.manager import CheckpointReader, on_host
 
 FRAMES = re.compile(
     r"Traceback \(most recent call last\)|^\s+File \"|\*\*\* Check failure|Fatal Python error", re.MULTILINE
@@ -41,8 +40,8 @@ def records_of(run: Path) -> list[dict]:
 
 def parameters_of(run: Path) -> list[np.ndarray]:
     """The parameters after the last update."""
-    with closing(Checkpoints(run / "checkpoints", read_only=True)) as checkpoints:
-        return jax.tree.leaves(checkpoints.restore_params(UPDATES, on_host(checkpoints.shapes(UPDATES))))
+    checkpoints = CheckpointReader(run / "checkpoints")
+    return jax.tree.leaves(checkpoints.restore_params(UPDATES, on_host(checkpoints.shapes(UPDATES))))
 
 
 def difference(ours: list[dict], theirs: list[dict], *, is_rounded: bool) -> str:

@@ -23,7 +23,7 @@ from run_settings import tiny_config
 from run_steps import metrics_of, parameters_of, write_recipe
 
 from transformer_jax.config import ExperimentConfig, MeshConfig
-from transformer_jax.runtime.store_lock import StoreLock
+from transformer_jax.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 UPDATES = 6
@@ -192,10 +192,10 @@ def test_nothing_is_lost_by_kills_and_faults(store, whole, cache, tmp_path, faul
 
 def test_four_processes_are_refused_at_the_address_of_another_trainer(store, cache, tmp_path):
     address = f"{store.address}/busy"
-    with StoreLock(address).held():
+    with RunDirectory(address).locked():
         outputs = ends(start(on(4, cache), tmp_path / "a", address, 4))
     assert [status for status, _ in outputs] == [2] * 4, outputs
-    assert all(f"another process trains in {address}" in said for _, said in outputs), outputs
+    assert all(f"another process is training in {address}" in said for _, said in outputs), outputs
 
 
 def test_a_replaced_object_is_found_and_the_run_resumes_from_the_checkpoint_before(store, cache, tmp_path):

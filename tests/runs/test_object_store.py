@@ -1,7 +1,7 @@
-"""Runs in an object store: fsspec's memory, and where moto and s3fs are installed a server that speaks S3."""
+"""Runs in an object store: in memory, and where moto and s3fs are installed at a server that speaks S3."""
 
 import hashlib
-import shutil
+import json
 import signal
 import sys
 import threading
@@ -9,39 +9,35 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import fsspec
 import pytest
-from etils import epath
+from memory_store import MemoryS3, use_memory
 from run_settings import UPDATES, tiny_config
 from run_steps import assert_same_run, copy_until, train
 
+from transformer_jax.__main__ import main
 from transformer_jax.api.trained_run import load
-from transformer_jax.checkpoints.buckets import remove_uncommitted
-from transformer_jax.checkpoints.disk import DiskFolder
-from transformer_jax.checkpoints.format import CheckpointError
-from transformer_jax.commands import stored_runs
-from transformer_jax.commands.flags import names_addresses, parse
-from transformer_jax.commands.registry import load_command
-from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime import open_copies, run_copies, store_lock
-from transformer_jax.runtime.file_digests import WHOLE
-from transformer_jax.runtime.object_store import SharedFolder, changed_objects, write_object_digests
-from transformer_jax.runtime.open_copies import (
-    IN_PROGRESS,
-    MARKER,
+from transformer_jax.checkpoints.buckets import (
     OBJECTS,
-    OPEN,
-    LockLost,
-    StoreError,
-    fetch_arrays,
-    lock_problem,
+    CommittedFolder,
+    changed_objects,
+    remove_uncommitted,
+    write_object_digests,
 )
-from transformer_jax.runtime.run_copies import StoredFolder, copy_to_read, folder_to_train
-from transformer_jax.runtime.store_lock import StoreLock
+from transformer_jax.checkpoints.format import COMMIT, IN_PROGRESS, MARKER, stored_checkpoints
+from transformer_jax.checkpoints.save_failure import SaveFailed
+from transformer_jax.checkpoints.selection import chosen_step
+from transformer_jax.commands.run_flags import split_checkpoint
+from transformer_jax.config import ConfigError, load_run_config, to_json
+from transformer_jax.config.errors import StoreError
+from transformer_jax.config.paths import as_path, in_store
+from transformer_jax.runs import metrics_log
+from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
+from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
+from transformer_jax.runtime import object_store, store_lock
+from transformer_jax.runtime.object_store import SharedFolder
+from transformer_jax.runtime.store_lock import LockLost, StoreLock
 
-RUN = "memory://bucket/run"
-OLD_RUN = Path(__file__).parents[1] / "data" / "old_runs" / "transformer"
+RUN = "s3://bucket/run"
 
 
 class Killed(BaseException):
@@ -49,281 +45,364 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def elsewhere(monkeypatch, tmp_path):
-    """A function that continues on a machine with an empty disk."""
-
-    def empty_disk(name: str = "elsewhere") -> None:
-        monkeypatch.setenv(open_copies.SCRATCH, str(tmp_path / name))
-        OPEN.clear()
-        copy_to_read.cache_clear()
-        run_copies._folder_of_this_process.cache_clear()
-
-    monkeypatch.setattr(run_copies, "PAUSES_AT_END", ())
-    empty_disk("here")
-    return empty_disk
+def store(monkeypatch) -> MemoryS3:
+    return use_memory(monkeypatch)
 
 
-@pytest.fixture
-def store(elsewhere):
-    files = fsspec.filesystem("memory")
-    files.store.clear()
-    files.pseudo_dirs[:] = [""]
-    yield files
-    files.store.clear()
+def refuse(*arguments, **options):
+    raise PermissionError("Forbidden")
 
 
-def save(folder, step: int) -> None:
-    for name in ("params/d/a", "trained_params/d/a", "metrics/metrics", MARKER):
-        file = folder / "checkpoints" / str(step) / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{step} {name}")
+def test_a_path_in_a_store_has_the_methods_of_one_on_a_disk(store, tmp_path):
+    for root in (tmp_path, as_path(RUN)):
+        assert not root.with_name("other").exists()
+        for name in ("a.txt", "folder/b.txt", "folder/c.json"):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(name.encode())
+        assert (root / "a.txt").read_text() == "a.txt" and (root / "folder" / "b.txt").read_bytes() == b"folder/b.txt"
+        assert sorted(each.name for each in root.iterdir()) == ["a.txt", "folder"]
+        assert [each.name for each in (root / "folder").glob("*.json")] == ["c.json"]
+        kinds = [
+            (each.is_file(), each.is_dir(), each.exists()) for each in (root / "a.txt", root / "folder", root / "x")
+        ]
+        assert kinds == [(True, False, True), (False, True, True), (False, False, False)]
+        (root / "a.txt").unlink()
+        (root / "a.txt").unlink(missing_ok=True)
+        with pytest.raises(FileNotFoundError) as caught:
+            (root / "a.txt").read_bytes()
+        assert caught.value.filename in (str(root / "a.txt"), root / "a.txt")
+        assert str((root / "folder").with_name("x")).endswith("/x") and (root / "folder").parent == root
+    path = as_path(f"{RUN}/")
+    assert str(path / "a") == f"{RUN}/a" and as_path(path) == path and in_store(path / "a") and not in_store(tmp_path)
+    (path / "lock").create(b"mine")
+    with pytest.raises(FileExistsError):
+        (path / "lock").create(b"theirs")
+    assert (path / "lock").read_bytes() == b"mine"
 
 
-def begin(folder) -> None:
-    (folder / "config.json").write_text("{}")
-    (folder / "metrics.jsonl").write_text('{"step": 1}\n')
+def test_a_listing_answers_for_every_file_without_further_requests(store):
+    path = as_path(RUN)
+    for name in ("1/a", "1/b/c", "12/d"):
+        (path / name).write_bytes(b"x")
+    store.requests.clear()
+    with (path / "1").listed():
+        assert (path / "1" / "a").is_file() and (path / "1" / "b").is_dir() and not (path / "1" / "c").exists()
+        assert [each.name for each in (path / "1").iterdir()] == ["a", "b"]
+        assert set((path / "1").objects()) == {"a", "b/c"}
+        assert store.requests == ["LIST"]
+        assert (path / "12" / "d").is_file()
+    (path / "1" / "e").write_bytes(b"")
+    assert (path / "1" / "e").is_file()
 
 
-def killed(patch) -> None:
-    def end(stored):
-        raise Killed
-
-    patch.setattr(StoredFolder, "upload_at_end", end)
-
-
-def test_after_a_kill_the_run_resumes_from_what_was_uploaded_whole(store, elsewhere, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(Killed), folder_to_train(RUN) as folder:
-        killed(patch)
-        begin(folder)
-        save(folder, 1)
-        OPEN[folder].upload()
-        save(folder, 2)
-        patch.setattr(store, "put", lambda here, there: store.put_file(here[0], there[0]) if len(here) > 1 else 1 / 0)
-        with pytest.raises(StoreError, match=f"{RUN}: division by zero"):
-            OPEN[folder].upload()
-    assert store.exists("/bucket/run/checkpoints/2/metrics/metrics")
-    elsewhere()
-    with folder_to_train(RUN) as folder:
-        assert (folder / "metrics.jsonl").read_text() == '{"step": 1}\n'
-        assert RunDirectory(folder).checkpoint_steps() == [1]
-        arrays = folder / "checkpoints" / "1" / "params" / "d" / "a"
-        assert arrays.read_bytes() == bytes(len("1 params/d/a"))
-        trained = folder / "checkpoints" / "1" / "trained_params" / "d" / "a"
-        assert trained.read_bytes() == bytes(len("1 trained_params/d/a"))
-        fetch_arrays(folder / "checkpoints" / "1", ["params"])
-        assert arrays.read_text() == "1 params/d/a"
-        save(folder, 3)
-        store.touch(f"/bucket/run/checkpoints/4/{IN_PROGRESS}")
-        store.touch(f"/bucket/run/checkpoints/4/{MARKER}")
-    elsewhere("third")
-    assert RunDirectory(copy_to_read(RUN).path).checkpoint_steps() == [1, 3]
-    assert {name.split("/")[4] for name in store.find("/bucket/run/checkpoints")} == {"1", "3", "4"}
-    assert not folder.exists()
+def test_a_refusal_is_an_error_with_its_address_and_not_a_missing_file(store, monkeypatch):
+    path, folder = as_path(RUN), SharedFolder(RUN, "data.store")
+    assert folder.read("manifest.json") is None and folder.names("shards") == []
+    for name in ("info", "ls", "find", "cat_file", "pipe_file"):
+        monkeypatch.setattr(MemoryS3, name, refuse)
+    reads = [lambda: folder.read("a"), lambda: folder.names("a"), path.exists, path.objects, path.read_bytes]
+    reads += [lambda: path.write_text(""), lambda: list(path.iterdir()), lambda: stored_checkpoints(path)]
+    reads += [lambda: load_run_config(path), lambda: read_metrics(path), lambda: RunDirectory(path).require_run()]
+    for read in reads:
+        with pytest.raises(StoreError, match=f"^{RUN}.*: Forbidden") as caught:
+            read()
+        assert caught.value.address.startswith(RUN) and caught.value.reason == "Forbidden"
 
 
-def test_what_could_not_be_uploaded_is_kept_and_named(store, monkeypatch):
-    with pytest.raises(StoreError, match=r"Access Denied; not everything is uploaded: it is in .*/run-"):  # noqa: SIM117
-        with folder_to_train(RUN) as folder:
-            begin(folder)
-            monkeypatch.setattr(store, "put", lambda *files: (_ for _ in ()).throw(PermissionError("Access Denied")))
-    assert len(list(folder.parent.glob("run-*/config.json"))) == 1
+@pytest.mark.parametrize("address", ["s3:///run", "s3://", "s3:/bucket/run", "http://bucket/run"])
+def test_only_folders_at_s3_and_gs_are_runs(address):
+    with pytest.raises(ConfigError, match="not the address of a run; write s3://BUCKET/FOLDER"):
+        RunDirectory(address)
 
 
-def test_a_command_gets_a_copy_and_its_results_are_uploaded(store):
-    for name in ("config.json", "curves.png", "events.1"):
-        store.pipe_file(f"/bucket/run/{name}", b"{}")
-    values = parse(load_command("evaluate").flags, [RUN, f"--ensemble=runs/b,{RUN}:5"])
+def test_without_a_library_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(ConfigError, match="gs://: .*; install the extra object-stores"):
+        as_path("gs://bucket/run").exists()
 
-    def run(given) -> int:
-        folder = copy_to_read(RUN).path
-        assert [file.name for file in folder.iterdir()] == ["config.json"]
-        assert given.workdir == str(folder)
-        assert given.ensemble == ["runs/b", f"{folder}:5"]
-        (folder / "evaluation-test-1.txt").write_text("a")
-        raise DataError(f"{folder}/checkpoints: no checkpoint yet")
 
-    assert names_addresses("evaluate", values)
-    with pytest.raises(DataError, match=f"^{RUN}/checkpoints: no checkpoint"):
-        stored_runs.run_on_copies("evaluate", run, values)
-    assert store.cat_file("/bucket/run/evaluation-test-1.txt") == b"a"
+def test_a_folder_without_a_run_is_refused_by_its_address(store, capsys):
+    assert main(["translate", RUN]) == 2
+    assert f"--workdir: {RUN} does not exist" in capsys.readouterr().err
+    (as_path(RUN) / "note.txt").write_text("")
+    assert main(["translate", RUN]) == 2
+    assert f"--workdir: {RUN} is not a run directory: no config.json in it (found note.txt)" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="holds files that are not of a run"), RunDirectory(RUN).locked():
+        raise AssertionError
+    assert split_checkpoint(f"{RUN}/:5", "--ensemble") == (f"{RUN}/", "5")
+
+
+def add(checkpoint, *names: str, content: str = "{}") -> None:
+    for name in names:
+        (checkpoint / name).write_text(content)
+
+
+def test_only_complete_checkpoints_are_seen_and_cut_ones_removed(store):
+    run = RunDirectory(RUN)
+    add(run.checkpoints / "1", "params/a")
+    add(run.checkpoints / "2", MARKER, content='{"commit_timestamp_nsecs": 7}')
+    add(run.checkpoints / "3", MARKER, IN_PROGRESS)
+    add(run.checkpoints / "4", COMMIT)
+    add(run.checkpoints / "6", MARKER, COMMIT, "rest/a")
+    add(run.checkpoints / "note", "a")
+    assert run.checkpoint_steps() == [2, 6]
+    assert [each.can_be_continued for each in stored_checkpoints(run.checkpoints)] == [False, True]
+    remove_uncommitted(run.checkpoints)
+    assert sorted(folder.name for folder in run.checkpoints.iterdir()) == ["2", "6", "note"]
+    # An earlier version uploaded it from a disk.
+    assert (run.checkpoints / "2" / COMMIT).exists()
 
 
 @pytest.fixture
 def checksums(store, monkeypatch):
     """A store whose listings have checksums under this name."""
-    find = store.find
+    find = MemoryS3.find
 
     def listing(key: str) -> None:
-        def with_checksums(path, detail=False, **options):
-            found = find(path, detail=detail, **options)
-            for name in found if detail else ():
-                found[name] = found[name] | {key: hashlib.md5(store.cat_file(name)).hexdigest()}
-            return found
+        def with_checksums(self, path, **options):
+            found = find(self, path)
+            digests = {name: hashlib.md5(store.cat_file(name)).hexdigest() for name in found}
+            return {name: found[name] | {key: digests[name]} for name in found}
 
-        monkeypatch.setattr(store, "find", with_checksums)
+        monkeypatch.setattr(MemoryS3, "find", with_checksums)
 
     return listing
 
 
-@pytest.mark.parametrize("address", [f"{RUN}/checkpoints/3", "memory://bucket/moved/checkpoints/3"])
+@pytest.mark.parametrize("address", [f"{RUN}/checkpoints/3", "s3://bucket/moved/checkpoints/3"])
 @pytest.mark.parametrize("key", ["ETag", "crc32c"])
 def test_objects_that_changed_since_a_checkpoint_was_complete_are_found(store, checksums, address, key):
     checksums(key)
     names = ["params/ocdbt.process_1/d/a", "params/ocdbt.process_1/d/b", "params/manifest", "rest/a", MARKER]
+    written, there = as_path(f"{RUN}/checkpoints/3"), as_path(address)
     for name in names:
-        store.pipe_file(f"/bucket/run/checkpoints/3/{name}", name.encode())
-    write_object_digests(f"{RUN}/checkpoints/3")
-    store.cp_file(f"/bucket/run/checkpoints/3/{MARKER}", "/bucket/run/checkpoints/30")
-    if "moved" in address:
-        store.mv("/bucket/run/", "/bucket/moved/", recursive=True)
-    there = address.removeprefix("memory:/")
-    assert changed_objects(address, ["params", "rest"]) == []
-    store.pipe_file(f"{there}/{MARKER}", b"written later")
-    store.rm_file(f"{there}/params/ocdbt.process_1/d/b")
-    store.pipe_file(f"{there}/params/manifest", b"other size")
-    store.pipe_file(f"{there}/params/ocdbt.process_1/d/a", b"x" * len(names[0]))
-    assert changed_objects(address, ["rest", "par"]) == []
+        (written / name).write_text(name)
+    write_object_digests(written)
+    (written.parent / "30").write_text("")
+    if written != there:
+        for name in [*names, OBJECTS]:
+            (there / name).write_bytes((written / name).read_bytes())
+    assert changed_objects(there, ["params", "rest"]) == []
+    (there / MARKER).write_text("written later")
+    (there / "params/ocdbt.process_1/d/b").unlink()
+    (there / "params/manifest").write_text("other size")
+    (there / "params/ocdbt.process_1/d/a").write_text("x" * len(names[0]))
+    assert changed_objects(there, ["rest", "par"]) == []
     # ETags of S3 depend on the upload too.
-    is_found = "moved" not in address or key == "crc32c"
-    assert changed_objects(address, ["params"]) == sorted([*names[1:3], *names[: int(is_found)]])
-    for content in (b'{"objects', b'{"objects": {"params/a": 1}}'):
-        store.pipe_file(f"{there}/{OBJECTS}", content)
-        assert changed_objects(address, ["params"]) == [OBJECTS]
-    store.rm_file(f"{there}/{OBJECTS}")
-    assert changed_objects(address, ["params"]) == []
+    is_found = written == there or key == "crc32c"
+    assert changed_objects(there, ["params"]) == sorted([*names[1:3], *names[: int(is_found)]])
+    for content in ('{"objects', '{"objects": {"params/a": 1}}'):
+        (there / OBJECTS).write_text(content)
+        assert changed_objects(there, ["params"]) == [OBJECTS]
+    (there / OBJECTS).unlink()
+    assert changed_objects(there, ["params"]) == []
 
 
-def test_a_damaged_checkpoint_of_a_store_is_not_read_from_a_copy(store, checksums, elsewhere, monkeypatch):
-    checksums("crc32c")
-    with folder_to_train(RUN) as folder:
-        begin(folder)
-        for step in (1, 2):
-            save(folder, step)
-    elsewhere()
-    with folder_to_train(RUN) as folder:
-        checkpoints = DiskFolder(folder / "checkpoints")
-        assert checkpoints.has_digests(2) and not DiskFolder(Path("/elsewhere")).has_digests(2)
-        checkpoints.require_undamaged(1, ["params"], WHOLE)
-        store.pipe_file("/bucket/run/checkpoints/2/params/d/a", b"2 params/d/b")
-        checkpoints.require_undamaged(2, ["trained_params"], WHOLE)
-        with pytest.raises(CheckpointError, match="checkpoint 2 is damaged: params/d/a changed since written"):
-            checkpoints.require_undamaged(2, ["params/_METADATA"], WHOLE)
-        get = store.get
-        monkeypatch.setattr(store, "get", lambda there, here: (get(there, here), Path(here[0]).write_text("cut")))
-        with pytest.raises(CheckpointError, match="checkpoint 1 is damaged: checkpoints/1/trained_params/d/a changed"):
-            checkpoints.require_undamaged(1, ["trained_params"], WHOLE)
-        checkpoints.set_aside(2)
-        save(folder, 2)
-        (folder / "checkpoints" / "2" / MARKER).write_text("again")
-    assert not changed_objects(f"{RUN}/checkpoints/2", ["params"])
+def busy(holder: str) -> ConfigError:
+    return ConfigError(f"held by {holder}")
 
 
-def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch, tmp_path):
+def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch):
     """With a clock that only sleeping moves: the background thread never renews a lock."""
-    held, now, renewals = "/bucket/run/train.lock", [0.0], iter([b"host, process 1, abc, 2"])
+    run, now, renewals = as_path(RUN), [0.0], iter([b"host, process 1, abc, 2"])
+    held = run / "train.lock"
 
     def sleep(seconds):
         now[0] += seconds
         for renewal in renewals:
-            store.pipe_file(held, renewal)
+            held.write_bytes(renewal)
 
     monkeypatch.setattr(store_lock, "LEASE", 1e6)
     monkeypatch.setattr(store_lock, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-    store.pipe_file(held, b"host, process 1, abc")
-    problem = pytest.raises(ConfigError, match=rf"another process trains in {RUN} \(host, process 1\)")
-    with problem, StoreLock(RUN).held():
+    held.write_bytes(b"host, process 1, abc")
+    problem = pytest.raises(RunIsBusy, match=rf"another process is training in {RUN}.* \(host, process 1\)")
+    with problem, RunDirectory(RUN).locked():
         raise AssertionError
-    lock = StoreLock(RUN)
-    with lock.held():
+    directory = RunDirectory(RUN)
+    with directory.locked():
         assert now[0] > 1e6, "its process was killed"
-        lock.require_held()
-        store.pipe_file(held, b"another")
-        with pytest.raises(LockLost, match=r"another process trains there now \(another\)"):
-            StoredFolder(RUN, tmp_path, lock=lock).upload_files()
-        assert "trains there now" in lock_problem(tmp_path / "checkpoints") and not lock_problem(Path("/other"))
-    assert store.cat_file(held) == b"another"
-    other = StoreLock("memory://bucket/other")
+        directory.require_lock()
+        log = MetricsLog(directory.metrics, 0, require_lock=directory.require_lock)
+        log.write(1, {"a": 1.0})
+        held.write_bytes(b"another")
+        for write in (directory.require_lock, directory.publish, log.sync):
+            with pytest.raises(LockLost, match=r"another process trains there now \(another\)"):
+                write()
+        log.close()
+    assert held.read_bytes() == b"another" and directory.metrics.read_bytes() == b""
+    other = StoreLock(as_path("s3://bucket/other"))
     assert other._create()
     assert other._create(), "the answer to the first attempt may have been lost"
-    with StoreLock("memory://bucket/third").held():
+    with StoreLock(as_path("s3://bucket/third")).held(busy):
         pass
-    assert not store.exists("/bucket/third/train.lock")
+    assert not as_path("s3://bucket/third/train.lock").exists()
 
 
-def test_the_owner_of_a_lost_lock_ends_without_an_upload(store, monkeypatch):
+def test_the_owner_of_a_lost_lock_is_interrupted(store, monkeypatch):
     monkeypatch.setattr(store_lock, "LEASE", 0.3)
-    monkeypatch.setattr(run_copies, "PAUSES_AT_END", (60,))
     # Shells ignore it in what they start in the background.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(StoreError, match=r"trains there now \(host, process 1\); not everything is uploaded") as raised:  # noqa: SIM117
-        with folder_to_train(RUN) as folder:
-            begin(folder)
+    try:
+        with pytest.raises(KeyboardInterrupt), RunDirectory(RUN).locked():
             # The log is on a full disk.
             monkeypatch.setattr(sys, "stderr", Mock(write=Mock(side_effect=OSError)))
             while True:  # A renewal may overwrite the first.
-                store.pipe_file("/bucket/run/train.lock", b"host, process 1, abc, 2")
+                (as_path(RUN) / "train.lock").write_bytes(b"host, process 1, abc, 2")
                 threading.Event().wait(0.1)
-    signal.signal(signal.SIGINT, before)
-    assert isinstance(raised.value.__context__, KeyboardInterrupt) and not store.exists("/bucket/run/config.json")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (as_path(RUN) / "train.lock").read_bytes().startswith(b"host, process 1")
 
 
-def test_cut_saves_are_removed_and_checkpoints_of_other_writers_kept(tmp_path):
-    names = f"1/params/a 2/{MARKER} 3/{MARKER} 3/{IN_PROGRESS} 4/commit_success.txt note/a 5/{MARKER}"
-    for name in names.split():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text('{"commit_timestamp_nsecs": 7}' if name[0] == "2" else "{}")
-    remove_uncommitted(epath.Path(tmp_path))
-    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["2", "note"]
-    assert (tmp_path / "2" / "commit_success.txt").exists()
+def test_the_log_is_rewritten_at_checkpoints_and_at_intervals(store, monkeypatch):
+    path, started, go = as_path(RUN) / "metrics.jsonl", threading.Event(), threading.Event()
+    log = MetricsLog(path, 0)
+    log.write(1, {"a": 1.0})
+    assert read_metrics(path) == []
+    log.sync()
+    assert read_metrics(path) == [{"step": 1, "a": 1.0}]
+    store.requests.clear()
+    log.sync()
+    assert store.requests == [], "nothing is new"
+    write = metrics_log.write_whole
+
+    def slow(*arguments):
+        started.set()
+        go.wait()
+        write(*arguments)
+
+    monkeypatch.setattr(metrics_log, "SECONDS_BETWEEN_UPLOADS", -1.0)
+    monkeypatch.setattr(metrics_log, "UPLOADED_BYTES_PER_SECOND", -1.0)
+    monkeypatch.setattr(metrics_log, "write_whole", slow)
+    log.write(2, {"a": 2.0})
+    started.wait()
+    log.write(3, {"a": 3.0})
+    assert [each["step"] for each in read_metrics(path)] == [1], "the loop does not wait for the store"
+    go.set()
+    # The older text, which is still being sent, does not replace the newer one.
+    log.sync()
+    assert [each["step"] for each in read_metrics(path)] == [1, 2, 3]
+    monkeypatch.setattr(MemoryS3, "pipe_file", refuse)
+    log.write(4, {"a": 4.0})
+    with pytest.raises(StoreError, match=r"metrics.jsonl: Forbidden"):
+        log.sync()
+    log.close()
+    monkeypatch.undo()
+
+
+def test_files_that_libraries_write_to_a_disk_are_copied_when_they_changed(store, tmp_path):
+    scratch = tmp_path / "run"
+    (scratch / "profile").mkdir(parents=True)
+    directory = RunDirectory(RUN, scratch)
+    assert directory.local == scratch and directory.profile == scratch / "profile" and in_store(directory.metrics)
+    (scratch / "events.1").write_text("a")
+    (directory.profile / "trace").write_text("b")
+    directory.publish()
+    assert [(as_path(RUN) / name).read_text() for name in ("events.1", "profile/trace")] == ["a", "b"]
+    (scratch / "events.1").write_text("ab")
+    store.requests.clear()
+    directory.publish()
+    assert store.requests == ["PUT"] and (as_path(RUN) / "events.1").read_text() == "ab"
+    other = RunDirectory(RUN, scratch, is_first=False)
+    other.publish()
+    assert other.metrics == scratch / "metrics.jsonl" and str(other.checkpoints) == f"{RUN}/checkpoints"
 
 
 def test_a_scratch_folder_is_private_and_belongs_to_nobody_else(monkeypatch, tmp_path):
-    monkeypatch.setenv(open_copies.SCRATCH, str(tmp_path / "scratch"))
-    assert open_copies.scratch_folder().stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "scratch"))
+    assert object_store.scratch_folder().stat().st_mode & 0o777 == 0o700
     monkeypatch.setattr("os.getuid", lambda: 1000)
     monkeypatch.setattr(Path, "lstat", lambda path: Mock(st_uid=1001))
     with pytest.raises(ConfigError, match="TRANSFORMER_JAX_SCRATCH: .*/scratch belongs to another user"):
-        open_copies.scratch_folder()
+        object_store.scratch_folder()
 
 
-def test_what_cannot_be_used_is_refused(store):
-    store.pipe_file("/bucket/bad/a/../../b", b"")
-    with pytest.raises(DataError, match="not a valid file name"):
-        copy_to_read("memory://bucket/bad")
-    with pytest.raises(DataError, match=r"not a run: no config.json .* \(found nothing\)"):
-        copy_to_read("memory://bucket/empty")
-    with pytest.raises(ConfigError, match="not the address of an object store"):
-        copy_to_read("s3:///run")
-    values = parse(load_command("train").flags, ["--config=a", f"--workdir={RUN}", "--distributed"])
-    with pytest.raises(ConfigError, match="--distributed: memory://bucket/run: Orbax reads"):
-        stored_runs.run_on_copies("train", lambda given: 0, values)
+@pytest.fixture(scope="module")
+def whole(cache, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    train(tiny_config(cache), folder)
+    return folder
+
+
+def copied(run: Path, address: str):
+    """A finished run on a disk, copied to an address, as ``aws s3 cp --recursive`` does."""
+    there = as_path(address)
+    for file in run.rglob("*"):
+        if file.is_file():
+            (there / file.relative_to(run).as_posix()).write_bytes(file.read_bytes())
+    return there
 
 
 @pytest.mark.slow
-def test_a_run_at_s3_that_was_killed_equals_one_that_was_not(cache, elsewhere, bucket, monkeypatch, tmp_path):
-    config = tiny_config(cache)
-    train(config, tmp_path / "whole")
-    with monkeypatch.context() as patch, pytest.raises(Killed), folder_to_train(bucket) as folder:
-        killed(patch)
-        shutil.copytree(copy_until(9, tmp_path / "whole", tmp_path / "copy"), folder, dirs_exist_ok=True)
-        OPEN[folder].upload()
-    elsewhere()
-    with folder_to_train(bucket) as folder:
-        assert RunDirectory(folder).checkpoint_steps()[-1] == 9
-        assert train(config, folder).step == UPDATES
-        assert_same_run(tmp_path / "whole", folder, config)
-    elsewhere("third")
-    assert load(bucket).translate(["a b"]) == load(tmp_path / "whole").translate(["a b"])
+def test_a_run_at_s3_that_was_killed_equals_one_that_was_not(cache, whole, bucket):
+    def kill(run, position):
+        if position.number == 10:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(tiny_config(cache), bucket, callbacks=[kill])
+    directory = RunDirectory(bucket)
+    assert directory.checkpoint_steps()[-1] == 9 and read_metrics(directory.metrics)[-1]["step"] >= 9
+    assert train(tiny_config(cache), bucket).step == UPDATES
+    assert_same_run(whole, directory.path, tiny_config(cache))
+    assert json.loads(directory.outcome.read_text())["reason"] == "finished"
+    assert len(json.loads(directory.run_record.read_text())) == 2
+    assert len(list(directory.path.glob("events.*"))) == 2 and not (directory.path / "train.lock").exists()
+    assert load(bucket).translate(["a b"]) == load(whole).translate(["a b"])
 
 
-def test_a_store_that_refuses_is_not_taken_for_an_empty_one(store, monkeypatch):
-    def refuse(*arguments, **options):
-        raise PermissionError("Forbidden")
+@pytest.mark.slow
+def test_a_run_that_was_copied_to_s3_resumes_there(cache, whole, bucket, tmp_path):
+    copied(copy_until(9, whole, tmp_path / "run"), bucket)
+    assert train(tiny_config(cache), bucket).step == UPDATES
+    assert_same_run(whole, as_path(bucket), tiny_config(cache))
 
-    folder = SharedFolder(RUN, "data.store")
-    assert folder.read("manifest.json") is None and folder.names("shards") == []
-    for name in ("info", "ls", "cat_file"):
-        monkeypatch.setattr(type(store), name, refuse)
-    for read in (folder.read, folder.names):
-        with pytest.raises(StoreError, match=f"{RUN}: Forbidden"):
-            read("manifest.json")
+
+@pytest.mark.slow
+def test_a_save_at_s3_that_fails_before_its_commit_is_not_the_last(cache, bucket, monkeypatch):
+    async def fail(self):
+        raise StoreError(bucket, "Slow Down")
+
+    def cannot_commit(run, position):
+        if position.number == 5:
+            monkeypatch.setattr(CommittedFolder, "finalize", fail)
+
+    with pytest.raises(
+        SaveFailed, match=r"cannot be written \(.*Slow Down\); when the store answers, run the same command"
+    ):
+        train(tiny_config(cache), bucket, callbacks=[cannot_commit])
+    monkeypatch.undo()
+    directory = RunDirectory(bucket)
+    assert directory.checkpoint_steps() == [0, 3] and chosen_step(directory, "last") == 3
+    assert f"{6}/{IN_PROGRESS}" in directory.checkpoints.objects()
+    assert train(tiny_config(cache), bucket).step == UPDATES
+
+
+@pytest.mark.slow
+def test_commands_read_a_run_at_s3_and_write_their_results_there(whole, bucket, tmp_path, monkeypatch, capsys):
+    run = copied(whole, bucket)
+
+    def said(*arguments: str) -> str:
+        assert main(list(arguments)) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    for name, text in (("source", "a b c\n"), ("target", "a b\n")):
+        (tmp_path / name).write_text(text)
+    files = f"--source={tmp_path}/source", f"--target={tmp_path}/target"
+    monkeypatch.chdir(tmp_path)
+    of_both = [said("translate", str(each), f"--input={tmp_path}/source") for each in (whole, bucket)]
+    assert of_both[0] == of_both[1]
+    assert f"scores       {bucket}/evaluation-validation-" in said("evaluate", bucket, "--split=validation")
+    assert len(list(run.glob("evaluation-validation-*.txt"))) == 1
+    assert f"{bucket}/alignment.npz" in said("align", bucket, *files, "--layer=1")
+    assert f"{bucket}/attention-cross.png" in said("attention", bucket, "--text=a b")
+    assert (run / "attention-cross.png").read_bytes()[:4] == b"\x89PNG"
+    assert f"in {bucket}/checkpoints" in said("checkpoint", "ls", bucket)
+    assert f"{bucket}/checkpoints/{UPDATES}" in said("checkpoint", "info", bucket, "--checkpoint=last")
+    assert "run directory" in said("checkpoint", "average", bucket, "--count=2", f"--output={tmp_path}/mean")
+    said("report", bucket, str(tmp_path / "mean"), f"--output={tmp_path}/report")
+    assert f"{bucket}/checkpoints/{UPDATES}" in (tmp_path / "report" / "report.csv").read_text()
+    assert "copy" in said("config", f"--config={bucket}")
+    config = load_run_config(bucket)
+    assert to_json(config) == to_json(load_run_config(whole))
+    assert said("score", bucket, *files) == said("score", str(whole), *files)

@@ -17,8 +17,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, con
 from transformer_jax.config.experiment import spelled_out
 from transformer_jax.notebook import element, folded, settings_table, table
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, local_run
-from transformer_jax.runtime.open_copies import with_addresses
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.tasks.task import Evaluation, task_class
 from transformer_jax.tasks.texts import TokenScores, open_text_or_none, require_targets
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
@@ -37,13 +36,12 @@ _COMMAND_OR_FLAG = re.compile(r"(`[^`]*`|transformer-jax .*)|(?<![\w-])--(?:conf
 def python_errors() -> Iterator[None]:
     """Removes the syntax of the command line from errors: ``workdir`` for ``--workdir``, ``model.d_ff`` for
     ``--config.model.d_ff``, ``load_plugin("FILE.py")`` for ``--plugin=FILE.py``. Commands keep theirs.
-    Names a run in an object store by its address.
     """
     try:
         yield
     except (ConfigError, DataError) as error:
         plugin = r"(?<=may add it: )--plugin=([\w./]+\.py)", r'transformer_jax.load_plugin("\1")'
-        message = re.sub(*plugin, with_addresses(str(error)))
+        message = re.sub(*plugin, str(error))
         error.args = (_COMMAND_OR_FLAG.sub(lambda found: found[1] or "", message), *error.args[1:])
         raise
 
@@ -119,12 +117,12 @@ class Run:
         self._checkpoint, self._average = checkpoint, average
 
     def __repr__(self) -> str:
-        return f"Run({with_addresses(str(self.path))!r}, task={self.config.task}, checkpoint={self._checkpoint})"
+        return f"Run({str(self.path)!r}, task={self.config.task}, checkpoint={self._checkpoint})"
 
     def _repr_html_(self) -> str:
         validated = [each for each in self.metrics if self.config.selection.key in each]
         rows = [
-            ("folder", with_addresses(str(self.path))),
+            ("folder", str(self.path)),
             ("task", self.config.task),
             ("checkpoint", self._checkpoint),
         ]
@@ -139,7 +137,7 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """The folder of the run."""
+        """The folder of the run, or its path at ``s3://`` or ``gs://``."""
         return self.directory.path
 
     @property
@@ -349,7 +347,7 @@ def load(
         ConfigError: no such run or checkpoint, or a setting that the trained model cannot change.
     """
     with python_errors():
-        directory = RunDirectory(local_run(str(path), is_fresh=True))
+        directory = RunDirectory(path)
         directory.require_run("path")
         config = config_for_use(directory.path, as_overrides(settings))
         chosen_step(directory, str(checkpoint))

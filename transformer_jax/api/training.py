@@ -10,7 +10,6 @@ from transformer_jax.api.trained_run import Run, as_overrides, load, python_erro
 from transformer_jax.config import ExperimentConfig, to_dict
 from transformer_jax.config.experiment import with_selected_parts
 from transformer_jax.runs.run import Hook
-from transformer_jax.runtime.run_copies import folder_to_train
 from transformer_jax.tools.full_run import settings_to_train, train_run
 
 
@@ -35,10 +34,9 @@ def train(
         TrainingDiverged: loss or gradient were not finite.
     """
     with python_errors():
-        with folder_to_train(str(workdir)) as folder:
-            overrides = as_overrides(settings)
-            if isinstance(config, ExperimentConfig):
-                config = with_selected_parts(to_dict(config), overrides)
-            resolved, origin = settings_to_train(config, overrides, str(folder), budget)
-            train_run(resolved, folder, callbacks, origin=origin, warns=True)
+        overrides = as_overrides(settings)
+        if isinstance(config, ExperimentConfig):
+            config = with_selected_parts(to_dict(config), overrides)
+        resolved, origin = settings_to_train(config, overrides, str(workdir), budget)
+        train_run(resolved, workdir, callbacks, origin=origin, warns=True)
         return load(workdir)

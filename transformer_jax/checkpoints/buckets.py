@@ -1,42 +1,40 @@
-"""Checkpoints that Orbax writes and reads at ``s3://`` and ``gs://``: arrays by TensorStore, other files by fsspec."""
+"""Checkpoints that Orbax writes and reads at ``s3://`` and ``gs://``: arrays by TensorStore, other files by epath."""
 
 import asyncio
+import json
 import os
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import orbax.checkpoint as ocp
-from etils import epath
-from etils.epath import gpath
 
 from transformer_jax.checkpoints.folder import CheckpointFolder
-from transformer_jax.checkpoints.format import is_step, unused_name
+from transformer_jax.checkpoints.format import COMMIT, IN_PROGRESS, MARKER, is_step, unused_name
 from transformer_jax.checkpoints.save_failure import SaveFailed
-from transformer_jax.config.errors import first_line
+from transformer_jax.config.errors import ConfigError, StoreError, first_line
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.store_path import StorePath, store_errors
+from transformer_jax.private_modules import fit_orbax_to_stores
 from transformer_jax.runtime.distributed import all_agree, is_first
 from transformer_jax.runtime.file_digests import Part
-from transformer_jax.runtime.object_store import changed_objects, move_objects, store_errors, write_object_digests
-from transformer_jax.runtime.open_copies import (
-    COMMIT,
-    IN_PROGRESS,
-    MARKER,
-    OBJECTS,
-    LockLost,
-    after_commit,
-    before_commit,
-    lock_problem,
-)
+from transformer_jax.runtime.store_lock import LockLost, StoreLock
+
+# Digests of the objects of a checkpoint, which the store computed.
+OBJECTS = "object_digests.json"
+# The names that s3fs and gcsfs give these digests; S3's depends on upload and encryption too.
+ETAG = "ETag"
+_DIGESTS = ("size", ETAG, "crc32c", "md5Hash")
 
 
 class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
-    """A checkpoint in a store, which cannot rename a folder: Orbax takes it for complete once it has ``commit_success.txt``.
+    """A checkpoint in a store, which cannot rename a folder: Orbax takes it for complete once it has ``COMMIT``.
 
-    Readers of copies, and a run that resumes, ignore a checkpoint that has ``IN_PROGRESS``.
+    Readers, and a run that resumes, ignore a checkpoint that has ``IN_PROGRESS``.
     """
+
+    lock: StoreLock | None = None
 
     @classmethod
     def from_final(cls, final_path: Any, **options: Any) -> Any:
@@ -56,48 +54,62 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
         if not is_step(folder.name):
             await super().finalize()
             return
-        await asyncio.to_thread(before_commit, str(folder))
-        await asyncio.to_thread(write_object_digests, str(folder))
+        if self.lock:
+            await asyncio.to_thread(self.lock.require_held)
+        await asyncio.to_thread(write_object_digests, folder)
         await super().finalize()
         await asyncio.to_thread((folder / COMMIT).write_text, str(time.time()))
         await asyncio.to_thread((folder / IN_PROGRESS).unlink, True)
-        after_commit(str(folder))
 
 
 class BucketFolder(CheckpointFolder):
     """The checkpoints of a run at ``s3://`` or ``gs://``, with the digests that the store computes.
 
-    ``copy`` is the folder of the checkpoints in the local copy of the run, which has no arrays.
+    ``lock``: of process 0 of a run that trains.
     """
 
-    temporary_path = CommittedFolder
     arrays = ocp.StandardCheckpointHandler
 
-    def __init__(self, address: str, copy: Path) -> None:
-        # TensorFlow, which epath would use where it is installed, does not know s3://.
-        os.environ["EPATH_USE_TF"] = "false"
-        gpath._is_tf_installed.cache_clear()
+    def __init__(self, path: StorePath, lock: StoreLock | None = None) -> None:
         # TensorStore asks again after a minute without an answer; it would wait without limit.
         os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
         os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
-        if address.startswith("s3://"):
-            _register_s3_driver()
-        super().__init__(epath.Path(address))
-        self._copy = copy
+        try:
+            fit_orbax_to_stores()
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"{path}: Orbax has no {error.name}; install the extra object-stores, or orbax-checkpoint>=0.12.8"
+            ) from None
+        super().__init__(path)
+        self._lock = lock
+        self.temporary_path = type("CommittedFolder", (CommittedFolder,), {"lock": lock})
 
     def opening(self) -> AbstractContextManager[None]:
-        return store_errors(str(self.path))
+        return store_errors(self.path)
 
-    def prepare(self, *, read_only: bool) -> list[str]:
+    def listed(self, step: int | None = None) -> AbstractContextManager[None]:
+        path: StorePath = self.path if step is None else self.path / str(step)
+        return path.listed()
+
+    def prepare(self) -> list[str]:
         """Removes unfinished checkpoints."""
-        if is_first() and not read_only:
+        if is_first():
             remove_uncommitted(self.path)
         return []
 
     def require_lock(self) -> None:
-        problem = lock_problem(self._copy)
+        problem = ""
+        try:
+            if self._lock:
+                self._lock.require_held()
+        except StoreError as error:
+            problem = str(error)
         if not all_agree(not problem, "lock of the run"):
             raise SaveFailed(problem or f"{self.path}: process 0 lost the lock of the run")
+
+    def release(self) -> None:
+        if self._lock:
+            self._lock.release()
 
     def problem_of(self, error: BaseException) -> str:
         if isinstance(error, LockLost):
@@ -106,60 +118,71 @@ class BucketFolder(CheckpointFolder):
 
     def changed(self, step: int, names: list[str], part: Part) -> list[str]:
         """Of several processes that check parts, the first lists the objects: it is one request for a thousand."""
-        return [] if part.number else changed_objects(str(self.path / str(step)), names)
+        return [] if part.number else changed_objects(self.path / str(step), names)
 
     def has_digests(self, step: int) -> bool:
-        return (self.path / str(step) / OBJECTS).exists()
+        return bool((self.path / str(step) / OBJECTS).is_file())
 
-    def set_aside(self, step: int) -> Path:
-        target = unused_name(self.path, step)
-        move_objects(str(self.path / str(step)), str(target))
+    def set_aside(self, step: int) -> Any:
+        """Moves a checkpoint, object by object, since a store cannot rename a folder."""
+        source, target = self.path / str(step), unused_name(self.path, step)
+        names = list(source.objects())
+        for name in names:
+            (source / name).copy_to(target / name)
+        # Without MARKER the rest counts for nothing, if this is cut short.
+        for name in sorted(names, key=lambda name: name != MARKER):
+            (source / name).unlink()
         return target
 
 
-def remove_uncommitted(checkpoints: Any) -> None:
-    """Removes checkpoints whose save, upload or deletion a kill cut short; marks uploaded checkpoints for Orbax."""
-    for folder in checkpoints.glob("[0-9]*"):
-        if not is_step(folder.name):
+def remove_uncommitted(checkpoints: StorePath) -> None:
+    """Removes checkpoints whose save or deletion a kill cut short; marks those that an earlier version uploaded for Orbax."""
+    objects = checkpoints.objects()
+    for name in sorted({name.partition("/")[0] for name in objects}):
+        if not is_step(name):
             continue
-        marker = folder / MARKER
-        is_whole = marker.exists() and not (folder / IN_PROGRESS).exists()
-        if is_whole and not (folder / COMMIT).exists():
+        folder = checkpoints / name
+        is_whole = f"{name}/{MARKER}" in objects and f"{name}/{IN_PROGRESS}" not in objects
+        if is_whole and f"{name}/{COMMIT}" not in objects:
             # Only a checkpoint that was complete on a disk has this time; Orbax may delete COMMIT of others before MARKER.
-            is_whole = bool(parse_json(marker.read_text()).get("commit_timestamp_nsecs"))
+            is_whole = bool(parse_json((folder / MARKER).read_text()).get("commit_timestamp_nsecs"))
             if is_whole:
                 (folder / COMMIT).write_text("")
         if not is_whole:
             folder.rmtree()
 
 
-@cache
-def _register_s3_driver() -> None:
-    """Gives TensorStore's S3 driver to Orbax, which knows only its driver for ``gs://``."""
-    # Private modules, which another version may not have.
-    from orbax.checkpoint._src.path import gcs_utils
-    from orbax.checkpoint._src.serialization import tensorstore_utils
+def write_object_digests(checkpoint: StorePath) -> None:
+    """Writes ``OBJECTS`` into a checkpoint: the size of each of its objects, and checksums from the listing."""
+    content = {"address": str(checkpoint), "objects": _digests(checkpoint)}
+    (checkpoint / OBJECTS).write_text(json.dumps(content))
 
-    of_gcs = gcs_utils.get_kvstore_for_gcs
-    is_gcs, normalized = tensorstore_utils._use_gcs_driver, tensorstore_utils._normalize_path
 
-    def kvstore(address: str) -> dict[str, Any]:
-        if not address.startswith("s3://"):
-            return of_gcs(address)
-        bucket, _, path = address.removeprefix("s3://").partition("/")
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        has_keys = "AWS_ACCESS_KEY_ID" in os.environ
-        return {
-            "driver": "s3",
-            "bucket": bucket,
-            "path": path,
-            **({"endpoint": endpoint} if endpoint else {}),
-            **({"aws_region": region} if region else {}),
-            # The default chain looks for files first, and logs an error for each missing file.
-            **({"aws_credentials": {"type": "environment"}} if has_keys else {}),
-        }
+def changed_objects(checkpoint: StorePath, prefixes: Iterable[str]) -> list[str]:
+    """Objects of a checkpoint that were removed or changed since ``OBJECTS``; empty where it has none.
 
-    gcs_utils.get_kvstore_for_gcs = kvstore
-    tensorstore_utils._use_gcs_driver = lambda directory: is_gcs(directory) or directory.startswith("s3://")
-    tensorstore_utils._normalize_path = lambda path: normalized(path).replace("s3:/", "s3://")
+    ``prefixes``: files or folders to check. Of a checkpoint that was copied to another address, ETags are not compared.
+    """
+    found = _digests(checkpoint)
+    if OBJECTS not in found:
+        return []
+    content = (checkpoint / OBJECTS).read_bytes()
+    try:
+        described = parse_json(content)
+        recorded = {name: dict(digests) for name, digests in described["objects"].items()}
+        left_out = () if described["address"] == str(checkpoint) else (ETAG,)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return [OBJECTS]
+
+    def is_same(name: str) -> bool:
+        before, now = recorded[name], found.get(name, {})
+        keys = (before.keys() & now.keys()).difference(left_out)
+        return "size" in keys and all(before[key] == now[key] for key in keys)
+
+    wanted = tuple(f"{prefix}/" for prefix in prefixes)
+    return sorted(name for name in recorded if f"{name}/".startswith(wanted) and not is_same(name))
+
+
+def _digests(checkpoint: StorePath) -> dict[str, dict[str, Any]]:
+    found = checkpoint.objects().items()
+    return {name: {key: info[key] for key in _DIGESTS if key in info} for name, info in found}

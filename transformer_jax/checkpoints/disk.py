@@ -22,7 +22,6 @@ from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.config.errors import first_line
 from transformer_jax.runtime.distributed import is_first
 from transformer_jax.runtime.file_digests import Part, changed_files, has_digests, write_digests
-from transformer_jax.runtime.open_copies import fetch_arrays, has_object_digests
 
 _GONE = "{} was removed or moved while training; put it back and run the same command"
 
@@ -54,21 +53,20 @@ def _digest_if_written(path: Path) -> None:
 
 
 class DiskFolder(CheckpointFolder):
-    """Checkpoints on a disk, with digests; of a copy of a run in a store, arrays are downloaded before they are read."""
+    """Checkpoints on a disk, with digests."""
 
     temporary_path = DigestedFolder
     arrays = DigestedArrays
 
-    def prepare(self, *, read_only: bool) -> list[str]:
+    def prepare(self) -> list[str]:
         """Makes the folder and moves checkpoints with damaged scores out of it; returns a sentence about each.
 
-        Raises CheckpointError at damage with ``read_only``, or when all are damaged.
+        Raises CheckpointError when all are damaged.
         """
-        if not read_only:
-            self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True)
         checkpoints = stored_checkpoints(self.path)
         damaged = [checkpoint.folder for checkpoint in checkpoints if not checkpoint.is_sound]
-        if damaged and (read_only or len(damaged) == len(checkpoints)):
+        if damaged and len(damaged) == len(checkpoints):
             raise CheckpointError(f"{', '.join(map(str, damaged))}: the scores in it are damaged; move it away")
         moved = damaged if is_first() else []
         return [f"checkpoint {each.name} is damaged; moved to {self.set_aside(int(each.name))}" for each in moved]
@@ -91,12 +89,10 @@ class DiskFolder(CheckpointFolder):
         return f"{self.path}: cannot be written ({first_line(error)}); {newest}. Fix that and run the same command"
 
     def changed(self, step: int, names: list[str], part: Part) -> list[str]:
-        folder = self.path / str(step)
-        return fetch_arrays(folder, {name.partition("/")[0] for name in names}) or changed_files(folder, names, part)
+        return changed_files(self.path / str(step), names, part)
 
     def has_digests(self, step: int) -> bool:
-        folder = self.path / str(step)
-        return has_digests(folder) or has_object_digests(folder)
+        return has_digests(self.path / str(step))
 
     def set_aside(self, step: int) -> Path:
         target = unused_name(self.path, step)

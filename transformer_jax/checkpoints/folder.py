@@ -28,12 +28,19 @@ class CheckpointFolder:
         """Context of ``prepare`` and of opening Orbax, which raises StoreError where a store refuses."""
         return nullcontext()
 
-    def prepare(self, *, read_only: bool) -> list[str]:
+    def prepare(self) -> list[str]:
         """Makes the folder ready for Orbax; returns a sentence about each checkpoint that was moved out of it."""
         raise NotImplementedError
 
+    def listed(self, step: int | None = None) -> AbstractContextManager[None]:
+        """Context in which the files of a complete checkpoint, or of all, do not change, and are not asked for one by one."""
+        return nullcontext()
+
     def require_lock(self) -> None:
         """Raises SaveFailed, in all processes, where another run took the folder over."""
+
+    def release(self) -> None:
+        """Releases the lock of the run before the process ends at once."""
 
     def require_present(self) -> None:
         """Raises SaveFailed where the folder was removed."""
@@ -59,10 +66,7 @@ class CheckpointFolder:
         raise NotImplementedError
 
     def require_undamaged(self, step: int, names: list[str], part: Part) -> None:
-        """Raises CheckpointError where files of these items, or folders in them, changed since they were written.
-
-        Where the folder is in a copy of a run, downloads the arrays of the items first.
-        """
+        """Raises CheckpointError where files of these items, or folders in them, changed since they were written."""
         if changed := self.changed(step, names, part):
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise CheckpointError(f"checkpoint {step} is damaged: {', '.join(changed[:3])}{more} changed since written")

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.config import DataError, ExperimentConfig, from_json
+from transformer_jax.config.errors import StoreError
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.paths import in_store
 from transformer_jax.runtime.file_digests import changed_files
-from transformer_jax.runtime.open_copies import COMMIT, MARKER
 
+# Orbax writes it into every checkpoint.
+MARKER = "_CHECKPOINT_METADATA"
+# A store cannot rename a folder: a checkpoint there has IN_PROGRESS until it is complete, then COMMIT alone.
+IN_PROGRESS, COMMIT = "in_progress", "commit_success.txt"
 # In the name of a folder that is half-written or half-deleted; the next start of the run removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
 
@@ -50,7 +55,7 @@ class StoredCheckpoint(NamedTuple):
             return parse_json((self.folder / MARKER).read_text(encoding="utf-8"))["commit_timestamp_nsecs"] / 1e9
         with suppress(OSError, ValueError):
             return float((self.folder / COMMIT).read_text(encoding="utf-8"))
-        return self.folder.stat().st_mtime
+        return 0.0 if in_store(self.folder) else self.folder.stat().st_mtime
 
 
 def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
@@ -59,8 +64,14 @@ def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
 
 
 def step_names(directory: Path) -> list[str]:
-    """The names of the checkpoints in a folder, oldest first."""
-    return sorted((entry.name for entry in directory.glob("[0-9]*") if is_step(entry.name)), key=int)
+    """The names of the complete checkpoints in a folder, oldest first."""
+    if in_store(directory):
+        objects = directory.objects()
+        found = {name.partition("/")[0] for name in objects}
+        names = [name for name in found if f"{name}/{MARKER}" in objects and f"{name}/{IN_PROGRESS}" not in objects]
+    else:
+        names = [entry.name for entry in directory.glob("[0-9]*")]
+    return sorted(filter(is_step, names), key=int)
 
 
 def written_settings(directory: Path) -> tuple[int, ExperimentConfig | None]:
@@ -76,9 +87,11 @@ def written_progress(directory: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for name in reversed(step_names(directory)):
         folder = directory / name
         # Damage is reported when the checkpoint is restored.
-        with suppress(OSError, ValueError, TypeError):
-            if not changed_files(folder, ["progress"]):
-                yield int(name), dict(parse_json((folder / "progress" / "metadata").read_bytes()))
+        with suppress(OSError):
+            content = (folder / "progress" / "metadata").read_bytes()
+            with suppress(ValueError, TypeError):
+                if in_store(folder) or not changed_files(folder, ["progress"]):
+                    yield int(name), dict(parse_json(content))
 
 
 def is_step(name: str) -> bool:
@@ -88,6 +101,8 @@ def is_step(name: str) -> bool:
 
 def bytes_in(folder: Path) -> int:
     """Total size of the files in a folder, in bytes."""
+    if in_store(folder):
+        return sum(each["size"] for each in folder.objects().values())
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
@@ -104,7 +119,8 @@ def were_set_aside(run: Path) -> list[Path]:
 
 def _stored(folder: Path) -> StoredCheckpoint:
     scores = _scores(folder)
-    if scores is None or changed_files(folder, ["metrics"]):
+    # The store finds a flipped bit.
+    if scores is None or (not in_store(folder) and changed_files(folder, ["metrics"])):
         return StoredCheckpoint(int(folder.name), folder, None, is_sound=False)
     # The metric that selects checkpoints is the only one that is stored with them.
     score = next(iter(scores.values()), None)
@@ -119,6 +135,8 @@ def _scores(folder: Path) -> dict[str, float] | None:
     except FileNotFoundError:
         # It was not scored, or is being deleted.
         return {}
+    except StoreError:
+        raise
     except (OSError, ValueError):
         return None
     is_sound = isinstance(scores, dict) and all(type(value) in (int, float) for value in scores.values())

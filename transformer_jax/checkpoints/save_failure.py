@@ -11,10 +11,10 @@ from typing import NoReturn
 import jax
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.format import bytes_in
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runtime.atomic_files import DISK_FULL
 from transformer_jax.runtime.distributed import end_at_once
-from transformer_jax.runtime.open_copies import SCRATCH, leave_stores, scratch_folder, with_addresses
 
 # tensorstore's errors have no number, only the message of the system.
 _FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large")
@@ -31,12 +31,11 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def end_after_failed_save(problem: Callable[[], str]) -> NoReturn:
-    """Prints why this one of several processes cannot write, uploads its files, and ends it with status 1."""
+    """Prints why this one of several processes cannot write, and ends it with status 1."""
     try:
         # Standard error may be on the full disk.
         with suppress(OSError):
             sys.stderr.write(f"{problem()}\n")
-        leave_stores()
     finally:
         end_at_once(1)
 
@@ -65,22 +64,18 @@ def ignore_abandoned_work() -> None:
 def require_free_space(workdir: Path, state: PyTree, kept: int) -> list[str]:
     """A warning where the disk cannot hold ``kept`` checkpoints of the arrays ``state``.
 
-    Raises ConfigError where not even the next one fits. Of a run in a store, both name the folder of its copy.
+    Raises ConfigError where not even the next one fits.
     """
     state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     free = shutil.disk_usage(workdir).free
-    is_copy = with_addresses(str(workdir)) != str(workdir)
-    disk = f"{scratch_folder()} ({SCRATCH})" if is_copy else workdir
     if free < state_bytes:
         raise ConfigError(
-            f"--workdir: {disk} has {free / 1e9:.3g} GB free, and one checkpoint needs {state_bytes / 1e9:.3g} GB; make room"
+            f"--workdir: {workdir} has {free / 1e9:.3g} GB free, and one checkpoint needs {state_bytes / 1e9:.3g} GB; make room"
         )
     # One more than is kept: an old checkpoint is deleted once the new one is complete.
     needed = (kept + 1) * state_bytes
-    # The arrays of a copy are sparse files until they are downloaded.
-    blocks = sum(file.stat().st_blocks for file in (workdir / "checkpoints").rglob("*") if file.is_file())
-    if free + 512 * blocks < needed:
+    if free + bytes_in(workdir / "checkpoints") < needed:
         return [
-            f"{disk} has {free / 1e9:.3g} GB free; {kept} checkpoints and one being written need {needed / 1e9:.3g} GB"
+            f"{workdir} has {free / 1e9:.3g} GB free; {kept} checkpoints and one being written need {needed / 1e9:.3g} GB"
         ]
     return []

@@ -17,7 +17,6 @@ from transformer_jax.data.scripts import lack_spaces
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.runtime.open_copies import with_addresses
 
 if TYPE_CHECKING:
     from transformer_jax.evaluation.word_alignment import GoldAlignment
@@ -52,7 +51,7 @@ def align(values: flags.Values) -> int:
     require_attention(config, "cross", values.layer, values.head)
     sources, targets, gold = read_pairs(values.source, values.target, values.gold, values.first_word)
     stem = output_path(values, "alignment")
-    if stem.is_dir() or str(values.output or "").endswith("/"):
+    if (values.output and stem.is_dir()) or str(values.output or "").endswith("/"):
         problem = f"{stem} is a folder; give the files a name in it, for example {stem / 'alignment'}"
         raise ConfigError(f"--output: {problem}")
     from transformer_jax.tasks.translation.soft_alignment import soft_alignments
@@ -65,7 +64,9 @@ def align(values: flags.Values) -> int:
     if gold:
         word_alignment.require_words(gold, [each.word_weights.shape for each in alignments], values.gold)
 
-    write_whole(Path(f"{stem}.pharaoh"), "".join(f"{word_alignment.to_pharaoh(each)}\n" for each in links))
+    write_whole(
+        stem.with_name(f"{stem.name}.pharaoh"), "".join(f"{word_alignment.to_pharaoh(each)}\n" for each in links)
+    )
     arrays: dict[str, np.ndarray] = {}
     for number, each in enumerate(alignments):
         arrays[f"weights_{number}"] = each.weights.astype(np.float32)
@@ -74,7 +75,7 @@ def align(values: flags.Values) -> int:
         arrays[f"target_{number}"] = np.array(each.target_pieces)
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
-    write_whole(Path(f"{stem}.npz"), packed.getvalue())
+    write_whole(stem.with_name(f"{stem.name}.npz"), packed.getvalue())
     if gold:
         scores = word_alignment.score_alignments(links, gold)
         rows = [
@@ -84,7 +85,7 @@ def align(values: flags.Values) -> int:
             ("links", f"{scores.num_links:,}", f"in {scores.num_sentences:,} pairs"),
         ]
         print(text_table(rows))
-    print(with_addresses(f"{stem}.pharaoh\n{stem}.npz"))
+    print(f"{stem}.pharaoh\n{stem}.npz")
     return 0
 
 

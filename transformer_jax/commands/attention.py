@@ -11,7 +11,6 @@ from transformer_jax.commands.run_flags import (
 )
 from transformer_jax.config import ConfigError
 from transformer_jax.runtime.atomic_files import require_writable_file
-from transformer_jax.runtime.open_copies import with_addresses
 
 KINDS = ("cross", "encoder", "decoder")
 PICTURES = (".png", ".pdf", ".svg")
@@ -67,5 +66,5 @@ def attention(values: flags.Values) -> int:
         weights = {f"{name} head {values.head}": each[values.head - 1, None] for name, each in weights.items()}
     hint = "--layer and --head draw one head alone."
     draw_attention(weights, rows, columns, path, title=read.title, hint=hint)
-    print(with_addresses(f"{read.title}\n{path}"))
+    print(f"{read.title}\n{path}")
     return 0

@@ -6,7 +6,6 @@ from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
 from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.runtime.startup import program_name
 
 
@@ -19,13 +18,13 @@ def _existing(run: str) -> RunDirectory:
 def _ls(values: flags.Values, runs: list[str]) -> None:
     from transformer_jax.tools.checkpoint_tools import checkpoint_table
 
-    print(with_addresses(checkpoint_table(_existing(runs[0]))))
+    print(checkpoint_table(_existing(runs[0])))
 
 
 def _info(values: flags.Values, runs: list[str]) -> None:
     from transformer_jax.tools.checkpoint_tools import describe_checkpoint
 
-    print(with_addresses(describe_checkpoint(_existing(runs[0]), values.checkpoint or "best")))
+    print(describe_checkpoint(_existing(runs[0]), values.checkpoint or "best"))
 
 
 def _average(values: flags.Values, runs: list[str]) -> None:
@@ -38,7 +37,7 @@ def _average(values: flags.Values, runs: list[str]) -> None:
 
     steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
     written = write_average(source, steps, values.output)
-    of = f"checkpoints {', '.join(map(str, steps))} of {with_addresses(str(source.path))}"
+    of = f"checkpoints {', '.join(map(str, steps))} of {source.path!s}"
     print(f"the mean of {of}; run directory {written.path}")
     print(f"  {program_name()} evaluate --workdir={shlex.quote(str(written.path))}{plugin_flags()} --split=test")
 

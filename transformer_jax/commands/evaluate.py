@@ -13,8 +13,8 @@ from transformer_jax.commands.run_flags import (
 )
 from transformer_jax.config import ExperimentConfig, load_run_config
 from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.open_copies import with_addresses
 
 
 @flags.command(
@@ -79,7 +79,7 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         join_processes()
         # JAX's handler waits for the update after which to stop.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        same = with_addresses(repr((chosen, values.split, values.average)))
+        same = repr((chosen, values.split, values.average))
         require_same(same, "--distributed: the processes were started with different flags; use the same command")
     if text is None:
         task_class(config.task).require_split(config, values.split)
@@ -113,9 +113,11 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
     if found.outputs is not None:
         lines.append(f"  translations {stem}.txt")
     lines += (f"  {command}" for command in commands_to_try(config, values.workdir, scored.ensemble))
-    print(with_addresses("\n".join(lines)))
+    print("\n".join(lines))
     return 0
 
 
 def _results(values: flags.Values) -> Path:
-    return require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
+    if values.output:
+        return require_writable(values.output, "--output")
+    return require_writable(RunDirectory(values.workdir).path, "--workdir")

@@ -7,7 +7,6 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.align import read_pairs
 from transformer_jax.commands.run_flags import chosen_runs, output_path, run_config, run_flags, split_checkpoint
 from transformer_jax.config import ConfigError
-from transformer_jax.runtime.open_copies import with_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +114,7 @@ def explore(values: flags.Values) -> int:
     if listener:
         return _serve(values, opened, tables, page, listener)
     write_whole(path, page.html())
-    print(with_addresses(str(path)))
+    print(str(path))
     return 0
 
 

@@ -3,7 +3,6 @@ from pathlib import Path
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.open_copies import with_addresses
 
 ENDINGS = {"architecture": ".svg", "schedule": ".png"}
 """Figures by name, and how their files end."""
@@ -43,5 +42,5 @@ def figure(values: flags.Values) -> int:
         from transformer_jax.tools.pictures.architecture import draw_architecture as draw
     else:
         from transformer_jax.tools.pictures.schedule import draw_schedule as draw
-    print(f"{draw(config, with_addresses(values.config), path)}\n{path}")
+    print(f"{draw(config, values.config, path)}\n{path}")
     return 0

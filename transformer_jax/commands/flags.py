@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
-from transformer_jax.config.checks import is_address
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.experiment import BOOLEANS, is_run_directory, settings_called, spelled_out
 from transformer_jax.config.json_text import is_unicode
@@ -29,10 +28,6 @@ ARGUMENTS_FLAG = "arguments"
 WORKDIR_FLAG = "workdir"
 # Arguments after it are not flags of this command.
 SEPARATOR = "--"
-# Flags that name runs. ``init_from`` stays an address, which is recorded as the origin of the parameters.
-RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", ARGUMENTS_FLAG)
-# Commands that need no local copy of a run at an address: they read no run, pass the address on, or open it themselves (sweep).
-AS_GIVEN = ("sweep", "duel", "launch", "import", "quickstart", "doctor")
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 EXPECTED = {int: "a whole number", float: "a number", bool: "true or false"}
 # a.src,a.tgt and a.en.gz,a.de.gz.
@@ -333,13 +328,3 @@ def _unknown(name: str, text: str, values: Values) -> ConfigError:
 def takes_run(values: Values) -> bool:
     """Whether the first argument that is not a flag is the folder of the run."""
     return WORKDIR_FLAG in values and ARGUMENTS_FLAG not in values
-
-
-def names_addresses(name: str, values: Values) -> bool:
-    """Whether a run that a command uses is in an object store, and must be there before the command begins."""
-    given = [texts_of(values[flag].value) for flag in RUN_FLAGS if flag in values]
-    return name not in AS_GIVEN and any(is_address(text) for texts in given for text in texts)
-
-
-def texts_of(value: Any) -> list[str]:
-    return [] if value is None else [value] if type(value) is str else list(value)

@@ -11,7 +11,6 @@ from transformer_jax.config.parts import default_parts
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable
-from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def export(values: flags.Values) -> int:
     with appearing_folder(output) as folder:
         format_module(values.format).export(model, folder, texts, **options)
     steps = ", ".join(map(str, model.steps))
-    print(with_addresses(f"{output}: {values.format}, checkpoint {steps} of {values.workdir}"))
+    print(f"{output}: {values.format}, checkpoint {steps} of {values.workdir}")
     return _compare(model, output, texts) if values.verify else 0
 
 

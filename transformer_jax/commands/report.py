@@ -6,8 +6,8 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError
 from transformer_jax.config.languages import require_tokenizer
+from transformer_jax.config.paths import as_path
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.open_copies import with_addresses
 
 
 @flags.command(
@@ -38,7 +38,7 @@ def report(values: flags.Values) -> int:
     runs = sorted(map(summarize, folders, short_names(folders)), key=from_best)
     document, csv, text = report_on_runs(runs, draw_run_curves(runs, values.metrics, output / "curves.png"))
     written = write_report(output, "report", document, {"report.csv": csv})
-    print(with_addresses(text) + "\n\n" + "\n".join(f"  {path}" for path in written))
+    print(text + "\n\n" + "\n".join(f"  {path}" for path in written))
     return 0
 
 
@@ -97,7 +97,7 @@ def compare(values: flags.Values) -> int:
 
 def _two_paths(values: flags.Values) -> list[Path]:
     """Paths of A and B; raises ConfigError unless there are two, and where decoding settings are given for files."""
-    paths = [Path(argument).expanduser().resolve() for argument in values.arguments]
+    paths = [as_path(argument).resolve() for argument in values.arguments]
     if len(paths) != 2:
         raise ConfigError(f"A B: give two runs to compare, not {len(paths)}; --help shows an example")
     if paths[0] == paths[1]:

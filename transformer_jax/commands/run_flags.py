@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, on_any_devices
+from transformer_jax.config.checks import is_address
 from transformer_jax.config.experiment import used_settings
 from transformer_jax.config.mixture import tagging_command
 from transformer_jax.config.plugins import plugin_flags
@@ -104,7 +105,7 @@ def commands_to_try(
 
 def output_path(values: flags.Values, default: str) -> Path:
     """The path of --output, or ``default`` in the run directory; raises ConfigError if its folder cannot be written."""
-    path = Path(values.output or RunDirectory(values.workdir).path / default).expanduser()
+    path = Path(values.output).expanduser() if values.output else RunDirectory(values.workdir).path / default
     require_writable(path.parent, "--output" if values.output else "--workdir")
     return path
 
@@ -126,7 +127,7 @@ def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
 
     Raises ConfigError, which names ``flag``, when the run is empty or the checkpoint is not a possible one.
     """
-    is_whole = ":" not in text.rpartition("/")[2] or Path(text).expanduser().is_dir()
+    is_whole = ":" not in text.rpartition("/")[2] or (not is_address(text) and Path(text).expanduser().is_dir())
     run, checkpoint = (text, None) if is_whole else text.rpartition(":")[::2]
     if not run.strip():
         raise ConfigError(f"{flag}: the name of a run is empty; write RUN or RUN:CHECKPOINT")

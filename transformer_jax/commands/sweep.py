@@ -8,9 +8,9 @@ from pathlib import Path
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
 from transformer_jax.config.checks import is_address
+from transformer_jax.config.errors import StoreError
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.object_store import SharedFolder
-from transformer_jax.runtime.open_copies import StoreError, scratch_folder
+from transformer_jax.runtime.object_store import SharedFolder, scratch_folder
 from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, load_sweep
 from transformer_jax.tools.study.worker_processes import (
     end_with_parent,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import commands_to_try, split_checkpoint
 from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.config.paths import in_store
 from transformer_jax.runs.run_directory import RunDirectory, require_own, write_json
 from transformer_jax.runs.trackers import require_libraries
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.runtime.startup import program_name
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _record_failure(run: RunDirectory, error: Exception, is_written: bool) -> st
     from transformer_jax.checkpoints.disk import DiskFolder
     from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 
-    is_gone = not run.path.is_dir()
+    is_gone = not in_store(run.path) and not run.path.is_dir()
     if not (isinstance(error, SaveFailed) or is_disk_full(error) or is_gone):
         raise error
     problem = str(error) if isinstance(error, SaveFailed) else DiskFolder(run.checkpoints).problem_of(error)
@@ -158,7 +158,7 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
         f"  curves: {run.curves}",
         *(f"  {command}" for command in commands_to_try(config, run.path, evaluated=evaluated)),
     ]
-    return with_addresses("\n".join(lines))
+    return "\n".join(lines)
 
 
 def require_ready(config: ExperimentConfig, workdir: str, *, is_distributed: bool) -> None:
@@ -180,8 +180,9 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_distributed: boo
             require_readable(config, split, is_whole=True)
     # The folder comes last: a run that is refused leaves none.
     require_own(RunDirectory(workdir).path)
-    if is_distributed:
-        require_writable(workdir, "--workdir")
+    directory = RunDirectory(workdir)
+    if is_distributed or in_store(directory.path):
+        require_writable(directory.path, "--workdir")
         return
-    with RunDirectory(workdir).locked():
+    with directory.locked():
         pass

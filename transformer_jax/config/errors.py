@@ -23,6 +23,17 @@ class DataError(ValueError):
     """A file or data set is wrong. The message names the file and line, the problem and the remedy."""
 
 
+class StoreError(DataError):
+    """An object store refused, or did not answer, at ``address``."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address, self.reason = address, reason
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.reason}"
+
+
 def complain(text: str) -> None:
     """Writes a line to standard error, if anybody reads it: a closed pipe or a full disk must not end the work."""
     with suppress(OSError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from transformer_jax.config.checks import LARGEST_SEED, check_choice, check_settings, declared, setting, unasked
 from transformer_jax.config.data import SourceConfig, TokenizerConfig
-from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
+from transformer_jax.config.errors import ConfigError, PluginNeeded, StoreError, nearest
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.languages import UNDETERMINED
@@ -24,6 +24,7 @@ from transformer_jax.config.model import InitConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig, decays, require_rows_divide
 from transformer_jax.config.other_toolkits import KEYS_OF_NAME
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections, settings_of_part
+from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.config.plugins import (
     kind_with_settings,
     loaded_plugins,
@@ -531,7 +532,9 @@ def is_run_directory(source: str) -> bool:
 
     A folder with a bare name, ``text``, is a run only if it has a ``config.json``, since it may be a folder of data.
     """
-    path = Path(source).expanduser()
+    path = as_path(source)
+    if in_store(path):
+        return True
     if path.is_dir() and path == Path(path.name):
         return (path / CONFIG_FILE).is_file()
     return path.is_dir() or source.endswith(".json")
@@ -542,13 +545,17 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
 
     Raises ConfigError, with the file, when it does not exist or does not hold the settings of a run.
     """
-    file = Path(path).expanduser()
-    if file.is_dir():
+    file = as_path(path)
+    if file.suffix != ".json" if in_store(file) else file.is_dir():
         file = file / CONFIG_FILE
-        if not file.is_file():
-            raise ConfigError(str(file.parent), f"not the directory of a run: it has no {CONFIG_FILE}")
     try:
         return from_json(parse_json(file.read_text(encoding="utf-8")))
+    except StoreError:
+        raise
+    except FileNotFoundError as error:
+        if file.name == CONFIG_FILE:
+            raise ConfigError(f"{file.parent}", f"not the directory of a run: it has no {CONFIG_FILE}") from None
+        raise ConfigError(f"{file}", f"not the settings of a run: {error.strerror}") from None
     except PluginNeeded as error:
         raise ConfigError(str(file), f"{error}{_missing_plugins(file.with_name('run.json'))}") from None
     except ConfigError as error:

@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer_jax.config import DataError
 from transformer_jax.data.cached_stores import memory_map
-from transformer_jax.runtime.open_copies import SCRATCH
+from transformer_jax.runtime.object_store import SCRATCH
 
 BLOCK_BYTES = 1 << 16
 # Blocks between two missing ones that are read with them: a request takes as long as the transfer of several blocks.

@@ -24,14 +24,14 @@ import numpy as np
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import is_address
+from transformer_jax.config.errors import StoreError
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.cached_stores import PARTIAL, Shard, SplitType, Tokenization, open_or_build
 from transformer_jax.data.ranged_ids import Ids, RangedIds, write_block_crcs
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.data.tokenizers import TOKENIZER_FILES, TokenizerPair, load_tokenizers, save_tokenizers
 from transformer_jax.runtime.file_digests import DIGESTS
-from transformer_jax.runtime.object_store import SharedFolder
-from transformer_jax.runtime.open_copies import StoreError, scratch_folder
+from transformer_jax.runtime.object_store import SharedFolder, scratch_folder
 
 FORMAT = 2
 MANIFEST, SETTINGS, TOKENIZERS, SHARDS = "manifest.json", "settings.json", "tokenizers", "shards"

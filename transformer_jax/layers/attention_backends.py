@@ -23,6 +23,7 @@ from transformer_jax.layers.blockwise_attention import BlockwiseAttention, padde
 from transformer_jax.layers.masks import SentenceMask, Window, row_indices
 from transformer_jax.layers.mesh_axes import ROW_AXES, is_one_device, splits
 from transformer_jax.layers.scaled_dot_product import At, AttentionBackend, AttentionOptions, EinsumAttention, ScoreMod
+from transformer_jax.private_modules import splash_attention
 
 # Partitions of queries, keys, values and outputs [B, H, L, K].
 BY_POSITION = P(ROW_AXES, "tensor", "context")
@@ -171,13 +172,11 @@ class TpuFlashAttention:
 
     def _on_one_device(self, q: Array, k: Array, v: Array, queries: Array, keys: Array, *, window: Window) -> Array:
         # The kernel's modules need the TPU compiler, which other platforms may lack.
-        from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
-        from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
-
+        kernel, masks = splash_attention()
         length, block_q, block_k = q.shape[2], self._block(q.shape[2]), self._block(k.shape[2])
         q, k, v = padded(q, 2, block_q), padded(k, 2, block_k), padded(v, 2, block_k)
         scores = q.shape[2], k.shape[2]
-        mask: masks.Mask = masks.FullMask(scores)
+        mask = masks.FullMask(scores)
         if window == Window(None, 0):
             mask = masks.CausalMask(scores)
         elif window != Window(None, None):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from transformer_jax.config import DataError
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.paths import in_store
 from transformer_jax.runtime.atomic_files import write_whole
 
 KINDS = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint", "lost")
@@ -83,9 +84,9 @@ class Goodput:
         self._clock.turn_to(self._clock.kind)
         return {kind: self._before[kind] + self._clock.seconds[kind] for kind in KINDS}
 
-    def write_at_intervals(self, step: int) -> None:
-        """Writes the file unless that was done ``SECONDS_BETWEEN_WRITES`` ago or later."""
-        if time.time() - self._written_at >= SECONDS_BETWEEN_WRITES:
+    def write_between_saves(self, step: int, after: float = SECONDS_BETWEEN_WRITES) -> None:
+        """Writes the file if that was not done for ``after`` seconds; in a store, at checkpoints alone."""
+        if not in_store(self._path) and time.time() - self._written_at >= after:
             self.write(step)
 
     def saved(self, step: int) -> None:
@@ -115,10 +116,12 @@ class Goodput:
 
 def _earlier_seconds(path: Path, first_update: int) -> dict[str, float]:
     """Seconds of earlier starts; updates beyond ``first_update`` count as lost."""
-    if not path.is_file():
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
         return dict.fromkeys(KINDS, 0.0)
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        content = parse_json(text)
         seconds = {kind: float(content["seconds"][kind]) for kind in KINDS}
         # Files of earlier versions have none.
         unsaved = content.get("unsaved_step_seconds", {})

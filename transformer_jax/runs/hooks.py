@@ -8,17 +8,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.errors import complain
+from transformer_jax.config.errors import StoreError, complain
+from transformer_jax.config.paths import in_store
 from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run import Hook, Position, Results, RunParts, TrainingDiverged
-from transformer_jax.runtime.background import in_background
+from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.runtime.background import future_of, in_background
 from transformer_jax.runtime.distributed import STATUS_TO_RESTART, is_first
 from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.runtime.preemption import CutShort
@@ -33,6 +36,7 @@ Due = Callable[[RunParts, Position, int], bool]
 # A batch on a CPU, so that validations reuse the programs of the dry run.
 DRY_RUN_EXAMPLES = 32
 MIN_SECONDS_OF_HANG = 60.0
+SECONDS_TO_WRITE_STACKS = 10.0
 
 
 class Hooks:
@@ -45,7 +49,7 @@ class Hooks:
         self._run, self._position, self._callbacks = run, position, callbacks
         self._hooks: list[tuple[Due | None, Hook]] = [
             (None, count),
-            (None, lambda run, position: run.goodput.write_at_intervals(position.number)),
+            (None, lambda run, position: run.goodput.write_between_saves(position.number)),
             (None, Log(run, position)),
             (is_validation_due, require_sound),
             (is_validation_due, validate),
@@ -185,10 +189,10 @@ class Log:
                 "train/learning_rate": float(schedule(number)),
                 "train/target_tokens": tokens,
                 "speed/target_tokens_per_second": rate,
-                **host_usage(run.directory.path),
+                **host_usage(run.directory.local),
             },
         )
-        run.goodput.write(number)
+        run.goodput.write_between_saves(number, after=0)
 
 
 def require_sound(run: RunParts, position: Position) -> None:
@@ -229,9 +233,11 @@ def validate(run: RunParts, position: Position) -> None:
 
 
 def write_checkpoint(run: RunParts, position: Position) -> None:
-    """Start writing a checkpoint, with the score of its validation."""
-    run.log.sync()
+    """Start writing a checkpoint, with the score of its validation, once the log of all updates before it is written."""
     run.trackers.sync()
+    with run.checkpoints.writing():
+        run.log.sync()
+        run.directory.publish()
     with run.clock.spend("checkpoint"):
         evaluated = run.update.evaluation_params(position.state)
         run.checkpoints.save(position.state, run.progress(position), position.results.score, evaluated)
@@ -313,6 +319,20 @@ class Profile:
             jax.profiler.stop_trace()
 
 
+def _write_stacks(path: Path) -> None:
+    """Append the stacks of all threads to a file, or replace an object; of a store that does not answer, give up."""
+    if in_store(path):
+        with TemporaryFile() as file:
+            faulthandler.dump_traceback(file, all_threads=True)
+            file.seek(0)
+            future_of(write_whole, path, file.read()).result(SECONDS_TO_WRITE_STACKS)
+        return
+    # No links: a run directory from somebody else must not choose the file.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+
+
 @contextmanager
 def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], object] = os._exit) -> Iterator[None]:
     """End the process when an update takes ``factor`` times the mean of recent ones, at least a minute; 0: never.
@@ -326,14 +346,12 @@ def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], obj
             usual = clock.recent_update_seconds()
             limit = max(factor * usual, MIN_SECONDS_OF_HANG)
             if usual and clock.kind in TRAINING and time.perf_counter() - clock.since > limit:
-                # No links: a run directory from somebody else must not choose the file.
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-                with suppress(OSError), os.fdopen(os.open(stacks, flags, 0o666), "a", encoding="utf-8") as file:
-                    faulthandler.dump_traceback(file, all_threads=True)
                 complain(f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}, and here:")
                 with suppress(OSError):
                     # Only process 0 has a file that outlives its host.
                     faulthandler.dump_traceback(2, all_threads=True)
+                with suppress(OSError, StoreError, TimeoutError):
+                    _write_stacks(stacks)
                 end(STATUS_TO_RESTART)
                 return
 

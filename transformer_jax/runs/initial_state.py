@@ -1,7 +1,6 @@
 """The state with which a start of a run begins: restored, or random, or with parameters of another run or word vectors."""
 
 import re
-from contextlib import closing
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.manager import Checkpoints, on_host
+from transformer_jax.checkpoints.manager import CheckpointReader, Checkpoints, on_host
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import (
     ConfigError,
@@ -23,7 +22,7 @@ from transformer_jax.config.experiment import from_json, listed
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.runs.metrics_log import LogContents
 from transformer_jax.runs.run import Counters, Position
-from transformer_jax.runs.run_directory import RunDirectory, local_run
+from transformer_jax.runs.run_directory import RunDirectory, run_to_read
 from transformer_jax.runtime.distributed import from_first
 from transformer_jax.tasks.task import Task
 from transformer_jax.training.parameters import Match, match_parameters, named_leaves, trained_share
@@ -127,15 +126,15 @@ class InitialParameters:
         """
         here = named_leaves(params)
         new_name = {old: new for new, old in self.match.taken.items()}
-        with closing(_checkpoints(self.settings)) as checkpoints:
+        checkpoints = _checkpoints(self.settings)
 
-            def like(path: tuple, leaf: jax.ShapeDtypeStruct) -> Any:
-                # Orbax reads whole trees; it reads parameters that are not taken into host memory.
-                name = new_name.get(path_of(path))
-                return on_host(leaf) if name is None else here[name]
+        def like(path: tuple, leaf: jax.ShapeDtypeStruct) -> Any:
+            # Orbax reads whole trees; it reads parameters that are not taken into host memory.
+            name = new_name.get(path_of(path))
+            return on_host(leaf) if name is None else here[name]
 
-            shapes = checkpoints.shapes(self.step)
-            saved = checkpoints.restore_params(self.step, jax.tree_util.tree_map_with_path(like, shapes))
+        shapes = checkpoints.shapes(self.step)
+        saved = checkpoints.restore_params(self.step, jax.tree_util.tree_map_with_path(like, shapes))
         found = named_leaves(saved)
 
         taken = {name: found[old] for name, old in self.match.taken.items()}
@@ -155,13 +154,13 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when matched embeddings belong to
     other tokenizers; CheckpointError when there is no such checkpoint.
     """
-    source = RunDirectory(local_run(init.run))
+    source = RunDirectory(run_to_read(init.run))
     source.require_run("init.run")
     # Process 0 chooses for all: a run may be adding checkpoints.
     step = from_first(lambda: chosen_step(source, init.checkpoint), "checkpoint of init.run")
-    with closing(_checkpoints(init)) as checkpoints:
-        saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}
-        data = checkpoints.progress(step)["data"]
+    checkpoints = _checkpoints(init)
+    saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}
+    data = checkpoints.progress(step)["data"]
     match = match_parameters(saved, {name: leaf.shape for name, leaf in named_leaves(like).items()}, init)
     # Tasks with one side have one tokenizer, for both.
     theirs = tuple(data.get(f"{side} tokenizer", data.get("tokenizer")) for side in ("source", "target"))
@@ -175,5 +174,5 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     return InitialParameters(init, step, match)
 
 
-def _checkpoints(init: InitConfig) -> Checkpoints:
-    return Checkpoints(RunDirectory(local_run(init.run)).checkpoints, read_only=True)
+def _checkpoints(init: InitConfig) -> CheckpointReader:
+    return CheckpointReader(RunDirectory(run_to_read(init.run)).checkpoints)

@@ -3,11 +3,22 @@
 import json
 import math
 import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from transformer_jax.config.errors import StoreError
+from transformer_jax.config.paths import in_store
 from transformer_jax.runtime.atomic_files import read_records, write_whole
+from transformer_jax.runtime.background import future_of
+
+# Between checkpoints a log in a store is rewritten after this many seconds, and at most at this rate.
+SECONDS_BETWEEN_UPLOADS = 30.0
+UPLOADED_BYTES_PER_SECOND = 100_000
 
 
 class LogContents(NamedTuple):
@@ -28,15 +39,18 @@ class MetricsLog:
     """Appends to ``metrics.jsonl``.
 
     Lines that a killed run wrote after ``step``, or after the first ``max_records`` lines, are removed first: a resumed run
-    leaves the same file as an uninterrupted one. ``earlier``: the records that are kept.
+    leaves the same file as an uninterrupted one. ``earlier``: the records that are kept. In a store ``require_lock`` is
+    called before the log is written.
     """
 
-    def __init__(self, path: Path, step: int, max_records: int | None = None) -> None:
+    def __init__(
+        self, path: Path, step: int, max_records: int | None = None, require_lock: Callable[[], object] = lambda: None
+    ) -> None:
         self.earlier = [record for record in read_metrics(path) if record["step"] <= step][:max_records]
         text = "".join(map(_line, self.earlier))
         write_whole(path, text)
         self._num_records, self._sum = len(self.earlier), sha256(text.encode())
-        self._file = path.open("a", encoding="utf-8")
+        self._file = _StoredText(path, text, require_lock) if in_store(path) else path.open("a", encoding="utf-8")
 
     @property
     def contents(self) -> LogContents:
@@ -52,12 +66,52 @@ class MetricsLog:
         self._file.flush()
 
     def sync(self) -> None:
-        """Returns when everything written is on disk."""
+        """Returns when everything written is on disk, or in the store."""
+        if isinstance(self._file, _StoredText):
+            self._file.upload()
+            return
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
+
+
+class _StoredText:
+    """A text file in a store, which cannot be appended to: rewritten whole at each checkpoint, and at intervals."""
+
+    def __init__(self, path: Path, text: str, require_lock: Callable[[], object]) -> None:
+        self._path, self._text, self._require_lock = path, text, require_lock
+        self._uploaded, self._time = text, time.monotonic()
+        self._upload: Future[None] | None = None
+
+    def write(self, text: str) -> None:
+        self._text += text
+
+    def flush(self) -> None:
+        """Starts an upload where one is due and the last one has ended; the next checkpoint reports its failure."""
+        pause = max(SECONDS_BETWEEN_UPLOADS, len(self._text) / UPLOADED_BYTES_PER_SECOND)
+        if time.monotonic() - self._time > pause and (self._upload is None or self._upload.done()):
+            self._time, self._upload = time.monotonic(), future_of(self._replace, self._text)
+
+    def upload(self) -> None:
+        """Uploads what was written; raises StoreError."""
+        with suppress(StoreError):
+            if self._upload:
+                # An older text must not replace a newer one.
+                self._upload.result()
+        if self._uploaded != self._text:
+            self._replace(self._text)
+
+    def _replace(self, text: str) -> None:
+        self._require_lock()
+        write_whole(self._path, text)
+        self._uploaded = text
+
+    def close(self) -> None:
+        """Uploads once more; an error that ends the run is the one to report."""
+        with suppress(StoreError):
+            self.upload()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

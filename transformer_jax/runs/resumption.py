@@ -5,7 +5,7 @@ from pathlib import Path
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.experiment import listed
-from transformer_jax.runs.run_directory import RunDirectory, local_run, require_plugins, require_settings
+from transformer_jax.runs.run_directory import RunDirectory, require_plugins, require_settings, run_to_read
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:
@@ -17,7 +17,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     checkpoints = stored_checkpoints(run_directory.checkpoints)
     if not checkpoints:
         if config.init.run:
-            RunDirectory(local_run(config.init.run)).require_run("init.run")
+            RunDirectory(run_to_read(config.init.run)).require_run("init.run")
         if config.init.embeddings and not Path(config.init.embeddings).is_file():
             raise ConfigError(f"init.embeddings: {config.init.embeddings} is not a file; give word vectors")
         return

@@ -234,6 +234,7 @@ class RunParts:
         signs = tuple(self.signs.sentences(position.num_updates))
         best, metric = position.counters.best, self.config.selection.key
         outcome = Outcome(position.number, position.ends, best, self.goodput.line(), metric, signal, signs)
+        self.log.sync()
         write_json(self.directory.outcome, outcome._asdict())
         return outcome
 

@@ -10,15 +10,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_jax.checkpoints.format import step_names, written_settings
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference, load_run_config, may_change
-from transformer_jax.config.checks import is_address, is_unasked, without_mark
+from transformer_jax.config.checks import is_unasked, without_mark
 from transformer_jax.config.experiment import CONFIG_FILE
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.config.plugins import loaded_plugins
-from transformer_jax.runtime.atomic_files import locked, remove_partial, require_local, require_writable, write_whole
+from transformer_jax.runtime.atomic_files import locked, remove_partial, require_writable, write_whole
+
+if TYPE_CHECKING:
+    from transformer_jax.runtime.store_lock import StoreLock
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
@@ -31,21 +35,14 @@ TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
 IDS_FILE = "trackers.json"
 
 
-def local_run(text: str, *, is_fresh: bool = False) -> Path:
-    """The folder of a run to read. For a run in an object store it is a copy, with ``is_fresh`` a new one.
-
-    Raises DataError where the address comes from the settings of another run, not from the user.
-    """
+def run_to_read(text: str) -> Path:
+    """Return the path of ``init.run``; raises DataError where an address comes from the settings of a run."""
     if is_unasked(text):
         address = without_mark(text)
         raise DataError(
             f"init.run: {address} comes from the settings of a run; to open it, name it yourself: --init_from={address}"
         )
-    if not is_address(text):
-        return Path(text).expanduser()
-    from transformer_jax.runtime.run_copies import copy_to_read, new_copy
-
-    return (new_copy(text) if is_fresh else copy_to_read(text)).path
+    return as_path(text)
 
 
 class RunIsBusy(ConfigError):
@@ -57,17 +54,21 @@ class RunIsBusy(ConfigError):
 
 
 class RunDirectory:
-    """Names of the files of a run.
+    """Names of the files of a run, on a disk or in an object store.
 
     All processes write checkpoints. Other files are written by process 0; the other processes write theirs to ``scratch``.
+    Libraries that need a disk (events, traces) write to ``local``: of a run in a store it is the ``scratch`` of process 0 too,
+    and ``publish`` copies it.
     """
 
-    def __init__(self, path: str | Path, scratch: str | Path | None = None) -> None:
+    def __init__(self, path: str | Path, scratch: Path | None = None, *, is_first: bool = True) -> None:
         if not str(path).strip():
             raise ConfigError("--workdir: is empty; give the folder of the run")
-        require_local(path, "--workdir")
-        self.path = Path(path).expanduser()
-        own = self.path if scratch is None else Path(scratch)
+        self.path = as_path(path)
+        own = self.path if scratch is None or is_first else scratch
+        self.local = scratch or self.path
+        self.lock: StoreLock | None = None
+        self._published: dict[Path, tuple[int, int]] = {}
         self.checkpoints = self.path / "checkpoints"
         self.config = own / "config.json"  # The resolved settings.
         self.tokenizer = own / "tokenizer"  # The folder of the trained tokenizers.
@@ -79,11 +80,13 @@ class RunDirectory:
         self.outcome = own / "outcome.json"  # Missing while the run is in progress and after a crash.
         self.tracker_ids = own / IDS_FILE  # Ids of the run in trackers, by tracker.
         self.hang = own / "hang.txt"  # Stacks of all threads of a process that the watchdog ended.
-        self.profile = own / "profile"  # The folder of traces.
+        self.profile = self.local / "profile"  # The folder of traces.
         self._lock = own / "train.lock"
 
     def remove_partial_files(self) -> None:
-        """Removes unfinished files of a killed training process."""
+        """Removes unfinished files of a killed training process; a store has none."""
+        if in_store(self.config):
+            return
         written = self.config, self.metrics, self.curves, self.goodput, self.outcome, self.data_report, self.run_record
         for path in (*written, *self.tokenizer.glob("tokenizer*.*")):
             remove_partial(path)
@@ -102,6 +105,26 @@ class RunDirectory:
         files = [*reports, *(each.with_suffix(".txt") for each in reports)]
         for file in (self.goodput, self.tracker_ids, self.run_record, *files):
             file.unlink(missing_ok=True)
+
+    def publish(self) -> None:
+        """Copies the files in ``local`` that changed since the last call to the store of the run, if it is in one.
+
+        Raises LockLost where another process trains there, and StoreError.
+        """
+        if not in_store(self.config):
+            return
+        self.require_lock()
+        for file in self.local.rglob("*"):
+            if file.is_file():
+                found = file.stat()
+                if self._published.get(file) != (found.st_size, found.st_mtime_ns):
+                    write_whole(self.path / file.relative_to(self.local), file.read_bytes())
+                    self._published[file] = found.st_size, found.st_mtime_ns
+
+    def require_lock(self) -> None:
+        """Raises LockLost where another process took the lock of the run over."""
+        if self.lock:
+            self.lock.require_held()
 
     def require_no_links(self) -> None:
         """Raises ConfigError where a folder or a checkpoint of the run is a link: writes would change another folder."""
@@ -122,6 +145,18 @@ class RunDirectory:
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
             "of one run"
         )
+        if in_store(self.path):
+            require_own(self.path)
+            from transformer_jax.runtime.store_lock import StoreLock
+
+            lock = StoreLock(self.path)
+            with lock.held(lambda holder: RunIsBusy(refusal or f"{problem} ({holder})", self.path)):
+                self.lock = lock
+                try:
+                    yield
+                finally:
+                    self.lock = None
+            return
         made = [each for each in (self._lock, self.path, *self.path.parents) if not each.exists()]
         self.require_no_links()
         require_own(self.path)
@@ -134,10 +169,10 @@ class RunDirectory:
 
     def require_run(self, flag: str = "--workdir") -> None:
         """Raises ConfigError, which names ``flag``, unless this is the folder of a run."""
-        if not self.path.is_dir():
-            problem = "is a file" if self.path.exists() else "does not exist"
-            raise ConfigError(f"{flag}: {self.path} {problem}; give the folder that train wrote")
         if not self.config.is_file():
+            if not self.path.is_dir():
+                problem = "is a file" if self.path.exists() else "does not exist"
+                raise ConfigError(f"{flag}: {self.path} {problem}; give the folder that train wrote")
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
             raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
         require_settings(self.path)
@@ -176,7 +211,7 @@ def require_own(folder: Path) -> None:
     """Raises ConfigError where the folder has files, except hidden ones, but no settings or checkpoints of a run."""
     entries = sorted(entry.name for entry in folder.glob("[!.]*"))
     foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(NO_RUN)]
-    if foreign and not _has_begun(folder):
+    if foreign and CONFIG_FILE not in entries and not _has_begun(folder):
         raise ConfigError(
             f"--workdir: {folder} holds files that are not of a run ({', '.join(foreign[:8])}); give a new or empty folder"
         )
@@ -244,10 +279,12 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def _starts(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
         return []
     try:
-        starts = parse_json(path.read_text(encoding="utf-8"))
+        starts = parse_json(content)
     except ValueError:
         starts = None
     if not isinstance(starts, list):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,14 @@ from jax.sharding import Mesh
 from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, to_json
 from transformer_jax.config.data import GENERATED_SOURCES
+from transformer_jax.config.errors import StoreError
 from transformer_jax.config.optimization import require_rows_divide
+from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.progress import LOGGER
-from transformer_jax.runs.run_directory import RunDirectory, write_json
+from transformer_jax.runs.run_directory import IDS_FILE, RunDirectory, write_json
+from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.distributed import (
     first_goes_first,
     from_first,
@@ -29,7 +32,6 @@ from transformer_jax.runtime.distributed import (
     require_shared_folder,
 )
 from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on, start_jax
-from transformer_jax.runtime.open_copies import address_of_checkpoints
 from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class
 from transformer_jax.training.parameters import frozen_mask
 from transformer_jax.training.state import count_parameters, param_shapes, without_loss_terms
@@ -49,9 +51,14 @@ def start_process(config: ExperimentConfig, *, is_distributed: bool) -> None:
 @contextmanager
 def directory_of_process(workdir: str | Path) -> Iterator[RunDirectory]:
     """The run directory as this process writes it: only process 0 leaves files besides checkpoints."""
+    path = as_path(workdir)
     with ExitStack() as stack:
-        scratch = None if is_first() else stack.enter_context(TemporaryDirectory())
-        yield RunDirectory(workdir, scratch=scratch)
+        scratch = None
+        if in_store(path) or not is_first():
+            # Trackers take the name of the run from it.
+            scratch = Path(stack.enter_context(TemporaryDirectory())) / path.name
+            scratch.mkdir()
+        yield RunDirectory(path, scratch, is_first=is_first())
 
 
 @contextmanager
@@ -59,10 +66,18 @@ def locked_run(directory: RunDirectory) -> Iterator[None]:
     """Lock the folder of a run; raises ConfigError unless it can be written and all processes see it."""
     with ExitStack() as lock:
         with first_goes_first("lock of the run"):
-            lock.enter_context(directory.locked())
-        if not address_of_checkpoints(directory.checkpoints):
+            if is_first() or not in_store(directory.path):
+                lock.enter_context(directory.locked())
+        if not in_store(directory.path):
             require_shared_folder(directory.path)
-        yield
+        try:
+            yield
+        except BaseException:
+            # The error that ends the run is the one to report.
+            with suppress(StoreError):
+                directory.publish()
+            raise
+        directory.publish()
 
 
 def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
@@ -73,7 +88,8 @@ def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mes
     when there is no validation split.
     """
     compiler_options(config.training, mesh)
-    if not directory.has_checkpoints():
+    is_new = not directory.has_checkpoints()
+    if is_new:
         config.check_new_run()
     # The embeddings alone, before corpus and tokenizers are read; the whole state follows in require_state_fits.
     embeddings = 4 * config.model.d_model * config.tokenizer.vocabulary_size
@@ -88,7 +104,7 @@ def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mes
     config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     config = task_class(config.task).begin(config, directory)
     config = resolve_for_device(config, partial(_device_settings, directory, mesh))
-    if not directory.has_checkpoints():
+    if is_new:
         config.check_new_run()
     if config.optimizer.freeze:
         frozen_mask(param_shapes(objective_of(config, mesh).init_params), config.optimizer.freeze)
@@ -123,7 +139,7 @@ def require_state_fits(update: Update) -> None:
 
 def notes_on_space(directory: RunDirectory, update: Update, config: ExperimentConfig) -> list[str]:
     """Return a note where checkpoints will nearly fill the disk; raises ConfigError where they do not fit."""
-    if address_of_checkpoints(directory.checkpoints):
+    if in_store(directory.path):
         return []
     num_checkpoints = config.training.keep_last + config.training.keep_best
     return require_free_space(directory.path, update.saved_shapes, num_checkpoints)
@@ -142,6 +158,9 @@ def write_run_files(
     """Write settings, tokenizers, the data report and ``run.json``."""
     directory.remove_partial_files()
     directory.outcome.unlink(missing_ok=True)
+    if in_store(directory.tracker_ids):
+        with suppress(FileNotFoundError):
+            write_whole(directory.local / IDS_FILE, directory.tracker_ids.read_bytes())
     write_json(directory.config, to_json(task.config))
     save_tokenizers(task.tokenizers, directory.tokenizer)
     write_json(directory.data_report, data.report.content)

@@ -60,7 +60,8 @@ def run_training(
         update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
         starting.require_state_fits(update)
         last, best = config.training.keep_last, config.training.keep_best
-        checkpoints = Checkpoints(directory.checkpoints, keep_last=last, keep_best=best, selection=config.selection)
+        kept = {"keep_last": last, "keep_best": best, "selection": config.selection}
+        checkpoints = Checkpoints(directory.checkpoints, **kept, lock=directory.lock)
         enter(closing(checkpoints))
         position, logged, notes = restored_position(checkpoints, update, task, directory)
         is_new, updates_made = position.state is None, position.number
@@ -79,8 +80,8 @@ def run_training(
             starting.write_run_files(directory, update, task, data, initial.origin() | dict(origin))
             # A validation that is made up for logs its record again.
             num_records = logged.num_records if position.is_validation_due else None
-            log = enter(closing(MetricsLog(directory.metrics, updates_made, num_records)))
-            trackers = enter(Trackers(directory.metrics.parent, config, updates_made))
+            log = enter(closing(MetricsLog(directory.metrics, updates_made, num_records, directory.require_lock)))
+            trackers = enter(Trackers(directory.local, config, updates_made))
         signs = LearningSigns(config, data.report.content.get("unigram_entropy"), log.earlier)
         run = RunParts(
             config=config,

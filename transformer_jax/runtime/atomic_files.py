@@ -14,6 +14,7 @@ from typing import IO, Any, BinaryIO
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
+from transformer_jax.config.paths import in_store
 
 DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 """Numbers of the errors of a full disk, a full quota and a file beyond the limit of its size."""
@@ -64,9 +65,13 @@ def appearing_folder(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replaces a file atomically; text is written as UTF-8."""
+    """Replaces a file, also one in an object store, atomically; text is written as UTF-8."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    if in_store(path):
+        path.write_bytes(data)
+        return
     with appearing_file(path) as file:
-        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+        file.write(data)
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -74,9 +79,10 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
     Raises DataError when there is no such file, and, with its number, at a damaged line.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; it should have a record of metrics on each line")
-    lines = path.read_bytes().split(b"\n")
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except (FileNotFoundError, IsADirectoryError):
+        raise DataError(f"{path}: no such file; it should have a record of metrics on each line") from None
     records = []
     # A last line without a newline was being written when the process died.
     for number, line in enumerate(lines[:-1], start=1):
@@ -147,7 +153,12 @@ def require_local(path: str | Path, flag: str) -> None:
 
 
 def require_writable_file(file: str | Path, flag: str) -> Path:
-    """The file; raises ConfigError, which names ``flag``, when it is a folder, has no folder, or cannot be written."""
+    """The file; raises ConfigError, which names ``flag``, when it is a folder, has no folder, or cannot be written.
+
+    A path in an object store, that of a run, is returned as it is.
+    """
+    if not isinstance(file, str) and in_store(file):
+        return file
     path = Path(file).expanduser()
     if path.is_fifo():
         return path  # Closing it would end the reader.
@@ -169,7 +180,12 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:
-    """The folder, made if it does not exist; raises ConfigError, which names ``flag``, when it cannot be written."""
+    """The folder, made if it does not exist; raises ConfigError, which names ``flag``, when it cannot be written.
+
+    A path in an object store, that of a run, is returned as it is: a store has no folders.
+    """
+    if not isinstance(folder, str) and in_store(folder):
+        return folder
     require_local(folder, flag)
     path = Path(folder).expanduser()
     try:

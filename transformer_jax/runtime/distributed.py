@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO, TypeVar
 
 import jax
-from jax._src.distributed import global_state as distributed_state
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.errors import complain
+from transformer_jax.private_modules import coordination_client, process_id
 
 
 def _seconds(name: str, default: int) -> int:
@@ -58,7 +58,7 @@ def join_processes() -> int:
     ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``, like torchrun's.
     Raises ConfigError when the number of processes is unknown, or when they cannot connect.
     """
-    if distributed_state.client is not None:
+    if coordination_client() is not None:
         return jax.process_index()
     # C++ connects the processes. It aborts where one is missing, and Python's handler of Ctrl-C does not run meanwhile.
     explain_aborts(
@@ -163,7 +163,7 @@ def wait_for_all(name: str) -> None:
     Reports that it waits. Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds (default: 1800), RuntimeError
     where another process died.
     """
-    client = distributed_state.client
+    client = coordination_client()
     if jax.process_count() > 1 and client is not None:
         _waited_for(name, lambda: client.wait_at_barrier(f"transformer_jax/{name}", 1000 * SECONDS_TO_WAIT))
 
@@ -248,12 +248,12 @@ def all_agree(here: bool, name: str) -> bool:
 
 
 def _set(key: str, value: Any) -> None:
-    client: Any = distributed_state.client
+    client = coordination_client()
     client.key_value_set(f"transformer_jax/{key}", json.dumps(value))
 
 
 def _get(key: str, name: str) -> Any:
-    client: Any = distributed_state.client
+    client = coordination_client()
     address, milliseconds = f"transformer_jax/{key}", 1000 * SECONDS_TO_WAIT
     return json.loads(_waited_for(name, lambda: client.blocking_key_value_get(address, milliseconds)))
 
@@ -290,13 +290,13 @@ def first_goes_first(name: str) -> Iterator[None]:
 
 def first_has_opened(file: Path) -> bool:
     """Whether process 0, which is another one, has called this for the same ``file``, on a disk that both share."""
-    client: Any = distributed_state.client
+    client = coordination_client()
     if client is None or not file.is_file():
         return False
     # File systems of a cluster show one number of a file to all hosts.
     found, key = file.stat(), f"transformer_jax/file {file}"
     here = f"{found.st_ino} {found.st_mtime_ns}"
-    if distributed_state.process_id == 0:
+    if process_id() == 0:
         client.key_value_set(key, here, allow_overwrite=True)
         return False
     try:

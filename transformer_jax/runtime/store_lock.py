@@ -7,22 +7,20 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from transformer_jax.config import ConfigError
-from transformer_jax.config.errors import complain
+from transformer_jax.config.errors import StoreError, complain
+from transformer_jax.config.store_path import StorePath
 from transformer_jax.runtime.background import in_background
-from transformer_jax.runtime.object_store import open_store, remove_object, store_errors
-from transformer_jax.runtime.open_copies import LockLost, StoreError
 
 # Seconds after which a trainer that no longer renews its lock of an address counts as dead.
 LEASE = 30.0
 LOCK = "train.lock"
 
 
-class AddressIsBusy(ConfigError):
-    """Another process trains at the address."""
+class LockLost(StoreError):
+    """Another process trains at the address: it took this process for dead."""
 
 
 class StoreLock:
@@ -31,22 +29,22 @@ class StoreLock:
     A lock that did not change for ``LEASE`` seconds is taken over: its process was killed.
     """
 
-    def __init__(self, address: str) -> None:
-        self._address, self._owner = address, f"{platform.node()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
-        self._files = open_store(address)
+    def __init__(self, run: StorePath) -> None:
+        self._run, self._object = run, run / LOCK
+        self._owner = f"{platform.node()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Raises AddressIsBusy while another process trains at the address."""
+    def held(self, busy: Callable[[str], Exception]) -> Iterator[None]:
+        """Raises ``busy(HOST AND PROCESS)`` while another process trains at the address."""
         seen, since = None, 0.0
         while not self._create():
             found = self._read()
             if seen and found and found != seen:
-                raise AddressIsBusy(f"--workdir: another process trains in {self._address} ({_holder(found)})")
+                raise busy(_holder(found))
             if found != seen:
                 seen, since = found, time.monotonic()
             elif found and time.monotonic() - since > LEASE:
-                self._remove()
+                self._object.unlink()
             time.sleep(LEASE / 30)
         try:
             with in_background(self._keep, "lock"):
@@ -58,13 +56,13 @@ class StoreLock:
         """Removes the lock, unless another process took it over."""
         with suppress(StoreError):
             self.require_held()
-            self._remove()
+            self._object.unlink()
 
     def require_held(self) -> None:
         """Raises LockLost where another process took the lock over."""
         found = self._read()
         if found and not found.startswith(self._owner.encode()):
-            raise LockLost(f"{self._address}: another process trains there now ({_holder(found)})")
+            raise LockLost(str(self._run), f"another process trains there now ({_holder(found)})")
 
     def _keep(self, over: threading.Event) -> None:
         for beat in itertools.count(1):
@@ -72,8 +70,7 @@ class StoreLock:
                 return
             try:
                 self.require_held()
-                with store_errors(self._address):
-                    self._files.pipe_file(LOCK, f"{self._owner}, {beat}".encode())
+                self._object.write_text(f"{self._owner}, {beat}")
             except LockLost as error:
                 complain(f"{error}; this run ends")
                 # The run ends after this update, as at Ctrl-C. Another thread would not wake the main one.
@@ -84,24 +81,18 @@ class StoreLock:
                 continue
 
     def _create(self) -> bool:
-        with store_errors(self._address):
-            try:
-                self._files.pipe_file(LOCK, self._owner.encode(), mode="create")
-            except FileExistsError:
-                # The answer to the first attempt may have been lost.
-                return self._read() == self._owner.encode()
+        try:
+            self._object.create(self._owner.encode())
+        except FileExistsError:
+            # The answer to the first attempt may have been lost.
+            return self._read() == self._owner.encode()
         return True
 
     def _read(self) -> bytes | None:
-        with store_errors(self._address):
-            try:
-                return self._files.cat_file(LOCK)
-            except FileNotFoundError:
-                return None
-
-    def _remove(self) -> None:
-        with store_errors(self._address):
-            remove_object(self._files, LOCK)
+        try:
+            return self._object.read_bytes()
+        except FileNotFoundError:
+            return None
 
 
 def _holder(lock: bytes) -> str:

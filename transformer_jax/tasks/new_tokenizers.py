@@ -11,7 +11,7 @@ from transformer_jax.data.cached_stores import open_or_build
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.data.shared_stores import shared_tokenizers
 from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
-from transformer_jax.runs.run_directory import RunDirectory, local_run
+from transformer_jax.runs.run_directory import RunDirectory, run_to_read
 from transformer_jax.tasks.run_tokenizers import of_first, stored_tokenizers
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def cached_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str 
 
 def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
     """The tokenizers of ``init.run``; raises ConfigError when the settings state others."""
-    source = RunDirectory(local_run(config.init.run))
+    source = RunDirectory(run_to_read(config.init.run))
     source.require_run("init.run")
     theirs = load_run_config(source.path).tokenizer
     for name in ("kind", "vocabulary_size", "joint"):

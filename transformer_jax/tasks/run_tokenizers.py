@@ -2,14 +2,14 @@
 
 import base64
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import jax
 
 from transformer_jax.checkpoints.format import CheckpointError
-from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.manager import CheckpointReader
 from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import TOKENIZER_FILES, TokenizerPair, load_tokenizers, tokenizer_files
 from transformer_jax.runs.run_directory import RunDirectory
@@ -65,8 +65,9 @@ def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
 def _saved_tokenizers(run: RunDirectory) -> dict[str, str]:
     """Tokenizer files of the newest checkpoint that can be read, in base 64; empty where there is none."""
     if run.has_checkpoints():
-        with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-            for step in reversed(checkpoints.steps()):
-                with suppress(CheckpointError):
-                    return checkpoints.progress(step)["tokenizer"]
+        checkpoints = CheckpointReader(run.checkpoints)
+        for step in reversed(checkpoints.steps()):
+            with suppress(CheckpointError):
+                tokenizer: dict[str, str] = checkpoints.progress(step)["tokenizer"]
+                return tokenizer
     return {}

@@ -13,7 +13,6 @@ from transformer_jax.config.migration import decoding_of_report
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.task import Evaluation
 
 PREFIX = "evaluation-"
@@ -101,7 +100,7 @@ def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
 
 def _whole_name(run: str | Path) -> str:
     """The address of a run, or its absolute path."""
-    name = with_addresses(str(run))
+    name = str(run)
     return name.rstrip("/") if is_address(name) else str(Path(name).expanduser().resolve())
 
 
@@ -120,11 +119,11 @@ def read_evaluation(stem: Path) -> SavedEvaluation:
     if not {"scores", "num_sentences", "decoding"} <= set(report):
         raise DataError(f"{_file(stem, 'json')}: not the scores of translations")
     text = _file(stem, "txt")
-    if not text.is_file():
-        raise DataError(f"{text}: no such file; the translations should be beside their scores")
     # As bytes: reading text would turn a carriage return in a translation into a line feed.
     try:
         hypotheses = text.read_bytes().decode("utf-8").split("\n")[:-1]
+    except FileNotFoundError:
+        raise DataError(f"{text}: no such file; the translations should be beside their scores") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{text}: not UTF-8 at byte {error.start:,}; run evaluate again") from None
     if len(hypotheses) != report["num_sentences"]:
@@ -173,10 +172,12 @@ def _file(stem: Path, suffix: str) -> Path:
 
 
 def _read_report(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise DataError(f"{file}: no such file; the scores should be beside their translations")
     try:
-        report = parse_json(file.read_text(encoding="utf-8"))
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"{file}: no such file; the scores should be beside their translations") from None
+    try:
+        report = parse_json(content.decode("utf-8"))
         report["metrics"] = {name: finite_or_none(value) for name, value in report["metrics"].items()}
         members = report.get("ensemble", [])
         is_report = is_count(report["checkpoint_step"]) and is_count(report["averaged_checkpoints"])

@@ -2,14 +2,13 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.manager import CheckpointReader
 from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.tasks import TASKS, imported
@@ -18,7 +17,6 @@ from transformer_jax.models.interface import Module
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, changed_plugins
 from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.runtime.hardware import start_jax
-from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.objective import OpenTask
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
@@ -92,7 +90,7 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
     for run, each in zip(runs, chosen, strict=True):
         run.require_run()
         if changed := changed_plugins(run.path):
-            say(f"{with_addresses(str(run.path))}: {', '.join(changed)} changed since the run loaded it", sys.stderr)
+            say(f"{run.path}: {', '.join(changed)} changed since the run loaded it", sys.stderr)
         if task and each.config.task != task:
             raise ConfigError(
                 f"--workdir: {run.path} is a run of task={each.config.task}; this command takes task={task}"
@@ -114,7 +112,7 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
     from transformer_jax.models.ensemble import joined_params
 
     params = joined_params([member for member, _ in restored])
-    return TrainedRun(tasks[0].ensemble(tasks[1:]), params, tuple(steps), tuple(map(with_addresses, members[1:])))
+    return TrainedRun(tasks[0].ensemble(tasks[1:]), params, tuple(steps), tuple(members[1:]))
 
 
 def opened_class(task: str, only_decodes: bool) -> Any:
@@ -138,6 +136,5 @@ def restored_params(
     like = sharded_shapes(param_shapes(init_params), mesh)
     # Process 0 chooses for all: a run may be adding checkpoints.
     steps = from_first(lambda: steps_to_average(run, checkpoint, average), "checkpoint")
-    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-        params = checkpoints.restore_average(steps, like)
+    params = CheckpointReader(run.checkpoints).restore_average(steps, like)
     return without_loss_terms(params), steps

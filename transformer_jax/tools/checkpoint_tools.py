@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,15 +14,14 @@ import numpy as np
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import StoredCheckpoint, bytes_in, stored_checkpoints, were_set_aside
-from transformer_jax.checkpoints.manager import Checkpoints, on_host
+from transformer_jax.checkpoints.manager import CheckpointReader, Checkpoints, on_host
 from transformer_jax.checkpoints.selection import best_step, chosen_step, selection_of, steps_to_average
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, from_json, load_run_config, to_json
 from transformer_jax.config.errors import natural_order
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import RunDirectory, write_json
-from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable
-from transformer_jax.runtime.open_copies import with_addresses
+from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable, write_whole
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.state import count_parameters, without_loss_terms
 
@@ -67,9 +65,9 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
     Raises CheckpointError when there is no such checkpoint, or it cannot be read.
     """
     step = chosen_step(run, which)
-    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-        params, rest = checkpoints.shapes(step), checkpoints.shapes(step, "rest")
-        progress = checkpoints.progress(step)
+    checkpoints = CheckpointReader(run.checkpoints)
+    params, rest = checkpoints.shapes(step), checkpoints.shapes(step, "rest")
+    progress = checkpoints.progress(step)
     stored, selection = stored_checkpoints(run.checkpoints), selection_of(run)
     here = next(each for each in stored if each.step == step)
     marks = marks_of(stored, selection)[step]
@@ -135,16 +133,16 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
     require_writable(str(target.parent), "--output")
     config = load_run_config(source.path)
     tokenizers = tokenizers_of_run(source)
-    with closing(Checkpoints(source.checkpoints, read_only=True)) as checkpoints:
-        like = on_host(checkpoints.shapes(steps[-1]))
-        params = jax.tree.map(np.asarray, checkpoints.restore_average(steps, like))
-        progress = checkpoints.progress(steps[-1]) | {"average_of": list(steps)}
-    origin = {"run": with_addresses(str(source.path.absolute())), "steps": list(steps)}
+    checkpoints = CheckpointReader(source.checkpoints)
+    like = on_host(checkpoints.shapes(steps[-1]))
+    params = jax.tree.map(np.asarray, checkpoints.restore_average(steps, like))
+    progress = checkpoints.progress(steps[-1]) | {"average_of": list(steps)}
+    origin = {"run": str(source.path.absolute()), "steps": list(steps)}
     try:
         with appearing_folder(target) as folder:
             run = write_run_directory(folder, config, tokenizers, steps[-1], params, progress, average_of=origin)
             if source.data_report.is_file():
-                shutil.copyfile(source.data_report, run.data_report)
+                write_whole(run.data_report, source.data_report.read_bytes())
     except OSError as error:
         raise ConfigError(f"--output: {output} cannot be written: {error.strerror or error}") from None
     return RunDirectory(target)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -60,15 +59,15 @@ def tokenizer_files(pair: TokenizerPair) -> dict[str, bytes]:
     return files | {DESCRIPTION_FILE: json.dumps(description, indent=2).encode() + b"\n"}
 
 
-def save_tokenizers(pair: TokenizerPair, directory: str | os.PathLike[str]) -> None:
+def save_tokenizers(pair: TokenizerPair, directory: Path) -> None:
     """Writes ``tokenizer_files`` to a folder."""
     for name, data in tokenizer_files(pair).items():
-        write_whole(Path(directory) / name, data)
+        write_whole(directory / name, data)
 
 
-def load_tokenizers(directory: str | os.PathLike[str]) -> TokenizerPair:
+def load_tokenizers(directory: Path) -> TokenizerPair:
     """Reads the files of ``save_tokenizers``; raises DataError, with the file, when one is missing or damaged."""
-    path = Path(directory) / DESCRIPTION_FILE
+    path = directory / DESCRIPTION_FILE
     content, stored = _read(path), {}
     try:
         description = parse_json(content)

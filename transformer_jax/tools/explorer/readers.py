@@ -5,7 +5,6 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from pathlib import Path
 from typing import Generic, Self
 
 import jax
@@ -14,6 +13,7 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.paths import as_path
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.decoding.beam_search import Rules
@@ -240,7 +240,7 @@ def open_readers(runs: Sequence[ChosenRun], average: int) -> list[Reader]:
         if each.config.task not in READERS:
             problem = f"{each.workdir} is a run of task={each.config.task}; explore takes {', '.join(READERS)}"
             raise ConfigError(f"--workdir: {problem}")
-    names = short_names([Path(each.workdir).expanduser().resolve() for each in runs])
+    names = short_names([as_path(each.workdir).resolve() for each in runs])
     return [
         READERS[each.config.task](open_trained(each, average=average), name)
         for each, name in zip(runs, names, strict=True)

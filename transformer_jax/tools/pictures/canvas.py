@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import FuncFormatter
 
+from transformer_jax.config.paths import as_path
 from transformer_jax.runtime.atomic_files import write_whole
 
 INK = "#1b2733"
@@ -117,7 +118,7 @@ def write_png(figure: Figure, path: str | Path) -> Path:
     Equal figures give equal PNG and PDF files. Creates missing folders; replaces a symbolic link. Characters that no installed
     font has are drawn as boxes and listed in a UserWarning.
     """
-    path, content = Path(path), io.BytesIO()
+    path, content = as_path(path), io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", message=MISSING, category=UserWarning)
         ending = path.suffix[1:] if path.suffix in (".pdf", ".svg") else "png"

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.config.paths import as_path
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import read_records
 from transformer_jax.runtime.distributed import is_first
@@ -31,7 +32,7 @@ def draw_curves(
     # Matplotlib would delay the start of training by 0.4 s.
     from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 
-    files = [Path(metrics)] if isinstance(metrics, (str, Path)) else [Path(file) for file in metrics]
+    files = [as_path(metrics)] if isinstance(metrics, (str, PurePath)) else [as_path(file) for file in metrics]
     names = names or short_names([file.resolve().parent for file in files])
     runs = [read_series(file, keys) for file in files]
     panels = []

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.selection import best_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
-from transformer_jax.config.errors import natural_order
+from transformer_jax.config.errors import StoreError, natural_order
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
+from transformer_jax.config.paths import as_path
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.runs.learning_signs import signs_of
 from transformer_jax.runs.metrics_log import read_metrics
@@ -120,6 +121,8 @@ def _read(file: Path, read: Callable[[Any], Value | None]) -> Value | None:
         return None
     try:
         return read(parse_json(file.read_text(encoding="utf-8")))
+    except StoreError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{file}: damaged, not a file that a run writes: {error}") from None
 
@@ -148,11 +151,13 @@ def find_runs(arguments: Sequence[str]) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for argument in arguments:
-        folder = Path(argument).expanduser()
+        folder = as_path(argument)
         if not argument.strip() or not folder.is_dir():
             raise ConfigError(f"{argument!r} is not a folder; give a run, or a folder of runs")
-        inside = sorted(filter(_is_run, folder.iterdir()), key=lambda run: natural_order(run.name))
-        runs = [folder] if _is_run(folder) else inside
+        is_one = _is_run(folder)
+        runs = (
+            [folder] if is_one else sorted(filter(_is_run, folder.iterdir()), key=lambda run: natural_order(run.name))
+        )
         if not runs:
             listing = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
             raise ConfigError(f"{folder}: no config.json in it or one level below (found {listing})")

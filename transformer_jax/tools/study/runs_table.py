@@ -13,7 +13,6 @@ from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.saved_evaluations import signature_of, whose_parameters
 from transformer_jax.tools.pictures.curves import draw_curves, read_series
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
@@ -90,7 +89,7 @@ def report_on_runs(runs: Sequence[RunSummary], curves: Sequence[Picture | str]) 
         sections.append(Section("Evaluations", (_evaluations_table(runs),)))
     document = Document("1 run" if len(runs) == 1 else f"{len(runs)} runs", tuple(sections))
     by_run = Table(("run", *settings), tuple(zip(names, *settings.values(), strict=True)))
-    csv = with_addresses(to_csv(scores, costs, by_run, checkpoints))
+    csv = to_csv(scores, costs, by_run, checkpoints)
     return document, csv, "\n\n".join([to_text(scores), to_text(costs), "\n".join(map(printable, remarks))]).strip()
 
 
@@ -162,10 +161,7 @@ def _clock(seconds: float) -> str:
 
 def _checkpoint_table(runs: Sequence[RunSummary]) -> Table:
     headings = "run", Cell("best checkpoint", "best_checkpoint"), "folder"
-    rows = [
-        (run.name, cell(run.best_checkpoint, lambda path: with_addresses(str(path))), with_addresses(str(run.folder)))
-        for run in runs
-    ]
+    rows = [(run.name, cell(run.best_checkpoint, lambda path: str(path)), str(run.folder)) for run in runs]
     return Table(headings, tuple(rows), of_text=frozenset({0, 1, 2}))
 
 

@@ -15,7 +15,6 @@ from transformer_jax.data.sentence_pairs import SentencePair, digest_of
 from transformer_jax.evaluation.significance import PairedScores, SystemComparison
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.saved_evaluations import (
     SavedEvaluation,
     ScoredCheckpoint,
@@ -151,7 +150,7 @@ def translated(side: Side) -> Side:
     workdir, saved = side.stem.parent, side.saved
     if saved is None:
         remark = f"{workdir}: translating {side.split} with checkpoint {side.step} ..."
-        print(with_addresses(remark), file=sys.stderr, flush=True)
+        print(remark, file=sys.stderr, flush=True)
         require_writable(workdir, "A B")
         trained = open_trained(ChosenRun(str(workdir), side.config, str(side.step)), average=side.average)
         scored = ScoredCheckpoint(trained.evaluate(side.split), trained.steps[-1], len(trained.steps))
@@ -252,4 +251,4 @@ def _description(side: Side) -> str:
     search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
     if decoding.get("search", "beam") != "beam":
         search += f", search {decoding['search']}"
-    return f"checkpoint {whose_parameters(report)}; {search}; {with_addresses(str(side.stem))}.txt"
+    return f"checkpoint {whose_parameters(report)}; {search}; {side.stem!s}.txt"

@@ -15,12 +15,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, to_dict
+from transformer_jax.config.errors import StoreError
 from transformer_jax.runs.hooks import Callback
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
-from transformer_jax.runtime.open_copies import StoreError
-from transformer_jax.runtime.run_copies import folder_to_train
-from transformer_jax.runtime.store_lock import AddressIsBusy
 from transformer_jax.tools.full_run import settings_to_train, train_run
 from transformer_jax.tools.study.optuna_study import (
     ERROR,
@@ -41,7 +39,7 @@ from transformer_jax.tools.study.sweeps import Choice, Integers, LogUniform, Ran
 
 FAILURES_IN_A_ROW = 3
 # Another process trains the trial; the state of a trial cannot be saved.
-BUSY = RunIsBusy, AddressIsBusy
+BUSY = (RunIsBusy,)
 UNSAVED = SaveFailed, StoreError
 
 
@@ -83,10 +81,6 @@ def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: 
             if isinstance(error, KeyboardInterrupt):
                 stopped = error
             is_lost = is_taken(trial)
-            if isinstance(error.__context__, KeyboardInterrupt) and not (stopped or is_lost):
-                # An interrupted trial could not be uploaded.
-                print(error, file=sys.stderr)
-                stopped = error.__context__
             if isinstance(error, (KeyboardInterrupt, *BUSY, *UNSAVED)) or is_disk_full(error):
                 if not is_lost:
                     retry(study, _frozen(study, trial))
@@ -159,8 +153,7 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial)
     trial.set_user_attr("folder", folder)
     print(f"trial {number}: {', '.join(f'{name}={value}' for name, value in point.items())}", file=sys.stderr)
     reporter = _Reporter(trial, sweep.metric_key, _frozen(study, trial).intermediate_values)
-    with folder_to_train(folder) as local:
-        return _trained(sweep, sweep.settings(point), RunDirectory(local), trial, reporter)
+    return _trained(sweep, sweep.settings(point), RunDirectory(folder), trial, reporter)
 
 
 def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: Trial, reporter: "_Reporter") -> float:

@@ -1,0 +1,205 @@
+"""Files in object stores by etils.epath and fsspec: paths, the file system of an address, errors that carry the address."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+from typing import Any, Self
+
+# TensorFlow, which epath would import where it is installed, does not know s3://.
+os.environ["EPATH_USE_TF"] = "false"
+
+from etils.epath import gpath
+from etils.epath.stat_utils import StatResult
+
+from transformer_jax.config.errors import ConfigError, DataError, StoreError, first_line
+
+gpath._is_tf_installed.cache_clear()
+
+
+@contextmanager
+def store_errors(address: object) -> Iterator[None]:
+    """Raise StoreError for every exception of a library."""
+    try:
+        yield
+    except (ConfigError, DataError):
+        raise
+    except Exception as error:
+        reason = first_line(error) or type(error).__name__
+        if "storage.buckets.get" in str(error):
+            reason = "Orbax needs the permission storage.buckets.get (roles/storage.legacyBucketReader)"
+        elif isinstance(error, FileNotFoundError):
+            reason = f"no such file: {error.filename or reason}"
+        raise StoreError(str(address), reason) from error
+
+
+def file_system(scheme: str) -> Any:
+    """Return fsspec's file system of ``scheme``; raises ConfigError without the library for it."""
+    try:
+        import fsspec
+
+        # Listings of other processes' objects must be new, also for epath.
+        for store in ("s3", "gs", "gcs"):
+            fsspec.config.conf.setdefault(store, {}).setdefault("use_listings_cache", False)
+        return fsspec.filesystem(scheme)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{scheme}://: {error}; install the extra object-stores, or s3fs and gcsfs") from None
+
+
+class _Listing:
+    """The objects below ``root`` by address, and the folders between, while ``StorePath.listed`` holds them."""
+
+    def __init__(self) -> None:
+        self.root, self.files, self.folders = "", dict[str, dict[str, Any]](), frozenset[str]()
+
+
+class StorePath(gpath.PosixGPath):
+    """A file or folder of a run at ``s3://`` or ``gs://``, with the methods of ``pathlib.Path`` that runs use.
+
+    Each method makes one request where the store allows it, and raises StoreError where it is refused. A folder exists
+    where an object is below it.
+    """
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        # epath.Path(path) calls this again.
+        self._listing = next((each._listing for each in parts if isinstance(each, StorePath)), _Listing())
+
+    def with_segments(self, *parts: Any) -> Self:
+        path = type(self)(*parts)
+        path._listing = self._listing
+        return path
+
+    @contextmanager
+    def listed(self) -> Iterator[None]:
+        """Answer questions about this folder, by paths made from this one, from one listing until the block ends.
+
+        Libraries ask for each of many files. For a folder in which nobody else writes meanwhile.
+        """
+        files = {f"{self}/{name}": info for name, info in self.objects().items()}
+        self._listing.files = files
+        self._listing.folders = frozenset(str(each) for name in files for each in self.with_segments(name).parents)
+        self._listing.root = str(self)
+        try:
+            yield
+        finally:
+            self._listing.root = ""
+
+    def _is_listed(self) -> bool:
+        root = self._listing.root
+        return bool(root) and f"{self}/".startswith(f"{root}/")
+
+    @property
+    def files(self) -> Any:
+        """fsspec's file system."""
+        return file_system(str(self).partition("://")[0])
+
+    def objects(self) -> dict[str, dict[str, Any]]:
+        """Return the description of each object below this path by its name: one request for a thousand."""
+        if self._is_listed():
+            known = self._listing.files.items()
+            return {name.removeprefix(f"{self}/"): info for name, info in known if name.startswith(f"{self}/")}
+        with store_errors(self):
+            self.files.invalidate_cache()
+            found = self.files.find(str(self), detail=True)
+        root = f"{str(self).partition('://')[2]}/"
+        return {name.removeprefix(root): info for name, info in found.items() if not name.endswith("/")}
+
+    def read_bytes(self) -> bytes:
+        """Return the content; raises FileNotFoundError where there is no object."""
+        with store_errors(self), suppress(FileNotFoundError):
+            # By default s3fs asks for the size before.
+            content: bytes = self.files.cat_file(str(self), max_concurrency=1)
+            return content
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
+
+    def read_text(self, encoding: str | None = "utf-8") -> str:
+        return self.read_bytes().decode(encoding or "utf-8")
+
+    def write_bytes(self, data: bytes) -> int:
+        with store_errors(self):
+            self.files.pipe_file(str(self), data)
+        return len(data)
+
+    def write_text(self, data: str, encoding: str | None = None, errors: str | None = None) -> int:
+        return self.write_bytes(data.encode())
+
+    def create(self, data: bytes) -> None:
+        """Write a new object; raises FileExistsError where there is one: of several writers one alone succeeds."""
+        with store_errors(self), suppress(FileExistsError):
+            # If-None-Match: * at S3, if_generation_match=0 at GCS.
+            self.files.pipe_file(str(self), data, mode="create")
+            return
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self))
+
+    def _kind(self) -> str:
+        if self._is_listed():
+            listing, name = self._listing, str(self)
+            return "file" if name in listing.files else "directory" if name in listing.folders else ""
+        with store_errors(self):
+            try:
+                return str(self.files.info(str(self))["type"])
+            except FileNotFoundError:
+                return ""
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        return bool(self._kind())
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        return self._kind() == "file"
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        return self._kind() == "directory"
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def stat(self, *, follow_symlinks: bool = True) -> Any:
+        if self._is_listed() and self.is_dir():
+            # A store has no times of folders.
+            return StatResult(is_directory=True, length=0, mtime=0)
+        return super().stat()
+
+    def iterdir(self) -> Iterator[Self]:
+        if self._is_listed():
+            known = self._listing.files.keys() | self._listing.folders
+            yield from (path for path in map(self.with_segments, sorted(known)) if path.parent == self)
+            return
+        with store_errors(self):
+            try:
+                names = self.files.ls(str(self), detail=False)
+            except FileNotFoundError:
+                names = []
+        yield from (self / PurePath(name).name for name in names if not name.endswith("/"))
+
+    def glob(self, pattern: str) -> Iterator[Self]:
+        """Yield the entries of this folder whose names match; hidden ones too."""
+        yield from (each for each in self.iterdir() if fnmatchcase(each.name, pattern))
+
+    def mkdir(self, mode: int | None = None, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing: a folder exists where an object is below it."""
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove an object, which a first attempt whose answer was lost may have removed."""
+        with store_errors(self), suppress(FileNotFoundError):
+            self.files.rm_file(str(self))
+
+    def rmtree(self, missing_ok: bool = False) -> None:
+        with store_errors(self), suppress(FileNotFoundError):
+            self.files.rm(str(self), recursive=True)
+
+    def copy_to(self, target: "StorePath") -> None:
+        """Copy an object within the store."""
+        with store_errors(self):
+            self.files.cp_file(str(self), str(target))
+
+    def expanduser(self) -> Self:
+        return self
+
+    def absolute(self) -> Self:
+        return self
+
+    def resolve(self, strict: bool = False) -> Self:
+        return self

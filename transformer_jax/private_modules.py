@@ -1,0 +1,83 @@
+"""The private modules of libraries that this package uses, each with the public name to use once there is one.
+
+Another version may not have them: ``tests/runtime/test_private_modules.py`` imports each.
+"""
+
+import functools
+import os
+from typing import Any
+
+JOINED_READS = {
+    "experimental_read_coalescing_threshold_bytes": 1 << 14,
+    "experimental_read_coalescing_interval": "20ms",
+}
+
+
+def coordination_client() -> Any:
+    """Return the client of JAX's coordination service, None before ``jax.distributed.initialize``.
+
+    Public JAX has no barrier with a time limit and no exchange of small values between processes:
+    ``jax.experimental.multihost_utils.sync_global_devices`` and ``process_allgather`` are collectives, which fail after 30 s.
+    """
+    from jax._src.distributed import global_state
+
+    return global_state.client
+
+
+def process_id() -> int:
+    """Return the number of this process without starting a backend, which ``jax.process_index()`` would."""
+    from jax._src.distributed import global_state
+
+    return int(global_state.process_id)
+
+
+@functools.cache
+def fit_orbax_to_stores() -> None:
+    """Give TensorStore's S3 driver to Orbax, which knows only ``gs://``, and let it join reads only across small gaps.
+
+    Orbax joins reads that come within 1 ms and are less than 1 MB apart, and so reads parts of small checkpoints twice. To be
+    removed once ``orbax.checkpoint`` takes paths at ``s3://`` by itself, and has options for these.
+    """
+    from orbax.checkpoint._src.path import gcs_utils
+    from orbax.checkpoint._src.serialization import tensorstore_utils
+
+    of_gcs = gcs_utils.get_kvstore_for_gcs
+    is_gcs, normalized = tensorstore_utils._use_gcs_driver, tensorstore_utils._normalize_path
+
+    def kvstore(address: str) -> dict[str, Any]:
+        if not address.startswith("s3://"):
+            return of_gcs(address)
+        bucket, _, path = address.removeprefix("s3://").partition("/")
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        has_keys = "AWS_ACCESS_KEY_ID" in os.environ
+        return {
+            "driver": "s3",
+            "bucket": bucket,
+            "path": path,
+            **({"endpoint": endpoint} if endpoint else {}),
+            **({"aws_region": region} if region else {}),
+            # The default chain looks for files first, and logs an error for each missing file.
+            **({"aws_credentials": {"type": "environment"}} if has_keys else {}),
+        }
+
+    gcs_utils.get_kvstore_for_gcs = kvstore
+    tensorstore_utils._use_gcs_driver = lambda directory: is_gcs(directory) or directory.startswith("s3://")
+    tensorstore_utils._normalize_path = lambda path: normalized(path).replace("s3:/", "s3://")
+    build = tensorstore_utils.build_kvstore_tspec
+
+    def specification(*arguments: Any, **options: Any) -> dict[str, Any]:
+        found: dict[str, Any] = build(*arguments, **options)
+        return found | {key: value for key, value in JOINED_READS.items() if key in found}
+
+    tensorstore_utils.build_kvstore_tspec = specification
+
+
+def splash_attention() -> tuple[Any, Any]:
+    """Return the modules of Pallas' splash attention for TPUs: the kernel and its masks.
+
+    They are experimental: ``jax.nn.dot_product_attention`` has no implementation for TPUs that skips masked blocks.
+    """
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
+
+    return splash_attention_kernel, splash_attention_mask
