@@ -15,7 +15,6 @@ from transformer_jax.config.errors import nearest
 from transformer_jax.config.experiment import BOOLEANS, is_run_directory, settings_called, spelled_out
 from transformer_jax.config.json_text import is_unicode
 from transformer_jax.config.languages import ISO_639_1, base_language
-from transformer_jax.config.other_toolkits import FLAGS as OF_OTHER_TOOLKITS
 from transformer_jax.config.plugins import load_plugin
 from transformer_jax.config.recipes import find_recipe
 
@@ -279,7 +278,7 @@ def _read(arguments: Sequence[str], values: Values) -> list[str]:
     for argument in remaining:
         if argument == SEPARATOR:
             return [*others, *remaining]
-        if not argument.startswith("-"):
+        if not argument.startswith("-") or argument == "-":
             if awaits_run or repeated:
                 values[WORKDIR_FLAG if awaits_run else repeated].set(argument)
             else:
@@ -296,7 +295,7 @@ def _read(arguments: Sequence[str], values: Values) -> list[str]:
             negated = name[2:].lstrip("_") if name not in values and name.startswith("no") else ""
             is_no = negated in values and values[negated].kind is bool
             if not is_no and (name not in values or name in (OVERRIDE_FLAG, ARGUMENTS_FLAG)):
-                raise _unknown(name, text, values)
+                raise _unknown(name, values)
             flag, before = values[negated if is_no else name], ""
             if flag.kind is bool and not equals:
                 flag.set("false" if is_no else "true")
@@ -309,10 +308,12 @@ def _read(arguments: Sequence[str], values: Values) -> list[str]:
     return others
 
 
-def _unknown(name: str, text: str, values: Values) -> ConfigError:
+def _unknown(name: str, values: Values) -> ConfigError:
     """Return the error for a flag that the command does not have: with its nearest flag, or the setting of this name."""
+    from transformer_jax.config.other_toolkits import FLAGS
+
     here = set(values) - {OVERRIDE_FLAG, ARGUMENTS_FLAG}
-    meant = [f"--{flag}" for flag, names in OF_OTHER_TOOLKITS.items() if flag in here and name in names.split()]
+    meant = [f"--{flag}" for flag, names in FLAGS.items() if flag in here and name in names.split()]
     if not meant and OVERRIDE_FLAG in values:
         # A command on a trained run changes no training.
         trains, used = CONFIG_FLAG in here, ("decoding.", "mesh.", "evaluation.")

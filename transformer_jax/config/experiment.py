@@ -22,7 +22,6 @@ from transformer_jax.config.languages import UNDETERMINED
 from transformer_jax.config.migration import EVALUATION, SCHEMA_VERSION, key_error, migrated
 from transformer_jax.config.model import InitConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig, decays, require_rows_divide
-from transformer_jax.config.other_toolkits import KEYS_OF_NAME
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections, settings_of_part
 from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.config.plugins import (
@@ -394,6 +393,8 @@ def type_of(key: str, task: str = "") -> type:
 
 def settings_called(name: str) -> list[str]:
     """Return the keys of the settings of this name, or which other toolkits call so."""
+    from transformer_jax.config.other_toolkits import KEYS_OF_NAME
+
     keys = [key for key, _ in leaf_keys()]
     return [name] if name in keys else [key for key in keys if key.endswith(f".{name}")] or KEYS_OF_NAME.get(name, [])
 
