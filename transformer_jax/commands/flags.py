@@ -50,9 +50,9 @@ class FlagValue:
 
     def set(self, text: str) -> None:
         """Set, or add to, the value; raise ConfigError for text that is none."""
-        kind, (lowest, highest), value = self.kind, self.bounds, text
+        kind, (lowest, highest) = self.kind, self.bounds
         try:
-            value = BOOLEANS[text.lower()] if kind is bool else kind(text)
+            value: Any = BOOLEANS[text.lower()] if kind is bool else kind(text)
         except (KeyError, ValueError):
             raise ConfigError(f"--{self.name}", f"expected {EXPECTED[kind]}, found {text!r}") from None
         if self.choices and value not in self.choices:
@@ -273,7 +273,8 @@ def _read(arguments: Sequence[str], values: Values) -> list[str]:
 
     The first argument that is not a flag is --workdir, unless that is given. ``--references A B`` names two.
     """
-    remaining, others, repeated = iter(arguments), [], ""
+    remaining, repeated = iter(arguments), ""
+    others: list[str] = []
     awaits_run = takes_run(values) and not any(each.partition("=")[0] == f"--{WORKDIR_FLAG}" for each in arguments)
     for argument in remaining:
         if argument == SEPARATOR:

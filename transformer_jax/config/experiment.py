@@ -228,7 +228,9 @@ def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
     """
     task = values.get("task", DEFAULT_TASK)
     check_choice("task", task, (), "task")
-    config: ExperimentConfig = _block_from(ExperimentConfig, {name: {} for name in BLOCKS_OF_TASKS} | values, "", task)
+    config: ExperimentConfig = _block_from(
+        ExperimentConfig, {name: {} for name in BLOCKS_OF_TASKS} | dict(values), "", task
+    )
     return config
 
 
@@ -364,7 +366,7 @@ def block_at(path: str) -> Block | None:
     if first == PARTS and part:
         return settings_of_part(part)
     if path in ("", *BLOCKS_OF_TASKS):
-        return any_kind_of(path) if path else ExperimentConfig  # type: ignore[no-any-return]
+        return any_kind_of(path) if path else ExperimentConfig
     each = declared(ExperimentConfig).get(path)
     return each.type if each and is_block(each.type) else None
 
@@ -376,9 +378,9 @@ def type_of(key: str, task: str = "") -> type:
     """
     path, _, name = key.rpartition(".")
     if task in TASKS and path in BLOCKS_OF_TASKS:
-        for block in kinds_of(task, path).values():
-            if name in declared(block):
-                return declared(block)[name].type  # type: ignore[no-any-return]
+        for of_task in kinds_of(task, path).values():
+            if name in declared(of_task):
+                return declared(of_task)[name].type
     if PARTS in (key, path):
         block_at(key)
         raise ConfigError(key, "is a block", f"set one of its settings, {PARTS}.NAME.FIELD")
@@ -388,7 +390,7 @@ def type_of(key: str, task: str = "") -> type:
     owner = block_at(path)
     if owner is None or name not in (kinds := fields_of(owner)):
         raise unknown_key(key)
-    return kinds[name]  # type: ignore[no-any-return]
+    return kinds[name]
 
 
 def settings_called(name: str) -> list[str]:
@@ -448,7 +450,7 @@ def apply_overrides(
                 if not hasattr(block, "items"):
                     raise ConfigError(step, f"the recipe sets it to {block!r}, but it is a block of settings")
             block[name] = value
-    return _plain(config, "") if is_recipe else config  # type: ignore[no-any-return]
+    return _plain(config, "") if is_recipe else config
 
 
 def _plain(config: "ConfigDict", path: str) -> dict[str, Any]:

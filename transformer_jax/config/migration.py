@@ -24,8 +24,10 @@ REMOVED: dict[str, object] = {
 }
 """Removed settings, with the value that had no effect."""
 RENAMED_VALUES = {"model.feed_forward": {"gated_gelu": "geglu", "gated_silu": "swiglu"}}
-NAMED_ONCE = ("training.loss_terms", "training.corruptions", "training.watch", "training.validation_metrics")
-NAMED_ONCE += ("training.trackers", "evaluation.metrics")
+NAMED_ONCE = (
+    *("training.loss_terms", "training.corruptions", "training.watch", "training.trackers"),
+    *("training.validation_metrics", "evaluation.metrics"),
+)
 """Lists in which versions before 0.4 accepted a name twice."""
 # How versions without this block scored all translations.
 EVALUATION = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}

@@ -65,8 +65,7 @@ def complete_parts(stated: Mapping[str, Any], selected: list[Selection]) -> Part
             check_settings(f"parts.{name}", parts[name])
     for name in stated:
         if name not in parts:
-            kind = kind_with_settings(name)
-            by = setting_of(kind) if kind else "any setting"
+            by = setting_of(owner) if (owner := kind_with_settings(name)) else "any setting"
             raise ConfigError(
                 f"parts.{name}", "no setting selects this part", f"set {by}={name}, or leave its settings out"
             )

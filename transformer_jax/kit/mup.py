@@ -103,10 +103,10 @@ def initial(settings: MupSettings | None, config: Any, site: Site, path: str) ->
     """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 3)."""
     if settings is None:
         raise ConfigError("model.initialization", "mup needs optimizer.name=mup")
-    ratio: float = config.d_model / settings.base_width  # type: ignore[union-attr]
+    ratio: float = config.d_model / settings.base_width
     if path.endswith("shaw/relative"):
         # As wide as a head.
-        ratio = config.head_key_size / settings.base_key_size  # type: ignore[union-attr]
+        ratio = config.head_key_size / settings.base_key_size
     return ratio ** exponents(path)[0]
 
 
