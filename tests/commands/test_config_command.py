@@ -70,6 +70,7 @@ def test_a_mistake_is_one_message_and_status_2(recipe, capsys):
         (["translate", "runs/a", "--n_best=x"], "--n_best: expected a whole number, found 'x'"),
         (["translate", "runs/a", "--top_k", "--json"], "--top_k: a value is missing; write --top_k=VALUE, sample"),
         (["export", "--format=onxn"], "--format: 'onxn' is not one of "),
+        (["data", "check", "--config=text"], "--config: this command takes no recipe; write --config.KEY=VALUE"),
         (["report", "--config.model.d_ff=3"], "--config.model.d_ff: this command takes no settings; --help lists its"),
     ):
         assert main(arguments) == 2

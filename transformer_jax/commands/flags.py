@@ -313,6 +313,9 @@ def _unknown(name: str, values: Values) -> ConfigError:
     """Return the error for a flag that the command does not have: with its nearest flag, or the setting of this name."""
     from transformer_jax.config.other_toolkits import FLAGS
 
+    if name == CONFIG_FLAG:
+        takes = "write --config.KEY=VALUE" if OVERRIDE_FLAG in values else "--help lists the flags"
+        return ConfigError(f"--{name}", f"this command takes no recipe; {takes}")
     here = set(values) - {OVERRIDE_FLAG, ARGUMENTS_FLAG}
     meant = [f"--{flag}" for flag, names in FLAGS.items() if flag in here and name in names.split()]
     if not meant and OVERRIDE_FLAG in values:
