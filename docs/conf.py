@@ -32,7 +32,7 @@ CONTENTS = {
     "Train": "training settings choosing_a_size run_directory sweeps",
     "Use": "evaluation explorer low_bleu troubleshooting",
     "More models": "language_models word_vectors annotated_counting_words parsing",
-    "Large scale": "accelerators clusters preflight roofline",
+    "Large scale": "accelerators clusters launching preflight roofline",
     "Extend": "extending pieces debugging kit duel api",
     "Other toolkits": "migration interop",
     "Inside": "annotated_transformer annotated_attention figures architecture paper_to_code benchmarks security",

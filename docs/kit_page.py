@@ -18,8 +18,9 @@ import jax.numpy as jnp
 
 from transformer_jax.config import TransformerConfig
 from transformer_jax.config.checks import declared
-from transformer_jax.config.plugins import EXTENSIONS, registered, setting_of, settings_class
-from transformer_jax.kit import KIT
+from transformer_jax.config.kinds import KINDS
+from transformer_jax.config.plugins import registered, setting_of, settings_class
+from transformer_jax.index import kit_parts
 from transformer_jax.layers.attention_backends import added_bias
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.site import Site
@@ -37,7 +38,7 @@ checked together: the updates by `conform optimizer:mup`, the model by `conform 
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
 blockwise attention, with a line in the log. cuDNN takes a bias where each row is one sentence
-([table of backends](architecture.md#contracts)). Parts marked "einsum" compute all weights at once; no other backend
+([table of backends](accelerators.md#attention-backends)). Parts marked "einsum" compute all weights at once; no other backend
 runs them.
 
 [Which parts helped](../experiments/modifications/README.md) in short runs: in translation {} lowered the loss beyond
@@ -64,7 +65,7 @@ WITH_BACKENDS = ("attention", "positions")
 
 def page() -> str:
     """The whole page: a table for each kind of part."""
-    kinds = [kind for kind in EXTENSIONS if any(owner == kind for owner, _ in KIT)]
+    kinds = [kind for kind in KINDS if any(owner == kind for owner, _ in kit_parts())]
     introduction = INTRODUCTION.format(*map(helpful, ("transformer", "language_model")))
     return "\n".join([introduction, *(table(kind) for kind in kinds), conform_table()])
 
@@ -82,10 +83,10 @@ def table(kind: str) -> str:
     """The parts of a kind, under the setting that selects them."""
     titles = ["name", "idea", "paper", "settings", *(["backends"] if kind in WITH_BACKENDS else [])]
     lines = [f"## {setting_of(kind)}\n", row(titles), row(["---"] * len(titles))]
-    for name in (name for owner, name in KIT if owner == kind):
+    for name in (name for owner, name in kit_parts() if owner == kind):
         made = registered(kind)[name]
         columns = [
-            f"[`{name}`](../transformer_jax/kit/{KIT[kind, name]}.py)",
+            f"[`{name}`](../{kit_parts()[kind, name].replace('.', '/')}.py)",
             idea(made),
             paper(made),
             settings(kind, name),
@@ -161,7 +162,7 @@ def conform_table() -> str:
 
 def conform(kind: str, name: str) -> dict[str, Any]:
     """The results of a part: for each model the number of properties that hold, and multiples of the costs without it."""
-    from transformer_jax.tools.conform.checks import findings
+    from transformer_jax.tools.conform.conformity import findings
     from transformer_jax.tools.conform.costs import costs_of
     from transformer_jax.tools.conform.ideas import KINDS, Idea
     from transformer_jax.tools.conform.trials import Trial, trial_config
@@ -182,17 +183,17 @@ def conform(kind: str, name: str) -> dict[str, Any]:
 
 def add_results() -> None:
     """Checks the parts that have no line yet."""
-    from transformer_jax.commands.conform import DEVICES
+    from transformer_jax.tools.conform.conform_command import DEVICES
     from transformer_jax.tools.conform.ideas import KINDS, names
 
     jax.config.update("jax_num_cpu_devices", DEVICES)
-    parts = [part for part in KIT if part[0] in KINDS]
+    parts = [part for part in kit_parts() if part[0] in KINDS]
     parts += [
         (kind, name)
         for kind in KINDS
         if kind != "task"
         for name in names(kind)
-        if name != "none" and (kind, name) not in KIT
+        if name != "none" and (kind, name) not in kit_parts()
     ]
     known = {(each["kind"], each["name"]) for each in map(json.loads, RESULTS.read_text("utf-8").splitlines())}
     # Those of training are checked in one model only.

@@ -28,7 +28,7 @@ from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.positions import sinusoid_table
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.translation_task import TranslationTask
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.attention_maps import visible_piece
 from transformer_jax.tools.pictures.panels import BOTTOM, LEFT, LinePanel, Panel, draw_panels

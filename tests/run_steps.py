@@ -24,10 +24,10 @@ from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runs.starting import write_run_directory
 from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.task import Task, task_class
-from transformer_jax.tools.checkpoint_tools import write_run_directory
 from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.update import Update

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from process_environment import process_environment
 
+from transformer_jax.index import own_indexes
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "transformer_jax"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -21,19 +23,22 @@ FOUNDATION = {
     "array_types",
     "sequence_types",
     "config",
+    "index",
     "private_modules",
     "runtime.atomic_files",
     "runtime.file_digests",
 }
 FLOORS: dict[str, set[str]] = {
+    # The reader of indexes raises ConfigError.
+    "index": {"config.errors"},
     "notebook": set(),
     "private_modules": set(),
-    "config": {"kit.KIT", "notebook"},
+    "config": {"index", "notebook"},
     "array_types": set(),
     "sequence_types": {"array_types"},
     "precision": {"array_types"},
     "runtime": {"config", "private_modules"},
-    "data": FOUNDATION | {"runtime.background", "runtime.distributed", "runtime.object_store", "runtime.startup"},
+    "data": FOUNDATION | {"runtime.background", "runtime.startup"},
     "layers": FOUNDATION | {"precision"},
     "models": FOUNDATION | {"layers", "precision", "runtime.hardware"},
     "training": FOUNDATION | {"precision", "layers.mesh_axes"},
@@ -42,17 +47,17 @@ FLOORS: dict[str, set[str]] = {
     "runs.run_directory": {"config", "runtime", "checkpoints.format"},
     "checkpoints": FOUNDATION | {"training.state", "runtime", "runs.run_directory"},
 }
-# From here on each floor may use every one below it; the core imports no tool.
-for floor in ("tasks", "runs", "tools", "commands", "api"):
+# From here on each floor may use every one below it; the core imports neither the kit nor a tool.
+for floor in ("tasks", "runs", "commands", "tools"):
     FLOORS[floor] = set(FLOORS)
-FLOORS["kit"] = FOUNDATION | {"layers", "models", "precision", "training"}
 FLOORS["tasks"] |= {"runs.run_directory"}
-FLOORS["api"] -= {"commands"}
+FLOORS["api"] = FLOORS["commands"]
+FLOORS["kit"] = FOUNDATION | {"layers", "models", "precision", "training"}
 FLOORS["__main__"] = {"config", "commands", "runtime.startup"}
 
 # Where a heavy dependency may come in. jax is free from array_types on, but config/ does without it.
 DOORS: dict[str, set[str]] = {
-    "ml_collections": {"config", "api.training"},
+    "ml_collections": {"config", "api.train"},
     "tensorflow": {"data.tensorflow_runtime"},
     "tensorflow_datasets": {"data.tfds_source"},
     "sentencepiece": {"data.tokenizers"},
@@ -72,12 +77,16 @@ DOORS: dict[str, set[str]] = {
     **{name: {"tools.explorer.server"} for name in ("flask", "werkzeug")},
     "threadpoolctl": {"tools.word_vectors.projection"},
     "ctranslate2": {"tools.interop.ctranslate2"},
-    "fsspec": {"config.store_path", "runtime.object_store"},
+    "fsspec": {"config.store_path"},
+    "tensorstore": {"data.token_store"},
     "safetensors": {"tools.interop.weight_files"},
     "torch": {"tools.interop.weight_files"},
     "transformers": {"tools.interop.hugging_face"},
     "py3langid": {"tools.data_check.line_languages"},
 }
+
+ENTRY_POINT_GROUPS = {"transformer_jax.plugins", "transformer_jax.tools"}
+TOOLS = {index.tool: index for index in own_indexes() if index.tool}
 
 RUN_CODE = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
@@ -100,6 +109,21 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
 
 
+def named_modules(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The modules of the package that string constants name, with their lines: ``"transformer_jax.tasks.task:Task"``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            match = re.fullmatch(r"(transformer_jax(?:\.\w+)+)(?::\w+)?", node.value)
+            if match and node.value not in ENTRY_POINT_GROUPS:
+                yield match[1], node.lineno
+
+
+def tool_of(module: str) -> str:
+    """The name of the tool that a module belongs to; empty outside of tools."""
+    folder, _, rest = module.partition(".")
+    return rest.partition(".")[0] if folder == "tools" else ""
+
+
 def within(name: str, allowed: set[str]) -> bool:
     """Whether a dotted name is one of ``allowed`` or inside it."""
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in allowed)
@@ -116,8 +140,11 @@ def floor_violations(module: str, tree: ast.AST) -> list[str]:
     if not owner:
         return []
     allowed = FLOORS[owner] | {owner.partition(".")[0]}
+    if tool := tool_of(module):
+        # Another tool only where its index needs it.
+        allowed = FLOORS["tools"] | {f"tools.{name}" for name in (tool, *TOOLS[tool].needs)}
     found = []
-    for name, line in imported(tree):
+    for name, line in [*imported(tree), *named_modules(tree)]:
         if within(name, {"experiments", "tests"}):
             found.append(f"line {line}: the package must not import {name}")
         if name.startswith("."):
@@ -160,7 +187,16 @@ def test_imports_only_lower_floors_and_heavy_dependencies_by_their_door():
     assert violations(floor_violations) + violations(door_violations) == []
 
 
-ROOT_MODULES = {"__init__", "__main__", "array_types", "notebook", "precision", "private_modules", "sequence_types"}
+ROOT_MODULES = {
+    "__init__",
+    "__main__",
+    "array_types",
+    "index",
+    "notebook",
+    "precision",
+    "private_modules",
+    "sequence_types",
+}
 
 
 def test_the_package_root_holds_what_everything_shares_and_names_say_what_is_inside():
@@ -218,12 +254,13 @@ OF_EVERY_TASK = {"runs", "training", "checkpoints", "tasks.task", "tasks.trained
 OF_EVERY_TASK |= {"tasks.new_tokenizers"}
 STUDY = {f"tools.study.{file.stem}" for file in (PACKAGE / "tools/study").glob("*.py")}
 OF_EVERY_TASK |= {"tools.preflight", "tools.launching"} | STUDY - {"tools.study.translation_comparison"}
+COMMANDS = {entry["function"].partition(":")[0] for index in TOOLS.values() for entry in index.commands.values()}
 NAMES_OF_TASKS = re.compile(r"(?<![a-z])(translation|language_model|bleu|chrf|bits_per_byte)", re.IGNORECASE)
 
 
 def names_a_task(module: str, tree: ast.AST) -> list[str]:
     """Lines of code, without comments and docstrings, that know one task, in modules that serve every task."""
-    if not within(module, OF_EVERY_TASK):
+    if not within(module, OF_EVERY_TASK) or module.rpartition(".")[2] in COMMANDS:
         return []
     tree = ast.parse(ast.unparse(tree))
     for node in ast.walk(tree):
@@ -258,7 +295,6 @@ NOT_FOR_A_SENTENCE = ", ".join(
             "data.token_store",
             "data.synthetic.grammar",
             "data.tfds_source",
-            "runtime.object_store",
             "config.store_path",
             "checkpoints.buckets",
         ),
@@ -274,7 +310,7 @@ def test_a_trained_translator_loads_no_library_of_training_and_inference_no_tens
 import importlib, sys
 import transformer_jax.commands.translate, transformer_jax.tasks.trained_run, transformer_jax.tasks.translation.translating
 print(*{{{NOT_FOR_A_SENTENCE}}} & sys.modules.keys())
-import transformer_jax.tasks.translation.task
+import transformer_jax.tasks.translation.translation_task
 print(*{{"optax", "matplotlib"}} & sys.modules.keys())
 for name in {modules!r}: importlib.import_module(name)
 print(*{{"tensorflow", "tensorflow_datasets"}} & sys.modules.keys())

@@ -11,8 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transformer_jax.api.trained_run import Attention, AttentionLayer, Run, load
-    from transformer_jax.api.training import train
+    from transformer_jax.api.loaded_run import Attention, AttentionLayer, Run, load
+    from transformer_jax.api.train import train
     from transformer_jax.config import ConfigError, DataError
     from transformer_jax.config.plugins import load_plugin, register
     from transformer_jax.runs.hooks import Callback
@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api.trained_run": ("Attention", "AttentionLayer", "Run", "load"),
-    "api.training": ("train",),
+    "api.loaded_run": ("Attention", "AttentionLayer", "Run", "load"),
+    "api.train": ("train",),
     "config": ("ConfigError", "DataError"),
     "config.plugins": ("load_plugin", "register"),
     "runs.hooks": ("Callback",),

@@ -114,16 +114,22 @@ def run_command(arguments: list[str]) -> int:
     Raises:
         ConfigError, DataError: what the user can mend.
     """
-    from transformer_jax import __version__
-    from transformer_jax.commands import flags
-    from transformer_jax.commands.registry import command_help, load_command, overview
+    if not arguments or (arguments[0] in (*HELP_FLAGS, "help") and len(arguments) == 1):
+        from transformer_jax.commands.overview import overview
 
-    if not arguments or arguments[0] in (*HELP_FLAGS, "help"):
-        print(command_help(arguments[1]) if len(arguments) > 1 else overview())
+        print(overview())
         return 0
-    name, *rest = arguments
-    if name == "--version":
+    if arguments == ["--version"]:
+        from transformer_jax import __version__
+
         print(__version__)
+        return 0
+    from transformer_jax.commands import flags
+    from transformer_jax.commands.registry import command_help, load_command
+
+    name, *rest = arguments
+    if name in (*HELP_FLAGS, "help"):
+        print(command_help(rest[0]))
         return 0
     command = load_command(name)
     own = rest[: rest.index(flags.SEPARATOR)] if flags.SEPARATOR in rest else rest

@@ -24,13 +24,6 @@ def coordination_client() -> Any:
     return global_state.client
 
 
-def process_id() -> int:
-    """Return the number of this process without starting a backend, which ``jax.process_index()`` would."""
-    from jax._src.distributed import global_state
-
-    return int(global_state.process_id)
-
-
 @functools.cache
 def fit_orbax_to_stores() -> None:
     """Give TensorStore's S3 driver to Orbax, which knows only ``gs://``, and let it join reads only across small gaps.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from transformer_jax.tasks.translation.soft_alignment import SoftAlignment
+from transformer_jax.tools.explorer.soft_alignment import SoftAlignment
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, LINE_COLORS, font
 

@@ -11,7 +11,7 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.tasks.trained_run import open_trained
-from transformer_jax.tasks.translation.soft_alignment import SoftAlignment, soft_alignments
+from transformer_jax.tools.explorer.soft_alignment import SoftAlignment, soft_alignments
 
 # A sentence of the test split whose German order differs from the English one; source and reference.
 EXAMPLE = (

@@ -80,7 +80,7 @@ def measured(name: str, positions: int, steps: int) -> dict:
     import jax.numpy as jnp
 
     from transformer_jax.models.interface import call
-    from transformer_jax.tasks.translation.objective import TranslationObjective
+    from transformer_jax.tasks.translation.translation_objective import TranslationObjective
     from transformer_jax.training.losses import label_smoothed_cross_entropy
     from transformer_jax.training.sharding import make_mesh
 

@@ -13,8 +13,8 @@ Writes pipeline_plans.md.
 
     python experiments/benchmarks/pipeline.py --reads=10000000
 
-reads such a store from a simulated object store: bytes and ranges for one process of 1, 8 and 32, with updates of 400,000
-tokens, and its batches a CPU second when all is read. Writes pipeline_reads.md.
+reads such a store through TensorStore, as from a bucket: bytes and requests of one process of 1, 8 and 32, with updates of
+400,000 tokens, and its batches a CPU second afterwards. Writes pipeline_reads.md.
 
     python experiments/benchmarks/pipeline.py --tokenize train.en train.de
 
@@ -24,14 +24,13 @@ seconds on 1 and 2 cores and in shards, and of sentencepiece alone on the same l
 
 import argparse
 import itertools
-import json
 import multiprocessing
 import os
 import tempfile
 import threading
 import time
+import zlib
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -86,8 +85,8 @@ def measured(folder: Path, pairs: int, batches: int) -> dict:
     from transformer_jax.config import resolve
     from transformer_jax.data.batch_plan import plan_batches
     from transformer_jax.data.corpora import open_corpus
+    from transformer_jax.data.stores import open_token_store
     from transformer_jax.data.tensorflow_runtime import start_tensorflow
-    from transformer_jax.data.token_store import open_token_store
     from transformer_jax.data.tokenizers.training import train_tokenizers
     from transformer_jax.runtime.startup import available_cores
 
@@ -154,9 +153,14 @@ def write_lengths(folder: Path, pairs: int) -> None:
     """A token store whose files of ids are holes: means 28.8 and 31.2 tokens, the sides correlated by 0.9."""
     import numpy as np
 
-    from transformer_jax.data.token_store import SideStatistics, StoreStatistics
+    from transformer_jax.data.token_store import BLOCK_BYTES, HISTOGRAM_EDGES, MANIFEST, completed_array, sealed
 
-    tokens, files = {}, {side: (folder / f"{side}.offsets").open("wb") for side in ("source", "target")}
+    part = folder / "shards/0-of-1"
+    arrays, tokens = {}, {}
+    for name in ("source", "target"):
+        for array in ("ids", "offsets"):
+            (part / f"{name}.{array}").mkdir(parents=True)
+    files = {side: (part / f"{side}.offsets/0").open("wb") for side in ("source", "target")}
     for side, file in files.items():
         tokens[side] = 0
         np.zeros(1, np.int64).tofile(file)
@@ -168,26 +172,45 @@ def write_lengths(folder: Path, pairs: int) -> None:
             tokens[side] += int(lengths.sum())
     for side, file in files.items():
         file.close()
-        (folder / f"{side}.ids").touch()
-        os.truncate(folder / f"{side}.ids", 2 * tokens[side])
-    sides = [SideStatistics(tokens[side], tokens[side] / pairs, 256, 0.0, {}) for side in files]
-    content = {
-        "id_types": dict.fromkeys(files, "uint16"),
-        "statistics": asdict(StoreStatistics("train", pairs, pairs, {}, *sides)),
+        arrays[f"{side}.offsets"] = completed_array(part / f"{side}.offsets/0", "int64")
+        ids = part / f"{side}.ids/0"
+        ids.touch()
+        os.truncate(ids, min(2 * tokens[side], BLOCK_BYTES))
+        # The blocks are equal, so their CRC-32 are.
+        one = completed_array(ids, "uint16")
+        blocks = -(-2 * tokens[side] // BLOCK_BYTES)
+        os.truncate(ids, 0)
+        os.truncate(ids, blocks * BLOCK_BYTES)
+        with ids.open("ab") as file:
+            file.write(np.array([(at * BLOCK_BYTES, BLOCK_BYTES) for at in range(blocks)], "<u8").tobytes())
+        last = zlib.crc32(bytes(2 * tokens[side] - (blocks - 1) * BLOCK_BYTES))
+        crcs = {"length": tokens[side], "crc32": one["crc32"] * (blocks - 1) + [last], "size": ids.stat().st_size}
+        arrays[f"{side}.ids"] = one | crcs
+    bars = [0] * (len(HISTOGRAM_EDGES) + 1)
+    sides = {
+        side: {"sentences": pairs, "tokens": tokens[side], "unknown": 0, "longest": 256, "bars": bars} for side in files
     }
-    (folder / "store.json").write_text(json.dumps(content))
+    described = {"split": "train", "read": pairs, "dropped": {}, "corpora": {}, **sides, "arrays": arrays}
+    (folder / MANIFEST).write_text(sealed({"parts": {"0-of-1": described}}))
+
+
+def opened_store(address: str, folder: Path) -> object:
+    """The store in a folder, read at an address."""
+    from transformer_jax.data.token_store import MANIFEST, StoreParts, TokenStore, unsealed
+
+    return TokenStore(StoreParts(address, unsealed((folder / MANIFEST).read_text())["parts"], ValueError))
 
 
 def cost_of_plan(folder: Path, kind: str) -> dict:
     """CPU seconds of this thread, without the sampling of memory, and memory beyond the one at the start."""
     from transformer_jax.config import BatchingConfig
     from transformer_jax.data.batch_plan import plan_batches
-    from transformer_jax.data.token_store import TokenStore
 
     count = "tokens" if kind == "tokens" else "positions"
     batching = BatchingConfig(**{"kind": kind, "count": count, "tokens_per_update": 25_000, **PLANNED[kind]})
+    opened_store(str(folder), folder)
     memory, started = Memory(interval=0.05), time.thread_time()
-    store = TokenStore(folder)
+    store = opened_store(str(folder), folder)
     plan = plan_batches(store.lengths(), batching, 0)
     plan.batch(0)
     first = time.thread_time() - started
@@ -198,30 +221,21 @@ def cost_of_plan(folder: Path, kind: str) -> dict:
 
 
 def write_reads(pairs: int, output: Path) -> None:
-    """Reads an epoch as one of several processes, each with an empty cache."""
+    """Reads as one of several processes."""
     results = []
     with tempfile.TemporaryDirectory() as folder:
         write_lengths(Path(folder), pairs)
         for processes in (1, 8, 32):
-            with tempfile.TemporaryDirectory() as cache:
-                results.append(cost_of_reads(Path(folder), Path(cache), processes))
+            # Its cache begins empty.
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+                results.append(alone.submit(cost_of_reads, Path(folder), processes).result())
     write_table(
         "pipeline_reads",
-        (
-            "processes",
-            "index",
-            "first update",
-            "100 updates",
-            "an epoch",
-            "of the ids",
-            "batches a CPU s, from the cache",
-        ),
+        ("processes", "lengths of all pairs", "first update", "100 updates", "300 updates", "batches a CPU s, then"),
         [
             (
                 each["processes"],
-                f"{each['index'] / MIB:,.0f} MiB",
-                *(f"{size / MIB:,.1f} MiB, {ranges:,} ranges" for size, ranges in each["read"]),
-                f"{each['read'][-1][0] / each['ids']:.0%}",
+                *(f"{size / MIB:,.0f} MiB, {requests:,} requests" for size, requests in each["read"]),
                 f"{each['batches']:,.0f}",
             )
             for each in results
@@ -230,49 +244,33 @@ def write_reads(pairs: int, output: Path) -> None:
     )
 
 
-def cost_of_reads(folder: Path, cache: Path, processes: int) -> dict:
-    """What process 0 reads. The object store answers at once, with ones."""
-    import zlib
-
-    import numpy as np
+def cost_of_reads(folder: Path, processes: int) -> dict:
+    """What process 0 reads through TensorStore, here from a disk."""
+    import tensorstore
 
     from transformer_jax.config import BatchingConfig
+    from transformer_jax.data import token_store
     from transformer_jax.data.batch_plan import plan_batches
-    from transformer_jax.data.batches import fetch_batches, make_batch
-    from transformer_jax.data.pipeline import fetched_batches
-    from transformer_jax.data.ranged_ids import BLOCK_BYTES, RangedIds
-    from transformer_jax.data.token_store import TokenStore
+    from transformer_jax.data.batches import make_batch
     from transformer_jax.sequence_types import RowParts
 
-    def open_ids(path: Path, dtype: str, length: int) -> RangedIds:
-        size = np.dtype(dtype).itemsize * length
-        crcs = np.full(-(-size // BLOCK_BYTES), zlib.crc32(b"\1" * BLOCK_BYTES), "<u4")
-        crcs[-1] = zlib.crc32(b"\1" * (size - (len(crcs) - 1) * BLOCK_BYTES))
-        ones = lambda names, begins, ends: [b"\1" * (end - begin) for begin, end in zip(begins, ends, strict=True)]  # noqa: E731
-        return RangedIds(cache / path.name, dtype, length, [(path.name, size)], crcs, ones, ValueError)
+    def counted() -> tuple[int, int]:
+        found = {each["name"].rpartition("/")[2]: each["values"][0] for each in metrics("/tensorstore/kvstore/file/")}
+        return found["bytes_read"]["value"], found["read"]["value"]
 
-    store = TokenStore(folder, open_ids)
+    metrics = tensorstore.experimental_collect_matching_metrics
+    token_store.kvstore = lambda address: {"driver": "file", "path": address.removeprefix("file://") + "/"}
+    store = opened_store(f"file://{folder}", folder)
     plan = plan_batches(store.lengths(), BatchingConfig(tokens_per_update=400_000, row_multiple=32), 0)
-    parts = RowParts((0,), processes)
-    sides = [store.source_side.ids, store.target_side.ids]
-    read, fetch = partial(make_batch, store, plan, parts=parts), partial(fetch_batches, store, plan, parts)
-    found = []
-    for updates in (1, 100, plan.batches_per_epoch):
-        fetch(0, updates)
-        found.append((sum(side.bytes_read for side in sides), sum(side.ranges_read for side in sides)))
+    read, found = partial(make_batch, store, plan, parts=RowParts((0,), processes)), [counted()]
+    for first, end in ((0, 1), (1, 100), (100, 300)):
+        for update in range(first, end):
+            read(update)
+        found.append(counted())
     started = time.process_time()
-    for _ in itertools.islice(fetched_batches(read, fetch, 0), 300):
-        pass
-    seconds = time.process_time() - started
-    index = sum(file.stat().st_size for file in folder.glob("*.offsets"))
-    return {
-        "pairs": store.num_pairs,
-        "processes": processes,
-        "index": index,
-        "ids": sum(2 * len(side) for side in sides),
-        "read": found,
-        "batches": 300 / seconds,
-    }
+    for update in range(300, 400):
+        read(update)
+    return {"processes": processes, "read": found, "batches": 100 / (time.process_time() - started)}
 
 
 TOKENIZED = {
@@ -318,10 +316,9 @@ def cost_of_tokenizing(folder: Path, way: str) -> float:
     """CPU seconds."""
     from transformer_jax.config import DataConfig, TokenizerConfig
     from transformer_jax.data import pair_encoding
-    from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard
     from transformer_jax.data.corpora import open_corpus
     from transformer_jax.data.text_files import read_lines
-    from transformer_jax.data.token_store import PairTokenization
+    from transformer_jax.data.tokenization import WHOLE_SPLIT, PairTokenization, Shard
     from transformer_jax.data.tokenizers.training import train_tokenizers
 
     config = DataConfig(source="text", train=f"{folder}/train.{{en,de}}", max_source_tokens=100, max_target_tokens=100)

@@ -16,7 +16,7 @@ from step_cost import random_batch, recipe_here, update_of
 
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import hyperparameters_of
-from transformer_jax.tools.preflight.program import batch_size
+from transformer_jax.tools.preflight.compiled_program import batch_size
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState
 

@@ -16,7 +16,7 @@ from step_cost import recipe_here, step_cost
 
 from transformer_jax.tools.preflight.calibration import Calibration, load_calibration
 from transformer_jax.tools.preflight.chips import CHIPS
-from transformer_jax.tools.preflight.program import batch_size
+from transformer_jax.tools.preflight.compiled_program import batch_size
 
 
 def main() -> None:

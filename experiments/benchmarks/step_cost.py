@@ -51,8 +51,8 @@ def step_cost(
 
     from transformer_jax.config import hyperparameters_of
     from transformer_jax.tools.preflight.chips import Topology
+    from transformer_jax.tools.preflight.compiled_program import model_flops
     from transformer_jax.tools.preflight.memory_traffic import traffic_by_kind
-    from transformer_jax.tools.preflight.program import model_flops
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 
     mesh = make_mesh(config.mesh)

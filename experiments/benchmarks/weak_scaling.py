@@ -44,7 +44,7 @@ def main() -> None:
 def measured(axis: str, devices: int) -> dict:
     """One program: its collectives, and what a device would send if nothing but the split itself cost anything."""
     from transformer_jax.tools.preflight.chips import open_topology
-    from transformer_jax.tools.preflight.program import compile_program
+    from transformer_jax.tools.preflight.compiled_program import compile_program
 
     topology = open_topology(f"cpu:{devices}")
     sizes = {"data": 1, "fsdp": 1, "tensor": 1} | {axis: devices}

@@ -24,7 +24,8 @@ from transformer_jax.config import (
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.batches import make_batch
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.token_store import Side, TokenStore, open_token_store
+from transformer_jax.data.stores import open_token_store
+from transformer_jax.data.token_store import Side, TokenStore
 from transformer_jax.data.tokenizers.training import train_tokenizers
 from transformer_jax.sequence_types import Batch, Tokens
 

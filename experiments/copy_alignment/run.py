@@ -21,7 +21,7 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.synthetic.symbols import SYMBOLS
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
-from transformer_jax.tasks.translation.soft_alignment import SoftAlignment, soft_alignments
+from transformer_jax.tools.explorer.soft_alignment import SoftAlignment, soft_alignments
 from transformer_jax.tools.pictures.attention_maps import draw_attention
 
 HERE = Path(__file__).resolve().parent

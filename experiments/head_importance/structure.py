@@ -26,7 +26,7 @@ from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
-from transformer_jax.tasks.translation.soft_alignment import between_words, word_membership
+from transformer_jax.tools.explorer.soft_alignment import between_words, word_membership
 
 FEWEST, MOST, WIDTH = 4, 30, 128
 EMPTY = "-NONE-"

@@ -14,7 +14,7 @@ from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tools.preflight.chips import Topology
-from transformer_jax.tools.preflight.program import model_flops
+from transformer_jax.tools.preflight.compiled_program import model_flops
 from transformer_jax.tools.study.sweeps import ROW, Sweep
 from transformer_jax.tools.study.translation_comparison import Side, choose_run, translated
 

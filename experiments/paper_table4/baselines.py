@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from transformer_jax.tools.parsing.bracket_scores import counts_of, f1_by_length, scores_of
 from transformer_jax.tools.parsing.corpus import Treebank
-from transformer_jax.tools.parsing.scores import counts_of, f1_by_length, scores_of
-from transformer_jax.tools.parsing.settings import TreebankConfig
+from transformer_jax.tools.parsing.parsing_settings import TreebankConfig
 from transformer_jax.tools.parsing.tokenizers import class_of
 from transformer_jax.tools.parsing.trees import Tree
 

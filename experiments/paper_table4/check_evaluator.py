@@ -15,7 +15,14 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 
-from transformer_jax.tools.parsing.scores import DELETED, EQUAL, bracket_counts, brackets_of, counts_of, scores_of
+from transformer_jax.tools.parsing.bracket_scores import (
+    DELETED,
+    EQUAL,
+    bracket_counts,
+    brackets_of,
+    counts_of,
+    scores_of,
+)
 from transformer_jax.tools.parsing.trees import TOP, Tree, normalized, read_trees, symbols_of, tree_of_symbols
 
 LABELS = ("NP", "VP", "PP", "ADVP", "PRT", "S", "TOP")

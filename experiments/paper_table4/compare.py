@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.evaluation.significance import Estimate
-from transformer_jax.tools.parsing.scores import LENGTHS, compare_parsers, counts_of, f1_by_length, scores_of
+from transformer_jax.tools.parsing.bracket_scores import LENGTHS, compare_parsers, counts_of, f1_by_length, scores_of
 from transformer_jax.tools.parsing.trees import Tree, normalized, read_trees
 
 

@@ -63,7 +63,7 @@ def measured(recipe: str, place: str, batch: str, tokens: int) -> dict:
     """The counts of one step, on one device."""
     from transformer_jax.config import resolve
     from transformer_jax.tools.preflight.chips import open_topology
-    from transformer_jax.tools.preflight.program import compile_program, model_flops_utilization, roofline
+    from transformer_jax.tools.preflight.compiled_program import compile_program, model_flops_utilization, roofline
 
     topology = open_topology(place)
     rows = max(len(topology.devices), 8)

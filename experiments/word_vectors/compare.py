@@ -42,7 +42,7 @@ def ours(name: str, data: str, epochs: int, others: Sequence[tuple[str, str]] = 
     from transformer_jax.config import hyperparameters_of
     from transformer_jax.data.tensorflow_runtime import start_tensorflow
     from transformer_jax.tasks.task import task_class
-    from transformer_jax.tools.word_vectors.task.objective import vectors_of
+    from transformer_jax.tools.word_vectors.task.word_vector_objective import vectors_of
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
     from transformer_jax.training.update import Update
 
@@ -171,7 +171,7 @@ def one(arguments: argparse.Namespace) -> None:
         found = gensim(name, arguments.data, arguments.epochs, folder, arguments.seed)
     vectors = found.pop("vectors")
     if arguments.test_sets:
-        from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors, read_test_sets
+        from transformer_jax.tools.word_vectors.vector_evaluation import evaluate_vectors, read_test_sets
 
         found |= evaluate_vectors(vectors, read_test_sets(arguments.test_sets.split(","))).headline()
     print(json.dumps(found))

@@ -14,7 +14,7 @@ from compare import ours
 
 from transformer_jax.runtime.startup import keep_freed_memory
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
-from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors, read_test_sets
+from transformer_jax.tools.word_vectors.vector_evaluation import evaluate_vectors, read_test_sets
 
 ROW, UPDATE = 32, 32768
 # The sizes, the settings of one, the label of the axis, the name of the files.

@@ -12,7 +12,7 @@ import sacrebleu
 from transformer_jax.__main__ import main
 from transformer_jax.commands.run_flags import commands_to_try
 from transformer_jax.config import from_dict, load_run_config
-from transformer_jax.data import cached_stores
+from transformer_jax.data import tokenization
 
 
 def test_evaluate_prints_a_table_and_writes_json_and_every_line(run, capsys):
@@ -40,7 +40,7 @@ def test_evaluate_measures_what_training_measured(run, capsys):
 
 
 def test_align_links_every_target_word(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(cached_stores, "SECONDS_UNTIL_SHOWN", 0.0)
+    monkeypatch.setattr(tokenization, "SECONDS_UNTIL_SHOWN", 0.0)
     (tmp_path / "source").write_text("a b c\n\nd e f g\n")
     (tmp_path / "target").write_text("a b c\n\nd e\n")
     (tmp_path / "gold").write_text("0-0 1-1 2?2\n\n0-0\n")
@@ -124,8 +124,9 @@ def test_commands_to_try_have_the_flags_of_the_run_and_the_tag_of_its_lines():
     evaluation, translation = commands_to_try(config, "runs/a b", ["runs/c:4"], evaluated="test")
     assert evaluation.endswith(" evaluate --workdir='runs/a b' --ensemble=runs/c:4 --split=test")
     assert translation.endswith(" --ensemble=runs/c:4 < <(sed 's/^/<2de> /' input.txt)")
-    (translation,) = commands_to_try(from_dict({}), "runs/a")
+    translation, page = commands_to_try(from_dict({}), "runs/a")
     assert translation.endswith(" translate --workdir=runs/a < input.txt")
+    assert " explore --workdir=runs/a --live --text=" in page
 
 
 WITHOUT_JAX = """

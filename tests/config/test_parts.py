@@ -9,7 +9,7 @@ import pytest
 from process_environment import process_environment
 
 from transformer_jax.__main__ import main
-from transformer_jax.commands.settings import explained
+from transformer_jax.commands.config_command import explained
 from transformer_jax.config import ConfigError, difference, flatten, from_dict, hyperparameters_of, load_run_config
 from transformer_jax.config.checks import setting
 from transformer_jax.config.experiment import config_for_use, from_json, may_change, resolve, to_json

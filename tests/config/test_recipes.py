@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.commands.settings import listed_recipes
+from transformer_jax.commands.config_command import listed_recipes
 from transformer_jax.config import ConfigError, from_dict, load_recipe, load_run_config, recipes, resolve
 from transformer_jax.config.experiment import config_for_use, to_json
 from transformer_jax.config.recipes import SHIPPED, find_recipe

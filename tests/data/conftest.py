@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.cached_stores import Shard, SplitStore, Tokenization
 from transformer_jax.data.sentence_pairs import SentencePair, digest
-from transformer_jax.data.token_store import TokenStore, open_token_store
+from transformer_jax.data.stores import open_split, open_token_store, write_shard
+from transformer_jax.data.token_store import SplitStore, TokenStore
+from transformer_jax.data.tokenization import Shard, Tokenization
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
 
@@ -75,19 +76,15 @@ def store_of(letter_tokenizers: TokenizerPair, data_config: Callable[..., DataCo
 
 @pytest.fixture
 def tokenized(tmp_path: Path) -> Callable[[Tokenization, int], SplitStore]:
-    """The store of ``count`` shards that are tokenized apart and joined."""
+    """The store of ``count`` shards that are tokenized apart."""
 
-    def join(work: Tokenization, count: int) -> SplitStore:
-        folders = [tmp_path / f"{index}of{count}" for index in range(count)]
-        for index, folder in enumerate(folders):
-            folder.mkdir()
-            work.write(folder, Shard(index, count))
-        joined = tmp_path / f"joined{count}"
-        joined.mkdir()
-        work.join([work.store_type(folder) for folder in folders], joined)
-        return work.store_type(joined)
+    def opened(work: Tokenization, count: int) -> SplitStore:
+        address = str(tmp_path / f"shards{count}")
+        for index in range(count):
+            write_shard(work, address, str(tmp_path / "cache"), Shard(index, count))
+        return open_split(work, "", address)
 
-    return join
+    return opened
 
 
 def word(length: int, shift: int) -> str:

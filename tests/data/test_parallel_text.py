@@ -12,8 +12,9 @@ from transformer_jax.data import text_files
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.parallel_text import TextCorpus, named_files
 from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.stores import open_token_store
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.data.token_store import HELD_OUT, open_token_store
+from transformer_jax.data.tokenization import HELD_OUT
 from transformer_jax.data.tokenizers.training import train_tokenizers
 
 

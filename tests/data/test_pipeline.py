@@ -14,7 +14,7 @@ from transformer_jax.data import tensorflow_runtime
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.batches import make_batch, scoring_batches, token_rows
 from transformer_jax.data.pair_encoding import joined
-from transformer_jax.data.pipeline import WINDOW, fetched_batches, prefetched, read_by_threads
+from transformer_jax.data.pipeline import prefetched, read_by_threads
 from transformer_jax.sequence_types import RowParts
 
 KINDS = ("buckets", "packed", "tokens")
@@ -100,33 +100,9 @@ def test_threads_read_in_order_and_pass_errors_on():
         next(batches)
 
 
-def test_windows_are_fetched_before_their_updates_and_one_ahead():
-    fetched, ahead = [], Event()
-
-    def fetch(begin, end):
-        if begin == 13:
-            ahead.wait(20)
-        fetched.append((begin, end))
-
-    batches = fetched_batches(lambda update: (update, max(end for _, end in fetched)), fetch, 5, prefetch=1)
-    # The window of updates 9 to 12 is requested with the one before it, and the next one does not hold it up.
-    assert [update for update, end in itertools.islice(batches, 5) if update < end] == [5, 6, 7, 8, 9]
-    assert fetched == [(5, 6), (6, 7), (7, 9), (9, 13)]
-    ahead.set()
-    assert all(update < end for update, end in itertools.islice(batches, 3 * WINDOW))
-    assert (5 + 2 * WINDOW, 5 + 3 * WINDOW) in fetched
-    batches.close()
-
-    def fails(begin, end):
-        raise DataError("no answer")
-
-    with pytest.raises(DataError, match="no answer"):
-        next(fetched_batches(lambda update: update, fails, 0))
-
-
-def test_the_end_waits_neither_for_windows_nor_for_reads_of_them():
+def test_the_end_waits_for_no_read():
     blocked, before = Event(), {*enumerate_threads()}
-    batches = fetched_batches(lambda update: update, lambda begin, end: begin > 3 and blocked.wait(60), 0)
+    batches = read_by_threads(lambda update: update if update < 4 else blocked.wait(60), 0)
     assert list(itertools.islice(batches, 4)) == [0, 1, 2, 3]
     batches.close()
     started = {*enumerate_threads()} - before

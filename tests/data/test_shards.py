@@ -1,14 +1,16 @@
-"""Shards that are tokenized apart and joined equal the store that one process writes."""
+"""Shards that are tokenized apart are read as the store that one process writes."""
 
 import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError, DataConfig, TokenizerConfig
 from transformer_jax.config.language_model import TextDataConfig
-from transformer_jax.data.cached_stores import Shard
+from transformer_jax.data import token_store
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
-from transformer_jax.data.token_store import DocumentTokenization, PairTokenization, SideStatistics
+from transformer_jax.data.stores import cached_split
+from transformer_jax.data.token_store import SideStatistics
+from transformer_jax.data.tokenization import DocumentTokenization, PairTokenization, Shard
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.data.tokenizers.training import train_tokenizers
 
@@ -26,17 +28,29 @@ def documents():
 
 
 @pytest.mark.parametrize("make", [pairs_with_several_segmentations, documents])
-def test_joined_shards_are_the_whole_store(make, tokenized, tmp_path):
+def test_shards_are_read_as_the_whole_store(make, tokenized, tmp_path, monkeypatch):
+    monkeypatch.setattr(token_store, "BLOCK_BYTES", 64)
     work = make()
-    for count in (1, 4):
-        tokenized(work, count)
-    whole, joined = ({file.name: file.read_bytes() for file in (tmp_path / f"joined{n}").iterdir()} for n in (1, 4))
-    assert whole == joined
+    whole, *others = cached_split(work, str(tmp_path), work.name), tokenized(work, 1), tokenized(work, 4)
+    assert all(isinstance(array[:], np.memmap) for array in whole.arrays.values())
+    for store in others:
+        assert store.counts() == whole.counts() and store.statistics == whole.statistics
+        for name, array in whole.arrays.items():
+            positions = np.random.default_rng(0).integers(0, len(array), (5, 7))
+            assert (store.arrays[name][:] == array[:]).all() and store.arrays[name].dtype == array.dtype
+            assert (store.arrays[name][positions] == array[:][positions]).all()
+            assert store.arrays[name][len(array) - 1] == array[len(array) - 1]
+            assert (store.arrays[name][2:9:3] == array[2:9:3]).all() and not store.arrays[name][9:2].size
 
 
 def test_unknown_tokens_of_shards_are_counted():
-    parts = [SideStatistics(tokens, 0.0, tokens, unknown / tokens, {"1-5": 1}) for tokens, unknown in ((3, 1), (49, 6))]
-    assert SideStatistics.joined(parts, 2) == SideStatistics(52, 26.0, 49, 7 / 52, {"1-5": 2})
+    numbers = {"sentences": 1, "bars": [1] + [0] * 11}
+    parts = [
+        {"tokens": tokens, "longest": tokens, "unknown": unknown} | numbers for tokens, unknown in ((3, 1), (49, 6))
+    ]
+    found = SideStatistics.of(parts)
+    assert (found.tokens, found.mean_length, found.longest, found.unknown_share) == (52, 26.0, 49, 7 / 52)
+    assert found.histogram["1-5"] == 2
 
 
 def test_each_unit_is_in_one_shard():

@@ -3,18 +3,21 @@
 import itertools
 import os
 import re
+from concurrent.futures import Future
 from pathlib import Path
 
-import fsspec
 import jax
 import numpy as np
 import pytest
+from memory_store import use_memory
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, resolve
-from transformer_jax.data import cached_stores, ranged_ids, text_files, token_store
-from transformer_jax.data.shared_stores import finished_manifest
-from transformer_jax.runtime import object_store
+from transformer_jax.config.errors import StoreError
+from transformer_jax.config.paths import as_path
+from transformer_jax.data import stores, text_files, token_store, tokenization
+from transformer_jax.data.stores import finished_manifest
+from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tasks.new_tokenizers import cached_tokenizers
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh
@@ -22,12 +25,23 @@ from transformer_jax.training.sharding import make_mesh
 SHARDS = 3
 
 
-@pytest.fixture(params=["folder", "memory://bucket/tokens", pytest.param("s3://bucket/tokens", marks=pytest.mark.slow)])
+@pytest.fixture
+def read_by_blocks(monkeypatch):
+    """TensorStore reads small blocks of stores in folders, as it reads stores in buckets."""
+    monkeypatch.setattr(token_store, "BLOCK_BYTES", 16)
+    monkeypatch.setattr(stores, "CHECKED_AT_ONCE", 0)
+    monkeypatch.setattr(token_store, "is_address", lambda folder: "/store" in folder)
+    monkeypatch.setattr(token_store, "kvstore", lambda folder: {"driver": "file", "path": f"{folder}/"})
+
+
+@pytest.fixture(params=["mapped", "read by blocks", pytest.param("s3", marks=pytest.mark.slow)])
 def address(request, tmp_path):
-    if request.param.startswith("s3"):
+    if request.param == "s3":
         request.getfixturevalue("bucket")
-    yield str(tmp_path / "store") if request.param == "folder" else request.param
-    fsspec.filesystem("memory").store.clear()
+        return "s3://bucket/tokens"
+    if request.param == "read by blocks":
+        request.getfixturevalue("read_by_blocks")
+    return str(tmp_path / "store")
 
 
 @pytest.fixture
@@ -35,7 +49,6 @@ def machine(tmp_path, monkeypatch):
     """``machine(number)``: the flags on a machine with its own cache and copy of the text, which counts as large."""
     monkeypatch.setattr(text_files, "WHOLE_HASH_BYTES", 0)
     monkeypatch.setattr(text_files, "_SAMPLE_BYTES", 8)
-    monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "scratch"))
 
     def flags(number, pairs=40, **settings):
         folder = tmp_path / f"machine{number}"
@@ -75,59 +88,82 @@ def test_machines_with_copies_of_the_text_fill_one_store_and_training_needs_none
     with pytest.raises(DataError, match=r"1 of 3 shards are missing \(1\); run .* --output=.* --shard=1/3"):
         finished_manifest(address)
     with monkeypatch.context() as killed:
-        # Without a method to describe the shard: its files are in the store, and their description is not.
-        killed.setattr(object_store.SharedFolder, "write", None)
-        with pytest.raises(TypeError):
-            tokenize(machine(2), address, 1)
+        # Its files are in the store, and their description is not.
+        upload = stores._upload
+
+        def cut_short(part, target):
+            (part / "part.json").unlink()
+            upload(part, target)
+
+        killed.setattr(stores, "_upload", cut_short)
+        assert tokenize(machine(2), address, 1)
     # What a job leaves that is killed while it copies a file to a folder.
-    left = tmp_path / f"source.ids.{'0' * 32}.partial"
-    left.write_bytes(b"0")
-    object_store.SharedFolder(address, "--output").put([left], "shards/1-of-3")
+    write_whole(as_path(address) / f"shards/1-of-3/source.ids/0.{'0' * 32}.partial", b"0")
     for _ in range(2):
         assert tokenize(machine(3), address, 1) == 0
         manifest = finished_manifest(address)
-    assert manifest["counts"]["pairs read"] == 40 and list(manifest["shards"]) == ["0-of-3", "1-of-3", "2-of-3"]
+    assert manifest["counts"]["pairs read"] == 40 and list(manifest["parts"]) == ["0-of-3", "1-of-3", "2-of-3"]
     flags = machine(4)
     for name in ("train.en", "train.de"):
         (tmp_path / "machine4" / name).unlink()
-    monkeypatch.setattr(token_store, "encoded_chunks", None)
-    first = opened(flags, address)
-    assert opened(flags, address).statistics == first.statistics
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenization, "encoded_chunks", None)
+        first = opened(flags, address)
+        assert opened(flags, address).statistics == first.statistics
     whole = opened(machine(5), "")
     assert first.statistics == whole.statistics
     for name in ("source", "target"):
         ours, theirs = (getattr(store, f"{name}_side") for store in (first, whole))
-        assert ours.ids[:].tolist() == theirs.ids[:].tolist() and ours.offsets.tolist() == theirs.offsets.tolist()
+        assert ours.ids[:].tolist() == theirs.ids[:].tolist() and ours.offsets[:].tolist() == theirs.offsets[:].tolist()
 
 
-def test_training_from_an_object_store_reads_ranges(machine, monkeypatch, tmp_path):
-    monkeypatch.setattr(ranged_ids, "BLOCK_BYTES", 16)
-    monkeypatch.setattr(ranged_ids, "LARGEST_GAP", 0)
-    address, files = "memory://bucket/ranges", fsspec.filesystem("memory")
+def test_training_from_a_bucket_reads_blocks_and_checks_them(read_by_blocks, machine, tmp_path):
+    address = str(tmp_path / "store")
     for index in (0, 1):
         assert tokenize(machine(0), address, index, 2) == 0
     data, whole = (training_data(machine(number), where) for number, where in ((1, address), (2, "")))
     ours, theirs = (itertools.islice(each.batches(0), 3) for each in (data, whole))
     for batch, expected in zip(ours, theirs, strict=True):
         jax.tree.map(np.testing.assert_array_equal, batch, expected)
-    ids = [side.ids for side in (data.store.source_side, data.store.target_side)]
-    assert all(0 < each.bytes_read <= each[:].nbytes and each.ranges_read > 1 for each in ids)
-    # Another store of the same text, in other shards, has other blocks.
-    assert tokenize(machine(0), f"{address}-one", 0, 1) == 0
-    assert (training_data(machine(1), f"{address}-one").store.target_side.ids[:] == ids[1][:]).all()
-    assert len({folder.name for folder in (tmp_path / "machine1").rglob("index-*") if folder.is_dir()}) == 2
-    again = training_data(machine(1), address).store
-    assert (again.target_side.ids[:] == ids[1][:]).all() and again.target_side.ids.bytes_read == 0
-    name = next(name for name in files.find("/bucket/ranges") if name.endswith("1-of-2/source.ids"))
-    files.pipe_file(name, b"x" + files.cat_file(name)[1:])
-    monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "another host"))
-    with pytest.raises(DataError, match=r"shard 1-of-2 is damaged; remove .*, and run .* --shard=1/2 again"):
-        training_data(machine(3), address).store.source_side.ids[:]
-    files.rm_file(name)
-    with pytest.raises(DataError, match=r"shard 1-of-2 is damaged; remove .*, and run .* --shard=1/2 again"):
-        training_data(machine(3), address).store.source_side.ids[:]
-    files.store.clear()
+    assert data.store.is_remote and not list((tmp_path / "machine1").rglob("token_stores/*"))
+    file = tmp_path / "store/shards/1-of-2/source.ids/0"
+    content = file.read_bytes()
+    for damage in (lambda: file.write_bytes(b"x" + content[1:]), lambda: file.write_bytes(content[:5]), file.unlink):
+        damage()
+        # TensorStore has a cache of the blocks that it read.
+        token_store._context.cache_clear()
+        store = training_data(machine(3), address).store
+        assert store.target_side.ids[:].tolist() == data.store.target_side.ids[:].tolist()
+        with pytest.raises(DataError, match=r"shard 1-of-2 is damaged; remove .*, and run .* --shard=1/2 again"):
+            store.source_side.ids[:]
+
+
+def test_a_bucket_that_refuses_is_not_taken_for_a_damaged_or_an_empty_one(
+    read_by_blocks, machine, tmp_path, monkeypatch
+):
+    address = str(tmp_path / "store")
+    assert tokenize(machine(0), address, 0, 1) == 0
+    store = training_data(machine(1), address).store
+    answer = Future()
+    answer.set_exception(ValueError("PERMISSION_DENIED: Access Denied"))
+    with monkeypatch.context() as refusal:
+        refusal.setattr(token_store, "_request", lambda numbers: answer)
+        with pytest.raises(DataError, match=r"^data\.store: PERMISSION_DENIED: Access Denied"):
+            store.source_side.ids[:]
+        refusal.setattr(token_store, "_request", lambda numbers: Future())
+        refusal.setattr(token_store, "SECONDS_TO_ANSWER", 0)
+        with pytest.raises(DataError, match="the bucket did not answer for 0 seconds; resume when it does"):
+            store.source_side.ids[:]
+    files = use_memory(monkeypatch)
+    monkeypatch.setattr(type(files), "cat_file", lambda *arguments, **options: Path("/").read_bytes())
+    with pytest.raises(StoreError, match="s3://bucket/tokens/manifest.json: .*Is a directory"):
+        finished_manifest("s3://bucket/tokens")
+
+
+def test_only_addresses_that_tensorstore_reads_are_stores():
+    for address in ("memory://bucket/tokens", "https://host/tokens", "s3:///tokens", "gs://"):
+        with pytest.raises(ConfigError, match="not the address of a bucket; write s3://BUCKET/FOLDER"):
+            finished_manifest(address)
 
 
 def test_what_does_not_belong_to_a_store_is_refused(machine, tmp_path, capsys):
@@ -178,25 +214,24 @@ def test_a_fault_of_a_shard_is_named_with_its_remedy(machine, tmp_path, monkeypa
     for index in (0, 1):
         assert tokenize(machine(0), address, index, 2) == 0
     (tmp_path / "store/shards/.nfs0001.json").write_text("{}")
-    ids = tmp_path / "store/shards/1-of-2/source.ids"
+    ids = tmp_path / "store/shards/1-of-2/source.ids/0"
     content = bytearray(ids.read_bytes())
     content[0] ^= 1
     ids.write_bytes(content)
-    remedy = r"remove shards/1-of-2\.json and manifest\.json, and run .* --shard=1/2 again"
+    remedy = r"remove shards/1-of-2/part\.json and manifest\.json, and run .* --shard=1/2 again"
     for is_large in (False, True):
         if is_large:
-            monkeypatch.setattr(cached_stores, "CHECKED_AT_ONCE", 0)
-            monkeypatch.setattr(cached_stores, "SAMPLED_SEGMENTS", 0)
+            monkeypatch.setattr(stores, "CHECKED_AT_ONCE", 0)
         with pytest.raises(DataError, match=f"shard 1-of-2 is damaged; {remedy}"):
-            opened(machine(1), address)
-    (tmp_path / "store/shards/1-of-2.json").unlink()
+            opened(machine(1), address).source_side.ids[:]
+    (tmp_path / "store/shards/1-of-2/part.json").unlink()
     (tmp_path / "store/manifest.json").unlink()
     assert tokenize(machine(0), address, 1, 2) == 0
     assert opened(machine(2), address).num_pairs
     ids.unlink()
     with pytest.raises(DataError, match=f"shard 1-of-2 is damaged; {remedy}") as raised:
         opened(machine(3), address)
-    assert re.search(r"store: no such file: .*source\.ids", str(raised.value.__cause__))
+    assert re.search(r"No such file .*source\.ids", str(raised.value.__cause__))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import numpy as np
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.data.documents import open_documents
+from transformer_jax.data.stores import open_document_store
 from transformer_jax.data.text_rows import PADDING_ROW, PackedRows, RowPlan, SplitRows
-from transformer_jax.data.token_store import open_document_store
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 
 STREAM = np.arange(100, 123).astype(np.uint16)
@@ -55,8 +55,9 @@ def test_a_store_holds_every_byte_and_an_end_for_each_document(tmp_path):
     config = TextDataConfig(generated_sentences=40, cache_directory=str(tmp_path))
     corpus = open_documents(config, 0)
     store = open_document_store(corpus, "train", ByteTokenizer(), config)
-    assert store.num_bytes == store.byte_offsets[-1] == store.num_tokens
-    assert (store.ids == EOS_ID).sum() == store.num_documents
+    assert store.num_bytes == store.byte_offsets[store.num_documents] == store.num_tokens
+    ids = store.ids[:]
+    assert (ids == EOS_ID).sum() == store.num_documents
     np.testing.assert_array_equal(store.ids[store.offsets[1:] - 1], EOS_ID)
-    ids = np.where(store.ids == EOS_ID, 4 + ord("\n"), store.ids).tolist()
+    ids = np.where(ids == EOS_ID, 4 + ord("\n"), ids).tolist()
     assert "".join(f"{document.text}\n" for document in corpus.documents("train")) == ByteTokenizer().decode(ids)

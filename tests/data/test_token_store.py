@@ -1,4 +1,5 @@
-import json
+import re
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -8,9 +9,9 @@ import pytest
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
-from transformer_jax.data import cached_stores
+from transformer_jax.data import stores, token_store
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.token_store import open_token_store
+from transformer_jax.data.stores import open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
 
@@ -22,7 +23,7 @@ def ids_of(side, index):
 
 
 def the_only_store(folder):
-    (store,) = (path for path in (folder / "token_stores").iterdir() if cached_stores.PARTIAL not in path.name)
+    (store,) = (path for path in (folder / "token_stores").iterdir() if ".partial" not in path.name)
     return store
 
 
@@ -42,7 +43,7 @@ def test_ids_are_mapped_from_disk_in_the_smallest_type(listed_corpus, data_confi
     tokenizer = CharacterTokenizer(characters)
     corpus = listed_corpus([(characters[-1], "a")])
     store = open_token_store(corpus, "train", TokenizerPair(tokenizer, tokenizer), data_config(), is_training=False)
-    assert isinstance(store.source_side.ids, np.memmap) and isinstance(store.source_side.offsets, np.memmap)
+    assert all(isinstance(numbers[:], np.memmap) for numbers in (store.source_side.ids, store.source_side.offsets))
     assert store.source_side.ids.dtype == expected
     assert ids_of(store.source_side, 0) == [vocabulary_size - 1, EOS_ID]
 
@@ -74,31 +75,56 @@ def flip_a_bit(file):
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        ("source.ids", lambda file: file.write_bytes(file.read_bytes()[:-2])),
-        ("target.offsets", lambda file: file.unlink()),
-        ("store.json", lambda file: file.write_text("")),
-        ("source.ids", flip_a_bit),
+        ("shards/0-of-1/source.ids/0", lambda file: file.write_bytes(file.read_bytes()[:-20])),
+        ("shards/0-of-1/target.offsets/0", lambda file: file.unlink()),
+        ("manifest.json", lambda file: file.write_text("")),
+        ("manifest.json", flip_a_bit),
+        ("shards/0-of-1/source.ids/0", flip_a_bit),
     ],
 )
-def test_a_damaged_store_is_built_again(store_of, tmp_path, name, damage):
+def test_a_damaged_store_is_built_again(store_of, tmp_path, name, damage, capsys):
     store_of(PAIRS)
     damage(the_only_store(tmp_path) / name)
     store = store_of(PAIRS)
     assert ids_of(store.source_side, 2) == [7, 7, 12, 7, EOS_ID]
     assert len(list((tmp_path / "token_stores").iterdir())) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_store_of_an_earlier_version_is_built_again_with_a_line(store_of, tmp_path, capsys):
+    store_of(PAIRS)
+    folder = the_only_store(tmp_path)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "store.json").write_text("{}")
+    assert store_of(PAIRS).num_pairs == 3 and not (folder / "store.json").exists()
+    assert re.fullmatch(r".*/train-\w+: damaged, or of another version; builds it again .*\n", capsys.readouterr().err)
 
 
 def test_ids_of_a_type_that_is_no_number_are_never_mapped(store_of, tmp_path):
     store_of(PAIRS)
-    description = the_only_store(tmp_path) / "store.json"
-    content = json.loads(description.read_text())
+    manifest = the_only_store(tmp_path) / "manifest.json"
+    content = token_store.unsealed(manifest.read_text())
     # NumPy would take the bytes of the file for addresses of objects.
-    content["id_types"]["source"] = "O"
-    description.write_text(json.dumps(content))
-    with (the_only_store(tmp_path) / "source.ids").open("ab") as ids:
+    content["parts"]["0-of-1"]["arrays"]["source.ids"]["dtype"] = "O"
+    manifest.write_text(token_store.sealed(content))
+    with (the_only_store(tmp_path) / "shards/0-of-1/source.ids/0").open("ab") as ids:
         ids.write(bytes(1000))
-    (the_only_store(tmp_path) / "digests.json").unlink()
     assert store_of(PAIRS).source_side.ids.dtype == np.uint16
+
+
+def test_a_block_of_a_large_store_is_checked_before_it_is_first_used(store_of, tmp_path, monkeypatch):
+    monkeypatch.setattr(stores, "CHECKED_AT_ONCE", 0)
+    monkeypatch.setattr(token_store, "BLOCK_BYTES", 8)
+    store_of(PAIRS)
+    folder = the_only_store(tmp_path)
+    file = folder / "shards/0-of-1/source.ids/0"
+    file.write_bytes(file.read_bytes().replace(np.uint16([7, 12]).tobytes(), np.uint16([7, 13]).tobytes()))
+    store = store_of(PAIRS)
+    assert ids_of(store.source_side, 0) == [4, 5, 6, EOS_ID] and folder.exists()
+    with pytest.raises(DataError, match=r"shards/0-of-1 changed since .* run the same command to tokenize again"):
+        ids_of(store.source_side, 2)
+    assert not folder.exists() and ids_of(store_of(PAIRS).source_side, 2) == [7, 7, 12, 7, EOS_ID]
 
 
 def test_of_two_builds_at_once_the_first_to_finish_stays(
@@ -110,13 +136,13 @@ def test_of_two_builds_at_once_the_first_to_finish_stays(
     def pairs_while_another_builds(split):
         yield pairs[0]
         store_of(PAIRS)
-        files.append((the_only_store(tmp_path) / "source.ids").stat().st_ino)
+        files.append((the_only_store(tmp_path) / "shards/0-of-1/source.ids/0").stat().st_ino)
         yield from pairs[1:]
 
     corpus.pairs = pairs_while_another_builds
     store = open_token_store(corpus, "train", letter_tokenizers, data_config(), is_training=False)
     assert store.num_pairs == 3 and len([*(tmp_path / "token_stores").iterdir()]) == 1
-    assert (the_only_store(tmp_path) / "source.ids").stat().st_ino == files[0]
+    assert (the_only_store(tmp_path) / "shards/0-of-1/source.ids/0").stat().st_ino == files[0]
 
 
 BUILDS = """
@@ -138,7 +164,7 @@ def test_a_process_waits_for_another_that_builds_the_store(tmp_path, monkeypatch
         # The other builds when this process says that it waits.
         monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=lambda text: other.stdin.close()))
         read, write = (lambda folder: (folder / "text").read_text()), (lambda folder: pytest.fail("built twice"))
-        assert cached_stores.open_or_build(str(tmp_path), "store", read, write) == "built"
+        assert stores.open_or_build(str(tmp_path), "store", read, write) == "built"
 
 
 def test_what_cannot_be_stored_is_refused(store_of, listed_corpus, letter_tokenizers, data_config, tmp_path):

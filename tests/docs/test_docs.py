@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 import transformer_jax
+from transformer_jax import index
 from transformer_jax.commands.flags import overrides_of, parse
-from transformer_jax.commands.registry import COMMANDS, load_command
+from transformer_jax.commands.registry import load_command
 from transformer_jax.config.experiment import read_value
 from transformer_jax.config.recipes import find_recipe
 
@@ -73,8 +74,8 @@ def test_every_experiment_is_listed():
 @pytest.mark.parametrize(("page", "line"), commands())
 def test_commands_parse(page, line):
     words = shlex.split(re.split(r" [<>|] ?| #", line)[0])[1:]
-    if words[0] not in COMMANDS or len(words) == 1 or any(mark in line for mark in PLACEHOLDERS):
-        assert words[0] in (*COMMANDS, "COMMAND"), line
+    if words[0] not in index.commands() or len(words) == 1 or any(mark in line for mark in PLACEHOLDERS):
+        assert words[0] in (*index.commands(), "COMMAND"), line
         return
     own = words[1 : words.index("--")] if "--" in words else words[1:]
     expanded = [each for word in own for each in in_braces(word)]

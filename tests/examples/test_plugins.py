@@ -16,9 +16,9 @@ import pytest
 
 import transformer_jax
 from transformer_jax.__main__ import main
+from transformer_jax.commands.config_command import explained
 from transformer_jax.commands.flags import parse, resolve_config
 from transformer_jax.commands.registry import load_command
-from transformer_jax.commands.settings import explained
 from transformer_jax.config import ConfigError, DataConfig, DecodingConfig, MeshConfig, setting
 from transformer_jax.config.experiment import apply_overrides, from_dict, from_json, load_run_config, to_json
 from transformer_jax.config.hyperparameters import hyperparameters_of
@@ -37,8 +37,8 @@ from transformer_jax.tasks.trained_run import HasEnsembles, opened_class
 from transformer_jax.tasks.translation import translator
 from transformer_jax.tools.conform.model_properties import step_equals_full_pass
 from transformer_jax.tools.conform.trials import ROWS, Sentences, Trial, sentences, trial_config
+from transformer_jax.tools.preflight.compiled_program import HasBatchShapes
 from transformer_jax.tools.preflight.decoding import Decodes
-from transformer_jax.tools.preflight.program import HasBatchShapes
 from transformer_jax.tools.study.translation_comparison import ScoresPairs
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
 from transformer_jax.training.update import Update

@@ -13,7 +13,7 @@ from transformer_jax.config import TransformerConfig
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tools.preflight.program import product_flops
+from transformer_jax.tools.preflight.compiled_program import product_flops
 
 
 def test_the_formula_counts_every_product_of_the_model(script):

@@ -13,7 +13,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.kit.word_dropout import WordDropoutSettings, word_dropout
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.language_model.task import LanguageModelTask
+from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask
 from transformer_jax.training.sharding import make_mesh
 
 IDS = np.random.default_rng(0).integers(4, 60, (40, 30)).astype(np.int32)

@@ -9,7 +9,8 @@ import pytest
 from jitted_model import random_params
 
 from transformer_jax.config import RnnConfig
-from transformer_jax.config.plugins import CORE, registered
+from transformer_jax.config.plugins import registered
+from transformer_jax.index import core_parts
 from transformer_jax.layers import rnn_attention as layers
 from transformer_jax.layers.rnn_attention import ContentAttention, DotScore, GeneralScore, WholeSource
 from transformer_jax.layers.site import Site
@@ -144,7 +145,7 @@ def test_normalizers_are_their_equations():
     assert not jax.jit(layers.masked_softmax)(scores, np.zeros_like(mask)).any()
 
 
-@pytest.mark.parametrize("name", CORE["rnn_attention"]["models.build_rnn"].split())
+@pytest.mark.parametrize("name", [name for kind, name in core_parts() if kind == "rnn_attention"])
 def test_every_product_has_the_precision_of_the_policy(name):
     config = RnnConfig(d_hidden=SIZE, d_attention=WIDTH, bidirectional_encoder=False)
     site = Site("decoder", "cross", 1, is_causal=False)

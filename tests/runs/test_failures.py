@@ -15,16 +15,16 @@ from run_steps import train
 from transformer_jax.checkpoints.manager import CheckpointReader
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ConfigError, DataError, from_dict
-from transformer_jax.data.cached_stores import StoreCheck
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
+from transformer_jax.runs import train_run
 from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.tasks.translation import task
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
-from transformer_jax.tasks.translation.objective import TranslationObjective
-from transformer_jax.tasks.translation.task import TranslationTask
-from transformer_jax.tools import full_run
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
+from transformer_jax.tasks.translation.translation_task import TranslationTask
 
 
 @pytest.mark.slow
@@ -120,13 +120,17 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path,
 
 @pytest.mark.slow
 def test_nothing_trained_on_damaged_tokens_is_saved(cache, tmp_path, monkeypatch):
-    def damaged(self):
-        raise DataError("source.ids changed since the data were tokenized")
+    make_batch = task.make_batch
 
-    monkeypatch.setattr(StoreCheck, "finish", damaged)
+    def damaged(store, plan, update, parts):
+        if update == 4:
+            raise DataError("source.ids changed since the data were tokenized")
+        return make_batch(store, plan, update, parts)
+
+    monkeypatch.setattr(task, "make_batch", damaged)
     with pytest.raises(DataError, match=r"source\.ids changed"):
-        train(tiny_config(cache, evaluate_every=0), tmp_path)
-    assert RunDirectory(tmp_path).checkpoint_steps() == [0]
+        train(tiny_config(cache, evaluate_every=0, checkpoint_every=3), tmp_path)
+    assert RunDirectory(tmp_path).checkpoint_steps() == [0, 3]
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -135,7 +139,7 @@ def test_of_several_processes_the_first_writes_why_the_run_failed(tmp_path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     RunDirectory(tmp_path).checkpoints.mkdir()
-    monkeypatch.setattr(full_run, "train_run", full)
+    monkeypatch.setattr(train_run, "train_run", full)
     monkeypatch.setattr(jax, "process_index", lambda: index)
     assert train_and_report(from_dict({}), str(tmp_path), is_distributed=True) == 1
     assert "the disk is full" in capsys.readouterr().err

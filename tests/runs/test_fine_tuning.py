@@ -15,7 +15,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, fr
 from transformer_jax.runs.initial_state import OF_A_VOCABULARY
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import RunDirectory, write_json
-from transformer_jax.tools.full_run import settings_to_train
+from transformer_jax.runs.train_run import settings_to_train
 from transformer_jax.training.parameters import named_leaves
 
 FREEZE = "^encoder_|embedding"

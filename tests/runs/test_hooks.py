@@ -7,7 +7,6 @@ import pytest
 from run_settings import tiny_config
 
 from transformer_jax.runs import hooks
-from transformer_jax.runs.goodput import Clock
 from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.run import Counters, Position
 
@@ -16,7 +15,7 @@ from transformer_jax.runs.run import Counters, Position
 def calls(monkeypatch):
     """The names of the core's hooks in the order of their calls."""
     found = []
-    for name in ("require_sound", "validate", "write_checkpoint"):
+    for name in ("validate", "write_checkpoint"):
         monkeypatch.setattr(hooks, name, lambda run, position, name=name: found.append(name))
     monkeypatch.setattr(hooks, "count", lambda run, position: None)
     monkeypatch.setattr(hooks, "Log", lambda run, position: lambda run, position: None)
@@ -28,11 +27,11 @@ def hooks_of(cache, *callbacks):
     return Hooks(run, position, callbacks), position
 
 
-def test_data_are_checked_before_a_model_that_they_trained_is_validated_or_saved(cache, calls):
+def test_a_model_is_validated_before_it_is_saved(cache, calls):
     of_run, _ = hooks_of(cache)
     assert of_run.need_state(6) and not of_run.need_state(5)
     of_run.call(6, SimpleNamespace(), has_state=True)
-    assert calls == ["require_sound", "validate", "require_sound", "write_checkpoint"]
+    assert calls == ["validate", "write_checkpoint"]
 
 
 def test_a_callback_that_stops_a_run_before_its_first_update_is_named(cache, calls, capfd):
@@ -50,12 +49,4 @@ def test_a_run_that_a_hook_shortens_is_saved_at_once_where_the_state_is_known(ca
     shorten.needs_state = lambda run, position, number: number == 2
     of_run, position = hooks_of(cache, shorten)
     of_run.call(2, SimpleNamespace(), has_state=of_run.need_state(2))
-    assert calls == ["require_sound", "write_checkpoint"] and position.num_updates == 9
-
-
-def test_the_check_of_a_large_store_is_no_update():
-    run, kinds = MagicMock(clock=Clock()), []
-    run.clock.turn_to("step")
-    run.data.require_sound = lambda: kinds.append(run.clock.kind)
-    hooks.require_sound(run, MagicMock())
-    assert (kinds, run.clock.kind) == (["checkpoint"], "step")
+    assert calls == ["write_checkpoint"] and position.num_updates == 9

@@ -12,7 +12,7 @@ from run_steps import task_and_update, train
 from transformer_jax.config import ConfigError
 from transformer_jax.runs.hooks import Profile, ProfiledSteps
 from transformer_jax.runs.run import Counters, Position
-from transformer_jax.tasks.translation.task import TranslationData
+from transformer_jax.tasks.translation.translation_task import TranslationData
 
 
 def test_a_trace_has_the_steps_that_a_flag_names(tmp_path):

@@ -15,7 +15,7 @@ from run_settings import UPDATES, tiny_config
 from run_steps import assert_same_run, copy_until, train
 
 from transformer_jax.__main__ import main
-from transformer_jax.api.trained_run import load
+from transformer_jax.api.loaded_run import load
 from transformer_jax.checkpoints.buckets import (
     OBJECTS,
     CommittedFolder,
@@ -33,8 +33,7 @@ from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.runs import metrics_log
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
 from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
-from transformer_jax.runtime import object_store, store_lock
-from transformer_jax.runtime.object_store import SharedFolder
+from transformer_jax.runtime import store_lock
 from transformer_jax.runtime.store_lock import LockLost, StoreLock
 
 RUN = "s3://bucket/run"
@@ -96,11 +95,10 @@ def test_a_listing_answers_for_every_file_without_further_requests(store):
 
 
 def test_a_refusal_is_an_error_with_its_address_and_not_a_missing_file(store, monkeypatch):
-    path, folder = as_path(RUN), SharedFolder(RUN, "data.store")
-    assert folder.read("manifest.json") is None and folder.names("shards") == []
+    path = as_path(RUN)
     for name in ("info", "ls", "find", "cat_file", "pipe_file"):
         monkeypatch.setattr(MemoryS3, name, refuse)
-    reads = [lambda: folder.read("a"), lambda: folder.names("a"), path.exists, path.objects, path.read_bytes]
+    reads = [path.exists, path.objects, path.read_bytes]
     reads += [lambda: path.write_text(""), lambda: list(path.iterdir()), lambda: stored_checkpoints(path)]
     reads += [lambda: load_run_config(path), lambda: read_metrics(path), lambda: RunDirectory(path).require_run()]
     for read in reads:
@@ -306,15 +304,6 @@ def test_files_that_libraries_write_to_a_disk_are_copied_when_they_changed(store
     other = RunDirectory(RUN, scratch, is_first=False)
     other.publish()
     assert other.metrics == scratch / "metrics.jsonl" and str(other.checkpoints) == f"{RUN}/checkpoints"
-
-
-def test_a_scratch_folder_is_private_and_belongs_to_nobody_else(monkeypatch, tmp_path):
-    monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "scratch"))
-    assert object_store.scratch_folder().stat().st_mode & 0o777 == 0o700
-    monkeypatch.setattr("os.getuid", lambda: 1000)
-    monkeypatch.setattr(Path, "lstat", lambda path: Mock(st_uid=1001))
-    with pytest.raises(ConfigError, match="TRANSFORMER_JAX_SCRATCH: .*/scratch belongs to another user"):
-        object_store.scratch_folder()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import RunDirectory, write_json
-from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.translation_task import TranslationTask
 
 
 @pytest.fixture(scope="module")

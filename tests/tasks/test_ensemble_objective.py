@@ -14,8 +14,8 @@ from transformer_jax.config import MeshConfig, from_dict
 from transformer_jax.models.ensemble import joined_params
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.translation.ensemble import EnsembleObjective
-from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.translation_ensemble import EnsembleObjective
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh, put_rows
 
 VOCABULARY = 12

@@ -12,9 +12,9 @@ from transformer_jax.config import from_dict
 from transformer_jax.config.experiment import apply_overrides
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.language_model.task import LanguageModelObjective
-from transformer_jax.tasks.translation.ensemble import EnsembleObjective
-from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.language_model.language_model_task import LanguageModelObjective
+from transformer_jax.tasks.translation.translation_ensemble import EnsembleObjective
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh
 
 IDS = np.array([[5, 6, 2]], np.int32)

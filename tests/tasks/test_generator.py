@@ -14,7 +14,7 @@ from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.language_model.generator import Generator
-from transformer_jax.tasks.language_model.task import LanguageModelObjective
+from transformer_jax.tasks.language_model.language_model_task import LanguageModelObjective
 from transformer_jax.training.sharding import make_mesh
 
 PROMPTS = ["The cat", "", "A house \u00fc"]

@@ -11,7 +11,7 @@ from tasks.language_model_settings import language_model_config
 
 from transformer_jax.config import ConfigError, hyperparameters_of
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.language_model.task import LanguageModelTask
+from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 

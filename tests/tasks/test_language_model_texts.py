@@ -11,7 +11,7 @@ import transformer_jax
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.corpora import require_readable
-from transformer_jax.tasks.language_model.task import LanguageModelTask, window_starts
+from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask, window_starts
 
 # Characters of one to four bytes.
 LINES = [f"Zeile {number}: Kätzchen 雨が降る \U0001f600" for number in range(60)]

@@ -18,9 +18,9 @@ from transformer_jax.models.interface import call
 from transformer_jax.precision import POLICIES
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks import objective as task_objective
-from transformer_jax.tasks.language_model.task import LanguageModelObjective
-from transformer_jax.tasks.translation import objective as translation_objective
-from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.language_model.language_model_task import LanguageModelObjective
+from transformer_jax.tasks.translation import translation_objective
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh
 
 SIZES = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 48, "num_heads": 2}

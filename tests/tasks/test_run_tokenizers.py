@@ -13,7 +13,7 @@ from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks import run_tokenizers
 from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.translation_task import TranslationTask
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from transformer_jax.decoding.segmented_search import SearchBatch
 from transformer_jax.models import devices
 from transformer_jax.models.interface import call
 from transformer_jax.precision import POLICIES_ON_CPU
-from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import init_cache, search_for
 from transformer_jax.tools.preflight.collectives import collectives_of
 from transformer_jax.training.parameters import named_leaves

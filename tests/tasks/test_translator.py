@@ -10,8 +10,8 @@ from transformer_jax.config import ConfigError, DataError, MeshConfig, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.decoding.constraints import Constraint
-from transformer_jax.tasks.translation.objective import TranslationObjective
-from transformer_jax.tasks.translation.task import translation_program
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
+from transformer_jax.tasks.translation.translation_task import translation_program
 from transformer_jax.tasks.translation.translator import SentenceTooLong, Translator
 from transformer_jax.training.sharding import make_mesh
 

@@ -13,7 +13,7 @@ from transformer_jax.config import (
     OptimizerConfig,
     hyperparameters_of,
 )
-from transformer_jax.config.plugins import CORE
+from transformer_jax.index import core_parts
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.parameters import Match, frozen_mask, match_parameters, trained_share
 from transformer_jax.training.sharding import make_mesh
@@ -40,7 +40,7 @@ def updated(freeze: str, name: str = "adam"):
     return jax.jit(update.step)(update.initial_state(0), jnp.ones((3, 2)), hyperparameters_of(config))
 
 
-@pytest.mark.parametrize("name", CORE["optimizer"]["training.optimizers"].split())
+@pytest.mark.parametrize("name", [name for kind, name in core_parts() if kind == "optimizer"])
 def test_what_is_frozen_stays_and_has_no_state(name):
     state, metrics = updated("^source_", name)
     before = init(jax.random.key(0))

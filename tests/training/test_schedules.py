@@ -14,7 +14,8 @@ from transformer_jax.config import (
     TrainingConfig,
     hyperparameters_of,
 )
-from transformer_jax.config.plugins import _REGISTERED, CORE
+from transformer_jax.config.plugins import _REGISTERED
+from transformer_jax.index import core_parts
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import Schedule, make_schedule
 
@@ -41,7 +42,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("name", CORE["schedule"]["training.schedules"].split())
+@pytest.mark.parametrize("name", [name for kind, name in core_parts() if kind == "schedule"])
 def test_schedules_are_their_formulas_with_traced_hyperparameters_and_on_the_host(name):
     told = hyperparameters(END, learning_rate=PEAK, warmup_updates=WARMUP)
     found = jax.jit(lambda hyperparameters: make_schedule(name, hyperparameters, 512)(jnp.asarray(STEPS)))(told)

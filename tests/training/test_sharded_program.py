@@ -18,9 +18,9 @@ from transformer_jax.config import (
 from transformer_jax.config.data import BatchingConfig, TokenizerConfig
 from transformer_jax.layers.mesh_axes import MIN_POSITIONS
 from transformer_jax.sequence_types import Batch, Tokens, batch_shape
-from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tools.preflight.collectives import Collective, collectives_of
-from transformer_jax.tools.preflight.program import bytes_on_a_device
+from transformer_jax.tools.preflight.compiled_program import bytes_on_a_device
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 

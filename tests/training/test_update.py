@@ -21,7 +21,7 @@ from transformer_jax.config import (
     hyperparameters_of,
 )
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update

@@ -38,7 +38,7 @@ def generate(values: flags.Values) -> int:
         raise ConfigError("--prompt: give one prompt, or a file of them with --prompts")
     stated = [name for name in DECODING_FLAGS if values[name].value is not None]
     values.config_override += [f"decoding.{name}={values[name].value}" for name in stated]
-    config = run_config(values, "language_model")
+    config = run_config(values, "generate")
     width = config.decoding.beam_width
     for name in (each for each in (*SAMPLING_FLAGS, "seed") if width > 1 and values[each].present):
         raise ConfigError(f"--{name}: beam_width={width} is beam search, which does not sample; add --beam_width=1")

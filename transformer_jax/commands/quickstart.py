@@ -3,6 +3,7 @@ from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
+from transformer_jax.index import commands
 from transformer_jax.runtime.startup import program_name
 
 SENTENCE = "Before my duck goes through the hotels this week, he repairs my quiet table slowly."
@@ -42,6 +43,8 @@ def quickstart(values: flags.Values) -> int:
         ["evaluate", workdir, "--split=test", "--examples=3"],
         ["attention", workdir, f"--text={SENTENCE}"],
     ):
+        if command[0] not in commands():
+            continue
         print(f"$ {program_name()} {shlex.join(command)}", flush=True)
         name, *arguments = command
         found = load_command(name)

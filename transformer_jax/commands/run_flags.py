@@ -13,6 +13,8 @@ from transformer_jax.config.checks import is_address
 from transformer_jax.config.experiment import used_settings
 from transformer_jax.config.mixture import tagging_command
 from transformer_jax.config.plugins import plugin_flags
+from transformer_jax.config.tasks import require_use
+from transformer_jax.index import behind
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.startup import program_name
@@ -39,22 +41,22 @@ ensemble_flag = flags.strings(
 )
 
 
-def run_config(values: flags.Values, *tasks: str, workdir: str | None = None) -> ExperimentConfig:
-    """The settings of the run of --workdir (or of ``workdir``), with the overrides of the command line.
+def run_config(values: flags.Values, use: str = "", *, workdir: str | None = None) -> ExperimentConfig:
+    """Return the settings of the run of --workdir (or of ``workdir``), with the overrides of the command line.
 
-    Raises ConfigError when there is no such run, it is of none of ``tasks`` (if any), or an override does not fit its model.
+    Raises ConfigError when there is no such run, its task does not serve ``use`` (``TaskSettings.uses``), or an override does
+    not fit its model.
     """
     workdir = workdir or values.workdir
-    return used_settings(require_task(workdir, *tasks), flags.overrides_of(values))
+    return used_settings(settings_of_run(workdir, use), flags.overrides_of(values))
 
 
-def require_task(workdir: str, *tasks: str) -> ExperimentConfig:
-    """Return the settings of a run; raise ConfigError unless it is one, of one of these tasks if there are any."""
+def settings_of_run(workdir: str, use: str = "") -> ExperimentConfig:
+    """Return the settings of a run; raise ConfigError unless it is one, whose task serves ``use``, if that is not empty."""
     RunDirectory(workdir).require_run()
     config = load_run_config(workdir)
-    if tasks and config.task not in tasks:
-        wanted = " or ".join(tasks)
-        raise ConfigError(f"--workdir: {workdir} is a run of task={config.task}; this command takes task={wanted}")
+    if use:
+        require_use(config.task, use, f"--workdir: {workdir} is a run of task={config.task}; this command")
     return config
 
 
@@ -98,7 +100,10 @@ def commands_to_try(
     run, lines = f"--workdir={shlex.quote(str(workdir))}{plugin_flags()}{together}", "input.txt"
     if tags := getattr(config.data, "required_tags", ()):
         lines = f"<({tagging_command(tags[0])} input.txt)"
-    commands = [each.format(run=run, input=lines) for each in task_class(config.task).commands]
+    listed = [*task_class(config.task).commands]
+    for steps in behind("next_steps").values() if not ensemble else ():
+        listed += steps(config)
+    commands = [each.format(run=run, input=lines) for each in listed]
     evaluation = [f"evaluate {run} --split={evaluated}"] if evaluated else []
     return [f"{program_name()} {each}" for each in (*evaluation, *commands)]
 

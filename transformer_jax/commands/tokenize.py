@@ -2,9 +2,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.index import behind
 
 if TYPE_CHECKING:
-    from transformer_jax.data.cached_stores import Tokenization
+    from transformer_jax.data.tokenization import Tokenization
 
 
 @runtime_checkable
@@ -40,9 +41,9 @@ def tokenize(values: flags.Values) -> int:
     import jax
 
     from transformer_jax.config import MeshConfig
-    from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard
     from transformer_jax.data.corpora import completed
-    from transformer_jax.data.shared_stores import upload_shard
+    from transformer_jax.data.stores import open_split, write_shard
+    from transformer_jax.data.tokenization import WHOLE_SPLIT, Shard
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
     from transformer_jax.tasks.new_tokenizers import cached_tokenizers
     from transformer_jax.tasks.task import task_that
@@ -58,8 +59,8 @@ def tokenize(values: flags.Values) -> int:
     work, cache = task_type(config, tokenizers, make_mesh(MeshConfig())).tokenization(), config.data.cache_directory
     where = f"the training split is tokenized in {values.output or cache}"
     if not values.output:
-        work.opened(cache)
-    elif missing := upload_shard(work, values.output, cache, shard):
+        open_split(work, cache)
+    elif missing := write_shard(work, values.output, cache, shard):
         listed = ", ".join(f"{index}/{shard.count}" for index in missing)
         where = f"shard {values.shard} is tokenized; missing: {listed}"
     print(where)
@@ -68,9 +69,8 @@ def tokenize(values: flags.Values) -> int:
 
 def checked_config(values: flags.Values) -> ExperimentConfig:
     """The settings of ``tokenize``, without reading text; raises ConfigError where flags or settings cannot be used."""
-    from transformer_jax.tools.sizing.sizes import require_stated_tokens
-
-    require_stated_tokens(flags.required_config(values), flags.overrides_of(values), None, "tokenize")
+    for require_stated in behind("require_stated").values():
+        require_stated(flags.required_config(values), flags.overrides_of(values), None, "tokenize")
     config = flags.resolve_config(values)
     if config.data.store:
         raise ConfigError("data.store: is read by train; tokenize writes --output")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import commands_to_try, split_checkpoint
 from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.config.errors import StoreError
 from transformer_jax.config.paths import in_store
 from transformer_jax.runs.run_directory import RunDirectory, require_own, write_json
 from transformer_jax.runs.trackers import require_libraries
@@ -56,7 +57,7 @@ def train(values: flags.Values) -> int:
         JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)
     """
     add_flags_to_overrides(values)
-    from transformer_jax.tools.full_run import settings_to_train
+    from transformer_jax.runs.train_run import settings_to_train
 
     recipe, overrides = flags.required_config(values), flags.overrides_of(values)
     config, origin = settings_to_train(
@@ -92,16 +93,16 @@ def train_and_report(
     from transformer_jax.checkpoints.save_failure import SaveFailed, end_after_failed_save
     from transformer_jax.runs.hooks import Profile
     from transformer_jax.runs.run import TrainingDiverged
+    from transformer_jax.runs.train_run import train_run
     from transformer_jax.runtime.distributed import ending_with_others, is_first, say
     from transformer_jax.runtime.preemption import ending_at_once
-    from transformer_jax.tools.full_run import train_run
 
     started, directory = time.perf_counter(), RunDirectory(workdir)
     try:
         with ExitStack() as stack:
             stack.enter_context(ending_with_others() if is_distributed else ending_at_once())
             profiles = [stack.enter_context(closing(Profile(profiled, directory.profile)))] if profiled else []
-            outcome = train_run(config, workdir, profiles, is_distributed=is_distributed, origin=origin, warns=True)
+            outcome = train_run(config, workdir, profiles, is_distributed=is_distributed, origin=origin)
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
@@ -125,7 +126,10 @@ def _record_failure(run: RunDirectory, error: Exception, is_written: bool) -> st
         raise error
     problem = str(error) if isinstance(error, SaveFailed) else DiskFolder(run.checkpoints).problem_of(error)
     if is_written and not is_gone:
-        with suppress(OSError):
+        with suppress(OSError, StoreError):
+            if in_store(run.path) and (run.path / "train.lock").exists():
+                # Another process took the run over.
+                return problem
             steps = run.checkpoint_steps()
             write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": problem})
     return problem
@@ -155,7 +159,7 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
         *(f"  WARNING: {sign}" for sign in outcome.signs),
         f"  {outcome.time_spent}",
-        f"  curves: {run.curves}",
+        *([f"  curves: {run.curves}"] if run.curves.is_file() else []),
         *(f"  {command}" for command in commands_to_try(config, run.path, evaluated=evaluated)),
     ]
     return "\n".join(lines)
@@ -170,7 +174,7 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_distributed: boo
 
     require_libraries(config)
     if config.data.store:
-        from transformer_jax.data.shared_stores import finished_manifest
+        from transformer_jax.data.stores import finished_manifest
 
         finished_manifest(config.data.store)
     if config.data.source in ("text", "mixture"):

@@ -59,7 +59,7 @@ def translate(values: flags.Values) -> int:
     flags give the same text. With --prefix every translation begins with that text, whose last word may continue.
     With --ensemble every next token has the mean of the probabilities of the models.
     """
-    config = run_config(values, "translation", "parsing")
+    config = run_config(values, "translate")
     stated = {name: values[name].value for name in TRANSLATION_OPTIONS if values[name].present}
     sampling = sampling_of(config.decoding, stated)
     trained = open_for_lines(values, config)
@@ -73,25 +73,6 @@ def translate(values: flags.Values) -> int:
     else:
         decode = partial(translator.translate_each, params, prefix=translator.prefix(values.prefix))
     return decode_lines(values, decode)
-
-
-@flags.command(lines_flags)
-def parse(values: flags.Values) -> int:
-    """Parse sentences: one line of words in, one bracketed tree out, in the same order.
-
-    Example:
-        transformer-jax parse runs/parsing < sentences.txt > trees.mrg
-        transformer-jax parse runs/parsing --n_best=3 --config.decoding.beam_width=10 < sentences.txt
-
-    Words and punctuation marks have spaces between them, as in treebanks; ( and ) become -LRB- and -RRB-. Every tree has
-    exactly the words of its sentence: without decoding.constrained, malformed output is repaired (docs/parsing.md has the
-    rules). With --n_best=N every line in gives up to N lines out: line number, score and tree, separated by tabs. translate
-    prints the symbols of the model instead.
-    """
-    config = run_config(values, "parsing")
-    sampling_of(config.decoding, {"n_best": values.n_best})
-    trained = open_for_lines(values, config)
-    return decode_lines(values, partial(trained.task.parse_each, trained.params))
 
 
 def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRun[Any]":

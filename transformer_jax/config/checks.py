@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
-from transformer_jax.config.plugins import EXAMPLES, EXTENSIONS, OWN_NAMES, is_registered, names_of, setting_of
+from transformer_jax.config.kinds import KINDS
+from transformer_jax.config.plugins import EXAMPLES, OWN_NAMES, is_registered, names_of, setting_of
 
 LARGEST = 2**31 - 1
 """Default upper bound of numbers, which are 32-bit integers on the device."""
@@ -29,7 +30,7 @@ class Facts(TypedDict, total=False):
     choices: tuple[str, ...]
     """Allowed values of a ``str`` to which plugins add, or whose default is empty; else the type is a Literal."""
     plugin: str
-    """Kind of plugin (a key of ``config.plugins.EXTENSIONS``) that adds choices."""
+    """Kind of plugin (a key of ``config.kinds.KINDS``) that adds choices."""
     several: bool
     """Whether the value is a list of choices, each once; it is saved without spaces and empty items."""
     separator: str
@@ -165,7 +166,7 @@ def check_choice(key: str, value: str, choices: tuple[str, ...], plugin: str = "
 def _named_elsewhere(key: str, value: str) -> str | None:
     """Another setting of the same block, with the name of its part that ``value`` resembles: ``model.positions=rope``."""
     block = key.rpartition(".")[0]
-    for kind in EXTENSIONS:
+    for kind in KINDS:
         other = setting_of(kind)
         name = nearest(value, (*OWN_NAMES[kind], *names_of(kind))) if other != key else None
         if name and other.rpartition(".")[0] == block:

@@ -6,7 +6,7 @@ Conversion is strict: only an int is converted, to float; a bool is not a number
 import copy
 import math
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -27,13 +27,14 @@ from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.config.plugins import (
     kind_with_settings,
     loaded_plugins,
+    names_in_file,
     names_of,
     names_with_settings,
     registered,
     setting_of,
     settings_class,
 )
-from transformer_jax.config.recipes import load_recipe, with_own_text
+from transformer_jax.config.recipes import find_recipe, load_recipe, with_own_text
 from transformer_jax.config.tasks import (
     BLOCKS_OF_TASKS,
     DEFAULT_TASK,
@@ -620,3 +621,13 @@ def used_settings(trained: ExperimentConfig, overrides: Iterable[tuple[str, str]
             usable = ", ".join((*data, *USABLE[2:]))
             raise ConfigError(f"--config.{key}", f"the run has {before!r}; only decoding, mesh, {usable} can change")
     return config
+
+
+def budget_of(source: str, overrides: Sequence[tuple[str, str]]) -> str | None:
+    """Return the ``BUDGET`` of a recipe, for all variants or by variant; None without one, and for a run."""
+    if is_run_directory(source):
+        return None
+    recipe, _, variant = with_own_text(source, overrides).partition(":")
+    budget = names_in_file(find_recipe(recipe)).get("BUDGET")
+    budget = budget.get(variant) if isinstance(budget, Mapping) else budget
+    return None if budget is None else str(budget)

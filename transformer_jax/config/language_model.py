@@ -16,8 +16,6 @@ from transformer_jax.config.data import (
 )
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.model import KIND, TransformerLayersConfig
-from transformer_jax.config.plugins import register
-from transformer_jax.config.tasks import LOSSES, Metric, TaskSettings
 
 LOSSLESS_TOKENIZERS = ("bpe", "unigram", "byte")
 
@@ -169,17 +167,3 @@ def check_language_model(
     if decoding.max_new_tokens > length:
         problem = f"{decoding.max_new_tokens} tokens do not fit into batching.context_length={length}"
         raise ConfigError("decoding.max_new_tokens", problem)
-
-
-register("task", "language_model")(
-    TaskSettings(
-        TextDataConfig,
-        TextBatchingConfig,
-        {"decoder_only": DecoderOnlyConfig},
-        GenerationConfig,
-        Metric("bits_per_byte", "minimize"),
-        LOSSES,
-        check_language_model,
-        "transformer_jax.tasks.language_model.task:LanguageModelTask",
-    )
-)

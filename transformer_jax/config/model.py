@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from transformer_jax.config.checks import absolute_path, check_settings, declared, is_address, rate, setting, unasked
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.plugins import CORE, MODULES, registered
+from transformer_jax.config.plugins import MODULES, registered
+from transformer_jax.index import core_parts
 
 KIND = "Kind of model."
 ComputeDtype = Literal["auto", "float32", "float32_exact", "tf32", "bfloat16"]
@@ -130,8 +131,8 @@ class TransformerLayersConfig:
             raise ConfigError("model.attention", problem)
         if not (names := declared(type(self))["attention"].chosen(self.attention)):
             raise ConfigError("model.attention", "'' must name multi_head, another kind, or changes of multi_head")
-        core = " ".join(CORE["attention"].values()).split()
-        check_attention([name for name in names if name in core], [name for name in names if name not in core])
+        core = [name for name in names if ("attention", name) in core_parts()]
+        check_attention(core, [name for name in names if name not in core])
         mixers, depth = self.layer_mixers, self.decoder_depth
         if len(mixers) != depth:
             problem = f"{len(mixers)} names for the {depth} layers of the decoder"

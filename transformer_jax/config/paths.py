@@ -24,7 +24,7 @@ def as_path(text: str | PurePath) -> Path:
     from transformer_jax.config.store_path import StorePath
 
     path: Any = StorePath(str(text).rstrip("/"))
-    return path  # type: ignore[no-any-return]
+    return path
 
 
 def in_store(path: str | PurePath) -> "TypeGuard[StorePath]":

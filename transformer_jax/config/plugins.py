@@ -7,7 +7,6 @@ The package registers its own parts, of the core and of the kit (``transformer_j
 
 import importlib
 import inspect
-import re
 import runpy
 import shlex
 import sys
@@ -21,81 +20,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer_jax.config.errors import ConfigError, nearest
-from transformer_jax.kit import KIT
+from transformer_jax.config.kinds import KINDS
+from transformer_jax.index import core_parts, own_parts, parts_elsewhere
 
-EXTENSIONS = {
-    "attention": "model.attention of Transformers: a subclass of AttentionChange, or of MultiHeadAttention, which it replaces",
-    "rnn_attention": "model.attention of recurrent models: settings, model, site, *, precision -> RnnAttention",
-    "positions": "model.positions: settings, model, site -> module of positions, AttentionChange or None",
-    "mixer": "model.mixers: a subclass of layers.mixer.Mixer",
-    "norm": "model.norm: settings, model, site, *, precision -> module, x -> norm of x",
-    "residual": "model.normalization: a subclass of layers.residual.Residual",
-    "feed_forward": "model.feed_forward: settings, model, site, *, dropout, precision -> module",
-    "projection": "model.projection: a subclass of layers.embedding.Projection",
-    "initialization": "model.initialization: settings, model, site, path -> factor or initializer",
-    "data_source": "data.source of translation: data, seed -> Corpus",
-    "tokenizer": "tokenizer.kind: a class with train and from_bytes, as ListedTokenizer, or its module:Class",
-    "task": "task: a subclass of tasks.task.Task with its settings",
-    "optimizer": "optimizer.name: hyperparameters -> list of optax transformations",
-    "averaging": "optimizer.averaging: a training.optimizers.Averaging",
-    "schedule": "optimizer.schedule: settings, hyperparameters, d_model -> rate of an update",
-    "loss_term": "training.loss_terms: a subclass of training.loss_terms.LossTerm",
-    "corruption": "training.corruptions: settings, batch, key -> batch that the model reads",
-    "statistic": "training.watch: a subclass of training.statistics.Statistic",
-    "sharding": "by a regular expression of paths instead of a name: PartitionSpec of these parameters",
-    "search": "decoding.search of translation: rules -> Search",
-    "metric": "evaluation.metrics: hypotheses, references, sources -> score of a text",
-    "word_table": "init.embeddings: path -> words and their vectors [V, D]",
-    "tracker": "training.trackers: folder, config, first_update -> Tracker",
-}
-"""The setting that selects parts of a kind, and the parts; for functions: positional arguments, ``*``, keyword arguments.
-
-A part with settings gets them as its first argument, also where they are not listed; a tracker has them in ``config``.
-"""
-KINDS_WITH_PARAMETERS = (
-    *("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward"),
-    *("projection", "loss_term", "task"),
-)
-KINDS_WITHOUT_SETTINGS = ("tokenizer", "task", "sharding", "word_table")
-"""Their objects are not called with settings of a part; a task has blocks of settings."""
-CORE: dict[str, dict[str, str]] = {
-    "attention": {
-        "layers.attention": "multi_head",
-        "layers.attention_variants": "biased rectified unscaled acausal",
-    },
-    "rnn_attention": {
-        "models.build_rnn": "dot scaled_dot general additive normalized_additive concat location local_m local_p "
-        "location_sensitive cumulative_location_sensitive"
-    },
-    "positions": {"layers.positions": "sinusoidal fairseq learned none"},
-    "norm": {"layers.normalization": "layer_norm"},
-    "residual": {"layers.residual": "post pre"},
-    "feed_forward": {"layers.feed_forward": "relu gelu exact_gelu silu"},
-    "projection": {"layers.embedding": "linear"},
-    "initialization": {"models.initialization": "xavier"},
-    "data_source": {
-        "data.synthetic.grammar": "grammar",
-        "data.synthetic.symbols": "copy reverse",
-        "data.parallel_text": "text",
-        "data.mixture": "mixture",
-        "data.tfds_source": "tfds",
-    },
-    "tokenizer": {"data.tokenizers.listed": "word lower_word character"},
-    "task": {"config.translation": "translation", "config.language_model": "language_model"},
-    "optimizer": {"training.optimizers": "adam adamw adafactor sgd adagrad"},
-    "schedule": {"training.schedules": "noam inverse_square_root cosine linear constant"},
-    "search": {"decoding.beam_search": "beam"},
-    "tracker": {"runs.trackers": "tensorboard wandb"},
-}
-"""The parts of the core: kind, then module, to names."""
 EXAMPLES = {("tracker", name): f"examples/{name}_tracker.py" for name in ("mlflow", "trackio")}
 """Files of the repository that register parts which users may know from other versions or packages."""
-MODULES = {
-    (kind, name): f"transformer_jax.{module}"
-    for kind, modules in CORE.items()
-    for module, names in modules.items()
-    for name in names.split()
-} | {part: f"transformer_jax.kit.{module}" for part, module in KIT.items()}
+MODULES = own_parts()
 """The modules that register the parts of the package, imported when a part is looked up."""
 LOGGED_KINDS = ("loss_term", "statistic")
 LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate", "target_tokens", "skipped_updates")
@@ -103,18 +33,12 @@ LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate",
 OF_VALIDATIONS = ("loss", "perplexity", "search_tokens_per_second", "distinct_outputs", "cross_attention_entropy")
 """Metrics validation/NAME of translations; parts of kind ``metric`` and the scores of sacreBLEU are the others."""
 ENTRY_POINTS = "transformer_jax.plugins"
-BUILT_IN = {
-    "transformer_jax.tools.word_vectors.task.registration": ("task", "word_table"),
-    "transformer_jax.tools.parsing.registration": ("task", "tokenizer", "data_source"),
-}
-"""Modules of the package that register parts outside its core, with the kinds of these parts, which load them."""
-
 Registered = TypeVar("Registered")
-OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in EXTENSIONS}
+ENTRY_POINTS = "transformer_jax.plugins"
+OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in KINDS}
 """Other names of the core, values without a registered part: scores of sacreBLEU, ``none`` except of ``model.positions``."""
-_REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in EXTENSIONS}
+_REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _SETTINGS: dict[tuple[str, str], type] = {}
-_BUILT_IN: set[tuple[str, str]] = set()
 _LOADED: dict[str, str] = {}
 """Digests of the loaded files."""
 
@@ -127,16 +51,18 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
     Raises ConfigError when there is no such kind, or its parts have no settings. The name must not be taken by the package, by
     settings of another kind, or by a metric of the log. A function must take exactly the arguments that its kind passes.
     """
-    if kind not in EXTENSIONS:
-        raise ConfigError(f"register: {kind!r} is not one of {', '.join(EXTENSIONS)}")
-    if settings and kind in KINDS_WITHOUT_SETTINGS:
+    if kind not in KINDS:
+        raise ConfigError(f"register: {kind!r} is not one of {', '.join(KINDS)}")
+    if settings and not KINDS[kind].has_settings:
         raise ConfigError(f"register: {kind} {name!r} would not get its settings; parts of this kind have none")
-    others = [other for other in EXTENSIONS if other != kind and settings and settings_class(other, name)]
+    others = [other for other in KINDS if other != kind and settings and settings_class(other, name)]
     if others:
         raise ConfigError(f"register: parts.{name} are already the settings of {others[0]} {name!r}; use another name")
     if name in OWN_NAMES[kind]:
         raise ConfigError(f"register: {kind} {name!r} is taken by the core; use another name")
-    taken = [other for other in LOGGED_KINDS if other != kind and (name in _REGISTERED[other] or (other, name) in KIT)]
+    taken = [
+        other for other in LOGGED_KINDS if other != kind and (name in _REGISTERED[other] or (other, name) in MODULES)
+    ]
     if kind in LOGGED_KINDS and (name in LOGGED or taken):
         raise ConfigError(f"register: the log has another train/{name}; use another name than {kind} {name!r}")
     if kind == "metric" and name in OF_VALIDATIONS:
@@ -147,17 +73,8 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
         # A module may be loaded again; settings of a task do not say where they were made.
         if module and origin != module and (origin or name in _REGISTERED[kind]):
             raise ConfigError(f"register: {kind} {name!r} is in {module}; use another name")
-        passed, arrow, _ = EXTENSIONS[kind].partition(": ")[2].partition(" -> ")
-        if arrow and inspect.isfunction(made):
-            passed = f"settings, {passed}" if settings and not re.search("settings|config", passed) else passed
-            positional, _, keywords = passed.partition(", *, ")
-            options = dict.fromkeys(keywords.split(", ") if keywords else ())
-            signature = inspect.signature(made, follow_wrapped=False)
-            try:
-                signature.bind(*positional.split(", "), **options)
-            except TypeError:
-                problem = f"takes {signature}; the arguments are ({passed})"
-                raise ConfigError(f"register: {kind} {name!r} {problem}") from None
+        if inspect.isfunction(made):
+            _require_call(kind, name, made, has_settings=settings is not None)
         _REGISTERED[kind][name] = made
         _SETTINGS.pop((kind, name), None)
         if settings:
@@ -167,9 +84,28 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
     return add
 
 
+def _require_call(kind: str, name: str, made: Callable[..., Any], *, has_settings: bool) -> None:
+    """Raise ConfigError unless a function takes the arguments that its kind passes."""
+    maker: Any = KINDS[kind].maker
+    if maker is None:
+        return
+    _, *passed = inspect.signature(maker.__call__).parameters.values()
+    positional = [argument.name for argument in passed if argument.kind is not argument.KEYWORD_ONLY]
+    options = [argument.name for argument in passed if argument.kind is argument.KEYWORD_ONLY]
+    if has_settings and not {"settings", "config"} & {*positional}:
+        positional = ["settings", *positional]
+    signature = inspect.signature(made, follow_wrapped=False)
+    try:
+        signature.bind(*positional, **dict.fromkeys(options))
+    except TypeError:
+        arguments = ", ".join([*positional, *(["*", *options] if options else [])])
+        problem = f"takes {signature}; the arguments are ({arguments})"
+        raise ConfigError(f"register: {kind} {name!r} {problem}") from None
+
+
 def setting_of(kind: str) -> str:
-    """The setting that selects parts of a kind: ``model.norm``."""
-    return re.split("[: ]", EXTENSIONS[kind])[0]
+    """Return the setting that selects parts of a kind, such as ``model.norm``."""
+    return KINDS[kind].setting
 
 
 def registered(kind: str, made: Callable[[Any], Any] = lambda part: part) -> Mapping[str, Any]:
@@ -179,13 +115,14 @@ def registered(kind: str, made: Callable[[Any], Any] = lambda part: part) -> Map
 
 def names_of(kind: str) -> tuple[str, ...]:
     """Return the names of all parts of a kind without importing modules of the package; parts of the core come first."""
-    load_installed_plugins(kind)
-    return tuple(dict.fromkeys((*(name for owner, name in MODULES if owner == kind), *sorted(_REGISTERED[kind]))))
+    load_installed_plugins()
+    others = {name for owner, name in parts_elsewhere() if owner == kind} | _REGISTERED[kind].keys()
+    return tuple(dict.fromkeys((*(name for owner, name in MODULES if owner == kind), *sorted(others))))
 
 
 def settings_class(kind: str, name: str) -> type | None:
     """The settings of a part; None if it has none, as parts of the core, or there is no such part."""
-    if (kind, name) in KIT:
+    if KINDS[kind].has_settings and (kind, name) not in core_parts():
         _import_part(kind, name)
     return _SETTINGS.get((kind, name))
 
@@ -198,33 +135,35 @@ def with_settings(kind: str, name: str, parts: Mapping[str, Any]) -> Callable[..
 
 def kind_with_settings(name: str) -> str | None:
     """The kind of the part with settings of this name; None if there is none."""
-    return next((kind for kind in EXTENSIONS if is_registered(kind, name) and settings_class(kind, name)), None)
+    return next((kind for kind in KINDS if is_registered(kind, name) and settings_class(kind, name)), None)
 
 
 def names_with_settings() -> tuple[str, ...]:
     """The names of all parts that have settings; imports the whole kit."""
     load_installed_plugins()
-    for kind, name in KIT:
-        _import_part(kind, name)
+    for kind, name in (MODULES | parts_elsewhere()).keys() - core_parts():
+        if KINDS[kind].has_settings:
+            _import_part(kind, name)
     return tuple(sorted(name for _, name in _SETTINGS))
 
 
 def _import_part(kind: str, name: str) -> None:
-    if name not in _REGISTERED[kind]:
-        importlib.import_module(MODULES[kind, name])
+    module = MODULES.get((kind, name)) or parts_elsewhere().get((kind, name))
+    if name not in _REGISTERED[kind] and module:
+        importlib.import_module(module)
 
 
 def may_add_parameters() -> bool:
     """Whether a plugin of a user registered a part or task, whose parameters the package cannot know."""
-    known = _BUILT_IN | MODULES.keys()
-    return any((kind, name) not in known for kind in KINDS_WITH_PARAMETERS for name in _REGISTERED[kind])
+    kinds = [kind for kind, row in KINDS.items() if row.has_parameters]
+    return any((kind, name) not in MODULES for kind in kinds for name in _REGISTERED[kind])
 
 
 def is_registered(kind: str, name: str) -> bool:
     """Whether a part is registered, also by installed plugins, which are loaded if necessary."""
     if name not in _REGISTERED[kind] and (kind, name) not in MODULES:
-        load_installed_plugins(kind)
-    return name in _REGISTERED[kind] or (kind, name) in MODULES
+        load_installed_plugins()
+    return name in _REGISTERED[kind] or (kind, name) in MODULES or (kind, name) in parts_elsewhere()
 
 
 class _PartsOfKind(Mapping[str, Any]):
@@ -292,25 +231,9 @@ def _all_registered() -> set[tuple[str, str]]:
     return {(kind, name) for kind, names in _REGISTERED.items() for name in names}
 
 
-def load_installed_plugins(kind: str = "") -> None:
-    """Imports the installed plugins, and the built-in ones with parts of ``kind``, by default all; raises ConfigError when one
-    fails.
-    """
-    for module, kinds in BUILT_IN.items():
-        if not kind or kind in kinds:
-            _load_built_in(module)
-    _load_entry_points()
-
-
 @cache
-def _load_built_in(module: str) -> None:
-    before = _all_registered()
-    importlib.import_module(module)
-    _BUILT_IN.update(_all_registered() - before)
-
-
-@cache
-def _load_entry_points() -> None:
+def load_installed_plugins() -> None:
+    """Import the installed plugins; raises ConfigError when one fails."""
     for entry_point in metadata.entry_points(group=ENTRY_POINTS):
         try:
             entry_point.load()

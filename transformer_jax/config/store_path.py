@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Self
 
 # TensorFlow, which epath would import where it is installed, does not know s3://.
@@ -65,7 +65,8 @@ class StorePath(gpath.PosixGPath):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         # epath.Path(path) calls this again.
-        self._listing = next((each._listing for each in parts if isinstance(each, StorePath)), _Listing())
+        same = (each._listing for each in parts if isinstance(each, StorePath))
+        self._listing: _Listing = next(same, _Listing())
 
     def with_segments(self, *parts: Any) -> Self:
         path = type(self)(*parts)
@@ -194,6 +195,11 @@ class StorePath(gpath.PosixGPath):
         """Copy an object within the store."""
         with store_errors(self):
             self.files.cp_file(str(self), str(target))
+
+    def upload(self, file: Path) -> None:
+        """Write the content of a local file, in parts where it is large."""
+        with store_errors(self):
+            self.files.put_file(str(file), str(self))
 
     def expanduser(self) -> Self:
         return self

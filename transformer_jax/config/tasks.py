@@ -75,6 +75,7 @@ class TaskSettings(NamedTuple):
     they name one of ``others``. ``check``: called with the blocks data, tokenizer, batching, model and decoding, raises
     ConfigError when they are incompatible. ``implementation``: the subclass of ``tasks.task.Task``, or its ``"module:Class"``.
     ``decoder``: the ``"module:Class"`` of the part of the implementation that decodes with a trained run, if it loads less.
+    ``uses``: commands and methods of the Python API that a trained run serves, such as ``translate``.
     """
 
     data: type
@@ -86,6 +87,7 @@ class TaskSettings(NamedTuple):
     check: Callable[..., None]
     implementation: str | type = ""
     decoder: str = ""
+    uses: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -118,6 +120,15 @@ def _settings_of(task: Any) -> TaskSettings:
 TASKS: Mapping[str, TaskSettings] = registered("task", _settings_of)
 DEFAULT_TASK = "translation"
 BLOCKS_OF_TASKS = ("data", "batching", "model", "decoding")
+
+
+def require_use(task: str, use: str, problem: str) -> None:
+    """Raise ConfigError, with ``problem`` and the tasks that it takes, unless a trained run of ``task`` serves ``use``."""
+    if use not in TASKS[task].uses:
+        wanted = " or ".join(name for name in TASKS if use in TASKS[name].uses)
+        raise ConfigError(f"{problem} takes task={wanted}")
+
+
 imported = pkgutil.resolve_name
 """The object named by ``"module:NAME"``."""
 

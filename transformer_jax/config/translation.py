@@ -14,8 +14,6 @@ from transformer_jax.config.data import (
 )
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.model import RnnConfig, TransformerConfig
-from transformer_jax.config.plugins import register
-from transformer_jax.config.tasks import LOSSES, Metric, TaskSettings
 
 
 @dataclass(frozen=True)
@@ -93,26 +91,3 @@ def check_translation(
     if attended is not None and attended < longest_source:
         problem = f"{attended} is less than the longest source, {longest_source}; or lower data.max_source_tokens"
         raise ConfigError("model.max_attended_positions", problem)
-
-
-register("task", "translation")(
-    TaskSettings(
-        DataConfig,
-        BatchingConfig,
-        {"transformer": TransformerConfig, "rnn": RnnConfig},
-        DecodingConfig,
-        Metric("bleu", "maximize", "BLEU", digits=2),
-        (
-            Metric("chrf", "maximize", "chrF", digits=2),
-            Metric("bleu_lowercase", "maximize", "BLEU lower-case", digits=2),
-            Metric("bleu_compounds", "maximize", "BLEU compounds", digits=2),
-            Metric("bleu_moses", "maximize", "BLEU Moses", digits=2),
-            Metric("ter", "minimize", "TER", digits=2),
-            Metric("spbleu", "maximize", "spBLEU", digits=2),
-            *LOSSES,
-        ),
-        check_translation,
-        "transformer_jax.tasks.translation.task:TranslationTask",
-        "transformer_jax.tasks.translation.translating:Translating",
-    )
-)

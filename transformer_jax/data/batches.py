@@ -57,19 +57,9 @@ def read_rows(store: TokenStore, rows: BatchRows) -> Batch:
 
 def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: RowParts = ALL_ROWS) -> Batch:
     """The rows of one update, or the concatenation of some ``parts`` of them; reads no other rows."""
-    made = [read_rows(store, rows) for rows in _rows_of(plan, update, parts)]
-    return made[0] if len(made) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *made)
-
-
-def fetch_batches(store: TokenStore, plan: BatchPlan, parts: RowParts, begin: int, end: int) -> None:
-    """Reads the tokens of ``make_batch`` for the updates ``begin:end`` ahead, where they are in an object store."""
-    rows = [each for update in range(begin, end) for each in _rows_of(plan, update, parts)]
-    store.fetch(np.concatenate([each.pairs for each in rows]))
-
-
-def _rows_of(plan: BatchPlan, update: int, parts: RowParts) -> list[BatchRows]:
     whole = plan.batch(update)
-    return [whole.part(index, parts.num_parts) for index in parts.indices]
+    made = [read_rows(store, whole.part(index, parts.num_parts)) for index in parts.indices]
+    return made[0] if len(made) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *made)
 
 
 def scoring_batches(

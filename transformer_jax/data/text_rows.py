@@ -14,8 +14,7 @@ from transformer_jax.data.mixture import items_of_epoch, ranges_of
 from transformer_jax.data.orders import epoch_order, joined_ranges, random_order
 from transformer_jax.data.packing import pack_rows
 from transformer_jax.data.pair_encoding import Sentences
-from transformer_jax.data.ranged_ids import Ids, fetch_ids
-from transformer_jax.data.token_store import DocumentStore
+from transformer_jax.data.token_store import DocumentStore, Ids
 from transformer_jax.sequence_types import Tokens
 
 PADDING_ROW = -1
@@ -32,11 +31,6 @@ class SplitRows:
         self._ids, self._num_tokens, self._length = ids, num_tokens, length
         self._stride = stride or length
         self.num_rows = 1 + -(-max(num_tokens - length, 0) // self._stride)
-
-    def fetch(self, indices: np.ndarray) -> None:
-        """Reads the tokens of the rows at ``indices`` ahead, where they are in an object store."""
-        begins = indices[indices != PADDING_ROW] * self._stride
-        fetch_ids(self._ids, begins, np.minimum(begins + self._length, self._num_tokens))
 
     def tokens(self, indices: np.ndarray) -> Tokens:
         """The rows at ``indices``, [R, length], each one segment; ``PADDING_ROW`` gives a row of padding."""
@@ -76,24 +70,14 @@ class PackedRows:
         self._pieces, self._offsets = pack_rows(np.stack([self._sizes] * 2), order, (length, length))
         self.num_rows = len(self._offsets) - 1
 
-    def fetch(self, indices: np.ndarray) -> None:
-        """Reads the tokens of the rows at ``indices`` ahead, where they are in an object store."""
-        pieces, _ = self._pieces_of(indices)
-        fetch_ids(self._ids, self._starts[pieces], self._starts[pieces] + self._sizes[pieces])
-
-    def _pieces_of(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The pieces of rows, and the offsets of the rows among them."""
-        known = np.maximum(indices, 0)
-        first, counts = self._offsets[known], (self._offsets[known + 1] - self._offsets[known]) * (indices >= 0)
-        row_offsets = np.concatenate([[0], np.cumsum(counts)])
-        return self._pieces[joined_ranges(first, counts)], row_offsets
-
     def tokens(self, indices: np.ndarray) -> Tokens:
         """The rows at ``indices``, [R, length]; ``PADDING_ROW`` gives a row of padding."""
-        pieces, row_offsets = self._pieces_of(indices)
+        known = np.maximum(indices, 0)
+        first, counts = self._offsets[known], (self._offsets[known + 1] - self._offsets[known]) * (indices >= 0)
+        pieces = self._pieces[joined_ranges(first, counts)]
         sizes = self._sizes[pieces]
         ids = np.asarray(self._ids[joined_ranges(self._starts[pieces], sizes)], np.int32)
-        return token_rows(Sentences(ids, sizes), row_offsets, self._length)
+        return token_rows(Sentences(ids, sizes), np.concatenate([[0], np.cumsum(counts)]), self._length)
 
     def is_scored(self, indices: np.ndarray) -> np.ndarray:
         """Mask of the scored positions, all tokens, bool [R, length]."""
@@ -130,7 +114,7 @@ def rows_of_mixture(
     """
     if batching.kind == "packed":
         chosen = items_of_epoch(store.corpora, times, seed)
-        return PackedRows(store.ids, store.offsets, batching.context_length, seed, chosen), None
+        return PackedRows(store.ids, store.offsets[:], batching.context_length, seed, chosen), None
     rows, length = rows_of_store(store, batching, seed), batching.context_length
     ends = -(-np.cumsum(list(tokens_of_corpora(store).values())) // length)
     sizes = dict(zip(store.corpora, np.diff(ends, prepend=0).tolist(), strict=True))

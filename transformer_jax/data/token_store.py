@@ -1,72 +1,276 @@
-"""Corpus splits, tokenized once and stored as memory-mapped arrays: sentence pairs, or documents of plain text."""
+"""Stores of token ids: memory-mapped on a disk; in a bucket TensorStore reads blocks of them.
 
-import gc
-import hashlib
+    STORE/shards/3-of-64/target.ids/0    an array of a part: numbers, filled up to whole blocks, and an index of the blocks
+    STORE/shards/3-of-64/part.json       written last: its counts, and types, lengths and CRC-32 of the blocks of its arrays
+    STORE/manifest.json                  the descriptions of all parts; a store without it is unfinished
+
+Each array is one shard of Zarr 3 without compression, so that TensorStore can read single blocks.
+"""
+
+import functools
 import json
-import re
+import os
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from transformer_jax.array_types import UNK_ID
-from transformer_jax.config import DataConfig, DataError
-from transformer_jax.config.data import SourceConfig
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.checks import is_address
+from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.cached_stores import (
-    WHOLE_SPLIT,
-    BuildProgress,
-    Shard,
-    SplitStore,
-    StoreCheck,
-    Tokenization,
-    memory_map,
-)
-from transformer_jax.data.mixture import parts_of, ranges_of
+from transformer_jax.data.mixture import ranges_of
 from transformer_jax.data.orders import blocks, joined_ranges
-from transformer_jax.data.pair_encoding import (
-    EncodedChunk,
-    Sentences,
-    chunks_of,
-    encoded_chunks,
-    filter_settings,
-    flattened,
-    id_type,
-    training_filters,
-)
-from transformer_jax.data.ranged_ids import Ids, OpenIds, fetch_ids
-from transformer_jax.data.sentence_pairs import Corpus, Document, DocumentSource, content_of, no_text, pairs_after
-from transformer_jax.data.shared_stores import open_shared
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
-from transformer_jax.runtime.startup import available_cores
+from transformer_jax.data.pair_encoding import Sentences
 
-# Part of every key: raise it when the meaning of files, filters or the order of pairs changes.
-STORE_VERSION = 2
-DOCUMENT_FORMAT_VERSION = 1
-STORE_FILE = "store.json"
+BLOCK_BYTES = 1 << 20
+# Blocks that are requested together when they are first needed.
+BLOCKS_AT_ONCE = 128
+# Share of the memory of a host that keeps blocks of buckets.
+SHARE_OF_MEMORY = 0.25
+SECONDS_TO_ANSWER = 600
+SHARDS, PART, MANIFEST = "shards", "part.json", "manifest.json"
 DOCUMENTS = "documents"
 SIDES = ("source", "target")
-COUNTED_TOKENS = 10_000_000
-HELD_OUT = "held out for validation, or equal to such a pair"
 # Upper ends of the bars of a histogram: 1-5, 6-10, ...
 HISTOGRAM_EDGES = (5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400)
 BAR_CHARACTERS = 30
+COUNTED_TOKENS = 10_000_000
+
+
+def sealed(content: Mapping[str, Any]) -> str:
+    """Return JSON with a CRC-32 of the content."""
+    return json.dumps({"crc32": zlib.crc32(json.dumps(content).encode()), "content": content}) + "\n"
+
+
+def unsealed(text: str | bytes) -> dict[str, Any]:
+    """Inverse of ``sealed``; raises ValueError where the text was changed."""
+    found = parse_json(text)
+    if not isinstance(found, dict) or found.get("crc32") != zlib.crc32(json.dumps(found.get("content")).encode()):
+        raise ValueError("a description is damaged, or of an earlier version")
+    content: dict[str, Any] = found["content"]
+    return content
+
+
+def new_array(folder: Path) -> BinaryIO:
+    """The file of a new array, for numbers."""
+    folder.mkdir()
+    return (folder / "0").open("wb")
+
+
+def completed_array(file: Path, dtype: str) -> dict[str, Any]:
+    """Completes a file of numbers as an array, and describes it; an array shorter than a block is one block of its length."""
+    size, itemsize = file.stat().st_size, np.dtype(dtype).itemsize
+    block = max(min(size, BLOCK_BYTES), itemsize)
+    with file.open("r+b") as content:
+        crcs = [zlib.crc32(each) for each in iter(lambda: content.read(block), b"")] or [0]
+        content.truncate(len(crcs) * block)
+        content.seek(0, os.SEEK_END)
+        content.write(np.array([(at * block, block) for at in range(len(crcs))], "<u8").tobytes())
+    length, whole = size // itemsize, file.stat().st_size
+    return {"dtype": dtype, "length": length, "block": block // itemsize, "crc32": crcs, "size": whole}
+
+
+class Piece(NamedTuple):
+    """The first ``length`` of the ``numbers`` of an array of a part; ``base`` is added to each."""
+
+    numbers: Any
+    length: int
+    base: int
+    part: str
+    description: Mapping[str, Any]
+
+    def blocks(self) -> Iterable[tuple[int, int, int]]:
+        """Begin and end of each block, and its CRC-32."""
+        size, whole = self.description["block"], self.description["length"]
+        begins = range(0, self.length, size)
+        return ((at, min(at + size, whole), crc) for at, crc in zip(begins, self.description["crc32"], strict=False))
+
+
+class StoredArray:
+    """An array of all parts of a store, one after the other; index it by a position or positions from 0, or a slice.
+
+    A block is compared with its CRC-32 before it is first used. Raises ``damaged(part)`` where they differ, and DataError where
+    a bucket refuses or does not answer.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], dtype: str, damaged: Callable[[str], Exception]) -> None:
+        self.dtype, self._damaged = np.dtype(dtype), damaged
+        self._ends = np.cumsum([0, *(piece.length for piece in pieces)], dtype=np.int64)
+        self._bases = np.array([piece.base for piece in pieces], np.int64)
+        self._numbers = _concatenated([piece.numbers[: piece.length] for piece in pieces], dtype)
+        self._blocks = [(piece, *block) for piece in pieces for block in piece.blocks()]
+        begins = zip(self._ends, pieces, strict=False)
+        self._first = np.array([begin + block[0] for begin, piece in begins for block in piece.blocks()], np.int64)
+        self._unchecked = np.ones(len(self._blocks), bool)
+        self._has_unchecked = bool(self._blocks)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        if isinstance(index, slice):
+            begin, end, step = index.indices(len(self))
+            index = slice(begin, max(begin, end), step)
+        else:
+            index = np.asarray(index)
+        if self._has_unchecked:
+            self._check(index)
+        found = _answer(_request(self._numbers[index]))
+        if self._bases.any():
+            positions = np.arange(index.start, index.stop, index.step) if isinstance(index, slice) else index
+            found = found + self._bases[np.searchsorted(self._ends, positions, "right") - 1]
+        return found
+
+    def check(self) -> None:
+        """Compares all blocks with their CRC-32."""
+        self._check(slice(0, len(self)))
+
+    def _check(self, index: slice | np.ndarray) -> None:
+        if isinstance(index, slice):
+            first, end = np.searchsorted(self._first, [index.start, index.stop - 1], "right")
+            needed = np.arange(first - 1, end if index.stop > index.start else first - 1)
+        else:
+            needed = np.unique(np.searchsorted(self._first, index.ravel(), "right") - 1)
+        needed = needed[self._unchecked[needed]]
+        for begin in range(0, len(needed), BLOCKS_AT_ONCE):
+            wanted = [self._blocks[number] for number in needed[begin : begin + BLOCKS_AT_ONCE]]
+            requests = [_request(piece.numbers[at:end]) for piece, at, end, _ in wanted]
+            for (piece, _, _, crc), request in zip(wanted, requests, strict=True):
+                try:
+                    is_sound = zlib.crc32(_answer(request)) == crc
+                except Missing as error:
+                    raise self._damaged(piece.part) from error
+                if not is_sound:
+                    raise self._damaged(piece.part)
+        self._unchecked[needed] = False
+        self._has_unchecked = bool(self._unchecked.any())
+
+
+type Ids = np.ndarray | StoredArray
+
+
+class Missing(DataError):
+    """A bucket does not have a block, or its file has another size than when written."""
+
+
+def _request(numbers: Any) -> Any:
+    return numbers if isinstance(numbers, np.ndarray | np.generic) else numbers.read()
+
+
+def _answer(request: Any) -> np.ndarray:
+    if isinstance(request, np.ndarray | np.generic):
+        return request
+    try:
+        found: np.ndarray = request.result(timeout=SECONDS_TO_ANSWER)
+    except TimeoutError:
+        raise DataError(
+            f"data.store: the bucket did not answer for {SECONDS_TO_ANSWER} seconds; resume when it does"
+        ) from None
+    except Exception as error:
+        is_missing = str(error).startswith(("NOT_FOUND", "DATA_LOSS", "OUT_OF_RANGE", "FAILED_PRECONDITION"))
+        raise (Missing if is_missing else DataError)(f"data.store: {first_line(error)}") from error
+    return found
+
+
+def _concatenated(arrays: Sequence[Any], dtype: str) -> Any:
+    if len(arrays) < 2:
+        return arrays[0] if arrays else np.zeros(0, dtype)
+    import tensorstore
+
+    return tensorstore.concat([tensorstore.array(each) if isinstance(each, np.ndarray) else each for each in arrays], 0)
+
+
+def kvstore(address: str) -> dict[str, Any]:
+    """TensorStore's description of a folder in a bucket; raises ConfigError at another address."""
+    scheme, _, rest = address.partition("://")
+    bucket, _, path = rest.partition("/")
+    if scheme not in ("gs", "s3") or not bucket:
+        raise ConfigError(f"{address}: not the address of a bucket; write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
+    if scheme == "gs":
+        return {"driver": "gcs", "bucket": bucket, "path": f"{path}/"}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    found = {"driver": "s3", "bucket": bucket, "path": f"{path}/", "endpoint": endpoint, "aws_region": region}
+    if "AWS_ACCESS_KEY_ID" in os.environ:
+        # The default looks for files first, and logs an error for each missing file.
+        found["aws_credentials"] = {"type": "environment"}
+    return {name: value for name, value in found.items() if value}
+
+
+@functools.cache
+def _context() -> Any:
+    """The cache of the blocks of all buckets in this process."""
+    import tensorstore
+
+    # TensorStore asks again after a minute without an answer.
+    os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
+    os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return tensorstore.Context({"cache_pool": {"total_bytes_limit": int(SHARE_OF_MEMORY * memory)}})
+
+
+def _opened(address: str, description: Mapping[str, Any]) -> Any:
+    """The numbers of an array of a part, memory-mapped, or as TensorStore opens them without a request."""
+    dtype, length, block = description["dtype"], description["length"], description["block"]
+    if not is_address(address):
+        return np.memmap(f"{address}/0", dtype, mode="r", shape=(length,))
+    import tensorstore
+
+    numbers = {"name": "bytes", "configuration": {"endian": "little"}}
+    codec = {"chunk_shape": [block], "codecs": [numbers], "index_codecs": [numbers], "index_location": "end"}
+    metadata = {
+        "shape": [length],
+        "data_type": dtype,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [block * len(description["crc32"])]}},
+        "chunk_key_encoding": {"name": "v2"},
+        "codecs": [{"name": "sharding_indexed", "configuration": codec}],
+    }
+    spec = {"driver": "zarr3", "kvstore": kvstore(address), "metadata": metadata, "fill_missing_data_reads": False}
+    options = {"assume_metadata": True, "recheck_cached_data": "open", "context": _context()}
+    return tensorstore.open(spec, open=True, read=True, **options).result()
+
+
+class StoreParts(NamedTuple):
+    """The parts of a store at ``address``, a folder or a bucket: their descriptions by name, in order."""
+
+    address: str
+    descriptions: Mapping[str, Mapping[str, Any]]
+    damaged: Callable[[str], Exception]
+
+    def array(self, name: str, totals: Sequence[int] = ()) -> StoredArray:
+        """An array of all parts. ``totals``: of offsets, the last offset of every part, where the next part begins."""
+        pieces, base = [], 0
+        for index, (part, described) in enumerate(self.descriptions.items()):
+            array = described["arrays"][name]
+            # NumPy would take the bytes of other types for addresses of objects.
+            if array["dtype"] not in ("uint16", "int32", "int64"):
+                raise ValueError(f"{self.address}: {array['dtype']!r} is not a type of ids and offsets")
+            # The last offset of a part is the first of the next.
+            if used := array["length"] - bool(totals and index + 1 < len(self.descriptions)):
+                try:
+                    numbers = _opened(f"{self.address}/{SHARDS}/{part}/{name}", array)
+                except (OSError, ValueError) as error:
+                    raise self.damaged(part) from error
+                pieces.append(Piece(numbers, used, base, part, array))
+            base += totals[index] if totals else 0
+        return StoredArray(pieces, array["dtype"], self.damaged)
 
 
 class Side(NamedTuple):
     """One side of the pairs: sentence ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, with EOS."""
 
     ids: Ids
-    offsets: np.ndarray
+    offsets: Ids
 
     def sentences(self, indices: np.ndarray) -> Sentences:
         """The sentences at ``indices``, concatenated, int32; reads no others."""
-        starts, lengths = self.offsets[indices], self.offsets[indices + 1] - self.offsets[indices]
+        starts, ends = self.offsets[np.stack([indices, indices + 1])]
+        lengths = ends - starts
         return Sentences(np.asarray(self.ids[joined_ranges(starts, lengths)], np.int32), lengths.astype(np.int32))
 
 
@@ -81,12 +285,14 @@ class SideStatistics:
     histogram: dict[str, int]
 
     @classmethod
-    def joined(cls, parts: Sequence["SideStatistics"], sentences: int) -> "SideStatistics":
-        """The statistics of all ``parts``, which have ``sentences`` sentences."""
-        tokens = sum(part.tokens for part in parts)
-        unknown = sum(round(part.unknown_share * part.tokens) for part in parts)
-        histogram = {label: sum(part.histogram[label] for part in parts) for label in parts[0].histogram}
-        longest = max(part.longest for part in parts)
+    def of(cls, parts: Sequence[Mapping[str, Any]]) -> "SideStatistics":
+        """The statistics of all parts, from the counts of ``tokenization.SideWriter``."""
+        sentences, tokens, unknown = (sum(part[name] for part in parts) for name in ("sentences", "tokens", "unknown"))
+        edges = (0, *HISTOGRAM_EDGES)
+        labels = [f"{low + 1}-{high}" for low, high in zip(edges, HISTOGRAM_EDGES, strict=False)]
+        bars = np.sum([part["bars"] for part in parts], axis=0).tolist()
+        histogram = dict(zip([*labels, f"above {edges[-1]}"], bars, strict=True))
+        longest = max(part["longest"] for part in parts)
         return cls(tokens, tokens / max(sentences, 1), longest, unknown / max(tokens, 1), histogram)
 
 
@@ -104,19 +310,6 @@ class StoreStatistics:
     source: SideStatistics
     target: SideStatistics
     corpora: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, fields: dict) -> "StoreStatistics":
-        """Inverse of ``dataclasses.asdict``."""
-        return cls(**{**fields, **{side: SideStatistics(**fields[side]) for side in SIDES}})
-
-    @classmethod
-    def joined(cls, parts: Sequence["StoreStatistics"]) -> "StoreStatistics":
-        """The statistics of all ``parts``."""
-        read, kept = sum(part.read for part in parts), sum(part.kept for part in parts)
-        dropped, corpora = (_summed([getattr(part, name) for part in parts]) for name in ("dropped", "corpora"))
-        source, target = (SideStatistics.joined([getattr(part, side) for part in parts], kept) for side in SIDES)
-        return cls(parts[0].split, read, kept, dropped, source, target, corpora)
 
     def table(self) -> str:
         """The counts as plain text."""
@@ -140,30 +333,42 @@ class StoreStatistics:
         return "\n".join(lines)
 
 
+class SplitStore:
+    """A tokenized split: its arrays by name."""
+
+    arrays: Mapping[str, StoredArray]
+
+    def __init__(self, parts: StoreParts) -> None:
+        self.is_remote = is_address(parts.address)
+
+    def check(self, largest: int) -> None:
+        """Compares all blocks of a store of at most ``largest`` bytes with their CRC-32."""
+        if sum(len(array) * array.dtype.itemsize for array in self.arrays.values()) <= largest:
+            for array in self.arrays.values():
+                array.check()
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of examples, tokens and so on."""
+        raise NotImplementedError
+
+
 class TokenStore(SplitStore):
-    """Sentence pairs as token ids, memory-mapped unless ``open_ids`` reads them otherwise, with EOS.
+    """Sentence pairs as token ids, with EOS."""
 
-    Raises ValueError when ``directory`` does not hold a complete store.
-    """
-
-    def __init__(self, directory: Path, open_ids: OpenIds = memory_map) -> None:
-        self.description = description = parse_json((directory / STORE_FILE).read_text(encoding="utf-8"))
-        self.statistics = StoreStatistics.from_json(description["statistics"])
-        self.num_pairs = self.statistics.kept
-        self.arrays = {}
-        for side in SIDES:
-            tokens, dtype = getattr(self.statistics, side).tokens, description["id_types"][side]
-            self.arrays[f"{side}.ids"] = open_ids(directory / f"{side}.ids", dtype, tokens)
-            self.arrays[f"{side}.offsets"] = memory_map(directory / f"{side}.offsets", "int64", self.num_pairs + 1)
+    def __init__(self, parts: StoreParts) -> None:
+        super().__init__(parts)
+        described = list(parts.descriptions.values())
+        source, target = ([each[side] for each in described] for side in SIDES)
+        dropped, corpora = (summed(each[name] for each in described) for name in ("dropped", "corpora"))
+        read, self.num_pairs = sum(each["read"] for each in described), sum(each["sentences"] for each in source)
+        sides = SideStatistics.of(source), SideStatistics.of(target)
+        self.statistics = StoreStatistics(described[0]["split"], read, self.num_pairs, dropped, *sides, corpora)
+        self.arrays = {f"{side}.ids": parts.array(f"{side}.ids") for side in SIDES}
+        for side, counts in zip(SIDES, (source, target), strict=True):
+            self.arrays[f"{side}.offsets"] = parts.array(f"{side}.offsets", [each["tokens"] for each in counts])
         self.source_side, self.target_side = (
             Side(self.arrays[f"{side}.ids"], self.arrays[f"{side}.offsets"]) for side in SIDES
         )
-        self.check = StoreCheck(directory)
-
-    def fetch(self, pairs: np.ndarray) -> None:
-        """Reads the tokens of some pairs ahead, where they are in an object store."""
-        for side in (self.source_side, self.target_side):
-            fetch_ids(side.ids, side.offsets[pairs], side.offsets[pairs + 1])
 
     def counts(self) -> dict[str, int]:
         """Pairs read, kept and left out, and tokens of both sides."""
@@ -187,25 +392,23 @@ class TokenStore(SplitStore):
 
 
 class DocumentStore(SplitStore):
-    """Documents as token ids, memory-mapped unless ``open_ids`` reads them otherwise, with an EOS after each.
+    """Documents as token ids, with an EOS after each.
 
     Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, and ends at byte ``byte_offsets[i + 1]`` of the text. ``corpora``:
     numbers of documents of the corpora of a mixture, in order.
-
-    Raises ValueError when ``directory`` does not hold a complete store.
     """
 
-    def __init__(self, directory: Path, open_ids: OpenIds = memory_map) -> None:
-        self.description = description = parse_json((directory / STORE_FILE).read_text(encoding="utf-8"))
-        self.statistics = SideStatistics(**description["statistics"])
-        self.num_documents, self.num_bytes = int(description["documents"]), int(description["bytes"])
-        self.num_tokens, self.corpora = self.statistics.tokens, dict(description.get("corpora", {}))
-        self.ids = open_ids(directory / f"{DOCUMENTS}.ids", description["id_type"], self.num_tokens)
-        self.offsets = memory_map(directory / f"{DOCUMENTS}.offsets", "int64", self.num_documents + 1)
-        self.byte_offsets = memory_map(directory / f"{DOCUMENTS}.bytes", "int64", self.num_documents + 1)
-        self.arrays = {f"{DOCUMENTS}.ids": self.ids, f"{DOCUMENTS}.offsets": self.offsets}
-        self.arrays |= {f"{DOCUMENTS}.bytes": self.byte_offsets}
-        self.check = StoreCheck(directory)
+    def __init__(self, parts: StoreParts) -> None:
+        super().__init__(parts)
+        described = list(parts.descriptions.values())
+        sizes, texts = [each["bytes"] for each in described], [each[DOCUMENTS] for each in described]
+        self.num_documents, self.num_bytes = sum(each["sentences"] for each in texts), sum(sizes)
+        self.statistics = SideStatistics.of(texts)
+        self.num_tokens, self.corpora = self.statistics.tokens, summed(each["corpora"] for each in described)
+        self.ids = parts.array(f"{DOCUMENTS}.ids")
+        self.offsets = parts.array(f"{DOCUMENTS}.offsets", [each["tokens"] for each in texts])
+        self.byte_offsets = parts.array(f"{DOCUMENTS}.bytes", sizes)
+        self.arrays = dict(zip(("ids", "offsets", "bytes"), (self.ids, self.offsets, self.byte_offsets), strict=True))
 
     def counts(self) -> dict[str, int]:
         """Documents, their bytes and their tokens."""
@@ -215,209 +418,6 @@ class DocumentStore(SplitStore):
     def to_json(self) -> dict[str, object]:
         """A JSON object of counts."""
         return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens}
-
-
-def _threads(shard: Shard) -> int:
-    """The threads that encode a shard; other shards use the other cores."""
-    return available_cores() if shard == WHOLE_SPLIT else 1
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Collects garbage after 100,000 new containers in place of about 2,000: the lists of a chunk have no cycles."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(100_000, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-
-
-def open_token_store(
-    corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, *, is_training: bool
-) -> TokenStore:
-    """The store of a split, from the cache if the same content was tokenized in the same way before, else built.
-
-    Filters apply only with ``is_training``. Raises DataError when no pair is left, with the number of pairs that each filter
-    left out, and when the cache cannot be written.
-    """
-    work = PairTokenization(corpus, split, tokenizers, config if is_training else None)
-    cache = config.cache_directory
-    store = open_shared(work, config.store, cache) if is_training and config.store else work.opened(cache)
-    if store.num_pairs == 0:
-        read, dropped = store.statistics.read, store.statistics.dropped
-        why = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)
-        remedy = f"left out were {why}; look at the text, or raise data.max_*_tokens" if why else "the split is empty"
-        raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")
-    return store
-
-
-@dataclass(frozen=True)
-class PairTokenization(Tokenization[TokenStore]):
-    """How a split of pairs is tokenized; ``filtering``: the settings of training, None without filters."""
-
-    corpus: Corpus
-    split: str
-    tokenizers: TokenizerPair
-    filtering: DataConfig | None
-
-    kind = "token_stores"
-    store_type = TokenStore
-
-    @property
-    def name(self) -> str:
-        return _name(self.split, self._content | {"corpus": self.corpus.fingerprint(self.split)})
-
-    @property
-    def settings(self) -> dict[str, object]:
-        config = self.filtering
-        seed = getattr(self.corpus, "seed", None) if config and config.held_out else None
-        return self._content | (config.text_settings() if config else {}) | {"data.seed": seed}
-
-    @property
-    def _content(self) -> dict[str, object]:
-        return {
-            "format": STORE_VERSION,
-            "split": self.split,
-            "languages": [self.corpus.source_language, self.corpus.target_language],
-            "tokenizers": [tokenizer.fingerprint() for tokenizer in self.tokenizers],
-            "filters": filter_settings(self.filtering) if self.filtering else None,
-        }
-
-    def text(self) -> str:
-        return content_of(self.corpus, self.split)
-
-    @_rare_collections()
-    def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
-        dropped = Counter(dict.fromkeys(training_filters(self.filtering) if self.filtering else (), 0))
-        read, corpora = 0, Counter[str]()
-        with (
-            SideWriter(directory, "source", self.tokenizers.source) as source,
-            SideWriter(directory, "target", self.tokenizers.target) as target,
-        ):
-            for name, chunk in self._chunks(shard):
-                read += chunk.read
-                dropped.update(chunk.dropped)
-                corpora[name] += len(chunk.source.lengths)
-                source.append(chunk.source)
-                target.append(chunk.target)
-        sides = source.statistics(), target.statistics()
-        counts = StoreStatistics(self.split, read, source.sentences, dict(dropped), *sides, _named(corpora))
-        id_types = {"source": source.id_type.name, "target": target.id_type.name}
-        _write_description(directory, {"id_types": id_types, "statistics": asdict(counts)})
-
-    def _chunks(self, shard: Shard) -> Iterator[tuple[str, EncodedChunk]]:
-        """The chunks of a shard with the names of their corpora; the first chunk of a corpus is empty."""
-        config, source, target = self.filtering, *(flattened([], tokenizer) for tokenizer in self.tokenizers)
-        times = config.segmentations if config and config.bpe_dropout else 1
-        parts = parts_of(self.corpus, self.split)
-        sizes = {name: part.count(self.split) for name, part in parts.items()}
-        total = times * sum(sizes.values())
-        progress = BuildProgress(self.split, total // shard.count)
-        (first, end), begun = shard.bounds(total), 0
-        for name, part in parts.items():
-            yield name, EncodedChunk(0, Counter(), source, target)
-            for number in range(times):
-                begin = max(begun, first)
-                own = islice(pairs_after(part, self.split, begin - begun), max(end - begin, 0))
-                for chunk in encoded_chunks(own, self.tokenizers, config, number, _threads(shard)):
-                    yield name, chunk
-                    progress.advance(chunk.read)
-                begun += sizes[name]
-            if config and config.held_out and shard.index == shard.count - 1:
-                missing = times * (sizes[name] - sum(1 for _ in part.pairs(self.split)))
-                yield name, EncodedChunk(missing, Counter({HELD_OUT: missing}), source, target)
-
-    def join(self, stores: Iterable[TokenStore], directory: Path) -> None:
-        parts = _joined_arrays(stores, directory)
-        statistics = StoreStatistics.joined([StoreStatistics.from_json(part["statistics"]) for part in parts])
-        _write_description(directory, parts[0] | {"statistics": asdict(statistics)})
-
-
-@dataclass(frozen=True)
-class DocumentTokenization(Tokenization[DocumentStore]):
-    """How a split of documents is tokenized. Memory holds a few million characters and the longest document."""
-
-    source: DocumentSource
-    split: str
-    tokenizer: Tokenizer
-    config: SourceConfig
-
-    kind = "document_stores"
-    store_type = DocumentStore
-
-    @property
-    def name(self) -> str:
-        fingerprints = self.source.fingerprint(self.split), self.tokenizer.fingerprint()
-        return _name(self.split, [DOCUMENT_FORMAT_VERSION, self.split, *fingerprints])
-
-    @property
-    def settings(self) -> dict[str, object]:
-        content = {"format": DOCUMENT_FORMAT_VERSION, "split": self.split, "tokenizer": self.tokenizer.fingerprint()}
-        return content | self.config.text_settings()
-
-    def text(self) -> str:
-        return content_of(self.source, self.split)
-
-    @_rare_collections()
-    def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
-        num_bytes, corpora = 0, Counter[str]()
-        progress = BuildProgress(self.split, self.source.count_bytes(self.split) // shard.count, unit="bytes")
-        with (
-            SideWriter(directory, DOCUMENTS, self.tokenizer) as writer,
-            open(directory / f"{DOCUMENTS}.bytes", "wb") as byte_offsets,
-        ):
-            np.zeros(1, np.int64).tofile(byte_offsets)
-            for name, documents in self._documents(shard):
-                corpora[name] += 0
-                for chunk in chunks_of(documents, lambda document: len(document.text)):
-                    sizes = [document.num_bytes for document in chunk]
-                    texts = self.tokenizer.encode_batch(
-                        [document.text for document in chunk], num_threads=_threads(shard)
-                    )
-                    writer.append(flattened(texts, self.tokenizer))
-                    (num_bytes + np.cumsum(sizes, dtype=np.int64)).tofile(byte_offsets)
-                    num_bytes += sum(sizes)
-                    corpora[name] += len(chunk)
-                    progress.advance(sum(sizes))
-        content: dict[str, object] = {"id_type": writer.id_type.name, "documents": writer.sentences, "bytes": num_bytes}
-        content |= {"corpora": _named(corpora)} if _named(corpora) else {}
-        _write_description(directory, content | {"statistics": asdict(writer.statistics())})
-
-    def _documents(self, shard: Shard) -> Iterator[tuple[str, Iterator[Document]]]:
-        """The documents of each corpus that begin in a shard."""
-
-        def own(part: DocumentSource, begun: int) -> Iterator[Document]:
-            for document in part.documents(self.split):
-                if begun >= end:
-                    return
-                if begun >= first:
-                    yield document
-                begun += document.num_bytes
-
-        (first, end), begun = shard.bounds(self.source.count_bytes(self.split)), 0
-        for name, part in parts_of(self.source, self.split).items():
-            yield name, own(part, begun)
-            begun += part.count_bytes(self.split)
-
-    def join(self, stores: Iterable[DocumentStore], directory: Path) -> None:
-        parts = _joined_arrays(stores, directory)
-        sums = {name: sum(part[name] for part in parts) for name in ("documents", "bytes")}
-        corpora = {"corpora": _summed([part["corpora"] for part in parts])} if "corpora" in parts[0] else {}
-        sides = [SideStatistics(**part["statistics"]) for part in parts]
-        statistics = {"statistics": asdict(SideStatistics.joined(sides, sums["documents"]))}
-        _write_description(directory, parts[0] | sums | corpora | statistics)
-
-
-def open_document_store(
-    source: DocumentSource, split: str, tokenizer: Tokenizer, config: SourceConfig, *, is_training: bool = False
-) -> DocumentStore:
-    """The store of a split, as ``open_token_store``; raises DataError when there is no text."""
-    work, cache = DocumentTokenization(source, split, tokenizer, config), config.cache_directory
-    store = open_shared(work, config.store, cache) if is_training and config.store else work.opened(cache)
-    if not store.num_documents:
-        raise no_text(split)
-    return store
 
 
 def unigram_entropy(
@@ -439,82 +439,9 @@ def unigram_entropy(
     return float(-np.sum(shares * np.log(shares)))
 
 
-def _name(split: str, identity: object) -> str:
-    """The folder of a store: the split, and a digest of everything that determines the content."""
-    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
-    return re.sub(r"[^\w.-]+", "_", split)[:40] + f"-{key}"
-
-
-class SideWriter:
-    """Context manager that appends sentences to ``{side}.ids`` (flat) and ``{side}.offsets`` (int64), and counts them."""
-
-    def __init__(self, directory: Path, side: str, tokenizer: Tokenizer) -> None:
-        self._ids = open(directory / f"{side}.ids", "wb")  # noqa: SIM115 - closed on exit
-        self._offsets = open(directory / f"{side}.offsets", "wb")  # noqa: SIM115
-        self.id_type = id_type(tokenizer.vocabulary_size)
-        self.sentences = self._tokens = self._unknown = self._longest = 0
-        self._bars = np.zeros(len(HISTOGRAM_EDGES) + 1, np.int64)
-        np.zeros(1, np.int64).tofile(self._offsets)
-
-    def __enter__(self) -> "SideWriter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ids.close()
-        self._offsets.close()
-
-    def append(self, sentences: Sentences) -> None:
-        """Writes sentences."""
-        ids, lengths = sentences
-        ids.astype(self.id_type, copy=False).tofile(self._ids)
-        (self._tokens + np.cumsum(lengths, dtype=np.int64)).tofile(self._offsets)
-        self.sentences += len(lengths)
-        self._tokens += int(lengths.sum())
-        self._unknown += int((ids == UNK_ID).sum())
-        self._longest = max(self._longest, int(lengths.max(initial=0)))
-        self._bars += np.bincount(np.searchsorted(HISTOGRAM_EDGES, lengths), minlength=len(self._bars))
-
-    def statistics(self) -> SideStatistics:
-        """The counts of all sentences written."""
-        lows = [1, *(edge + 1 for edge in HISTOGRAM_EDGES)]
-        labels = [*(f"{low}-{high}" for low, high in zip(lows, HISTOGRAM_EDGES, strict=False)), f"above {lows[-1] - 1}"]
-        return SideStatistics(
-            tokens=self._tokens,
-            mean_length=self._tokens / max(self.sentences, 1),
-            longest=self._longest,
-            unknown_share=self._unknown / max(self._tokens, 1),
-            histogram=dict(zip(labels, map(int, self._bars), strict=True)),
-        )
-
-
-def _joined_arrays(stores: Iterable[SplitStore], directory: Path) -> list[dict[str, Any]]:
-    """Appends the arrays of each store to files in a folder, offsets after the last; returns the descriptions of the stores."""
-    descriptions, lasts = [], Counter[str]()
-    for store in stores:
-        for name, array in store.arrays.items():
-            with (directory / name).open("ab") as file:
-                known = 0 if name.endswith(".ids") or not file.tell() else 1
-                for begin, end in blocks(len(array) - known):
-                    (array[begin + known : end + known] + lasts[name]).tofile(file)
-            if not name.endswith(".ids"):
-                lasts[name] += int(array[-1])
-        store.check.finish()
-        descriptions.append(store.description)
-    return descriptions
-
-
-def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sums of counts by name."""
     sums = Counter[str]()
     for each in counts:
         sums.update(each)
     return dict(sums)
-
-
-def _named(corpora: Mapping[str, int]) -> dict[str, int]:
-    """The counts of the corpora of a mixture: one corpus has no name."""
-    return {name: count for name, count in corpora.items() if name}
-
-
-def _write_description(directory: Path, content: dict[str, object]) -> None:
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    (directory / STORE_FILE).write_text(text, encoding="utf-8")

@@ -127,6 +127,11 @@ class Projection(OutputLayer):
     embedding: OutputLayer
     precision: Precision
 
+    @classmethod
+    def of(cls, settings: Any, config: Any, site: Site, **options: Any) -> "Projection":
+        """Return the output layer for the settings of its part and of a model; ``options``: the other fields."""
+        return cls(settings, config, site, **options)
+
     def factors(self, hidden: Hidden) -> LogitFactors:
         return self.embedding.factors(hidden)
 

@@ -42,9 +42,14 @@ class AttentionChange(nn.Module):
             raise TypeError(f"{cls.__name__}.key_value_heads is a method; make it a property, with @property above it")
 
     @classmethod
+    def is_at(cls, site: Site) -> bool:
+        """Whether the change may apply at a site of attention."""
+        return True
+
+    @classmethod
     def of(cls, settings: Any, config: Any, site: Site) -> "AttentionChange | None":
-        """The change at a site for the settings of a model; None changes nothing."""
-        return cls(config.num_heads, config.head_key_size, config.d_model, site, settings)
+        """Return the change at a site for the settings of a model; None changes nothing."""
+        return cls(config.num_heads, config.head_key_size, config.d_model, site, settings) if cls.is_at(site) else None
 
     @property
     def key_value_heads(self) -> int:
@@ -83,8 +88,8 @@ class SelfAttentionChange(AttentionChange):
     """A change of self-attention only, such as positions."""
 
     @classmethod
-    def of(cls, settings: Any, config: Any, site: Site) -> AttentionChange | None:
-        return super().of(settings, config, site) if site.kind == "self" else None
+    def is_at(cls, site: Site) -> bool:
+        return site.kind == "self"
 
 
 class ModifiedAttention(MultiHeadAttention):

@@ -151,9 +151,9 @@ class PartMaker(NamedTuple):
         )
 
     def part(self, kind: str, name: str, site: Site, **options: Any) -> Any:
-        """The part of this name at a site: by the function that is registered, or the method ``of`` of a class."""
+        """Make the part of this name at a site, by the registered function or the method ``of`` of the registered class."""
         registration = registered(kind)[name]
-        make = registration.of if hasattr(registration, "of") else registration
+        make = registration.of if isinstance(registration, type) else registration
         return make(self.settings.get(name), self.config, site.named(name), **options)
 
     def embedding(self, vocabulary: int) -> Embedding:
@@ -172,6 +172,13 @@ class PartMaker(NamedTuple):
         """The positions that are added to embeddings."""
         made = self.part("positions", self.config.positions, site)
         return NoPositions(self.config.d_model) if made is None else made
+
+    def positions_change(self, site: Site) -> bool:
+        """Whether the positions change the attention of this layer; only a function has to be called to find out."""
+        registration = registered("positions")[self.config.positions]
+        if isinstance(registration, type):
+            return bool(registration.is_at(site))
+        return self.part("positions", self.config.positions, site) is not None
 
     def norm(self, site: Site) -> Any:
         return self.part("norm", self.config.norm, site, precision=self.precision)
@@ -213,8 +220,7 @@ class PartMaker(NamedTuple):
         names = declared(type(config))["attention"].chosen(config.attention)
         whole = [name for name in names if is_attention(registrations[name])]
         changes = [name for name in names if name not in whole]
-        change_here = site.stack in changed or self.part("positions", config.positions, site) is not None
-        of_positions = [config.positions] if change_here else []
+        of_positions = [config.positions] if site.stack in changed or self.positions_change(site) else []
         check_attention(whole, changes + of_positions)
         if not changes + of_positions:
             return self.part("attention", whole[0], site, **options)

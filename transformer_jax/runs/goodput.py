@@ -12,7 +12,7 @@ from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.paths import in_store
 from transformer_jax.runtime.atomic_files import write_whole
 
-KINDS = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint", "lost")
+KINDS_OF_TIME = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint", "lost")
 TRAINING = ("step", "data_wait")
 """Kinds that count for the speed of training."""
 
@@ -26,7 +26,7 @@ class Clock:
 
     def __init__(self) -> None:
         """Starts with ``start_up``."""
-        self.seconds = dict.fromkeys(KINDS, 0.0)
+        self.seconds = dict.fromkeys(KINDS_OF_TIME, 0.0)
         self.kind, self.since = "start_up", time.perf_counter()
         # Time in TRAINING at the beginning of recent updates.
         self._recent: deque[float] = deque()
@@ -82,7 +82,7 @@ class Goodput:
     def seconds(self) -> dict[str, float]:
         """Seconds by kind until now."""
         self._clock.turn_to(self._clock.kind)
-        return {kind: self._before[kind] + self._clock.seconds[kind] for kind in KINDS}
+        return {kind: self._before[kind] + self._clock.seconds[kind] for kind in KINDS_OF_TIME}
 
     def write_between_saves(self, step: int, after: float = SECONDS_BETWEEN_WRITES) -> None:
         """Writes the file if that was not done for ``after`` seconds; in a store, at checkpoints alone."""
@@ -107,7 +107,7 @@ class Goodput:
     def line(self) -> str:
         """One line for the end of a run."""
         seconds = self.seconds()
-        others = [kind for kind in KINDS if kind != "step" and seconds[kind] >= 0.05]
+        others = [kind for kind in KINDS_OF_TIME if kind != "step" and seconds[kind] >= 0.05]
         details = ", ".join(f"{kind.replace('_', ' ')} {seconds[kind]:.1f} s" for kind in others)
         share = seconds["step"] / max(sum(seconds.values()), 1e-9)
         line = f"{share:.0%} of the time in updates ({seconds['step']:.1f} s)"
@@ -119,10 +119,10 @@ def _earlier_seconds(path: Path, first_update: int) -> dict[str, float]:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        return dict.fromkeys(KINDS, 0.0)
+        return dict.fromkeys(KINDS_OF_TIME, 0.0)
     try:
         content = parse_json(text)
-        seconds = {kind: float(content["seconds"][kind]) for kind in KINDS}
+        seconds = {kind: float(content["seconds"][kind]) for kind in KINDS_OF_TIME}
         # Files of earlier versions have none.
         unsaved = content.get("unsaved_step_seconds", {})
         # An older checkpoint than these may be restored.

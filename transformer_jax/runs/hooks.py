@@ -51,11 +51,9 @@ class Hooks:
             (None, count),
             (None, lambda run, position: run.goodput.write_between_saves(position.number)),
             (None, Log(run, position)),
-            (is_validation_due, require_sound),
             (is_validation_due, validate),
             (None, lambda run, position: position.stop_if_over(run.config)),
             *((each.needs_state, each) for each in callbacks if hasattr(each, "needs_state")),
-            (is_save_due, require_sound),
             (is_save_due, write_checkpoint),
             *((None, each) for each in callbacks if not hasattr(each, "needs_state")),
         ]
@@ -193,13 +191,6 @@ class Log:
             },
         )
         run.goodput.write_between_saves(number, after=0)
-
-
-def require_sound(run: RunParts, position: Position) -> None:
-    """Wait for the check of the data."""
-    # To read a large store takes minutes, which are not part of an update.
-    with run.clock.spend("checkpoint"):
-        run.data.require_sound()
 
 
 def validate(run: RunParts, position: Position) -> None:

@@ -73,7 +73,10 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
     Raises ConfigError when vectors and a table differ in dimension, or when no vector is found; DataError when the file is
     broken.
     """
-    words, vectors = registered("word_table")["word_vectors"](file)
+    readers = registered("word_table")
+    if not readers:
+        raise ConfigError("init.embeddings: no tool that reads word vectors (kind word_table) is installed")
+    words, vectors = next(iter(readers.values()))(file)
     row_of = {word: row for row, word in enumerate(words)}
     tables = {}
     for name, leaf in named_leaves(like).items():

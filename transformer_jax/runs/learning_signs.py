@@ -73,7 +73,7 @@ class LearningSigns:
         if self._step < warmup:
             shorter = f"set optimizer.warmup_updates={max(self._step // 10, 1)}, for example, or train longer"
             return f"{self._step} updates end within optimizer.warmup_updates={warmup}, at a small learning rate: {shorter}"
-        made = f"{self._step} updates are few: train longer, with a larger --budget or training.num_updates"
+        made = f"{self._step} updates are few: train longer, with a larger budget or training.num_updates"
         return made if self._step < FEW_UPDATES else ""
 
     def _smaller_updates(self) -> str:

@@ -6,7 +6,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
@@ -302,3 +302,17 @@ def _git_commit() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """Return the shortest suffix of each path that distinguishes it from the others.
+
+    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``.
+    """
+    lengths = dict.fromkeys(paths, 1)
+    while True:
+        names = {path: "/".join(path.parts[-length:]) for path, length in lengths.items()}
+        same = [path for path, name in names.items() if list(names.values()).count(name) > 1]
+        if not same:
+            return [names[path] for path in paths]
+        lengths |= {path: lengths[path] + 1 for path in same}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
+from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, to_json
 from transformer_jax.config.data import GENERATED_SOURCES
@@ -19,7 +21,7 @@ from transformer_jax.config.errors import StoreError
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
-from transformer_jax.data.tokenizers import save_tokenizers
+from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run_directory import IDS_FILE, RunDirectory, write_json
 from transformer_jax.runtime.atomic_files import write_whole
@@ -167,3 +169,25 @@ def write_run_files(
     devices = [str(device) for device in update.mesh.devices.flat]
     parameters = count_parameters(without_loss_terms(update.state_shapes.params))
     directory.write_run(devices, task.config.seed, parameters, **origin)
+
+
+def write_run_directory(
+    folder: Path,
+    config: ExperimentConfig,
+    tokenizers: TokenizerPair,
+    step: int,
+    params: PyTree,
+    progress: Mapping[str, Any],
+    **origin: Any,
+) -> RunDirectory:
+    """Write settings, tokenizers, ``run.json`` with ``origin``, and one checkpoint of ``params``.
+
+    Without an optimizer state it can be evaluated and start a new run, but no run resumes from it.
+    """
+    run = RunDirectory(folder)
+    write_json(run.config, to_json(config))
+    save_tokenizers(tokenizers, run.tokenizer)
+    run.write_run([], config.seed, count_parameters(without_loss_terms(params)), **origin)
+    with closing(Checkpoints(run.checkpoints)) as checkpoints:
+        checkpoints.save_params(step, params, dict(progress))
+    return run

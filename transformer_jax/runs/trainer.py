@@ -53,15 +53,15 @@ def run_training(
         config = starting.resolved_config(config, directory, mesh)
         enter(starting.locked_run(directory))
 
-        task_type = task_class(config.task)  # Translation: tasks/translation/task.py.
+        task_type = task_class(config.task)  # Translation: tasks/translation/translation_task.py.
         task = task_type(config, tokenizers_for_training(config, directory, task_type), mesh)
         starting.require_objective(task)
         objective = task.objective
         update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
         starting.require_state_fits(update)
         last, best = config.training.keep_last, config.training.keep_best
-        kept = {"keep_last": last, "keep_best": best, "selection": config.selection}
-        checkpoints = Checkpoints(directory.checkpoints, **kept, lock=directory.lock)
+        folder, selection, lock = directory.checkpoints, config.selection, directory.lock
+        checkpoints = Checkpoints(folder, keep_last=last, keep_best=best, selection=selection, lock=lock)
         enter(closing(checkpoints))
         position, logged, notes = restored_position(checkpoints, update, task, directory)
         is_new, updates_made = position.state is None, position.number

@@ -23,7 +23,7 @@ import jax
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.errors import complain
-from transformer_jax.private_modules import coordination_client, process_id
+from transformer_jax.private_modules import coordination_client
 
 
 def _seconds(name: str, default: int) -> int:
@@ -286,23 +286,6 @@ def first_goes_first(name: str) -> Iterator[None]:
             raise problem
 
     from_first(outcome, name)
-
-
-def first_has_opened(file: Path) -> bool:
-    """Whether process 0, which is another one, has called this for the same ``file``, on a disk that both share."""
-    client = coordination_client()
-    if client is None or not file.is_file():
-        return False
-    # File systems of a cluster show one number of a file to all hosts.
-    found, key = file.stat(), f"transformer_jax/file {file}"
-    here = f"{found.st_ino} {found.st_mtime_ns}"
-    if process_id() == 0:
-        client.key_value_set(key, here, allow_overwrite=True)
-        return False
-    try:
-        return bool(client.key_value_try_get(key) == here)
-    except RuntimeError:
-        return False
 
 
 def require_same(content: str, problem: str) -> None:

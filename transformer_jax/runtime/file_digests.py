@@ -6,7 +6,6 @@ digests. zlib computes it at several GB/s a core and releases the interpreter's 
 
 import json
 import os
-import random
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -63,13 +62,11 @@ def has_digests(folder: Path) -> bool:
     return (folder / DIGESTS).is_file()
 
 
-def changed_files(
-    folder: Path, prefixes: Iterable[str] | None = None, part: Part = WHOLE, sample: int | None = None
-) -> list[str]:
+def changed_files(folder: Path, prefixes: Iterable[str] | None = None, part: Part = WHOLE) -> list[str]:
     """Files that were removed, added or changed since the digests were written; empty where there are no digests.
 
-    ``prefixes``: files or folders to check; default: all. ``sample``: number of segments to read, chosen at random. Opens
-    only files that it finds in the folder, never a name from the digests.
+    ``prefixes``: files or folders to check; default: all. Opens only files that it finds in the folder, never a name from the
+    digests.
     """
     if not has_digests(folder):
         return []
@@ -84,8 +81,6 @@ def changed_files(
     sizes = dict.fromkeys(present, 0) | {each.name: each.number + 1 for each in segments}
     changed = {name for name in present if sizes[name] != len(recorded[name])}
     own = [each for each in segments[part.number :: part.parts] if each.name not in changed]
-    if sample is not None and sample < len(own):
-        own = random.sample(own, sample)
     crcs = _crcs(folder, own)
     changed |= {each.name for each, crc in zip(own, crcs, strict=True) if recorded[each.name][each.number] != crc}
     added = {name for name in found - names if Path(name).name not in _WRITTEN_LATER}

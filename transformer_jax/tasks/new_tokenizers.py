@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
 from transformer_jax.config.plugins import loaded_plugins
-from transformer_jax.data.cached_stores import open_or_build
 from transformer_jax.data.sentence_pairs import digest
-from transformer_jax.data.shared_stores import shared_tokenizers
+from transformer_jax.data.stores import open_or_build, shared_tokenizers
 from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
 from transformer_jax.runs.run_directory import RunDirectory, run_to_read
 from transformer_jax.tasks.run_tokenizers import of_first, stored_tokenizers

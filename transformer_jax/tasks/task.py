@@ -104,9 +104,6 @@ class TrainingData(Protocol):
     def batch_shapes(self, first_update: int) -> list[PyTree]:
         """The shapes of all (global) batches, in the order in which the updates after ``first_update`` need them."""
 
-    def require_sound(self) -> None:
-        """Raises DataError where the tokenized data are damaged; called before anything trained on them is saved."""
-
     def batches(self, first_update: int) -> Iterator[PyTree]:
         """The batches of the updates after ``first_update``, forever; each process reads only its ``parts_of_rows``."""
 

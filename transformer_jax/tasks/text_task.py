@@ -9,8 +9,9 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.corpora import require_readable
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.sentence_pairs import DocumentSource, content_of
-from transformer_jax.data.shared_stores import finished_manifest
-from transformer_jax.data.token_store import DocumentStore, DocumentTokenization, open_document_store
+from transformer_jax.data.stores import finished_manifest, open_document_store
+from transformer_jax.data.token_store import DocumentStore
+from transformer_jax.data.tokenization import DocumentTokenization
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import Task

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from jax.sharding import Mesh
@@ -138,3 +138,10 @@ def restored_params(
     steps = from_first(lambda: steps_to_average(run, checkpoint, average), "checkpoint")
     params = CheckpointReader(run.checkpoints).restore_average(steps, like)
     return without_loss_terms(params), steps
+
+
+def with_exact_products(config: ExperimentConfig) -> ExperimentConfig:
+    """Return ``config`` with float32 products that are exact on every device, also in decoding."""
+    exact = {"compute_dtype": "float32_exact"}
+    decoding = replace(config.decoding, **exact) if hasattr(config.decoding, "compute_dtype") else config.decoding
+    return replace(config, model=replace(config.model, **exact), decoding=decoding)

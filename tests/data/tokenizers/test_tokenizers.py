@@ -124,7 +124,7 @@ def test_saved_and_loaded(listed_corpus, tmp_path, kind, joint):
     pair = train_tokenizers(config, listed_corpus(PAIRS), "train", 0)
     save_tokenizers(pair, tmp_path / "tokenizer")
     assert (tmp_path / "tokenizer" / "tokenizer.json").is_file()
-    loaded = load_tokenizers(str(tmp_path / "tokenizer"))
+    loaded = load_tokenizers(tmp_path / "tokenizer")
     assert (loaded.source is loaded.target) == joint
     for before, after in zip(pair, loaded, strict=True):
         for copy in (after, tokenizer_from_bytes(before.kind, before.to_bytes())):

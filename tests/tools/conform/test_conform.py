@@ -12,12 +12,13 @@ from flax import linen as nn
 
 from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import load_plugin, register
-from transformer_jax.kit import KIT
+from transformer_jax.index import kit_parts
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.tasks.task import objective_of
-from transformer_jax.tools.conform import checks, costs
-from transformer_jax.tools.conform.checks import checked, findings
+from transformer_jax.tools.conform import conformity as checks
+from transformer_jax.tools.conform import costs
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
+from transformer_jax.tools.conform.conformity import checked, findings
 from transformer_jax.tools.conform.costs import costs_of
 from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named, with_values
 from transformer_jax.tools.conform.model_properties import left_padding_changes_nothing
@@ -117,7 +118,7 @@ def test_every_task_conforms(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name"), [each for each in sorted(KIT) if each[0] in KINDS])
+@pytest.mark.parametrize(("kind", "name"), [each for each in sorted(kit_parts()) if each[0] in KINDS])
 def test_every_part_of_the_kit_conforms(kind, name):
     for model in KINDS[kind].models:
         found = findings(model, Idea(kind, name).settings({}), is_of_training=KINDS[kind].is_of_training)
@@ -193,7 +194,7 @@ def test_combinations_are_the_whole_kit():
     kinds = {kind.setting: name for name, kind in KINDS.items() if name not in ("rnn_attention", "task", *OTHERS)}
     stated = [(path, name) for each in COMBINATIONS for path, names in each.items() for name in split(names)]
     named = {(kinds[path], name) for path, name in stated if path != "model.tying"}
-    assert named == {part for part in KIT if part[0] in kinds.values()}
+    assert named == {part for part in kit_parts() if part[0] in kinds.values()}
 
 
 @pytest.mark.slow

@@ -2,6 +2,9 @@
 
 import pytest
 from headless_chromium import headless_chromium
+from shared_run import run
+
+__all__ = ["run"]
 
 
 @pytest.fixture(scope="module")

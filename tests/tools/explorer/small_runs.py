@@ -6,9 +6,9 @@ from run_settings import tiny_settings
 from tasks.language_model_settings import language_model_config
 
 from transformer_jax.config import from_dict
-from transformer_jax.tasks.language_model.task import LanguageModelTask
+from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask
 from transformer_jax.tasks.trained_run import TrainedRun
-from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.translation_task import TranslationTask
 from transformer_jax.training.sharding import make_mesh
 
 RNN = {"kind": "rnn", "d_embedding": 12, "d_hidden": 12, "d_attention": 10}

@@ -12,7 +12,7 @@ from transformer_jax.config import ConfigError, DataError, TokenizerConfig, from
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.data.tokenizers.training import train_tokenizer
 from transformer_jax.models.inspection import without_head
-from transformer_jax.tasks.language_model.task import axes_of
+from transformer_jax.tasks.language_model.language_model_task import axes_of
 from transformer_jax.tools.explorer import live
 from transformer_jax.tools.explorer.page import Page, RunName
 from transformer_jax.tools.explorer.readers import READERS, TranslationReader

@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer_jax.config import from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.translation_task import TranslationTask
 from transformer_jax.tools.interop.models import ImportedModel
 
 THEIRS = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}

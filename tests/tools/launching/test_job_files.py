@@ -13,7 +13,7 @@ import yaml
 
 from transformer_jax.config import ConfigError, from_dict
 from transformer_jax.runtime import distributed
-from transformer_jax.tools.launching import NAME, TEXTS, Job, job_file, job_name
+from transformer_jax.tools.launching.job_files import NAME, TEXTS, Job, job_file, job_name
 
 # srun starts nodes x tasks of each, with the variables of the srun manual that tell them apart, and waits for all.
 SRUN = """

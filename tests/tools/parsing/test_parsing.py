@@ -13,9 +13,9 @@ from transformer_jax.data.tokenizers import tokenizer_from_bytes
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.tasks import trained_run
 from transformer_jax.tasks.trained_run import open_trained
-from transformer_jax.tasks.translation.task import TranslationTask
-from transformer_jax.tools.parsing.settings import TreebankConfig
-from transformer_jax.tools.parsing.task import ParsingTask
+from transformer_jax.tasks.translation.translation_task import TranslationTask
+from transformer_jax.tools.parsing.parsing_settings import TreebankConfig
+from transformer_jax.tools.parsing.parsing_task import ParsingTask
 from transformer_jax.tools.parsing.tokenizers import WordClassTokenizer, class_of, word_starts
 from transformer_jax.training.sharding import make_mesh
 

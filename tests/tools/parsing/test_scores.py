@@ -4,7 +4,13 @@ import pytest
 from tools.parsing.random_trees import random_trees
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.parsing.scores import bracket_counts, compare_parsers, counts_of, f1_by_length, scores_of
+from transformer_jax.tools.parsing.bracket_scores import (
+    bracket_counts,
+    compare_parsers,
+    counts_of,
+    f1_by_length,
+    scores_of,
+)
 from transformer_jax.tools.parsing.trees import normalized, read_trees
 
 

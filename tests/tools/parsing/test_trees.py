@@ -6,8 +6,8 @@ import pytest
 from tools.parsing.random_trees import random_trees
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.parsing.scores import bracket_counts
-from transformer_jax.tools.parsing.settings import LINEARIZATIONS
+from transformer_jax.tools.parsing.bracket_scores import bracket_counts
+from transformer_jax.tools.parsing.parsing_settings import LINEARIZATIONS
 from transformer_jax.tools.parsing.trees import normalized, read_trees, symbols_of, tree_of_symbols
 
 SENTENCE = "( (S (NP-SBJ-1 (NNP Ann)) (VP (VBZ tries) (S (NP-SBJ (-NONE- *-1)) (VP (TO to) (VP (VB sleep)))))) )"

@@ -9,7 +9,7 @@ from tools.parsing.random_trees import random_trees
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.tools.parsing.settings import LINEARIZATIONS, ParserConfig, TreebankConfig
+from transformer_jax.tools.parsing.parsing_settings import LINEARIZATIONS, ParserConfig, TreebankConfig
 from transformer_jax.tools.parsing.tokenizers import SymbolTokenizer
 from transformer_jax.tools.parsing.trees import symbols_of, tree_of_symbols
 from transformer_jax.tools.parsing.well_formed import well_formed

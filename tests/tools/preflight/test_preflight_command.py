@@ -8,7 +8,9 @@ import pytest
 from tools.preflight.small_settings import SETTINGS
 
 from transformer_jax.__main__ import main
-from transformer_jax.tools.preflight import chips, program, report
+from transformer_jax.tools.preflight import chips
+from transformer_jax.tools.preflight import compiled_program as program
+from transformer_jax.tools.preflight import preflight_report as report
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
 
 PREFLIGHT = ["preflight", "--config=small.py"]

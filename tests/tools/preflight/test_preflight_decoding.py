@@ -9,9 +9,9 @@ from tools.preflight.small_settings import SETTINGS
 from transformer_jax.config import MeshConfig, from_dict
 from transformer_jax.tools.preflight import decoding
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
+from transformer_jax.tools.preflight.compiled_program import Compiled
 from transformer_jax.tools.preflight.decoding import compile_decoding
-from transformer_jax.tools.preflight.program import Compiled
-from transformer_jax.tools.preflight.report import report
+from transformer_jax.tools.preflight.preflight_report import report
 
 CONFIG = from_dict(SETTINGS | {"decoding": {"beam_width": 3, "batch_tokens": 70, "max_extra_tokens": 134}})
 

@@ -14,8 +14,8 @@ from tools.word_vectors.word_vectors_settings import word_vectors_config
 from transformer_jax.config import from_dict, hyperparameters_of
 from transformer_jax.kit.soap import SoapSettings, soap
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
-from transformer_jax.tools.preflight.program import batch_size, compile_program, product_flops, roofline
-from transformer_jax.tools.preflight.report import model_flops_utilization, report, to_json
+from transformer_jax.tools.preflight.compiled_program import batch_size, compile_program, product_flops, roofline
+from transformer_jax.tools.preflight.preflight_report import model_flops_utilization, report, to_json
 
 CONFIG = from_dict(SETTINGS)
 SMALL = Topology("v5e:2x4", jax.devices()[:8], CHIPS["v5e"]._replace(memory=1000))

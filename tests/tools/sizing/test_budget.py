@@ -6,14 +6,14 @@ import pytest
 from run_settings import tiny_config
 from run_steps import copy_until, metrics_of, on_devices
 
-from transformer_jax.tools.full_run import train_run
+from transformer_jax.runs.train_run import train_run
 from transformer_jax.tools.sizing import budget
 from transformer_jax.tools.sizing.budget import affordable_updates
 
 
 def train_in_budget(config, folder):
     with on_devices(1):
-        return train_run(config, folder, has_curves=False)
+        return train_run(config, folder)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from transformer_jax.config import ConfigError, resolve
 from transformer_jax.tools.sizing import plans
 from transformer_jax.tools.sizing.plans import CorpusStatistics, TextStatistics, plan_language_model, plan_translation
-from transformer_jax.tools.word_vectors.task.sizing import plan_word_vectors
+from transformer_jax.tools.word_vectors.task.word_vector_sizes import plan_word_vectors
 
 SIZES = plans.SIZES
 FLOPS = 2e11

@@ -29,7 +29,7 @@ class PretendedTraining:
         self.value, self.folders = value, list[str]()
         self.before: Callable[[ExperimentConfig], None] = lambda config: None
 
-    def __call__(self, config: ExperimentConfig, folder: Path, callbacks) -> Outcome:
+    def __call__(self, config: ExperimentConfig, folder: Path, callbacks, is_trial: bool) -> Outcome:
         self.folders.append(folder.name)
         self.before(config)
         folder.mkdir(parents=True, exist_ok=True)

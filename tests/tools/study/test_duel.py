@@ -12,9 +12,9 @@ from run_settings import tiny_settings
 from tools.study.pretended_training import PretendedTraining
 
 from transformer_jax.__main__ import main
-from transformer_jax.commands import duel
 from transformer_jax.config import ConfigError
 from transformer_jax.config.tasks import TASKS
+from transformer_jax.tools.study import duel_command as duel
 from transformer_jax.tools.study import duel_plan as planning
 from transformer_jax.tools.study import duel_report, worker
 from transformer_jax.tools.study.contenders import Contender, read_contenders

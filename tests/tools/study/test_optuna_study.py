@@ -104,7 +104,7 @@ def test_the_trial_of_a_dead_worker_is_resumed_in_its_folder(join, training, tmp
     class Killed(BaseException):
         """Optuna does not see it: the trial stays as kill -9 leaves it."""
 
-    def killed(config, folder, callbacks):
+    def killed(config, folder, callbacks, is_trial):
         folder.mkdir(parents=True)
         assert not callbacks[0].on_validation(50, {sweep.metric_key: 9.0})
         raise Killed
@@ -167,7 +167,7 @@ def test_a_worker_whose_heartbeats_did_not_arrive_leaves_its_trial_to_the_other(
 def test_a_command_with_some_rows_leaves_the_trials_of_others(join, training, tmp_path):
     other = replace(GRID, rows={"b": GRID.rows["b"]})
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(worker, "train_run", lambda *run: Outcome(3, "interrupted", None, "", signal=15))
+        patch.setattr(worker, "train_run", lambda *run, is_trial: Outcome(3, "interrupted", None, "", signal=15))
         work(join(other), other, tmp_path, 60.0)
     only = replace(GRID, rows={"a": {}})
     study = join(only)
@@ -182,7 +182,7 @@ def test_a_command_with_some_rows_leaves_the_trials_of_others(join, training, tm
 def test_a_trial_that_is_interrupted_waits_and_a_poor_trial_is_pruned(join, training, tmp_path, monkeypatch):
     study = join(SEARCH)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as stopped:
-        patch.setattr(worker, "train_run", lambda *run: Outcome(3, "interrupted", None, "", signal=15))
+        patch.setattr(worker, "train_run", lambda *run, is_trial: Outcome(3, "interrupted", None, "", signal=15))
         work(study, SEARCH, tmp_path, 60.0)
     assert stopped.value.args == (15,)
     assert states(study, SEARCH) == ["waiting"]

@@ -6,8 +6,9 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError, from_dict
+from transformer_jax.runs.run_directory import short_names
 from transformer_jax.tools.study.comparability import different_text
-from transformer_jax.tools.study.run_summary import short_names, summarize
+from transformer_jax.tools.study.run_summary import summarize
 
 RECORDS = [
     {"step": 1, "train/loss": 4.0, "train/target_tokens": 100.0, "speed/target_tokens_per_second": 10.0},

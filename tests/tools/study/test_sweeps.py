@@ -1,8 +1,12 @@
 """Sweep files: what they state, and what is said about mistakes in them before any time is spent."""
 
+from pathlib import Path
+from unittest.mock import Mock
+
 import pytest
 
 from transformer_jax.config import ConfigError
+from transformer_jax.tools.study import sweep_command
 from transformer_jax.tools.study.sweeps import load_sweep
 from transformer_jax.tools.study.worker_processes import gpu_environments
 
@@ -87,3 +91,12 @@ def test_workers_share_the_gpus_of_a_host():
     for workers, devices in ((3, "0123"), (3, "01")):
         with pytest.raises(ConfigError, match="do not divide; use 2"):
             gpu_environments(workers, list(devices))
+
+
+def test_a_scratch_folder_is_private_and_belongs_to_nobody_else(monkeypatch, tmp_path):
+    monkeypatch.setenv(sweep_command.SCRATCH, str(tmp_path / "scratch"))
+    assert sweep_command.scratch_folder().stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    monkeypatch.setattr(Path, "lstat", lambda path: Mock(st_uid=1001))
+    with pytest.raises(ConfigError, match="TRANSFORMER_JAX_SCRATCH: .*/scratch belongs to another user"):
+        sweep_command.scratch_folder()

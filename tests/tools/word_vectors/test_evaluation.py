@@ -6,8 +6,8 @@ from libraries import library
 from tools.word_vectors.word_vectors_settings import royal
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors, read_test_sets
 from transformer_jax.tools.word_vectors.keyed_vectors import keyed_vectors
+from transformer_jax.tools.word_vectors.vector_evaluation import evaluate_vectors, read_test_sets
 
 library("gensim", "vectors")
 

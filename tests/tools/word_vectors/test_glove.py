@@ -11,7 +11,7 @@ from tools.word_vectors.word_vectors_settings import loss_of_tables
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.tools.word_vectors.task import glove as glove_module
 from transformer_jax.tools.word_vectors.task.glove import PAIR, Glove, PairBlock, PairBlocks
-from transformer_jax.tools.word_vectors.task.settings import BlockConfig, GloveConfig
+from transformer_jax.tools.word_vectors.task.word_vector_settings import BlockConfig, GloveConfig
 
 V = 8
 

@@ -11,9 +11,9 @@ from tools.word_vectors.word_vectors_settings import loss_of_tables
 from transformer_jax.array_types import EOS_ID, PAD_ID
 from transformer_jax.config import DataError
 from transformer_jax.tools.word_vectors.task import text_blocks
-from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
 from transformer_jax.tools.word_vectors.task.text_blocks import counts_of_words, keep_probabilities, negative_table
 from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipGramNegative, TextBlock, pair_mask
+from transformer_jax.tools.word_vectors.task.word_vector_settings import Word2vecConfig
 
 D, WINDOW, NEGATIVES, SHARED = 5, 2, 3, 4
 # Two rows of five centers, with two words more on each side; a document ends in the first, the second is padded.

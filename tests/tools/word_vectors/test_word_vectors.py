@@ -7,8 +7,8 @@ from tools.word_vectors.word_vectors_settings import word_vectors_config
 
 from transformer_jax.config import ConfigError, MeshConfig, hyperparameters_of
 from transformer_jax.tools.preflight.collectives import collectives_of
-from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective
-from transformer_jax.tools.word_vectors.task.task import WordVectorTask
+from transformer_jax.tools.word_vectors.task.word_vector_objective import WordVectorObjective
+from transformer_jax.tools.word_vectors.task.word_vector_task import WordVectorTask
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 

@@ -17,7 +17,8 @@ from transformer_jax.config.languages import bleu_tokenizer_of
 from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_rows
 from transformer_jax.data.mixture import parts_of, ranges_of
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest_of
-from transformer_jax.data.token_store import TokenStore, open_token_store
+from transformer_jax.data.stores import open_token_store
+from transformer_jax.data.token_store import TokenStore
 from transformer_jax.evaluation.scores import LABELS, EvaluationReport, Scores, score_translations
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module
@@ -25,8 +26,8 @@ from transformer_jax.runtime.distributed import first_goes_first, from_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.task import PrintedEvaluation
-from transformer_jax.tasks.translation.ensemble import EnsembleObjective
-from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.translation_ensemble import EnsembleObjective
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import Translation, Translator, require_translatable
 from transformer_jax.training.losses import LossSums, perplexity
 from transformer_jax.training.sharding import put_rows, replicated, row_groups

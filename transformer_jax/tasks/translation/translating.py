@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.tasks.objective import OpenTask
-from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import Translator
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Translating(OpenTask):
         return TranslationObjective(config, *vocabularies, mesh)
 
     def ensemble(self, others: Sequence[Any]) -> Any:
-        from transformer_jax.tasks.translation.ensemble import EnsembleObjective
+        from transformer_jax.tasks.translation.translation_ensemble import EnsembleObjective
 
         objective = EnsembleObjective([self.objective, *(other.objective for other in others)])
         return type(self)(self.config, self.tokenizers, self.mesh, objective)

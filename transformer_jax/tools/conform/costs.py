@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.tools.conform.trials import FIRST_WORD, Trial, optimized
-from transformer_jax.tools.preflight.program import product_flops
+from transformer_jax.tools.preflight.compiled_program import product_flops
 from transformer_jax.training.state import count_parameters
 
 ROWS, LENGTH = 4, 64

@@ -4,17 +4,23 @@ Translations have similar lengths (Gale and Church 1993). The evidence for a lag
 correlated normal variables. The most likely sequence of lags, with a cost for each change, tells where the sides are shifted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.config.errors import complain
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import sampled_pairs
 from transformer_jax.data.mixture import parts_of
 from transformer_jax.data.parallel_text import TextCorpus
+from transformer_jax.runs.train_run import TrainingStart
+
+if TYPE_CHECKING:
+    from transformer_jax.runs.run import Hook
 
 LAGS = range(-3, 4)
 # Lines that share a lag; lines over which lengths are standardized.
@@ -102,6 +108,14 @@ def shift_warnings(config: ExperimentConfig) -> list[str]:
             text = f"WARNING: the sides of the training text are shifted: {where}; see transformer-jax data check"
             warnings += [text] * shift.is_shifted
     return warnings
+
+
+@contextmanager
+def warn_of_shifts(start: TrainingStart) -> "Iterator[Sequence[Hook]]":
+    """Print where the sides of the training text are shifted, unless the run is a trial."""
+    for warning in () if start.is_trial else shift_warnings(start.config):
+        complain(warning)
+    yield ()
 
 
 def _evidence(number: np.ndarray, lengths: np.ndarray) -> tuple[float, np.ndarray]:

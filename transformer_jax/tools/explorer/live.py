@@ -19,8 +19,7 @@ from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.data.tokenizers.subword import sentencepiece_processor
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.trained_run import TrainedRun
-from transformer_jax.tools.interop.models import in_float32
+from transformer_jax.tasks.trained_run import TrainedRun, with_exact_products
 
 WORKER = (
     *("tensor", "layers", "attention", "transformer", "rnn_attention", "recurrent"),
@@ -102,6 +101,15 @@ def require_live(config: ExperimentConfig) -> None:
             if each not in choices:
                 known = ", ".join(str(choice) or "''" for choice in choices)
                 raise ConfigError(f"--live: {name}={value} is not implemented in the page; it implements {known}")
+
+
+def live_page_to_try(config: ExperimentConfig) -> list[str]:
+    """Return the command for a live page of a run, where its model is implemented in the page."""
+    try:
+        require_live(config)
+    except ConfigError:
+        return []
+    return ["explore {run} --live --text='Write a sentence here.'"]
 
 
 def live_model(trained: TrainedRun[Any]) -> LiveModel:
@@ -230,7 +238,7 @@ def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, str | None
 
     ``texts``: source and target, or the text and None.
     """
-    model = type(trained.task)(in_float32(trained.config), trained.tokenizers, trained.mesh).objective.model
+    model = type(trained.task)(with_exact_products(trained.config), trained.tokenizers, trained.mesh).objective.model
     _, _, stored = pack_parameters(trained.params)
     largest = 0.0
     for text, translation in texts:

@@ -20,14 +20,13 @@ from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import GoldAlignment
 from transformer_jax.models.interface import call
-from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, short_names
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.language_model.generator import cache_after_prompt, step_after_prompt
-from transformer_jax.tasks.language_model.task import LanguageModelTask, axes_of, ids_of_text
+from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask, axes_of, ids_of_text
 from transformer_jax.tasks.trained_run import AnyTask, TrainedRun, open_trained, restored_params
 from transformer_jax.tasks.translation.pairs import encode_pairs, tokens_of_pair
-from transformer_jax.tasks.translation.soft_alignment import compiled_weights, cross_attention
-from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.translation_task import TranslationTask
 from transformer_jax.tasks.translation.translator import init_cache, limits_of, require_translatable
 from transformer_jax.tools.explorer.head_statistics import (
     HeadStatistics,
@@ -39,7 +38,7 @@ from transformer_jax.tools.explorer.live import beams_of
 from transformer_jax.tools.explorer.page import RunName
 from transformer_jax.tools.explorer.readings import Reading, TextReader
 from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
-from transformer_jax.tools.study.run_summary import short_names
+from transformer_jax.tools.explorer.soft_alignment import compiled_weights, cross_attention
 
 
 class _RunReader(Generic[AnyTask]):

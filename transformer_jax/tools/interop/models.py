@@ -27,12 +27,12 @@ from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
+from transformer_jax.runs.starting import write_run_directory
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.task import task_class
-from transformer_jax.tasks.trained_run import open_trained
+from transformer_jax.tasks.trained_run import open_trained, with_exact_products
 from transformer_jax.tasks.translation.translator import Translator
-from transformer_jax.tools.checkpoint_tools import write_run_directory
 from transformer_jax.training.parameters import named_leaves, some_of
 from transformer_jax.training.sharding import make_mesh, path_of
 from transformer_jax.training.state import param_shapes
@@ -145,16 +145,9 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
         is_table = config.task == "word_vectors"
         remedy = "for its vectors use vectors convert" if is_table else "give one of translation or language_model"
         raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; {remedy}")
-    trained = open_trained(ChosenRun(str(workdir), in_float32(config), checkpoint), average=average)
+    trained = open_trained(ChosenRun(str(workdir), with_exact_products(config), checkpoint), average=average)
     params, saved = jax.device_get(trained.params), replace(load_run_config(run.path), decoding=config.decoding)
     return OpenedModel(config, saved, trained.tokenizers, trained.model, params, trained.mesh, trained.steps)
-
-
-def in_float32(config: ExperimentConfig) -> ExperimentConfig:
-    """``config`` with float32 products that are exact on every device, also in decoding."""
-    exact = {"compute_dtype": "float32_exact"}
-    decoding = replace(config.decoding, **exact) if hasattr(config.decoding, "compute_dtype") else config.decoding
-    return replace(config, model=replace(config.model, **exact), decoding=decoding)
 
 
 @dataclass(frozen=True)
@@ -180,7 +173,7 @@ class ImportedModel:
     def opened(self, mesh: Mesh | None = None) -> OpenedModel:
         """The opened model without a run, by default on one device; raises DataError as ``params`` does."""
         mesh = mesh or _one_device()
-        model = replace(self, config=in_float32(self.config)).objective(mesh).model
+        model = replace(self, config=with_exact_products(self.config)).objective(mesh).model
         return OpenedModel(self.config, self.config, self.tokenizers, model, self.params(), mesh, (STEP,))
 
     def objective(self, mesh: Mesh) -> Any:

@@ -14,7 +14,7 @@ from transformer_jax.config.checks import absolute_path
 from transformer_jax.data.sentence_pairs import SentencePair, digest, generated_fingerprint, require_split
 from transformer_jax.data.text_files import hash_file, plain_name, plain_or_compressed
 from transformer_jax.tools.parsing.generated import random_tree
-from transformer_jax.tools.parsing.settings import TreebankConfig
+from transformer_jax.tools.parsing.parsing_settings import TreebankConfig
 from transformer_jax.tools.parsing.trees import Tree, normalized, read_trees, symbols_of
 
 GENERATED_TREES = 500

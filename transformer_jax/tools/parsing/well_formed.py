@@ -9,7 +9,7 @@ import numpy as np
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, Array, Bool, Int
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.constraints import Constraint
-from transformer_jax.tools.parsing.settings import ParserConfig, TreebankConfig
+from transformer_jax.tools.parsing.parsing_settings import ParserConfig, TreebankConfig
 from transformer_jax.tools.parsing.tokenizers import known_positions, word_starts
 from transformer_jax.tools.parsing.trees import POSITIONS, is_position
 

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.paths import as_path
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runs.run import Hook
+from transformer_jax.runs.run_directory import short_names
+from transformer_jax.runs.train_run import TrainingStart
 from transformer_jax.runtime.atomic_files import read_records
 from transformer_jax.runtime.distributed import is_first
-from transformer_jax.tools.study.run_summary import short_names
 
 Series = tuple[list[float], list[float]]
 """Updates and values of a line."""
@@ -48,11 +49,11 @@ def draw_curves(
 
 
 @contextmanager
-def curves_at_end(run: RunDirectory, config: ExperimentConfig) -> Iterator[None]:
-    """Draws the curves of a run when the block that trains it ends, unless it ends with ConfigError."""
-    is_refused = False
+def curves_at_end(start: TrainingStart) -> Iterator[Sequence[Hook]]:
+    """Draw the curves of a run when its training ends, unless it ends with ConfigError."""
+    is_refused, run, config = False, start.directory, start.config
     try:
-        yield
+        yield ()
     except ConfigError:
         is_refused = True
         raise

@@ -16,7 +16,13 @@ from transformer_jax.runtime.hardware import resolve_for_device, settings_on
 from transformer_jax.tasks.task import objective_of, task_that
 from transformer_jax.tools.preflight.chips import Chip, Topology
 from transformer_jax.tools.preflight.collectives import sent_along
-from transformer_jax.tools.preflight.program import Compiled, Program, bytes_on_a_device, compile_for, product_flops
+from transformer_jax.tools.preflight.compiled_program import (
+    Compiled,
+    Program,
+    bytes_on_a_device,
+    compile_for,
+    product_flops,
+)
 from transformer_jax.training.sharding import (
     batch_sharding,
     decoding_shardings,

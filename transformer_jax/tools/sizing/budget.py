@@ -1,12 +1,16 @@
 """The watch on the time budget of a run."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import jax
 
 from transformer_jax.config.optimization import decays
 from transformer_jax.runs.goodput import TRAINING
 from transformer_jax.runs.hooks import is_save_due
 from transformer_jax.runs.progress import LOGGER
-from transformer_jax.runs.run import Position, RunParts
+from transformer_jax.runs.run import Hook, Position, RunParts
+from transformer_jax.runs.train_run import TrainingStart
 
 # Seconds of updates between estimates of the end of a run; at most this share of the budget.
 SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
@@ -14,6 +18,13 @@ SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
 TOLERANCE = 0.03
 # With budget_policy=stretch the estimate is logged again when it has changed by more than this share.
 LOGGED_CHANGE = 0.1
+
+
+@contextmanager
+def keep_to_budget(start: TrainingStart) -> Iterator[Sequence[Hook]]:
+    """Surround a training with the watch on its budget, if it has one."""
+    has_budget = start.config.training.budget_seconds > 0
+    yield [KeepToBudget(is_sized="sizing" in start.origin)] if has_budget else []
 
 
 class KeepToBudget:

@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -20,11 +20,9 @@ from transformer_jax.config import (
     load_run_config,
 )
 from transformer_jax.config.data import SUBWORD_KINDS
-from transformer_jax.config.experiment import is_run_directory, leaves, stated_settings
+from transformer_jax.config.experiment import budget_of, leaves, stated_settings
 from transformer_jax.config.language_model import TextDataConfig
-from transformer_jax.config.plugins import names_in_file
-from transformer_jax.config.recipes import find_recipe, with_own_text
-from transformer_jax.config.tasks import DEFAULT_TASK, TASKS, imported
+from transformer_jax.config.tasks import DEFAULT_TASK
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import (
     CorpusSample,
@@ -35,7 +33,9 @@ from transformer_jax.data.corpus_statistics import (
 )
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.scripts import writes_without_spaces
+from transformer_jax.index import behind
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runs.train_run import Overrides, ResolvedSettings
 from transformer_jax.runtime.startup import available_cores
 from transformer_jax.tools.sizing.plans import (
     CHARACTERS_OF_A_TOKEN,
@@ -64,15 +64,6 @@ LIMITS = "data.max_source_tokens", "data.max_target_tokens"
 # Share of pairs above the limits that is reported, and left out of the plan.
 MANY_TOO_LONG = 0.1
 
-SIZINGS = {
-    "translation": "transformer_jax.tools.sizing.sizes:TRANSLATION",
-    "language_model": "transformer_jax.tools.sizing.sizes:LANGUAGE_MODEL",
-    "word_vectors": "transformer_jax.tools.word_vectors.task.sizing:SIZING",
-}
-"""The ``"module:NAME"`` of a ``Sizing`` for each task whose runs have sizes for a budget."""
-
-Overrides = Sequence[tuple[str, str]]
-
 
 class Sizing(NamedTuple):
     """How ``--budget`` sizes the runs of a task.
@@ -87,14 +78,6 @@ class Sizing(NamedTuple):
     plan: Callable[[ExperimentConfig, float, float, Mapping[str, Any]], Plan]
 
 
-class SizedConfig(NamedTuple):
-    """The settings of a run, a remark on how they were chosen, and a record of that for ``run.json``."""
-
-    config: ExperimentConfig
-    remark: str = ""
-    record: Mapping[str, Any] = {}
-
-
 def sized(
     source: str | Mapping[str, Any],
     overrides: Overrides,
@@ -102,16 +85,16 @@ def sized(
     budget: str | None = None,
     *,
     is_distributed: bool = False,
-) -> SizedConfig:
+) -> ResolvedSettings:
     """The settings of a recipe (by name, or nested) with overrides, and with sizes for ``budget``, or the recipe's ``BUDGET``.
 
     Settings that the recipe or overrides state stay. A run that has begun keeps its size. Raises ConfigError where the task
     cannot be sized, and where the run ``is_distributed``: each process would measure another speed.
     """
     values = stated_settings(source, overrides) if isinstance(source, str) else source
-    time_budget = budget or (_budget_of(source, overrides) if isinstance(source, str) else None)
+    time_budget = budget or (budget_of(source, overrides) if isinstance(source, str) else None)
     if time_budget is None:
-        return SizedConfig(from_dict(apply_overrides(values, overrides)))
+        return ResolvedSettings(from_dict(apply_overrides(values, overrides)))
     seconds = seconds_of(time_budget)
     stated = dict(leaves(apply_overrides(values, overrides)))
     config = _with(values, _open_settings(stated), overrides)
@@ -122,7 +105,7 @@ def sized(
         kept = {key: saved[key] for key in sizing.keys if key in saved and key not in stated}
         if budget and kept.get("training.budget_seconds"):
             kept["training.budget_seconds"] = seconds
-        return SizedConfig(_with(values, kept, overrides), "the run keeps its size and its number of updates")
+        return ResolvedSettings(_with(values, kept, overrides), "the run keeps its size and its number of updates")
     if is_distributed:
         raise ConfigError(
             "--budget: a budget, also of the recipe, sizes a run of one process; with --distributed take a recipe with sizes"
@@ -132,12 +115,14 @@ def sized(
     record = {"budget": time_budget, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
     settings = {**plan.settings, "training.budget_seconds": 0.0 if "training.num_updates" in stated else seconds}
     chosen = {key: value for key, value in settings.items() if key not in stated}
-    return SizedConfig(_with(values, chosen, overrides), f"budget {time_budget}: {plan.sentence}", {"sizing": record})
+    return ResolvedSettings(
+        _with(values, chosen, overrides), f"budget {time_budget}: {plan.sentence}", {"sizing": record}
+    )
 
 
 def require_stated_tokens(source: str, overrides: Overrides, budget: str | None, key: str) -> None:
     """Raises ConfigError, which begins with ``key``, where ``train`` would choose settings of tokenizer or lengths itself."""
-    if not (budget or _budget_of(source, overrides)):
+    if not (budget or budget_of(source, overrides)):
         return
     values = stated_settings(source, overrides)
     stated = dict(leaves(apply_overrides(values, overrides)))
@@ -151,7 +136,7 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
 
 def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str | None:
     """The ``budget``, or the recipe's, by which ``train`` chooses sizes, if any; raises ConfigError where it is refused."""
-    found = budget or _budget_of(source, overrides)
+    found = budget or budget_of(source, overrides)
     if found:
         seconds_of(found)
         values = stated_settings(source, overrides)
@@ -162,7 +147,7 @@ def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str 
 
 def require_sizes(source: str, overrides: Overrides, key: str) -> None:
     """Raises ConfigError, which begins with ``key``, where ``train`` would choose the sizes of a recipe by a budget."""
-    if _budget_of(source, overrides) and "model.d_model" not in dict(overrides):
+    if budget_of(source, overrides) and "model.d_model" not in dict(overrides):
         remedy = "name a run that it trained (--config=RUN), or another recipe, or state model.d_model and all that a plan sets"
         raise ConfigError(f"{key}: --config={source} gets its sizes from a budget in train only; {remedy}")
 
@@ -177,11 +162,11 @@ def _open_settings(stated: Mapping[str, Any]) -> dict[str, int]:
 
 def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag: bool) -> Sizing:
     """The sizing of the task; raises ConfigError if it has none for this data and model, or the length is stated too."""
-    reference = SIZINGS.get(config.task)
-    if not reference or config.data.source != "text":
-        sizings = [imported(name) for task, name in SIZINGS.items() if task in TASKS]
-        recipes = ", ".join(f"--config={each.recipe}" for each in sizings)
-        if reference and not has_flag:
+    sizings: Mapping[str, Sizing] = behind("sizes")
+    sizing = sizings.get(config.task)
+    if sizing is None or config.data.source != "text":
+        recipes = ", ".join(f"--config={each.recipe}" for each in sizings.values())
+        if sizing and not has_flag:
             others = "such as --config=multi30k:tiny_hour or --config=language_model:quick, and set its sizes"
             raise ConfigError(
                 f"data.source: {recipes} choose sizes for text, not for {config.data.source}; name another recipe, {others}"
@@ -189,7 +174,6 @@ def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag:
         raise ConfigError(
             f"--budget: sizes a run on text files (data.source=text; {recipes}); for others set the sizes yourself"
         )
-    sizing: Sizing = imported(reference)
     if config.model.kind not in sizing.models:
         raise ConfigError(
             f"--budget: sizes model.kind={', '.join(sizing.models)}; set the sizes of model.kind={config.model.kind} yourself"
@@ -205,16 +189,6 @@ def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag:
 def _with(values: Mapping[str, Any], chosen: Mapping[str, Any], overrides: Overrides) -> ExperimentConfig:
     added = [(key, str(value)) for key, value in chosen.items()]
     return from_dict(apply_overrides(values, [*added, *overrides]))
-
-
-def _budget_of(source: str, overrides: Overrides) -> str | None:
-    """The ``BUDGET`` of a recipe, for all variants or by variant."""
-    if is_run_directory(source):
-        return None
-    recipe, _, variant = with_own_text(source, overrides).partition(":")
-    found = names_in_file(find_recipe(recipe)).get("BUDGET")
-    found = found.get(variant) if isinstance(found, Mapping) else found
-    return None if found is None else str(found)
 
 
 @cache

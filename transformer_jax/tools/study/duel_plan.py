@@ -19,11 +19,11 @@ from transformer_jax.config import ConfigError, ExperimentConfig, resolve
 from transformer_jax.config.optimization import decays
 from transformer_jax.runs.goodput import TRAINING
 from transformer_jax.runs.run import Position, RunParts
+from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.atomic_files import locked, write_whole
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
 from transformer_jax.tasks.task import objective_of, task_class
-from transformer_jax.tools.full_run import train_run
-from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops, without_recomputation
+from transformer_jax.tools.preflight.compiled_program import bytes_on_a_device, product_flops, without_recomputation
 from transformer_jax.tools.sizing.plans import seconds_of
 from transformer_jax.tools.study.contenders import BASE, OFF, Contender
 from transformer_jax.tools.study.sweeps import Sweep
@@ -242,7 +242,7 @@ def _costs(
                 training, evaluate_every=never * (number == 0), trackers="jsonl", patience=0, budget_seconds=0.0
             )
             with TemporaryDirectory() as folder:
-                outcome = train_run(replace(config, training=training), folder, [pilot], has_curves=False)
+                outcome = run_training(replace(config, training=training), folder, [pilot])
             if outcome.reason == "interrupted":
                 raise KeyboardInterrupt(outcome.signal)
             # All make the same updates, on the same batches.

@@ -174,19 +174,5 @@ def run_of(path: Path) -> Path:
     return run
 
 
-def short_names(paths: Sequence[Path]) -> list[str]:
-    """The shortest suffix of each path that distinguishes it from the others.
-
-    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``.
-    """
-    lengths = dict.fromkeys(paths, 1)
-    while True:
-        names = {path: "/".join(path.parts[-length:]) for path, length in lengths.items()}
-        same = [path for path, name in names.items() if list(names.values()).count(name) > 1]
-        if not same:
-            return [names[path] for path in paths]
-        lengths |= {path: lengths[path] + 1 for path in same}
-
-
 def _is_run(folder: Path) -> bool:
     return RunDirectory(folder).config.is_file()

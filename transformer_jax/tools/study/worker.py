@@ -19,7 +19,7 @@ from transformer_jax.config.errors import StoreError
 from transformer_jax.runs.hooks import Callback
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
-from transformer_jax.tools.full_run import settings_to_train, train_run
+from transformer_jax.runs.train_run import settings_to_train, train_run
 from transformer_jax.tools.study.optuna_study import (
     ERROR,
     POINT,
@@ -159,7 +159,7 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial)
 def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: Trial, reporter: "_Reporter") -> float:
     """Trains or resumes the run of a trial; returns its value."""
     config, _ = settings_to_train(to_dict(config), (), str(run.path))
-    outcome = train_run(config, run.path, [reporter])
+    outcome = train_run(config, run.path, [reporter], is_trial=True)
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(outcome.signal)
     found = validations(run.metrics)

@@ -14,13 +14,14 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID, AnyArray, Array, PyTree
 from transformer_jax.config import DataError
-from transformer_jax.data.cached_stores import BuildProgress, open_or_build
+from transformer_jax.data.stores import open_or_build
 from transformer_jax.data.token_store import DocumentStore
-from transformer_jax.runtime.file_digests import changed_files
+from transformer_jax.data.tokenization import BuildProgress
+from transformer_jax.runtime.file_digests import changed_files, write_digests
 from transformer_jax.tools.word_vectors.task.row_updates import Lookup
-from transformer_jax.tools.word_vectors.task.settings import BlockConfig, GloveConfig
 from transformer_jax.tools.word_vectors.task.text_blocks import random_bits
 from transformer_jax.tools.word_vectors.task.word2vec import OUTPUTS, WORDS
+from transformer_jax.tools.word_vectors.task.word_vector_settings import BlockConfig, GloveConfig
 from transformer_jax.training.losses import LossSums
 
 WORD_BIAS, CONTEXT_BIAS = ("embedding", "bias"), ("projection", "bias")
@@ -132,7 +133,12 @@ def open_cooccurrences(
     key = json.dumps([FORMAT_VERSION, identity, config.window, int(np.count_nonzero(counts)), int(counts.sum())])
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     count = partial(count_cooccurrences, store, counts, config.window, config.memory_pairs)
-    file = open_or_build(cache, f"cooccurrences/{name}", _whole_pairs, count)
+
+    def write(folder: Path) -> None:
+        count(folder)
+        write_digests(folder)
+
+    file = open_or_build(cache, f"cooccurrences/{name}", _whole_pairs, write)
     if not file.stat().st_size:
         raise DataError("data: no two words are near each other; give more text")
     return np.memmap(file, PAIR, "r")

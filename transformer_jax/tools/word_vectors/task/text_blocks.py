@@ -9,8 +9,8 @@ from transformer_jax.array_types import EOS_ID, NUM_SPECIAL_IDS, PAD_ID
 from transformer_jax.config import DataError
 from transformer_jax.data.orders import epoch_order
 from transformer_jax.data.token_store import DocumentStore
-from transformer_jax.tools.word_vectors.task.settings import SPANS_IN_UPDATE, BlockConfig, Word2vecConfig
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
+from transformer_jax.tools.word_vectors.task.word_vector_settings import SPANS_IN_UPDATE, BlockConfig, Word2vecConfig
 
 IDS_AT_ONCE = 1 << 22
 NEGATIVE_POWER = 0.75

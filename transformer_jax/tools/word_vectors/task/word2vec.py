@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import EOS_ID, PAD_ID, AnyArray, Array, Bool, Float, Int, PyTree
 from transformer_jax.tools.word_vectors.task.row_updates import Lookup
-from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
+from transformer_jax.tools.word_vectors.task.word_vector_settings import Word2vecConfig
 from transformer_jax.training.losses import LossSums
 
 WORDS, OUTPUTS = ("embedding", "table"), ("projection", "table")

@@ -1,0 +1,1 @@
+"""The last loss of a run: a tool of another distribution."""

@@ -1,0 +1,36 @@
+"""The text of ``transformer-jax --help``: all commands in their groups. Imports no command, and no library."""
+
+import shutil
+import textwrap
+from itertools import groupby
+
+from transformer_jax.index import commands
+
+TITLES = {
+    "start": "Start",
+    "use": "Use a trained model",
+    "look": "Look inside",
+    "compare": "Compare ideas and runs",
+    "cluster": "Other machines",
+}
+MAX_WIDTH = 100
+HEAD = "Sequence transduction with attention: train, evaluate, translate, inspect."
+END = """transformer-jax COMMAND --help describes a command, with examples.
+Try: transformer-jax quickstart"""
+
+
+def overview() -> str:
+    """Return the commands with their summaries, wrapped at the width of the terminal."""
+    listed = commands()
+    column = max(map(len, listed)) + 4
+    width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
+    blocks = [HEAD, "Usage: transformer-jax COMMAND [--flag=value ...]"]
+    for group, items in groupby(listed.items(), key=lambda item: item[1].group):
+        lines = [
+            textwrap.fill(
+                command.summary, width, initial_indent=f"  {name}".ljust(column), subsequent_indent=" " * column
+            )
+            for name, command in items
+        ]
+        blocks.append("\n".join([f"{TITLES[group]}:", *lines]))
+    return "\n\n".join([*blocks, END])

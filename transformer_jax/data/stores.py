@@ -1,0 +1,361 @@
+"""Where tokenized splits are: in the cache of a machine, or in a folder or bucket that independent jobs fill with shards.
+
+    STORE/settings.json        the settings and the text, by digests that copies of the text share
+    STORE/tokenizers/          as in a run
+    STORE/shards/              the parts, see token_store
+    STORE/manifest.json        written when all parts are complete
+
+Every file is written whole, and descriptions last, with a digest of the settings; each may be written twice with the same
+content. So jobs need no lock, and one that was killed can be repeated.
+"""
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from transformer_jax.config import ConfigError, DataConfig, DataError
+from transformer_jax.config.checks import absolute_path, is_address, is_unasked, without_mark
+from transformer_jax.config.data import SourceConfig
+from transformer_jax.config.errors import complain, first_line
+from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.paths import as_path, in_store
+from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, digest, no_text
+from transformer_jax.data.token_store import (
+    MANIFEST,
+    PART,
+    SHARDS,
+    DocumentStore,
+    StoreParts,
+    TokenStore,
+    completed_array,
+    kvstore,
+    sealed,
+    unsealed,
+)
+from transformer_jax.data.tokenization import (
+    WHOLE_SPLIT,
+    DocumentTokenization,
+    PairTokenization,
+    Shard,
+    StoreType,
+    Tokenization,
+)
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, load_tokenizers, save_tokenizers
+from transformer_jax.runtime.atomic_files import appearing_file, appearing_folder, waiting_for_lock, write_whole
+
+# A smaller store is checked when it is opened, a larger one block by block when batches need its blocks.
+CHECKED_AT_ONCE = 1 << 28
+# A partial folder of a killed process is removed when nothing was written to it for this long.
+ABANDONED_SECONDS = 24 * 3600
+LAYOUT = 3
+# Runs that began with a store of layout 2 go on with the same text in this layout.
+LAYOUT_OF_DIGEST = 2
+SETTINGS, TOKENIZERS = "settings.json", "tokenizers"
+_DESCRIPTION = re.compile(rf"(\d+)-of-(\d+)/{re.escape(PART)}")
+
+Opened = TypeVar("Opened")
+
+
+def open_or_build(
+    cache: str, name: str, open_folder: Callable[[Path], Opened], write: Callable[[Path], object]
+) -> Opened:
+    """Opens the folder ``name`` in ``data.cache_directory``, or builds it: ``write`` fills an empty folder.
+
+    A folder gets its name when it is complete; an incomplete or damaged one, or one of an earlier version, is replaced. Of
+    several processes one builds it and the others wait; where files cannot be locked all build, and the first to finish wins.
+    Raises DataError when the disk cannot be written.
+    """
+    directory = Path(absolute_path(cache, "data.cache_directory")) / name
+
+    def opened(is_told: bool = False) -> Opened | None:
+        is_there = directory.exists()
+        try:
+            return open_folder(directory)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            if is_told and is_there:
+                complain(f"{directory}: damaged, or of another version; builds it again ({first_line(error)})")
+            return None
+
+    if (found := opened(is_told=True)) is not None:
+        return found
+    with waiting_for_lock(directory.with_name(f"{directory.name}.lock")):
+        # The process that held the lock may have built it.
+        if (found := opened()) is not None:
+            return found
+        try:
+            _remove_abandoned(directory.parent)
+            with appearing_folder(directory) as partial:
+                write(partial)
+                if directory.exists() and opened() is None:
+                    shutil.rmtree(directory, ignore_errors=True)
+        except OSError as error:
+            # Another process may have been first; its folder stays, since its files may be mapped already.
+            if opened() is None:
+                problem = f"cannot write the tokenized data to {directory}: {error}"
+                raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
+    return open_folder(directory)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    for path in folder.glob("*.partial*"):
+        newest = max((file.stat().st_mtime for file in [path, *path.rglob("*")] if file.exists()), default=0.0)
+        if time.time() - newest > ABANDONED_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def open_split(work: Tokenization[StoreType], cache: str, address: str = "") -> StoreType:
+    """The tokenized split: the store at ``address``, if any, else from the cache, or tokenized now."""
+    return _shared_split(work, address) if address else cached_split(work, cache, work.name)
+
+
+def cached_split(
+    work: Tokenization[StoreType], cache: str, name: str, shard: Shard = WHOLE_SPLIT, settings: str = ""
+) -> StoreType:
+    """A split or a shard of it, from the cache or tokenized now; its description gets the digest ``settings``."""
+
+    def opened(folder: Path) -> StoreType:
+        def damaged(part: str) -> DataError:
+            shutil.rmtree(folder, ignore_errors=True)
+            problem = f"{folder}: {SHARDS}/{part} changed since the data were tokenized; the store was removed"
+            return DataError(f"{problem}: run the same command to tokenize again")
+
+        parts = unsealed((folder / MANIFEST).read_bytes())["parts"]
+        store = work.store_type(StoreParts(str(folder), parts, damaged))
+        store.check(CHECKED_AT_ONCE)
+        return store
+
+    def write(folder: Path) -> None:
+        part = folder / SHARDS / shard.name
+        part.mkdir(parents=True)
+        counts = work.write(part, shard)
+        types: dict[str, str] = counts.pop("types")
+        arrays = {name: completed_array(part / name / "0", dtype) for name, dtype in types.items()}
+        described = {"settings": settings, **counts, "arrays": arrays}
+        (part / PART).write_text(sealed(described), encoding="utf-8")
+        (folder / MANIFEST).write_text(sealed({"parts": {shard.name: described}}), encoding="utf-8")
+
+    return open_or_build(cache, f"{work.kind}/{name}", opened, write)
+
+
+def _shared_split(work: Tokenization[StoreType], address: str) -> StoreType:
+    """The store at ``address``. A text that can be read here is compared; one of tensorflow-datasets, which may be
+    downloaded, is not. Raises ConfigError where the store has other settings.
+    """
+    manifest = finished_manifest(address)
+    found, text = manifest["settings"], ""
+    if work.settings.get("data.source") != "tfds":
+        with suppress(DataError, OSError):
+            text = work.text()
+    wanted = {"layout": LAYOUT, **work.settings, "text": text or found.get("text")}
+    _require_equal(found, wanted, f"data.store: {address} was tokenized")
+
+    def damaged(part: str) -> DataError:
+        again = f"run transformer-jax tokenize --output={address} --shard={part.replace('-of-', '/')} again"
+        remedy = f"remove {SHARDS}/{part}/{PART} and {MANIFEST}, and {again}, with the same settings"
+        return DataError(f"{address}: shard {part} is damaged; {remedy}")
+
+    store = work.store_type(StoreParts(str(_folder(address, "data.store")), manifest["parts"], damaged))
+    if not is_address(address):
+        store.check(CHECKED_AT_ONCE)
+    return store
+
+
+def finished_manifest(address: str) -> dict[str, Any]:
+    """The manifest of a store; raises DataError, with the missing shards and the command for them, where there is none."""
+    store = _folder(address, "data.store")
+    manifest, again = _read(store / MANIFEST, unsealed), f"run transformer-jax tokenize --output={address}"
+    parts = manifest.get("parts", {})
+    # A description names no other folder.
+    if parts and list(parts) == [Shard(index, len(parts)).name for index in range(len(parts))]:
+        return manifest
+    if _read(store / SETTINGS).get("layout", LAYOUT) != LAYOUT:
+        raise DataError(f"data.store: {address} was written by another version; {again}, with another folder")
+    complete = _complete(store)
+    if not complete:
+        problem = "is not a store: it has no manifest.json of tokenize, and no shard"
+        raise DataError(f"data.store: {address} {problem}; {again}")
+    count = min(complete)[1]
+    missing = _missing(store, count)
+    listed = ", ".join(map(str, missing[:20])) + (", ..." if len(missing) > 20 else "")
+    problem = f"{len(missing)} of {count} shards are missing ({listed})" if missing else "all shards are there"
+    remedy = f"{again} --shard={(missing or [0])[0]}/{count}, with the same settings, once for each"
+    raise DataError(f"data.store: {address} is unfinished: it has no manifest.json, and {problem}; {remedy}")
+
+
+def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard) -> list[int]:
+    """Tokenizes a shard into the store at ``address``, unless it is there; the job that completes the last writes the manifest.
+
+    Returns the shards that are missing. Raises ConfigError where the store has other settings or another text, and DataError
+    where it has another number of shards, cannot be written, or is complete without a pair or document.
+    """
+    store = _folder(address, "--output")
+    settings = {"layout": LAYOUT, **work.settings, "text": work.text()}
+    if not _read(store / SETTINGS):
+        write_whole(store / SETTINGS, _as_json(settings))
+    # Another job may have written its own meanwhile.
+    _require_equal(_read(store / SETTINGS) or settings, settings, f"--output: {address} was tokenized")
+    key, missing = digest([json.dumps(settings, sort_keys=True)])[:32], _missing(store, shard.count)
+    if shard.index in missing or _described(store, shard).get("settings") != key:
+        # A job that is repeated because the upload failed finds the shard in the cache.
+        name = f"shard-{key}-{shard.name}"
+        cached_split(work, cache, name, shard, key)
+        folder = Path(cache).expanduser() / work.kind / name
+        _upload(folder / SHARDS / shard.name, store / SHARDS / shard.name)
+        shutil.rmtree(folder, ignore_errors=True)
+        missing = _missing(store, shard.count)
+    if not missing:
+        write_whole(store / MANIFEST, sealed(_manifest(work, store, settings, key, shard.count)))
+    return missing
+
+
+def _manifest(
+    work: Tokenization[Any], store: Path, settings: Mapping[str, object], key: str, count: int
+) -> dict[str, Any]:
+    """Descriptions of all parts, their counts, and a digest of everything that determines the content."""
+    parts, sizes = {}, _sizes(store / SHARDS)
+    for shard in (Shard(index, count) for index in range(count)):
+        parts[shard.name] = described = _described(store, shard)
+        where, again = f"--output: {store}: shard {shard.name}", f"run --shard={shard.index}/{count} again"
+        if described.get("settings") != key:
+            raise DataError(f"{where} has other settings or another text; {again}")
+        # There may be unfinished copies of killed jobs too.
+        if any(sizes.get(f"{shard.name}/{array}/0") != each["size"] for array, each in described["arrays"].items()):
+            problem = "is damaged: its files have other sizes than when written"
+            raise DataError(f"{where} {problem}; remove {SHARDS}/{shard.name}/{PART} and {again}")
+    counts = work.store_type(StoreParts(str(store), parts, DataError)).counts()
+    if not counts.get("pairs", counts.get("documents")):
+        read = "; ".join(f"{value:,} {name}" for name, value in counts.items() if value) or "the text is empty"
+        raise DataError(f"--output: {store}: nothing of the split {settings['split']!r} is left: {read}")
+    content = digest([json.dumps([{**settings, "layout": LAYOUT_OF_DIGEST}, counts], sort_keys=True)])
+    return {"digest": content, "settings": settings, "counts": counts, "parts": parts}
+
+
+def shared_tokenizers(
+    address: str, settings: Mapping[str, object], key: str, make: Callable[[], TokenizerPair] | None = None
+) -> TokenizerPair:
+    """The tokenizers of the store at ``address``; if it has none, ``make`` makes them.
+
+    Raises ConfigError, which begins with ``key``, where they were made with other ``settings``; further ones are not compared.
+    """
+    folder = _folder(address, key) / TOKENIZERS
+    made_with = _read(folder / SETTINGS)
+    if not made_with:
+        if make is None:
+            finished_manifest(address)
+            raise DataError(f"{key}: {address} has no tokenizers; write the store again")
+        save_tokenizers(make(), folder)
+        write_whole(folder / SETTINGS, _as_json(settings))
+    compared = {name: made_with.get(name) for name in settings} if made_with else settings
+    _require_equal(compared, settings, f"{key}: {address} has tokenizers")
+    return load_tokenizers(folder)
+
+
+def _folder(address: str, key: str) -> Path:
+    """The folder of a store, on a disk or in a bucket.
+
+    Raises ConfigError, which names ``key``, at an address that the user did not name, or that TensorStore cannot read.
+    """
+    if is_unasked(address):
+        address = without_mark(address)
+        raise ConfigError(
+            f"{key}: {address} comes from the settings of a run; name it yourself: --config.{key}={address}"
+        )
+    if not is_address(address):
+        return Path(absolute_path(address, key))
+    kvstore(address)
+    return as_path(address)
+
+
+def _read(file: Path, parse: Callable[[bytes], Any] = parse_json) -> dict[str, Any]:
+    """The JSON object in a file; empty where there is none."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        content = file.read_bytes()
+        with suppress(ValueError):
+            found = parse(content)
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _described(store: Path, shard: Shard) -> dict[str, Any]:
+    return _read(store / SHARDS / shard.name / PART, unsealed)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The sizes of all files below a folder, by name."""
+    if in_store(folder):
+        return {name: info["size"] for name, info in folder.objects().items()}
+    return {file.relative_to(folder).as_posix(): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+
+
+def _complete(store: Path) -> list[tuple[int, int]]:
+    """Index and number of shards of every shard that has its description."""
+    matches = (_DESCRIPTION.fullmatch(name) for name in _sizes(store / SHARDS))
+    return [(int(found[1]), int(found[2])) for found in matches if found]
+
+
+def _missing(store: Path, count: int) -> list[int]:
+    """The missing shards; raises DataError where there are shards of another count."""
+    complete = _complete(store)
+    if other := next((each for each in sorted(complete) if each[1] != count), None):
+        problem = f"has shards of another count ({Shard(*other).name})"
+        raise DataError(f"--output: {store} {problem}; use that count, or another store")
+    return sorted(set(range(count)) - {index for index, _ in complete})
+
+
+def _upload(part: Path, target: Path) -> None:
+    """Copies a part to a folder, on a disk or in a bucket, file by file, each atomically and its description last."""
+    for file in (*sorted(part.glob("*/0")), part / PART):
+        copy = target / file.relative_to(part)
+        if in_store(copy):
+            copy.upload(file)
+            continue
+        with appearing_file(copy) as written, file.open("rb") as content:
+            shutil.copyfileobj(content, written)
+
+
+def _require_equal(found: Mapping[str, object], settings: Mapping[str, object], problem: str) -> None:
+    wanted = json.loads(_as_json(settings))
+    differing = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
+    if differing:
+        name = differing[0]
+        before, now = ("none" if each in (None, "") else each for each in (found.get(name), wanted.get(name)))
+        remedy = "use the same settings and text, or another store"
+        raise ConfigError(f"{problem} with {name}={before}, not {now}; {remedy}")
+
+
+def _as_json(content: Mapping[str, object]) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def open_token_store(
+    corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, *, is_training: bool
+) -> TokenStore:
+    """The store of a split, from the cache if the same content was tokenized in the same way before, else built.
+
+    Filters apply only with ``is_training``. Raises DataError when no pair is left, with the number of pairs that each filter
+    left out, and when the cache cannot be written.
+    """
+    work = PairTokenization(corpus, split, tokenizers, config if is_training else None)
+    store = open_split(work, config.cache_directory, config.store if is_training else "")
+    if store.num_pairs == 0:
+        read, dropped = store.statistics.read, store.statistics.dropped
+        why = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)
+        remedy = f"left out were {why}; look at the text, or raise data.max_*_tokens" if why else "the split is empty"
+        raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")
+    return store
+
+
+def open_document_store(
+    source: DocumentSource, split: str, tokenizer: Tokenizer, config: SourceConfig, *, is_training: bool = False
+) -> DocumentStore:
+    """The store of a split, as ``open_token_store``; raises DataError when there is no text."""
+    work = DocumentTokenization(source, split, tokenizer, config)
+    store = open_split(work, config.cache_directory, config.store if is_training else "")
+    if not store.num_documents:
+        raise no_text(split)
+    return store

@@ -1,0 +1,116 @@
+"""Training with the tools that are installed: they may choose settings, and surround the updates with hooks of their own."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, load_run_config
+from transformer_jax.config.errors import complain
+from transformer_jax.config.experiment import budget_of, stated_settings
+from transformer_jax.data.corpora import completed
+from transformer_jax.index import behind
+from transformer_jax.runs.resumption import require_same_run
+from transformer_jax.runs.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from transformer_jax.runs.run import Hook, Outcome
+
+Overrides = Sequence[tuple[str, str]]
+
+
+class ResolvedSettings(NamedTuple):
+    """The settings of a run, a remark on how they were chosen, and a record of that for ``run.json``."""
+
+    config: ExperimentConfig
+    remark: str = ""
+    record: Mapping[str, Any] = MappingProxyType({})
+
+
+class ChoosesSettings(Protocol):
+    """The door ``settings``: resolves a recipe and its overrides; ``budget`` is the time of ``--budget``, or of the recipe."""
+
+    def __call__(
+        self,
+        recipe: str | Mapping[str, Any],
+        overrides: Overrides,
+        workdir: str,
+        budget: str | None,
+        *,
+        is_distributed: bool,
+    ) -> ResolvedSettings: ...
+
+
+class TrainingStart(NamedTuple):
+    """A training that begins; ``origin`` goes to ``run.json``, and ``is_trial`` marks one of many runs of a study."""
+
+    config: ExperimentConfig
+    directory: RunDirectory
+    origin: Mapping[str, Any]
+    is_trial: bool
+
+
+class SurroundsTraining(Protocol):
+    """The door ``run_hooks``: a context manager around a training, which yields hooks of its updates."""
+
+    def __call__(self, start: TrainingStart) -> "AbstractContextManager[Sequence[Hook]]": ...
+
+
+def settings_to_train(
+    recipe: str | Mapping[str, Any],
+    overrides: Overrides,
+    workdir: str,
+    budget: str | None = None,
+    *,
+    is_distributed: bool = False,
+) -> tuple[ExperimentConfig, Mapping[str, Any]]:
+    """Return the settings of a run, with sizes for ``budget`` and the languages of its text, and a record for ``run.json``.
+
+    Prints remarks. A run that resumes keeps the ``init`` with which it began. Does not import JAX.
+    Raises ConfigError when the settings cannot resume the run in ``workdir``, and for a budget where no tool chooses sizes;
+    DataError when the text cannot be read.
+    """
+    resolved = _resolved(recipe, overrides, workdir, budget, is_distributed=is_distributed)
+    config, remark = completed(resolved.config)
+    require_same_run(config, workdir)
+    if RunDirectory(workdir).has_checkpoints():
+        config = replace(config, init=load_run_config(workdir).init)
+    for line in filter(None, (resolved.remark, remark)):
+        complain(line)
+    return config, resolved.record
+
+
+def _resolved(
+    recipe: str | Mapping[str, Any], overrides: Overrides, workdir: str, budget: str | None, *, is_distributed: bool
+) -> ResolvedSettings:
+    choosers: list[ChoosesSettings] = [*behind("settings").values()]
+    if choosers:
+        return choosers[0](recipe, overrides, workdir, budget, is_distributed=is_distributed)
+    if budget or (isinstance(recipe, str) and budget_of(recipe, overrides)):
+        raise ConfigError("--budget: no tool that chooses sizes for a budget is installed; state sizes and num_updates")
+    values = stated_settings(recipe, overrides) if isinstance(recipe, str) else recipe
+    return ResolvedSettings(from_dict(apply_overrides(values, overrides)))
+
+
+def train_run(
+    config: ExperimentConfig,
+    workdir: str | Path,
+    callbacks: Sequence["Hook"] = (),
+    *,
+    is_distributed: bool = False,
+    origin: Mapping[str, Any] = MappingProxyType({}),
+    is_trial: bool = False,
+) -> "Outcome":
+    """Train or resume a run as ``run_training`` does, surrounded by the installed tools.
+
+    ``origin``: the record of ``settings_to_train``. ``is_trial``: the run is one of many, so that tools print and draw less.
+    """
+    from transformer_jax.runs.trainer import run_training
+
+    start = TrainingStart(config, RunDirectory(workdir), origin, is_trial)
+    surroundings: Mapping[str, SurroundsTraining] = behind("run_hooks")
+    with ExitStack() as stack:
+        hooks = [hook for surround in surroundings.values() for hook in stack.enter_context(surround(start))]
+        return run_training(config, workdir, [*hooks, *callbacks], is_distributed=is_distributed, origin=origin)

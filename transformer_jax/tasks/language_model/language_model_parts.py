@@ -1,0 +1,25 @@
+"""Registers the task ``language_model``; imports no JAX, which settings do not need."""
+
+from transformer_jax.config.language_model import (
+    DecoderOnlyConfig,
+    GenerationConfig,
+    TextBatchingConfig,
+    TextDataConfig,
+    check_language_model,
+)
+from transformer_jax.config.plugins import register
+from transformer_jax.config.tasks import LOSSES, Metric, TaskSettings
+
+register("task", "language_model")(
+    TaskSettings(
+        TextDataConfig,
+        TextBatchingConfig,
+        {"decoder_only": DecoderOnlyConfig},
+        GenerationConfig,
+        Metric("bits_per_byte", "minimize"),
+        LOSSES,
+        check_language_model,
+        "transformer_jax.tasks.language_model.language_model_task:LanguageModelTask",
+        uses=("generate",),
+    )
+)

@@ -1,0 +1,50 @@
+"""An ensemble of translation models, and its loss."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.array_types import Array, PyTree
+from transformer_jax.layers.embedding import LogitFactors
+from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
+from transformer_jax.models.interface import call
+from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
+from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
+
+
+class EnsembleObjective:
+    """The ensemble of ``members`` and its loss; for evaluation only: each was trained alone."""
+
+    def __init__(self, members: Sequence[TranslationObjective]) -> None:
+        self._members = members
+        self.model = Ensemble(tuple(member.model for member in members))
+        limits = [member.longest_sequence for member in members if member.longest_sequence is not None]
+        self.longest_sequence = min(limits, default=None)
+        self.evaluation_dtype = ", ".join(dict.fromkeys(member.evaluation_dtype for member in members))
+
+    def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
+        """Cross entropy of the mean probabilities; logits are in memory for one column of tokens at a time."""
+        names = joined_params(self._members)
+        factors = [call(member.model, params[name], "factors", *batch, train=False) for name, member in names.items()]
+        precisions = [member.evaluation_precision for member in self._members]
+
+        def loss_of_column(column: tuple[list[Array], Array, Array]) -> LossSums:
+            hidden, labels, weights = column
+            members = zip(factors, hidden, precisions, strict=True)
+            logits = [each._replace(hidden=own).logits(precision) for each, own, precision in members]
+            return label_smoothed_cross_entropy(mean_log_probs(logits), labels, weights, None)
+
+        sums = jax.lax.map(loss_of_column, _columns(factors, batch))
+        return jax.tree.map(jnp.sum, sums)
+
+
+def _columns(factors: Sequence[LogitFactors], batch: Batch) -> tuple[list[Array], Array, Array]:
+    """Hidden states, labels and weights [T, B, 1, ...] of every column of the targets."""
+
+    def first(array: Array) -> Array:
+        return jnp.moveaxis(array[:, :, None], 1, 0)
+
+    weights = jnp.asarray(batch.target.segments != 0, jnp.float32)
+    return [first(each.hidden) for each in factors], first(jnp.asarray(batch.target.ids)), first(weights)

@@ -1,0 +1,365 @@
+"""Translation as a task: training data, evaluation, scores and attention of given sentences."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import Array, Int, PyTree
+from transformer_jax.config import ConfigError, DataError, DecodingConfig, ExperimentConfig, load_run_config
+from transformer_jax.config.data import padded_width
+from transformer_jax.config.evaluation import EvaluationConfig
+from transformer_jax.config.mixture import by_corpus
+from transformer_jax.data.batch_plan import BatchPlan, plan_batches
+from transformer_jax.data.batches import make_batch
+from transformer_jax.data.corpora import completed, open_corpus, require_target_language
+from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
+from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
+from transformer_jax.data.parallel_text import TextCorpus
+from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of, digest
+from transformer_jax.data.stores import finished_manifest, open_token_store
+from transformer_jax.data.text_files import read_lines
+from transformer_jax.data.token_store import TokenStore, unigram_entropy
+from transformer_jax.data.tokenization import PairTokenization
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.training import too_many_pieces, train_tokenizers
+from transformer_jax.decoding.beam_search import BeamState, Rules, plain_search, search_next, start_search
+from transformer_jax.decoding.program import DecodingProgram
+from transformer_jax.decoding.segmented_search import capacities_of
+from transformer_jax.decoding.source_batches import rows_of_full_batch
+from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
+from transformer_jax.models.interface import Module
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.distributed import first_goes_first, from_first, say
+from transformer_jax.runtime.hardware import batch_tokens_on, few_shapes_on
+from transformer_jax.sequence_types import Batch, batch_shape
+from transformer_jax.tasks.task import DataReport, Task
+from transformer_jax.tasks.texts import TextAttention, TokenScores, weights_by_kind
+from transformer_jax.tasks.translation.evaluator import (
+    Evaluator,
+    TranslationEvaluation,
+    distinct_share,
+    first_pairs,
+    sharpest_entropy,
+)
+from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
+from transformer_jax.tasks.translation.translating import Translating
+from transformer_jax.tasks.translation.translation_objective import TranslationObjective
+from transformer_jax.tasks.translation.translator import init_cache, steps_of
+from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups, shard_map_rows
+
+MEASURED_PAIRS = 1000
+# Share of targets above the length limit of translations that is reported.
+MANY_CUT = 0.01
+
+
+@dataclass(frozen=True)
+class TranslationData:
+    """The training split, tokenized and filtered, and the assignment of pairs to updates; prefetches ``prefetch`` batches.
+
+    ``warnings``: faults in the text. ``times``: how often each pair of a corpus of a mixture occurs in an epoch.
+    """
+
+    store: TokenStore
+    plan: BatchPlan
+    mesh: Mesh
+    prefetch: int
+    warnings: tuple[str, ...] = ()
+    times: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def report(self) -> DataReport:
+        statistics = self.store.statistics
+        content: dict[str, object] = {"training": asdict(statistics), "batches": self.plan.to_json()}
+        ids, offsets = self.store.target_side
+        sizes = {name: int(offsets[at + pairs] - offsets[at]) for name, at, pairs in ranges_of(statistics.corpora)}
+        content |= {"unigram_entropy": unigram_entropy(ids, sizes, self.times), "warnings": self.warnings}
+        mixture, lines = describe_shares(statistics.corpora, self.times, "pairs")
+        text = "\n".join([statistics.table(), *lines, self.plan.table(), *self.warnings])
+        return DataReport(content | mixture, text)
+
+    def batch_shapes(self, first_update: int) -> list[Batch]:
+        return [batch_shape(*shape) for shape in self.plan.shapes_by_need(first_update)]
+
+    def batches(self, first_update: int) -> Iterator[Batch]:
+        # Imported here because only training needs TensorFlow.
+        from transformer_jax.data.pipeline import prefetched, read_by_threads
+
+        parts = parts_of_rows(self.mesh)
+        read = partial(make_batch, self.store, self.plan, parts=parts)
+        return (read_by_threads if self.store.is_remote else prefetched)(read, first_update, self.prefetch)
+
+
+class ReferencedText(NamedTuple):
+    """Sentences, and one or several lists of their translations."""
+
+    sources: list[str]
+    references: list[list[str]]
+
+
+class TranslationTask(Translating, Task):
+    """Translation of sentences, scored against references."""
+
+    commands = ("translate {run} < {input}",)
+    has_targets = True
+    evaluator_type = Evaluator
+
+    @staticmethod
+    def open_source(config: ExperimentConfig) -> Corpus:
+        return open_corpus(config.data, config.data_seed, config.parts)
+
+    @classmethod
+    def new_tokenizers(cls, config: ExperimentConfig) -> TokenizerPair:
+        data, tags = config.data, sorted(set(by_corpus(config.data.tags, "data.tags").values()))
+        return train_tokenizers(config.tokenizer, cls.open_source(config), data.train_split, config.data_seed, tags)
+
+    @classmethod
+    def require_split(cls, config: ExperimentConfig, split: str) -> None:
+        # Reading a pair raises DataError when there is no such split.
+        next(cls.open_source(config).pairs(config.data.split_name(split)), None)
+
+    @staticmethod
+    def batch_shape(config: ExperimentConfig, rows: int, length: int) -> Batch:
+        return batch_shape(rows, length, length)
+
+    @staticmethod
+    def longest_row(config: ExperimentConfig) -> int:
+        return int(config.batching.widest_row(config.data))
+
+    @staticmethod
+    def decoding(config: ExperimentConfig, objective: TranslationObjective, length: int, mesh: Mesh) -> DecodingProgram:
+        longest = objective.longest_sequence
+        width = length or padded_width(config.data.max_source_tokens + 1, longest)
+        return translation_program(objective.model, config.decoding, width, mesh, longest)
+
+    @staticmethod
+    def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
+        """The settings with the languages of the text, the tokenizer of BLEU and the selection metric.
+
+        Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
+        tokenizer is not installed.
+        """
+        if not config.scores_translations:
+            return config
+        config, remark = completed(config)
+        if remark:
+            say(remark, file=sys.stderr)
+        if not directory.has_checkpoints():
+            require_target_language(config)
+        language = config.data.target_language
+        stated = config.evaluation
+        settings = from_first(lambda: asdict(_evaluation_of_run(stated, language, directory)), "evaluation settings")
+        found = EvaluationConfig(**settings)
+        found.require_installed(language, config.training.validation_metrics)
+        if found != stated and (found.bleu_tokenizer, found.selection) != ("13a", "bleu"):
+            chosen = f"BLEU is tokenized by {found.bleu_tokenizer}, checkpoints are selected by {found.selection}"
+            remark = f"data.target_language={language}: {chosen} (evaluation.bleu_tokenizer, evaluation.selection)"
+            say(remark, file=sys.stderr)
+        return replace(config, evaluation=found)
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        return self.open_source(self.config)
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        data = self.config.data
+        return {
+            "training data": finished_manifest(data.store)["digest"]
+            if data.store
+            else content_of(self.corpus, data.train_split),
+            "source tokenizer": self.tokenizers.source.fingerprint(),
+            "target tokenizer": self.tokenizers.target.fingerprint(),
+        }
+
+    @cached_property
+    def training_store(self) -> TokenStore:
+        """The tokens of the training split, which may be large: only training and validations of a mixture open it."""
+        data = self.config.data
+        with first_goes_first("tokenized data"):
+            return open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
+
+    def training_data(self) -> TranslationData:
+        data, batching = self.config.data, self.config.batching
+        for tag in by_corpus(data.tags, "data.tags").values():
+            if len(pieces := self.tokenizers.source.encode(tag)) != 1:
+                remedy = "use --config.init.tokenizer=new, or a word that is a piece of it"
+                raise ConfigError(f"data.tags: {tag} has {len(pieces)} pieces in the vocabulary, not one; {remedy}")
+        store, chosen, times = self.training_store, None, {}
+        if store.statistics.corpora:
+            times = times_an_epoch(store.statistics.corpora, data)
+            chosen = items_of_epoch(store.statistics.corpora, times, self.config.data_seed)
+        plan = plan_batches(store.lengths(), batching, self.config.data_seed, chosen)
+        return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings(), times)
+
+    def tokenization(self) -> PairTokenization:
+        return PairTokenization(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
+
+    def validate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
+        """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
+
+        Of a mixture, also the loss of the first training pairs of each corpus, which may have no validation split.
+        """
+        found = self.validator.evaluate(params, split, limit=limit)
+        diagnostics = {"distinct_outputs": distinct_share(found.pairs, found.outputs)}
+        evaluated, longest = self.validator.store(found.split), self.objective.longest_sequence
+        batch = first_pairs(evaluated, row_groups(self.mesh), longest)
+        entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
+        if entropy is not None:
+            diagnostics["cross_attention_entropy"] = float(entropy)
+        if self.config.data.source == "mixture":
+            store = self.training_store
+            for name, begin, number in ranges_of(store.statistics.corpora, MEASURED_PAIRS):
+                if number:
+                    sums = self.validator.sums_over(params, store, number, begin)
+                    diagnostics[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
+        return replace(found, diagnostics=diagnostics)
+
+    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
+        return self.evaluator.evaluate(params, split, limit=limit)
+
+    def _warnings(self) -> tuple[str, ...]:
+        """On the first pairs of the training text: a vocabulary that is too small, and targets that would be cut."""
+        data = self.config.data
+        if data.store or jax.process_index():
+            return ()
+        found = []
+        for name, corpus in parts_of(self.corpus, data.train_split).items():
+            if not isinstance(corpus, TextCorpus):
+                continue
+            corpus, of = replace(corpus, tag="", held_out=0.0), f" of {name}" * bool(name)
+            pairs = list(islice(corpus.pairs(data.train_split), MEASURED_PAIRS))
+            languages = f"{corpus.source_language}{of}", f"{corpus.target_language}{of}"
+            found += too_many_pieces(self.tokenizers, pairs, languages)
+            found += self._cut_translations(pairs, of)
+        return tuple(found)
+
+    def _cut_translations(self, pairs: Sequence[SentencePair], of: str) -> list[str]:
+        """A warning where over a hundredth of the targets are longer than a translation of their source can be."""
+        sides = encoded_sides(pairs, self.tokenizers, None, num_threads=1)
+        left_out, limit = reasons_to_drop(self.config.data, pairs, sides), self.config.decoding.max_extra_tokens
+        sizes = zip(*([len(ids) for ids in side] for side in sides), strict=True)
+        extra = [target - source for index, (source, target) in enumerate(sizes) if index not in left_out]
+        share = np.mean(np.array(extra) > limit) if extra else 0.0
+        if share <= MANY_CUT:
+            return []
+        enough = int(np.quantile(extra, 1 - MANY_CUT, method="higher"))
+        return [
+            f"WARNING: {share:.1%} of the targets{of} have over {limit} tokens more than their sources, where translations "
+            f"are cut; raise decoding.max_extra_tokens, to {enough} for 99 % of them"
+        ]
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        return self.evaluator_type(self.config, self.translator, self.objective, self.open_source)
+
+    @cached_property
+    def validator(self) -> Evaluator:
+        """Scores splits as validations do: perhaps with fewer beams and fewer scores, since training waits."""
+        evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
+        validated = replace(self.config, decoding=self.config.validated_decoding, evaluation=evaluation)
+        return self.evaluator_type(validated, self.new_translator(validated), self.objective, self.open_source)
+
+    @cached_property
+    def scorer(self) -> PairScorer:
+        own = self.objective
+        return PairScorer(own.model, self.tokenizers, self.config.decoding, self.mesh, own.longest_sequence)
+
+    @cached_property
+    def _entropy(self) -> Callable[[PyTree, Batch], Array | None]:
+        return jax.jit(partial(sharpest_entropy, self.objective.model), out_shardings=replicated(self.mesh))
+
+    @staticmethod
+    def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
+        """The lines of a file and of its references.
+
+        Raises ConfigError without references, DataError where the numbers of lines differ.
+        """
+        del config
+        if not references:
+            raise ConfigError("--references: --source and --references belong together; give both")
+        sources, *translations = (list(read_lines(Path(name))) for name in (source, *references))
+        for name, lines in zip(references, translations, strict=True):
+            if len(lines) != len(sources) or not sources:
+                raise DataError(f"{name}: {len(lines)} lines but {len(sources)} sources; line i is for sentence i")
+        return ReferencedText(sources, translations)
+
+    def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
+        """Translates a text and scores it against its references; perplexity is of the first references."""
+        sources, references = text
+        scored = self.scorer.score(params, sources, references[0])
+        nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
+        pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]
+        called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"
+        found = self.evaluator.translated(params, called, pairs, references, nll, tokens)
+        return replace(found, references=references)
+
+    @classmethod
+    def scored_pairs(cls, config: ExperimentConfig, split: str) -> list[SentencePair]:
+        return list(cls.open_source(config).pairs(split))
+
+    @staticmethod
+    def paired_scores(config: ExperimentConfig) -> PairedScores:
+        """By BLEU, with the tokenizer of the settings, and chrF."""
+        tokenizer = config.evaluation.tokenizer(config.data.target_language)
+        return PairedScores(partial(compare_systems, tokenizer=tokenizer), sentence_chrf, "chrF")
+
+    def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
+        return self.scorer.score(params, texts, targets or ())
+
+    def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
+        """All attention between a sentence and its translation, by default the model's own."""
+        if target is None:
+            target = self.translator.translate(params, [text])[0][0].text
+        sides, axes = tokens_of_pair(self.tokenizers, text, target)
+        return TextAttention(text, target, weights_by_kind(self.objective.model, params, sides, axes))
+
+
+def _evaluation_of_run(stated: EvaluationConfig, language: str, directory: RunDirectory) -> EvaluationConfig:
+    if not directory.has_checkpoints():
+        return stated.resolved(language)
+    saved = load_run_config(directory.path)
+    begun = saved.evaluation.resolved(saved.data.target_language)
+    tokenizer = stated.bleu_tokenizer or begun.bleu_tokenizer
+    if tokenizer != begun.bleu_tokenizer:
+        if begun.selection in ("bleu", "bleu_lowercase"):
+            raise ConfigError(
+                f"evaluation.bleu_tokenizer: {begun.selection}, tokenized by {begun.bleu_tokenizer}, selects the checkpoints "
+                f"of this run; keep {begun.bleu_tokenizer}, and run evaluate for scores by {tokenizer}"
+            )
+        before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
+        say(f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared", file=sys.stderr)
+    return replace(stated, bleu_tokenizer=tokenizer, selection=begun.selection)
+
+
+def translation_program(
+    model: Module, decoding: DecodingConfig, width: int, mesh: Mesh, longest: int | None = None
+) -> DecodingProgram:
+    """Plain beam search over a full batch of sentences of ``width`` tokens, all translated to their length limit.
+
+    ``longest``: maximum length of a sequence of the model; None: any.
+    """
+    batch_tokens, max_length = batch_tokens_on(mesh, decoding.batch_tokens), width + decoding.max_extra_tokens
+    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), min(max_length, longest or max_length)
+    rules = Rules(decoding.beam_width, 1, decoding.length_penalty, stop=decoding.stop)
+    choose, make_step = shard_map_rows(mesh)(plain_search(rules).choose), steps_of(model)
+
+    def start(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> BeamState:
+        limits = jnp.full((rows,), max_length, jnp.int32)
+        cache = init_cache(model, decoding.beam_width, params, source_ids, capacity)
+        return start_search(cache, limits, capacity, rules=rules)
+
+    def step(params: PyTree, state: BeamState) -> BeamState:
+        return search_next(make_step(params), state, choose)
+
+    inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
+    capacities = capacities_of(max_length, few_shapes_on(mesh))
+    return DecodingProgram(rows, width, decoding.beam_width, inputs, start, step, capacities)

@@ -1,0 +1,177 @@
+"""Lists, describes, averages and writes checkpoints, without building a model."""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.format import StoredCheckpoint, bytes_in, stored_checkpoints, were_set_aside
+from transformer_jax.checkpoints.manager import CheckpointReader, on_host
+from transformer_jax.checkpoints.selection import best_step, chosen_step, selection_of, steps_to_average
+from transformer_jax.config import ConfigError, Metric, from_json, load_run_config, to_json
+from transformer_jax.config.errors import natural_order
+from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runs.starting import write_run_directory
+from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable, write_whole
+from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
+from transformer_jax.training.state import count_parameters
+
+UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
+def checkpoint_table(run: RunDirectory) -> str:
+    """Every checkpoint with score, size, time and marks; then damaged ones that were set aside."""
+    stored = stored_checkpoints(run.checkpoints)
+    selection = selection_of(run)
+    marks = marks_of(stored, selection)
+    rows = [("update", f"validation {selection.label}", "size", "written", "")]
+    for each in stored:
+        score = "" if each.score is None else selection.text(each.score)
+        size = bytes_text(bytes_in(each.folder))
+        rows.append((str(each.step), score, size, time_text(each.written), marks[each.step]))
+    total = bytes_text(sum(bytes_in(each.folder) for each in stored))
+    lines = [text_table(rows, "rrrll")] if stored else []
+    lines.append(f"{count_text(len(stored))}, {total}, in {run.checkpoints}")
+    lines += [f"damaged, set aside: {each}, {bytes_text(bytes_in(each))}" for each in were_set_aside(run.path)]
+    return "\n".join(lines)
+
+
+def marks_of(stored: list[StoredCheckpoint], selection: Metric) -> dict[int, str]:
+    """Marks of each checkpoint: ``{630: "", 3775: "best, last"}``."""
+    sound = [each for each in stored if each.is_sound]
+    best = best_step(stored, selection)
+    last = sound[-1].step if sound else None
+    marks = {}
+    for each in stored:
+        found = ["best"] * (each.step == best) + ["last"] * (each.step == last)
+        found += [] if each.is_sound else ["damaged: its score cannot be read"]
+        found += [] if each.can_be_continued else ["parameters alone"]
+        marks[each.step] = ", ".join(found)
+    return marks
+
+
+def describe_checkpoint(run: RunDirectory, which: str) -> str:
+    """Parameters module by module, optimizer state, counters, and digests of data and settings; no array is read.
+
+    Raises CheckpointError when there is no such checkpoint, or it cannot be read.
+    """
+    step = chosen_step(run, which)
+    checkpoints = CheckpointReader(run.checkpoints)
+    params, rest = checkpoints.shapes(step), checkpoints.shapes(step, "rest")
+    progress = checkpoints.progress(step)
+    stored, selection = stored_checkpoints(run.checkpoints), selection_of(run)
+    here = next(each for each in stored if each.step == step)
+    marks = marks_of(stored, selection)[step]
+    counters = ", ".join(f"{name} {value:,.10g}" for name, value in progress["counters"].items() if value)
+    config = from_json(progress["config"])
+    digest = hashlib.sha256(json.dumps(to_json(config), sort_keys=True).encode()).hexdigest()
+    whose = "those" if config == load_run_config(run.path) else "NOT those"
+    rows = [
+        ("checkpoint", f"{here.folder}{f' ({marks})' if marks else ''}"),
+        ("written", f"{time_text(here.written)}, {bytes_text(bytes_in(here.folder))}"),
+        ("update", str(step)),
+        (f"validation {selection.label}", "not measured" if here.score is None else selection.text(here.score)),
+        ("parameters", parameter_count(params)),
+        ("optimizer state", parameter_count(rest["optimizer_state"]) if rest else "none: no run resumes from it"),
+        *([("counters", counters)] if counters else []),
+        *sorted(progress["data"].items()),
+        ("settings", f"{digest}, {whose} of {run.config.name}"),
+    ]
+    if "average_of" in progress:
+        rows.append(("average of", ", ".join(map(str, progress["average_of"]))))
+    return f"{text_table(rows, 'll')}\n\n{parameter_table(params)}"
+
+
+def parameter_count(shapes: PyTree) -> str:
+    """For a tree of arrays, or of their shapes: ``11 numbers in 3 arrays, 42 B``."""
+    return f"{count_parameters(shapes):,} numbers in {len(jax.tree.leaves(shapes))} arrays, {_size(shapes)}"
+
+
+def parameter_table(shapes: Mapping[str, Any]) -> str:
+    """A row for each module with its total, followed by its indented children; at the end the total of all."""
+    first = ("parameters", "shape", "type", "numbers", "bytes")
+    last = ("total", "", "", f"{count_parameters(shapes):,}", _size(shapes))
+    return text_table([first, *_rows(shapes, 0), last], "lllrr")
+
+
+def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[str, ...]]:
+    for name in sorted(tree, key=natural_order):
+        branch = tree[name]
+        numbers, size = f"{count_parameters(branch):,}", _size(branch)
+        label = "  " * depth + name
+        if isinstance(branch, Mapping):
+            yield label, "", "", numbers, size
+            yield from _rows(branch, depth + 1)
+        else:
+            shape = " x ".join(map(str, branch.shape)) or "scalar"
+            yield label, shape, str(branch.dtype), numbers, size
+
+
+def _size(shapes: PyTree) -> str:
+    return bytes_text(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)))
+
+
+def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> RunDirectory:
+    """Writes a run directory whose only checkpoint has the mean of the parameters of ``steps`` (Vaswani et al. 2017, 6.1).
+
+    Step number and counters are of the newest step, settings, tokenizers and data report of the run. Raises ConfigError when
+    ``output`` is not empty, CheckpointError when a checkpoint cannot be read.
+    """
+    require_local(output, "--output")
+    if any(Path(output).expanduser().glob("*")):
+        raise ConfigError(f"--output: {output} is not empty; give a folder for the new run")
+    target = Path(output).expanduser().resolve()
+    require_writable(str(target.parent), "--output")
+    config = load_run_config(source.path)
+    tokenizers = tokenizers_of_run(source)
+    checkpoints = CheckpointReader(source.checkpoints)
+    like = on_host(checkpoints.shapes(steps[-1]))
+    params = jax.tree.map(np.asarray, checkpoints.restore_average(steps, like))
+    progress = checkpoints.progress(steps[-1]) | {"average_of": list(steps)}
+    origin = {"run": str(source.path.absolute()), "steps": list(steps)}
+    try:
+        with appearing_folder(target) as folder:
+            run = write_run_directory(folder, config, tokenizers, steps[-1], params, progress, average_of=origin)
+            if source.data_report.is_file():
+                write_whole(run.data_report, source.data_report.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"--output: {output} cannot be written: {error.strerror or error}") from None
+    return RunDirectory(target)
+
+
+def chosen_steps(run: RunDirectory, count: int, which: str, stated: Sequence[str]) -> list[int]:
+    """The steps to average, oldest first: ``stated``, or else the ``count`` newest up to ``which``.
+
+    Raises ConfigError when one is stated twice, CheckpointError when one does not exist or there are too few.
+    """
+    if not stated:
+        return steps_to_average(run, which, count)
+    steps = sorted(chosen_step(run, text.strip()) for text in stated)
+    if len(set(steps)) < len(steps):
+        raise ConfigError(f"--steps: {', '.join(stated)} has one twice; name each once")
+    return steps
+
+
+def bytes_text(count: int) -> str:
+    """``512 B``, ``1.5 KiB``, ``20.6 MiB``."""
+    if count < 1024:
+        return f"{count} B"
+    power = min(int(math.log2(count) // 10), len(UNITS))
+    return f"{count / 1024**power:.1f} {UNITS[power - 1]}"
+
+
+def count_text(count: int) -> str:
+    """``1 checkpoint``, ``2 checkpoints``."""
+    return f"{count} checkpoint{'' if count == 1 else 's'}"
+
+
+def time_text(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -1,0 +1,73 @@
+import shlex
+
+from transformer_jax.commands import flags
+from transformer_jax.commands.flags import Action
+from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
+from transformer_jax.config import ConfigError
+from transformer_jax.config.plugins import plugin_flags
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.startup import program_name
+
+
+def _existing(run: str) -> RunDirectory:
+    directory = RunDirectory(run)
+    directory.require_run("RUN")
+    return directory
+
+
+def _ls(values: flags.Values, runs: list[str]) -> None:
+    from transformer_jax.tools.checkpoint_tools.averages import checkpoint_table
+
+    print(checkpoint_table(_existing(runs[0])))
+
+
+def _info(values: flags.Values, runs: list[str]) -> None:
+    from transformer_jax.tools.checkpoint_tools.averages import describe_checkpoint
+
+    print(describe_checkpoint(_existing(runs[0]), values.checkpoint or "best"))
+
+
+def _average(values: flags.Values, runs: list[str]) -> None:
+    source = _existing(runs[0])
+    if not values.output:
+        raise ConfigError("--output: is required; give a folder for the new run")
+    if values.steps and (values["count"].present or values["checkpoint"].present):
+        raise ConfigError("--steps: says which checkpoints to average; leave --count and --checkpoint out")
+    from transformer_jax.tools.checkpoint_tools.averages import chosen_steps, write_average
+
+    steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
+    written = write_average(source, steps, values.output)
+    of = f"checkpoints {', '.join(map(str, steps))} of {source.path!s}"
+    print(f"the mean of {of}; run directory {written.path}")
+    print(f"  {program_name()} evaluate --workdir={shlex.quote(str(written.path))}{plugin_flags()} --split=test")
+
+
+ACTIONS = {
+    "ls": Action(_ls, "the folder of one run", 1, 1, ()),
+    "info": Action(_info, "the folder of one run", 1, 1, ("checkpoint",)),
+    "average": Action(_average, "the folder of one run", 1, 1, ("checkpoint", "count", "steps", "output")),
+}
+
+
+@flags.command(
+    flags.arguments("ACTION RUN", f"{', '.join(ACTIONS)}, and the folder of the run"),
+    flags.string("checkpoint", None, f"{CHECKPOINT_MEANING} (info: best, average: last)"),
+    flags.integer("count", 5, "average: number of checkpoints, up to --checkpoint", lower_bound=1),
+    flags.strings("steps", [], "average: exactly these, for example 2520,3150,3775"),
+    flags.string("output", None, "average: folder of the new run"),
+)
+def checkpoint(values: flags.Values) -> int:
+    """List and describe the checkpoints of a run, average several.
+
+    Example:
+        transformer-jax checkpoint ls      runs/m30k
+        transformer-jax checkpoint info    runs/m30k --checkpoint=last
+        transformer-jax checkpoint average runs/m30k --count=5 --checkpoint=last --output=runs/m30k-average
+
+    ls: every checkpoint with its score, size and time, and damaged ones that were set aside.
+    info: the content of one: parameters by module, optimizer state, counters, digests of the data and the settings.
+    average: a new run directory with the mean of several checkpoints, without optimizer state.
+    """
+    action, runs = flags.chosen_action("checkpoint", ACTIONS, values)
+    action.do(values, runs)
+    return 0

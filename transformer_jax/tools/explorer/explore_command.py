@@ -1,0 +1,234 @@
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformer_jax.commands import flags
+from transformer_jax.commands.run_flags import chosen_runs, output_path, run_config, run_flags, split_checkpoint
+from transformer_jax.config import ConfigError
+from transformer_jax.tools.explorer.align_command import read_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from socket import socket
+
+    from transformer_jax.evaluation.word_alignment import GoldAlignment
+    from transformer_jax.tools.explorer.head_statistics import HeadStatistics
+    from transformer_jax.tools.explorer.page import Page
+    from transformer_jax.tools.explorer.readers import Reader
+    from transformer_jax.tools.explorer.readings import Reading
+    from transformer_jax.tools.explorer.searches import Forced
+
+    Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
+
+READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": "search", "port": "serve"}
+
+
+@flags.command(
+    run_flags,
+    flags.repeated("text", [], "a text to read; may be given several times"),
+    flags.string("texts", None, "file of texts, one a line, plain, .gz or .xz"),
+    flags.repeated("target", [], "the translation to read, one for every --text"),
+    flags.strings("against", [], "RUN[:CHECKPOINT],...: other runs that read the same texts"),
+    flags.boolean("gradients", True, "gradient x input too, a backward pass for every target token"),
+    flags.boolean("search", True, "the tree of the beam search too"),
+    flags.integer("alternatives", 24, "number of tokens that the search rejected, to continue from", lower_bound=0),
+    flags.string("split", None, "average every head over sentences of this split too"),
+    flags.integer("sentences", 200, "how many of the split", lower_bound=1),
+    flags.string("gold", None, "manual alignments: the error rate of every head"),
+    flags.string("gold_source", None, "file of the source sentences of --gold"),
+    flags.string("gold_target", None, "file of their translations"),
+    flags.integer("first_word", 0, "number of the first word in the gold file", lower_bound=0, upper_bound=1),
+    flags.string("checkpoints", None, "all, or updates: 500,1000; a slider over these checkpoints of the run"),
+    flags.boolean("live", False, "the model too: edit the text and switch parts off in the page"),
+    flags.boolean("serve", False, "serve the page from the run, on 127.0.0.1 only"),
+    flags.integer("port", 8000, "where to serve; 0 is any free port", lower_bound=0, upper_bound=65535),
+    flags.string("output", None, "the page (default: explore.html in the run directory)"),
+)
+def explore(values: flags.Values) -> int:
+    """Write one HTML page to explore the attention and the beam search of a trained model; it needs no network.
+
+    Example:
+        transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --target="Zwei Hunde spielen." --output=dogs.html
+        transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
+        transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --live --output=live.html
+
+    By default each run reads its own translation. --checkpoints=all reads the texts with every checkpoint that the run keeps
+    (training.keep_last), each with the same target. --live puts the model of a translation run or language model into the page,
+    where you can edit the text, switch off heads and layers, and force words. --serve (pip install flask) writes nothing: it
+    serves the page on 127.0.0.1, where you can request other continuations and texts. docs/explorer.md explains the views.
+    """
+    from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
+
+    chosen = chosen_runs(values, run_config(values))
+    for text in values.against:
+        folder, checkpoint = split_checkpoint(text, "--against")
+        chosen.append(ChosenRun(folder, run_config(values, workdir=folder), checkpoint or values.checkpoint))
+    texts = _texts(values)
+    targets = values.target or [None] * len(texts)
+    if len(targets) != len(texts):
+        raise ConfigError(f"--target: {len(targets)} for {len(texts)} texts; give one for every --text, or none")
+    names = values.gold_source, values.gold_target, values.gold
+    if any(names) and not all(names):
+        raise ConfigError("--gold: give --gold_source and --gold_target too, the files whose pairs it aligns")
+    aligned = None
+    if values.gold:
+        sources, translations, gold = read_pairs(*names, values.first_word)
+        aligned = list(zip(sources, translations, strict=True)), gold
+    # Mistakes are found before anything is computed.
+    for flag, reader in READERS_OF_FLAGS.items():
+        if values[flag].present and not values[reader].value:
+            raise ConfigError(f"--{flag}: only --{reader} reads it; give --{reader} too, or leave --{flag} out")
+    if values.target:
+        # This imports JAX.
+        from transformer_jax.tasks.texts import require_targets
+
+        for each in chosen:
+            require_targets(each.config, f"--workdir: {each.workdir}", "--target", is_given=True, is_optional=True)
+    checkpoints = _checkpoints(values)
+    listener = None
+    if values.live:
+        from transformer_jax.tools.explorer.live import require_live
+
+        require_live(chosen[0].config)
+        if values.serve:
+            raise ConfigError("--live: the page computes by itself; leave --serve out")
+    if values.serve:
+        from transformer_jax.tools.explorer.server import listen_locally
+
+        if values["output"].present:
+            raise ConfigError("--output: --serve writes no page; leave one of them out")
+        listener = listen_locally(values.port)
+    elif (path := output_path(values, "explore.html")).suffix != ".html":
+        raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
+
+    from transformer_jax.runtime.atomic_files import write_whole
+    from transformer_jax.tools.explorer.readers import open_readers
+
+    opened = open_readers(chosen, values.average)
+    for run_reader in opened:
+        run_reader.require_texts(texts, with_search=values.search)
+    opened += [opened[0].at_checkpoint(RunDirectory(values.workdir), step) for step in checkpoints]
+    tables = [_tables(values, each, aligned) for each in opened]
+    page = _page(values, opened, tables, list(zip(texts, targets, strict=True)), checkpoints)
+    if listener:
+        return _serve(values, opened, tables, page, listener)
+    write_whole(path, page.html())
+    print(str(path))
+    return 0
+
+
+def _checkpoints(values: flags.Values) -> list[int]:
+    """The updates of --checkpoints, oldest first; raises ConfigError unless there are two of them, and no --serve."""
+    from transformer_jax.checkpoints.selection import chosen_step
+    from transformer_jax.runs.run_directory import RunDirectory
+
+    if not values.checkpoints:
+        return []
+    run = RunDirectory(values.workdir)
+    names = map(str.strip, values.checkpoints.split(","))
+    steps = (
+        run.checkpoint_steps() if values.checkpoints == "all" else sorted({chosen_step(run, each) for each in names})
+    )
+    if len(steps) < 2:
+        raise ConfigError(f"--checkpoints: {len(steps)} of {run.path}; a slider needs two (training.keep_last)")
+    if values.serve:
+        raise ConfigError("--checkpoints: the server reads with one checkpoint; leave --serve out")
+    return steps
+
+
+def _tables(values: flags.Values, reader: "Reader", aligned: "Aligned | None") -> "list[HeadStatistics]":
+    """The averages of the heads of a run over --split, and their alignment error rates, where the flags are given."""
+    from transformer_jax.tools.explorer.head_statistics import HeadStatistics
+
+    of_split = reader.statistics(values.split, values.sentences) if values.split else []
+    found = [replace(each, source=f"{each.source} of {values.split}") for each in of_split]
+    if aligned:
+        rates = reader.error_rates(*aligned, values.gold)
+        source = f"{len(aligned[0])} pairs of {Path(values.gold).name}"
+        found.append(HeadStatistics("cross", {"alignment": rates}, source))
+    return found
+
+
+def _page(
+    values: flags.Values,
+    opened: "list[Reader]",
+    tables: "list[list[HeadStatistics]]",
+    texts: list[tuple[str, str | None]],
+    checkpoints: "Sequence[int]" = (),
+) -> "Page":
+    """The page of some texts, with the tables of each run; the last of ``opened`` are ``checkpoints`` of the first."""
+    from transformer_jax.tools.explorer.live import live_model, logits_error
+    from transformer_jax.tools.explorer.page import Page
+
+    first = len(opened) - len(checkpoints)
+    updates = {first + number: update for number, update in enumerate(checkpoints)}
+    page = Page(f"{opened[0].name.name}: attention", [each.name for each in opened], updates, is_served=values.serve)
+    readings: dict[int, list[Reading]] = {}
+    for number, (each, statistics) in enumerate(zip(opened, tables, strict=True)):
+        # Before the readings: a model that does not fit is refused at once.
+        model = live_model(each.trained) if values.live and not number else None
+        is_checkpoint = number in updates
+        for index, (text, target) in enumerate(texts):
+            # All checkpoints read one target, so that their attention can be compared.
+            chosen = readings[0][index].translation if is_checkpoint else target
+            options = {"with_gradients": values.gradients and not is_checkpoint, "with_importance": is_checkpoint}
+            reading = each.read(text, chosen, index + 1, **options)
+            readings.setdefault(number, []).append(reading)
+            search = each.search(text, values.alternatives) if values.search and not is_checkpoint else None
+            page.add_reading(reading, search, text=index, run=number)
+        page.add_statistics(statistics, run=number)
+        if model:
+            read = [(reading.text, reading.translation) for reading in readings[number]]
+            page.add_model(model, logits_error(each.trained, read))
+    _add_curves(page, [readings[number] for number in updates], [tables[number] for number in updates])
+    return page
+
+
+def _add_curves(page: "Page", readings: "list[list[Reading]]", tables: "list[list[HeadStatistics]]") -> None:
+    """Adds the curves over checkpoints: of every text, and of the statistics of all sentences."""
+    from transformer_jax.tools.explorer.page import TITLES
+    from transformer_jax.tools.explorer.readings import CURVES, curve_points
+
+    for text, of_text in enumerate(zip(*readings, strict=True)):
+        points = [curve_points(each) for each in of_text]
+        for kind, curves in points[0].items() if points else ():
+            for name in curves:
+                page.add_curves(kind, CURVES[name], [each[kind][name] for each in points], text=text)
+    for of_kind in zip(*tables, strict=True):
+        for name in of_kind[0].values:
+            page.add_curves(of_kind[0].kind, TITLES[name], [each.values[name] for each in of_kind], text=None)
+
+
+def _serve(
+    values: flags.Values,
+    opened: "list[Reader]",
+    tables: "list[list[HeadStatistics]]",
+    first: "Page",
+    listener: "socket",
+) -> int:
+    """Serves the page, and pages of other texts, until it is interrupted; 0."""
+    from transformer_jax.tools.explorer.server import HOST, make_app, make_local_server
+
+    def render(text: str | None) -> str:
+        return first.html() if text is None else _page(values, opened, tables, [(text, None)]).html()
+
+    def force(run: int, text: str, prefix: "Sequence[int]") -> "Forced":
+        if not 0 <= run < len(opened):
+            raise ConfigError(f"run: {run} is not one of {len(opened)} runs, counted from 0")
+        return opened[run].forced(text, prefix)
+
+    server = make_local_server(make_app(render, force), listener)
+    print(f"http://{HOST}:{server.port}/ until Ctrl-C", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
+    return 0
+
+
+def _texts(values: flags.Values) -> list[str]:
+    from transformer_jax.data.text_files import read_lines
+
+    texts = [*values.text, *(read_lines(Path(values.texts)) if values.texts else [])]
+    if not texts or not all(text.strip() for text in texts):
+        raise ConfigError("--text: give a text, or --texts=FILE; none of them may be empty")
+    return texts

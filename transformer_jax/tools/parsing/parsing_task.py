@@ -1,0 +1,280 @@
+"""Parsing as translation of words into linearized trees, with the data, model, loss and search of translation."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.sentence_pairs import SentencePair, digest
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.training import sample_examples, train_tokenizer
+from transformer_jax.decoding.constraints import Constraint
+from transformer_jax.evaluation.significance import PairedScores
+from transformer_jax.tasks.texts import TextAttention, TokenScores
+from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
+from transformer_jax.tasks.translation.translation_task import ReferencedText, TranslationData, TranslationTask
+from transformer_jax.tasks.translation.translator import Translation, Translator
+from transformer_jax.tools.parsing.bracket_scores import (
+    RULES,
+    BracketScores,
+    compare_parsers,
+    counts_of,
+    f1_by_length,
+    scores_of,
+    sentence_f1,
+)
+from transformer_jax.tools.parsing.corpus import TreeCorpus, linearized
+from transformer_jax.tools.parsing.parsing_settings import ParserConfig
+from transformer_jax.tools.parsing.tokenizers import SymbolTokenizer, known_positions
+from transformer_jax.tools.parsing.trees import (
+    ESCAPES,
+    UNKNOWN,
+    is_position,
+    normalized,
+    read_trees,
+    tree_of_symbols,
+    trees_of_texts,
+)
+from transformer_jax.tools.parsing.well_formed import well_formed
+
+
+class Parse(NamedTuple):
+    """A tree as text, its length-normalized log-probability, the symbols of the model, and what was repaired in them."""
+
+    text: str
+    score: float
+    symbols: str
+    repairs: Mapping[str, int]
+
+
+class ParsingReport(NamedTuple):
+    """Scores of one split (see ``BracketScores``), how it was decoded, and the number of outputs that were repaired.
+
+    ``loss`` is nats per symbol, without label smoothing.
+    """
+
+    split: str
+    scores: BracketScores
+    by_length: Mapping[str, tuple[int, float]]
+    repaired: int
+    repairs: Mapping[str, int]
+    loss: float
+    perplexity: float
+    sentences_per_second: float
+    num_sentences: int
+    decoding: ParserConfig
+
+    def headline(self) -> dict[str, float]:
+        numbers = {"loss": self.loss, "perplexity": self.perplexity, "sentences_per_second": self.sentences_per_second}
+        return {**self.scores._asdict(), **numbers, "repaired": self.repaired / self.num_sentences}
+
+    def line(self) -> str:
+        scores = f"F1 {self.scores.f1:.2f}, exact match {self.scores.exact_match:.2f}"
+        return f"{scores}, {self.repaired} of {self.num_sentences} repaired, perplexity {self.perplexity:.3f}"
+
+    def to_json(self) -> dict[str, object]:
+        fields = {"decoding": vars(self.decoding), "scores": self.scores._asdict(), "rules": RULES}
+        return self._asdict() | fields
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        search = "greedy" if self.decoding.beam_width == 1 else f"beam {self.decoding.beam_width}"
+        search += f", length penalty {self.decoding.length_penalty:g}"
+        form = "only trees over the words" if self.decoding.constrained else "any symbols"
+        repairs = ", ".join(f"{count} {name}" for name, count in self.repairs.items())
+        return [
+            ("F1", f"{self.scores.f1:.2f}", RULES),
+            ("precision", f"{self.scores.precision:.2f}", "labelled brackets"),
+            ("recall", f"{self.scores.recall:.2f}", "labelled brackets"),
+            ("exact match", f"{self.scores.exact_match:.2f}", "% of sentences"),
+            (
+                "crossing",
+                f"{self.scores.crossing:.2f}",
+                f"brackets a sentence; {self.scores.no_crossing:.2f} % have none",
+            ),
+            *((f"F1, {name} words", f"{f1:.2f}", f"{count} sentences") for name, (count, f1) in self.by_length.items()),
+            ("repaired", str(self.repaired), repairs or "no output was malformed"),
+            ("loss", f"{self.loss:.4f}", "nats per symbol, no label smoothing"),
+            ("perplexity", f"{self.perplexity:.3f}", "per symbol"),
+            ("sentences/s", f"{self.sentences_per_second:.1f}", f"{search}, {form}, compilation included"),
+        ]
+
+
+def open_trees(config: ExperimentConfig) -> TreeCorpus:
+    """The source of the trees, which reads nothing yet; raises ConfigError where a plugin's is no ``TreeCorpus``."""
+    corpus = open_corpus(config.data, config.data_seed, config.parts)
+    if not isinstance(corpus, TreeCorpus):
+        problem = f"the corpus of {config.data.source} is not a TreeCorpus; subclass TreeCorpus of tools.parsing.corpus"
+        raise ConfigError(f"data.source: {problem}")
+    return corpus
+
+
+def with_single_spaces(sentence: str) -> str:
+    """The words with one space between them, as the sentences of trees have; the constraint counts these words."""
+    return " ".join(sentence.split())
+
+
+class SentenceTranslator(Translator):
+    def encode_sources(self, sentences: Sequence[str], name: str, first: int) -> tuple[list[int], list[list[int]]]:
+        return super().encode_sources([*map(with_single_spaces, sentences)], name, first)
+
+
+class ParsingEvaluator(Evaluator):
+    """Parses splits and scores the trees; the search is perhaps constrained."""
+
+    def pairs_by_corpus(self, split: str, limit: int) -> dict[str, list[SentencePair]]:
+        """Sentences and their trees, all or the first ``limit``."""
+        return {"": ParsingTask.scored_pairs(self.config, split, limit)}
+
+    def scored(
+        self, measured: Measured, pairs: Sequence[SentencePair], references: Any, translations: Sequence[Translation]
+    ) -> TranslationEvaluation:
+        """The report of the trees of outputs, one a line."""
+        repairs, repaired, trees = Counter[str](), 0, []
+        form, positions = self.config.data.linearization, known_positions(self.translator.tokenizers.target)
+        for pair, output in zip(pairs, translations, strict=True):
+            of_sentence = Counter[str]()
+            symbols, words = output.text.split(), pair.source.split()
+            trees.append(tree_of_symbols(symbols, words, form, of_sentence, positions))
+            repairs += of_sentence
+            repaired += bool(+of_sentence)
+        counts = counts_of(trees_of_texts(pair.target for pair in pairs), trees)
+        report: Any = ParsingReport(
+            split=measured.split,
+            scores=scores_of(counts.sum(axis=0)),
+            by_length=f1_by_length(counts),
+            repaired=repaired,
+            repairs=dict(repairs.most_common()),
+            loss=measured.loss,
+            perplexity=measured.perplexity,
+            sentences_per_second=len(pairs) / measured.seconds,
+            num_sentences=len(pairs),
+            decoding=self.config.decoding,
+        )
+        return TranslationEvaluation(report, [str(tree) for tree in trees], pairs)
+
+
+class ParsingTask(TranslationTask):
+    """Constituency parsing (section 6.3), scored by labelled F1."""
+
+    commands = ("parse {run} < {input}",)
+    evaluator_type = ParsingEvaluator
+    translator_type = SentenceTranslator
+
+    @staticmethod
+    def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
+        """Of words in a sample as ``tokenizer`` says, of all symbols as they are; trained, and not saved yet."""
+        symbols = Counter[str]()
+
+        def sentences() -> Iterator[str]:
+            for pair in open_trees(config).pairs(config.data.train_split):
+                symbols.update(pair.target.split())
+                yield pair.source
+
+        sample = sample_examples(sentences(), config.tokenizer.training_sentences, config.data_seed)
+        source = train_tokenizer(config.tokenizer, sample)
+        return TokenizerPair(source, SymbolTokenizer(sorted(symbols, key=lambda symbol: (-symbols[symbol], symbol))))
+
+    def training_data(self) -> TranslationData:
+        """As of translation, with the counts of what was removed from the trees, unless a store has them tokenized."""
+        data = super().training_data()
+        if self.config.data.store or jax.process_index():
+            return data
+        removed = open_trees(self.config).removed(self.config.data.train_split)
+        counts = ", ".join(f"{count:,} {name}" for name, count in removed.items())
+        return replace(data, warnings=(f"removed from the trees: {counts}",)) if counts else data
+
+    def new_translator(self, config: ExperimentConfig, constraint: Constraint | None = None) -> Translator:
+        """A translator whose search is constrained if ``decoding.constrained``."""
+        if config.decoding.constrained:
+            constraint = well_formed(self.tokenizers, config.data, config.decoding, self.objective.longest_sequence)
+        return super().new_translator(config, constraint)
+
+    @staticmethod
+    def scored_pairs(config: ExperimentConfig, split: str, limit: int = 0) -> list[SentencePair]:
+        """Sentences and their trees, all or the first ``limit``."""
+        trees = islice(open_trees(config).trees(split), limit or None)
+        return [SentencePair(tree.sentence, str(tree)) for tree in trees]
+
+    @staticmethod
+    def paired_scores(config: ExperimentConfig) -> PairedScores:
+        return PairedScores(compare_parsers, sentence_f1, "F1")
+
+    def parse_each(
+        self, params: PyTree, sentences: Sequence[str], on_parse: Callable[[int, list[Parse]], None], **options: Any
+    ) -> None:
+        """Find the best trees of each sentence of words with spaces between them, as ``Translator.translate_each`` does.
+
+        Round brackets are words ``-LRB-`` and ``-RRB-``, as in treebanks.
+        """
+        escaped = [" ".join(ESCAPES.get(word, word) for word in sentence.split()) for sentence in sentences]
+
+        def on_translation(index: int, results: list[Translation]) -> None:
+            on_parse(index, [self._parse(escaped[index], *each[:2]) for each in results])
+
+        self.translator.translate_each(params, escaped, on_translation, **options)
+
+    def parse(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Parse]]:
+        """Return the best trees of each sentence; options as for ``parse_each``."""
+        parsed: list[list[Parse]] = []
+        self.parse_each(params, sentences, lambda _, trees: parsed.append(trees), **options)
+        return parsed
+
+    def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
+        return super().score_texts(params, [*map(with_single_spaces, texts)], targets)
+
+    def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
+        return super().attention_of(params, with_single_spaces(text), target)
+
+    def outline(self, sentence: str, symbols: str) -> list[tuple[int, str, int]]:
+        """The tree of an output, from the root: depth, label or word, and the index of the symbol that wrote it, or -1."""
+        numbered = [
+            each if each[0] == ")" or each == UNKNOWN or is_position(each) else f"{each} {index}"
+            for index, each in enumerate(symbols.split())
+        ]
+        stack, found = [(0, tree_of_symbols(numbered, sentence.split(), self.config.data.linearization))], []
+        while stack:
+            depth, tree = stack.pop()
+            label, _, index = tree.label.partition(" ")
+            found.append((depth, tree.word or label, int(index or -1)))
+            stack += [(depth + 1, child) for child in reversed(tree.children)]
+        return found
+
+    def _parse(self, sentence: str, symbols: str, score: float) -> Parse:
+        repairs = Counter[str]()
+        form, positions = self.config.data.linearization, known_positions(self.tokenizers.target)
+        tree = tree_of_symbols(symbols.split(), sentence.split(), form, repairs, positions) if sentence else ""
+        return Parse(str(tree), score, symbols, dict(+repairs))
+
+    @staticmethod
+    def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
+        """The sentences of a file, and the trees of another; raises DataError where they do not fit."""
+        if len(references) != 1:
+            raise ConfigError("--references: give one file of trees for the sentences of --source")
+        lines = TranslationTask.open_text(config, source, [source]).sources
+        sentences = [*map(with_single_spaces, lines)]
+        found = [(normalized(each.tree, Counter()), each.line) for each in read_trees(Path(references[0]))]
+        trees: list[Any] = [(tree, line) for tree, line in found if tree is not None]
+        if len(trees) != len(sentences):
+            raise DataError(f"{references[0]}: {len(trees)} trees but {len(sentences)} sentences")
+        for sentence, (tree, line) in zip(sentences, trees, strict=True):
+            if tree.sentence != sentence:
+                raise DataError(f"{references[0]}, line {line}: a tree of other words than {sentence!r}")
+        return ReferencedText(sentences, [[str(tree) for tree, _ in trees]])
+
+    def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
+        """Scores of a text; the result is called ``text-NAME-DIGEST``."""
+        (trees,) = text.references
+        symbols = [linearized(tree, self.config.data) for tree in trees_of_texts(trees)]
+        scored = self.scorer.score(params, text.sources, symbols)
+        nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
+        pairs = [SentencePair(*pair) for pair in zip(text.sources, trees, strict=True)]
+        called = f"text-{name}-{digest(trees)[:8]}"
+        found = self.evaluator.translated(params, called, pairs, trees, nll, tokens)
+        return replace(found, references=text.references)
