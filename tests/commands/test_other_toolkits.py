@@ -3,12 +3,12 @@
 import pytest
 
 from transformer_jax.commands import flags
+from transformer_jax.commands.config_command import config
 from transformer_jax.commands.evaluate import evaluate
 from transformer_jax.commands.train import train
 from transformer_jax.commands.translate import translate
 from transformer_jax.config import ConfigError
-from transformer_jax.config.experiment import leaf_keys, unknown_key
-from transformer_jax.config.other_toolkits import FLAGS, KEYS_OF_NAME
+from transformer_jax.config.experiment import leaf_keys, other_toolkits, unknown_key
 
 UPDATES, LENGTH = "--config.training.num_updates", "--config.batching.tokens_per_update"
 MISTAKES = [
@@ -92,6 +92,10 @@ def test_a_key_of_another_toolkit_names_the_setting(key, meant):
 
 def test_hints_name_settings_and_flags_that_exist_and_no_other_name_is_ours():
     keys = [key for key, _ in leaf_keys()]
-    assert {key for named in KEYS_OF_NAME.values() for key in named} <= {*keys}
-    assert not KEYS_OF_NAME.keys() & {key.rpartition(".")[2] for key in keys}
-    assert all(name not in names.split() for name, names in FLAGS.items())
+    settings, named = other_toolkits("settings"), other_toolkits("flags")
+    assert {key for meant in settings.values() for key in meant} <= {*keys}
+    assert not settings.keys() & {key.rpartition(".")[2] for key in keys}
+    ours = flags.Values()
+    for define in (flag for command in (train, translate, evaluate, config) for flag in command.flags):
+        define(ours)
+    assert {flag for meant in named.values() for flag in meant} <= ours.keys()

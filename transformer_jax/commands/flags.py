@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
 from transformer_jax.config.errors import nearest
-from transformer_jax.config.experiment import BOOLEANS, is_run_directory, settings_called, spelled_out
+from transformer_jax.config.experiment import BOOLEANS, is_run_directory, other_toolkits, settings_called, spelled_out
 from transformer_jax.config.json_text import is_unicode
 from transformer_jax.config.languages import ISO_639_1, base_language
 from transformer_jax.config.plugins import load_plugin
@@ -311,13 +311,11 @@ def _read(arguments: Sequence[str], values: Values) -> list[str]:
 
 def _unknown(name: str, values: Values) -> ConfigError:
     """Return the error for a flag that the command does not have: with its nearest flag, or the setting of this name."""
-    from transformer_jax.config.other_toolkits import FLAGS
-
     if name == CONFIG_FLAG:
         takes = "write --config.KEY=VALUE" if OVERRIDE_FLAG in values else "--help lists the flags"
         return ConfigError(f"--{name}", f"this command takes no recipe; {takes}")
     here = set(values) - {OVERRIDE_FLAG, ARGUMENTS_FLAG}
-    meant = [f"--{flag}" for flag, names in FLAGS.items() if flag in here and name in names.split()]
+    meant = [f"--{flag}" for flag in other_toolkits("flags").get(name, []) if flag in here]
     if not meant and OVERRIDE_FLAG in values:
         # A command on a trained run changes no training.
         trains, used = CONFIG_FLAG in here, ("decoding.", "mesh.", "evaluation.")

@@ -6,9 +6,11 @@ Conversion is strict: only an int is converted, to float; a bool is not a number
 import copy
 import math
 import shlex
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args
@@ -153,12 +155,6 @@ class ExperimentConfig:
         if self.scores_translations:
             evaluation = evaluation.resolved(self.data.target_language)
         return next((each for each in task.metrics if each.name == evaluation.selection), task.selection)
-
-    @property
-    def validated_decoding(self) -> Any:
-        """The settings of decoding of validations: perhaps with fewer beams, since training waits."""
-        width = self.training.validation_beam_width if hasattr(self.decoding, "beam_width") else 0
-        return replace(self.decoding, beam_width=width) if width else self.decoding
 
     @property
     def scoring(self) -> str:
@@ -394,12 +390,19 @@ def type_of(key: str, task: str = "") -> type:
     return kinds[name]
 
 
+@cache
+def other_toolkits(table: str) -> dict[str, list[str]]:
+    """Return the keys of ``settings``, or the ``flags``, that a name in another toolkit stands for."""
+    text = Path(__file__).with_name("other_toolkits.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text)[table].items()
+    return {name: ours.split() for ours, names in rows for name in names.split()}
+
+
 def settings_called(name: str) -> list[str]:
     """Return the keys of the settings of this name, or which other toolkits call so."""
-    from transformer_jax.config.other_toolkits import KEYS_OF_NAME
-
     keys = [key for key, _ in leaf_keys()]
-    return [name] if name in keys else [key for key in keys if key.endswith(f".{name}")] or KEYS_OF_NAME.get(name, [])
+    named = [name] if name in keys else [key for key in keys if key.endswith(f".{name}")]
+    return named or other_toolkits("settings").get(name, [])
 
 
 def unknown_key(key: str) -> ConfigError:
