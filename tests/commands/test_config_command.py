@@ -78,6 +78,12 @@ def test_a_mistake_is_one_message_and_status_2(recipe, capsys):
         assert out == "" and error.startswith(f"transformer-jax: {message}") and error.count("\n") == 1
 
 
+def test_the_name_of_a_flag_in_the_release_before_works_with_a_warning(capsys):
+    renamed = flags.repeated("translation", [], "translations", also=("target",))
+    assert flags.parse([renamed], ["--target=a b", "--translation", "c"]).translation == ["a b", "c"]
+    assert capsys.readouterr().err == "transformer-jax: --target is --translation now\n"
+
+
 WITH_ARGUMENTS = (flags.integer("n_best", 1, "how many"), flags.arguments("RUN ...", "folders of runs"))
 
 

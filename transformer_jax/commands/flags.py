@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
-from transformer_jax.config.errors import nearest
+from transformer_jax.config.errors import complain, nearest
 from transformer_jax.config.experiment import BOOLEANS, is_run_directory, other_toolkits, settings_called, spelled_out
 from transformer_jax.config.json_text import is_unicode
 from transformer_jax.config.languages import ISO_639_1, base_language
@@ -44,6 +44,8 @@ class FlagValue:
     choices: tuple[str, ...] = ()
     bounds: tuple[float | None, float | None] = (None, None)
     required: bool = False
+    also: tuple[str, ...] = ()
+    """Its names in the release before."""
     separated: bool = False
     repeated: bool = False
     present: bool = False
@@ -288,6 +290,10 @@ def _read(arguments: Sequence[str], values: Values) -> list[str]:
             continue
         written, equals, text = argument.partition("=")
         name, repeated = written.lstrip("-").replace("-", "_"), ""
+        for flag in values.values() if name not in values else ():
+            if name in flag.also:
+                complain(f"transformer-jax: --{name} is --{flag.name} now")
+                name = flag.name
         if written.startswith("--config."):
             if OVERRIDE_FLAG not in values:
                 raise ConfigError(written, "this command takes no settings; --help lists its flags")
