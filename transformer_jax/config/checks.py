@@ -25,8 +25,8 @@ class Facts(TypedDict, total=False):
     at_least: float
     below: float
     at_most: float
-    unless: float
-    """A number outside the bounds that is allowed too."""
+    unless: tuple[float, str]
+    """A number outside the bounds that is allowed too, and its effect: ``(-1, "for all remaining devices")``."""
     choices: tuple[str, ...]
     """Allowed values of a ``str`` to which plugins add, or whose default is empty; else the type is a Literal."""
     plugin: str
@@ -99,14 +99,16 @@ class Declared(NamedTuple):
             plugin = self.facts.get("plugin")
             return (*self.choices, *(names_of(plugin) if plugin else ()))
         words = [f"{word.replace('_', ' ')} {bound}" for word, bound in self.bounds.items() if bound != LARGEST]
-        return (*words, *([f"or {self.facts['unless']}"] if "unless" in self.facts else []))
+        return (*words, *([f"or {self.facts['unless'][0]}"] if "unless" in self.facts else []))
 
     def checked(self, key: str, value: Any) -> Any:
         """The value in the form in which it is saved; raises ConfigError, which names ``key``, unless it is allowed."""
         if self.type in (int, float):
+            special, effect = self.facts.get("unless", (None, ""))
             for word, bound in self.bounds.items():
-                if not BOUNDS[word](value, bound) and value != self.facts.get("unless"):
-                    other = f", or {self.facts['unless']}" if "unless" in self.facts else ""
+                if not BOUNDS[word](value, bound) and value != special:
+                    is_low = effect and word in ("above", "at_least")
+                    other = f", or {special} {effect}" if is_low else ""
                     raise ConfigError(key, f"{value} must be {word.replace('_', ' ')} {bound}{other}")
         elif self.facts.get("pattern"):
             try:

@@ -279,7 +279,7 @@ class TokenizerConfig:
         "of thousands of characters, or text with 1,000 different ones, else 1.",
         at_least=0.9,
         at_most=1,
-        unless=0,
+        unless=(0, "to choose it by the script"),
     )
 
     def __post_init__(self) -> None:

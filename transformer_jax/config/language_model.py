@@ -118,7 +118,10 @@ class GenerationConfig:
 
     max_new_tokens: int = setting(100, "Maximum number of generated tokens.")
     temperature: float = setting(
-        1.0, "Sampling temperature; 0 always takes the most probable token.", at_least=SMALLEST_TEMPERATURE, unless=0
+        1.0,
+        "Sampling temperature; 0 always takes the most probable token.",
+        at_least=SMALLEST_TEMPERATURE,
+        unless=(0, "for greedy decoding"),
     )
     top_k: int = setting(0, "Sampling from the top_k most probable tokens; 0: from all.", at_least=0)
     top_p: float = setting(

@@ -171,14 +171,19 @@ class TrainingConfig:
             raise ConfigError("training.patience", "needs validations", "set training.evaluate_every above 0")
 
 
+ALL_DEVICES = (-1, "for all remaining devices")
+
+
 @dataclass(frozen=True)
 class MeshConfig:
     """Number of devices along each mesh axis; one axis may be -1, for all remaining devices."""
 
-    data: int = setting(-1, "Devices that share the batch; -1: all remaining devices.", unless=-1, changeable=True)
-    fsdp: int = setting(1, "Devices that share parameters and optimizer state.", unless=-1, changeable=True)
-    context: int = setting(1, "Devices that share the positions of each sequence.", unless=-1, changeable=True)
-    tensor: int = setting(1, "Devices that share each matrix.", unless=-1, changeable=True)
+    data: int = setting(
+        -1, "Devices that share the batch; -1: all remaining devices.", unless=ALL_DEVICES, changeable=True
+    )
+    fsdp: int = setting(1, "Devices that share parameters and optimizer state.", unless=ALL_DEVICES, changeable=True)
+    context: int = setting(1, "Devices that share the positions of each sequence.", unless=ALL_DEVICES, changeable=True)
+    tensor: int = setting(1, "Devices that share each matrix.", unless=ALL_DEVICES, changeable=True)
 
     @property
     def sizes(self) -> dict[str, int]:
