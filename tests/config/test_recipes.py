@@ -66,7 +66,6 @@ def test_every_shipped_recipe_resolves_and_says_what_to_expect(spec):
 
 def test_a_recipe_without_a_variant_is_the_variant_for_text_if_text_is_named():
     assert resolve("language_model", [("data.train", "a.txt")]).data.source == "text"
-    assert resolve("word_vectors", [("data.directory", "texts")]).data.source == "text"
     assert resolve("language_model", [("seed", "3")]).data.source == "grammar"
 
 

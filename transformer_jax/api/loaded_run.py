@@ -108,7 +108,9 @@ class Attention(Sequence[AttentionLayer]):
         """A picture of every layer and head of one kind, by default the first that the model has; returns its path."""
         drawers = behind("draw_attention")
         if not drawers:
-            raise ConfigError("draw: no tool that draws attention is installed")
+            raise ConfigError(
+                "draw: no tool that draws attention is installed; reinstall the package with all its tools"
+            )
         draw = next(iter(drawers.values()))
         layers = self.of(kind or self.layers[0].kind).layers
         weights = {f"{each.kind} layer {each.layer}": each.weights for each in layers}

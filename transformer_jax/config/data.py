@@ -272,7 +272,7 @@ class TokenizerConfig:
     vocabulary_size: int = setting(8000, "Maximum size of the vocabulary, with 4 special ids.", above=8)
     joint: bool = setting(True, "One vocabulary for both languages; needed to tie their embeddings.")
     training_sentences: int = setting(1_000_000, "Maximum number of sentences to train the tokenizer on.")
-    min_count: int = setting(1, "word_vectors: words with fewer occurrences in the training split get no vector.")
+    min_count: int = setting(1, "Of word vectors: words with fewer occurrences in the training split get no vector.")
     character_coverage: float = setting(
         0.9999,
         "bpe, unigram: share of the characters of the text that have a piece; others become bytes. 0: 0.9995 for scripts "

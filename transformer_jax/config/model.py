@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from transformer_jax.config.checks import absolute_path, check_settings, declared, is_address, rate, setting, unasked
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.plugins import MODULES, registered
-from transformer_jax.index import core_parts
+from transformer_jax.config.plugins import registered
+from transformer_jax.index import own_parts
 
 KIND = "Kind of model."
 ComputeDtype = Literal["auto", "float32", "float32_exact", "tf32", "bfloat16"]
@@ -131,7 +131,8 @@ class TransformerLayersConfig:
             raise ConfigError("model.attention", problem)
         if not (names := declared(type(self))["attention"].chosen(self.attention)):
             raise ConfigError("model.attention", "'' must name multi_head, another kind, or changes of multi_head")
-        core = [name for name in names if ("attention", name) in core_parts()]
+        listed = own_parts()
+        core = [name for name in names if ("attention", name) in listed and listed["attention", name].owner.is_core]
         check_attention(core, [name for name in names if name not in core])
         mixers, depth = self.layer_mixers, self.decoder_depth
         if len(mixers) != depth:
@@ -284,7 +285,7 @@ class RnnConfig:
             problem = "zeros and no attention hide the source from the decoder"
             raise ConfigError("model.decoder_start", problem, "use last or bridge")
         # Settings without effect must have their defaults.
-        is_plugin = self.attention != "none" and ("rnn_attention", self.attention) not in MODULES
+        is_plugin = self.attention != "none" and ("rnn_attention", self.attention) not in own_parts()
         readers = {
             "input_feeding": (self.wiring == "luong" and self.attention != "none", "luong's wiring and an attention"),
             "d_readout": (self.wiring == "bahdanau", "bahdanau's wiring"),

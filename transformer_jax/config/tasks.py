@@ -125,8 +125,9 @@ BLOCKS_OF_TASKS = ("data", "batching", "model", "decoding")
 def require_use(task: str, use: str, problem: str) -> None:
     """Raise ConfigError, with ``problem`` and the tasks that it takes, unless a trained run of ``task`` serves ``use``."""
     if use not in TASKS[task].uses:
-        wanted = " or ".join(name for name in TASKS if use in TASKS[name].uses)
-        raise ConfigError(f"{problem} takes task={wanted}")
+        wanted = [name for name in TASKS if use in TASKS[name].uses]
+        remedy = f"takes task={' or '.join(wanted)}" if wanted else "takes a task of a tool that is not installed"
+        raise ConfigError(f"{problem} {remedy}")
 
 
 imported = pkgutil.resolve_name

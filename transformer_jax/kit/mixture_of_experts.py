@@ -13,7 +13,8 @@ from jax.sharding import PartitionSpec
 from transformer_jax.array_types import Array, Hidden
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import MODULES, register
+from transformer_jax.config.plugins import register
+from transformer_jax.index import own_parts
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.feed_forward import relu
 from transformer_jax.layers.initialization import xavier_uniform
@@ -126,7 +127,7 @@ class LoadBalanceSettings:
     def check_new_run(self, config: ExperimentConfig) -> None:
         """Raises ConfigError without experts; a feed-forward layer of a plugin may have some."""
         layers = [each.name for each in config.selections if each.kind == "feed_forward"]
-        if not any(each == "mixture_of_experts" or ("feed_forward", each) not in MODULES for each in layers):
+        if not any(each == "mixture_of_experts" or ("feed_forward", each) not in own_parts() for each in layers):
             raise ConfigError("training.loss_terms", NO_EXPERTS)
 
 

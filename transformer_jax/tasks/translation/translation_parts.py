@@ -25,6 +25,6 @@ register("task", "translation")(
         check_translation,
         "transformer_jax.tasks.translation.translation_task:TranslationTask",
         "transformer_jax.tasks.translation.translating:Translating",
-        uses=("translate", "align"),
+        uses=("translate",),
     )
 )
