@@ -73,7 +73,6 @@ DOORS: dict[str, set[str]] = {
     "rich": {"runs.progress"},
     "sqlalchemy": {"tools.study.optuna_study"},
     "tensorboardX": {"runs.trackers"},
-    "absl": {"commands.flags"},
     "gensim": {"tools.word_vectors.keyed_vectors"},
     "sklearn": {"tools.word_vectors.projection"},
     "scipy": {"tools.study.seed_statistics"},

@@ -39,6 +39,16 @@ def test_each_sign_is_one_sentence_with_its_number(cache, changed, words):
     assert all(words in sentence for sentence in found)
 
 
+def test_a_run_that_ends_within_its_warm_up_says_so(cache):
+    config = tiny_config(cache)
+    for schedule in ("noam", "constant"):
+        optimizer = replace(config.optimizer, schedule=schedule, warmup_updates=400)
+        record = HEALTHY | {"train/nll": 3.99, ENTROPY: 0.995}
+        signs = LearningSigns(replace(config, optimizer=optimizer), 4.0, [record]).sentences()
+        assert len(signs) == 2 and all("within optimizer.warmup_updates=400" in sign for sign in signs)
+        assert all("set optimizer.warmup_updates=1," in sign for sign in signs)
+
+
 def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
     def signs(records, config):
         return LearningSigns(config, None, records).sentences()

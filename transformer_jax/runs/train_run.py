@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, load_run_config
 from transformer_jax.config.errors import complain
-from transformer_jax.config.recipes import budget_of, stated_settings
+from transformer_jax.config.experiment import budget_of, stated_settings
 from transformer_jax.data.corpora import completed
 from transformer_jax.index import behind
 from transformer_jax.runs.resumption import require_same_run

@@ -266,7 +266,9 @@ class TranslationTask(Translating, Task):
     def validator(self) -> Evaluator:
         """Scores splits as validations do: perhaps with fewer beams and fewer scores, since training waits."""
         evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
-        validated = replace(self.config, decoding=self.config.validated_decoding, evaluation=evaluation)
+        decoding, width = self.config.decoding, self.config.training.validation_beam_width
+        decoding = replace(decoding, beam_width=width) if width else decoding
+        validated = replace(self.config, decoding=decoding, evaluation=evaluation)
         return self.evaluator_type(validated, self.new_translator(validated), self.objective, self.open_source)
 
     @cached_property
