@@ -228,6 +228,10 @@ def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch)
                 write()
         log.close()
     assert held.read_bytes() == b"another" and directory.metrics.read_bytes() == b""
+    # A run on a disk was copied, with the file that it locks.
+    (as_path("s3://bucket/copy") / "train.lock").write_bytes(b"")
+    with StoreLock(as_path("s3://bucket/copy")).held(busy):
+        pass
     other = StoreLock(as_path("s3://bucket/other"))
     assert other._create()
     assert other._create(), "the answer to the first attempt may have been lost"
@@ -353,7 +357,8 @@ def test_a_save_at_s3_that_fails_before_its_commit_is_not_the_last(cache, bucket
         raise StoreError(bucket, "Slow Down")
 
     def cannot_commit(run, position):
-        if position.number == 5:
+        if position.number == 4:
+            run.checkpoints.wait()
             monkeypatch.setattr(CommittedFolder, "finalize", fail)
 
     with pytest.raises(

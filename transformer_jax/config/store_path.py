@@ -61,11 +61,11 @@ def kvstore(address: str) -> dict[str, Any]:
         return {"driver": "gcs", "bucket": bucket, "path": path}
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    found: dict[str, Any] = {"driver": "s3", "bucket": bucket, "path": path, "endpoint": endpoint, "aws_region": region}
+    spec: dict[str, Any] = {"driver": "s3", "bucket": bucket, "path": path, "endpoint": endpoint, "aws_region": region}
     if "AWS_ACCESS_KEY_ID" in os.environ:
         # The default looks for files first, and logs an error for each missing file.
-        found["aws_credentials"] = {"type": "environment"}
-    return {name: value for name, value in found.items() if value}
+        spec["aws_credentials"] = {"type": "environment"}
+    return {name: value for name, value in spec.items() if value}
 
 
 class _Listing:

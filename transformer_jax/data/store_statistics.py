@@ -110,9 +110,9 @@ def unigram_entropy(
     counts = np.zeros(0)
     for name, begin, number in ranges_of(sizes):
         counted = min(number, COUNTED_TOKENS // len(sizes))
-        found = np.bincount(np.asarray(ids[begin : begin + counted], np.int64))
-        counts = np.pad(counts, (0, max(len(found) - len(counts), 0)))
-        counts[: len(found)] += found * ((times or {}).get(name, 1.0) * number / max(counted, 1))
+        tally = np.bincount(np.asarray(ids[begin : begin + counted], np.int64))
+        counts = np.pad(counts, (0, max(len(tally) - len(counts), 0)))
+        counts[: len(tally)] += tally * ((times or {}).get(name, 1.0) * number / max(counted, 1))
     shares = counts[counts > 0] / counts.sum()
     return float(-np.sum(shares * np.log(shares)))
 
@@ -120,6 +120,6 @@ def unigram_entropy(
 def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """The sums of counts by name."""
     sums = Counter[str]()
-    for each in counts:
-        sums.update(each)
+    for part in counts:
+        sums.update(part)
     return dict(sums)

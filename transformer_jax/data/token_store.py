@@ -43,10 +43,10 @@ def sealed(content: Mapping[str, Any]) -> str:
 
 def unsealed(text: str | bytes) -> dict[str, Any]:
     """Inverse of ``sealed``; raises ValueError where the text was changed."""
-    found = parse_json(text)
-    if not isinstance(found, dict) or found.get("crc32") != zlib.crc32(json.dumps(found.get("content")).encode()):
+    seal = parse_json(text)
+    if not isinstance(seal, dict) or seal.get("crc32") != zlib.crc32(json.dumps(seal.get("content")).encode()):
         raise ValueError("a description is damaged, or of an earlier version")
-    content: dict[str, Any] = found["content"]
+    content: dict[str, Any] = seal["content"]
     return content
 
 
@@ -61,7 +61,7 @@ def completed_array(file: Path, dtype: str) -> dict[str, Any]:
     size, itemsize = file.stat().st_size, np.dtype(dtype).itemsize
     block = max(min(size, BLOCK_BYTES), itemsize)
     with file.open("r+b") as content:
-        crcs = [zlib.crc32(each) for each in iter(lambda: content.read(block), b"")] or [0]
+        crcs = [zlib.crc32(data) for data in iter(lambda: content.read(block), b"")] or [0]
         content.truncate(len(crcs) * block)
         content.seek(0, os.SEEK_END)
         content.write(np.array([(at * block, block) for at in range(len(crcs))], "<u8").tobytes())
@@ -113,11 +113,11 @@ class StoredArray:
             index = np.asarray(index)
         if self._has_unchecked:
             self._check(index)
-        found: np.ndarray = _answer(_request(self._numbers[index]))
+        numbers: np.ndarray = _answer(_request(self._numbers[index]))
         if self._bases.any():
             positions = np.arange(index.start, index.stop, index.step) if isinstance(index, slice) else index
-            found = found + self._bases[np.searchsorted(self._ends, positions, "right") - 1]
-        return found
+            return numbers + self._bases[np.searchsorted(self._ends, positions, "right") - 1]
+        return numbers
 
     def check(self) -> None:
         """Compares all blocks with their CRC-32."""
@@ -131,9 +131,9 @@ class StoredArray:
             needed = np.unique(np.searchsorted(self._first, index.ravel(), "right") - 1)
         needed = needed[self._unchecked[needed]]
         for begin in range(0, len(needed), BLOCKS_AT_ONCE):
-            wanted = [self._blocks[number] for number in needed[begin : begin + BLOCKS_AT_ONCE]]
-            requests = [_request(piece.numbers[at:end]) for piece, at, end, _ in wanted]
-            for (piece, _, _, crc), request in zip(wanted, requests, strict=True):
+            group = [self._blocks[number] for number in needed[begin : begin + BLOCKS_AT_ONCE]]
+            requests = [_request(piece.numbers[at:end]) for piece, at, end, _ in group]
+            for (piece, _, _, crc), request in zip(group, requests, strict=True):
                 try:
                     is_sound = zlib.crc32(_answer(request)) == crc
                 except Missing as error:
@@ -174,7 +174,7 @@ def _concatenated(arrays: Sequence[Any], dtype: str) -> Any:
         return arrays[0] if arrays else np.zeros(0, dtype)
     import tensorstore
 
-    return tensorstore.concat([tensorstore.array(each) if isinstance(each, np.ndarray) else each for each in arrays], 0)
+    return tensorstore.concat([tensorstore.array(part) if isinstance(part, np.ndarray) else part for part in arrays], 0)
 
 
 @functools.cache
@@ -273,25 +273,25 @@ class TokenStore(SplitStore):
     def __init__(self, parts: StoreParts) -> None:
         super().__init__(parts)
         described = list(parts.descriptions.values())
-        source, target = ([each[side] for each in described] for side in SIDES)
-        dropped, corpora = (summed(each[name] for each in described) for name in ("dropped", "corpora"))
-        read, self.num_pairs = sum(each["read"] for each in described), sum(each["sentences"] for each in source)
+        source, target = ([part[side] for part in described] for side in SIDES)
+        dropped, corpora = (summed(part[name] for part in described) for name in ("dropped", "corpora"))
+        read, self.num_pairs = sum(part["read"] for part in described), sum(part["sentences"] for part in source)
         sides = SideStatistics.of(source), SideStatistics.of(target)
         self.statistics = StoreStatistics(described[0]["split"], read, self.num_pairs, dropped, *sides, corpora)
         self.arrays = {f"{side}.ids": parts.array(f"{side}.ids") for side in SIDES}
         for side, counts in zip(SIDES, (source, target), strict=True):
-            self.arrays[f"{side}.offsets"] = parts.array(f"{side}.offsets", [each["tokens"] for each in counts])
+            self.arrays[f"{side}.offsets"] = parts.array(f"{side}.offsets", [part["tokens"] for part in counts])
         self.source_side, self.target_side = (
             Side(self.arrays[f"{side}.ids"], self.arrays[f"{side}.offsets"]) for side in SIDES
         )
 
     def counts(self) -> dict[str, int]:
         """Pairs read, kept and left out, and tokens of both sides."""
-        found = self.statistics
-        dropped = {f"left out: {reason}": count for reason, count in found.dropped.items()}
-        tokens = {f"{side} tokens": getattr(found, side).tokens for side in SIDES}
-        corpora = {f"pairs of {name}": count for name, count in found.corpora.items()}
-        return {"pairs read": found.read, "pairs": found.kept, **corpora, **dropped, **tokens}
+        statistics = self.statistics
+        dropped = {f"left out: {reason}": count for reason, count in statistics.dropped.items()}
+        tokens = {f"{side} tokens": getattr(statistics, side).tokens for side in SIDES}
+        corpora = {f"pairs of {name}": count for name, count in statistics.corpora.items()}
+        return {"pairs read": statistics.read, "pairs": statistics.kept, **corpora, **dropped, **tokens}
 
     def lengths(self, number: int | None = None, first: int = 0) -> np.ndarray:
         """Source and target tokens of ``number`` pairs (default: all) from ``first``, uint16 or int32 ``[2, pairs]``."""
@@ -299,11 +299,11 @@ class TokenStore(SplitStore):
         number = left if number is None else min(number, left)
         longest = max(self.statistics.source.longest, self.statistics.target.longest)
         # Both lengths of a pair are neighbors in memory.
-        found = np.empty((number, 2), np.uint16 if longest < 1 << 16 else np.int32).T
-        for row, side in zip(found, (self.source_side, self.target_side), strict=True):
+        lengths = np.empty((number, 2), np.uint16 if longest < 1 << 16 else np.int32).T
+        for row, side in zip(lengths, (self.source_side, self.target_side), strict=True):
             for begin, end in blocks(number):
                 row[begin:end] = np.diff(side.offsets[first + begin : first + end + 1])
-        return found
+        return lengths
 
 
 class DocumentStore(SplitStore):
@@ -316,12 +316,12 @@ class DocumentStore(SplitStore):
     def __init__(self, parts: StoreParts) -> None:
         super().__init__(parts)
         described = list(parts.descriptions.values())
-        sizes, texts = [each["bytes"] for each in described], [each[DOCUMENTS] for each in described]
-        self.num_documents, self.num_bytes = sum(each["sentences"] for each in texts), sum(sizes)
+        sizes, texts = [part["bytes"] for part in described], [part[DOCUMENTS] for part in described]
+        self.num_documents, self.num_bytes = sum(part["sentences"] for part in texts), sum(sizes)
         self.statistics = SideStatistics.of(texts)
-        self.num_tokens, self.corpora = self.statistics.tokens, summed(each["corpora"] for each in described)
+        self.num_tokens, self.corpora = self.statistics.tokens, summed(part["corpora"] for part in described)
         self.ids = parts.array(f"{DOCUMENTS}.ids")
-        self.offsets = parts.array(f"{DOCUMENTS}.offsets", [each["tokens"] for each in texts])
+        self.offsets = parts.array(f"{DOCUMENTS}.offsets", [part["tokens"] for part in texts])
         self.byte_offsets = parts.array(f"{DOCUMENTS}.bytes", sizes)
         self.arrays = dict(zip(("ids", "offsets", "bytes"), (self.ids, self.offsets, self.byte_offsets), strict=True))
 

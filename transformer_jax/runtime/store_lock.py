@@ -41,6 +41,10 @@ class StoreLock:
             found = self._read()
             if seen and found and found != seen:
                 raise busy(_holder(found))
+            if found == b"":
+                # The lock of a run on a disk, which was copied here.
+                self._object.unlink()
+                continue
             if found != seen:
                 seen, since = found, time.monotonic()
             elif found and time.monotonic() - since > LEASE:
