@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformer_jax.api.loaded_run import Attention, AttentionLayer, Run, load
-    from transformer_jax.api.train import train
+    from transformer_jax.api.training import train
     from transformer_jax.config import ConfigError, DataError
     from transformer_jax.config.plugins import load_plugin, register
     from transformer_jax.runs.hooks import Callback

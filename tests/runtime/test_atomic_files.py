@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runtime import atomic_files
 from transformer_jax.runtime.atomic_files import appearing_file, read_records, write_whole
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, resolve, to_json
 from transformer_jax.config.checks import Declared, check_choice, declared
-from transformer_jax.config.errors import complain, nearest
 from transformer_jax.config.experiment import (
     PARTS,
     block_at,
@@ -33,6 +32,7 @@ from transformer_jax.config.plugins import (
 )
 from transformer_jax.config.recipes import SHIPPED
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
+from transformer_jax.errors import complain, nearest
 
 INDENT = " " * 6
 EVERY_TASK = "every task"

@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
-from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
 from transformer_jax.config.kinds import KINDS
 from transformer_jax.config.plugins import EXAMPLES, OWN_NAMES, is_registered, names_of, setting_of
+from transformer_jax.errors import ConfigError, PluginNeeded, nearest
 
 LARGEST = 2**31 - 1
 """Default upper bound of numbers, which are 32-bit integers on the device."""

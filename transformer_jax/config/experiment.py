@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from transformer_jax.config.checks import LARGEST_SEED, check_choice, check_settings, declared, setting, unasked
 from transformer_jax.config.data import SourceConfig, TokenizerConfig
-from transformer_jax.config.errors import ConfigError, PluginNeeded, StoreError, nearest
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.languages import UNDETERMINED
@@ -47,6 +46,7 @@ from transformer_jax.config.tasks import (
     kinds_of,
     score_names,
 )
+from transformer_jax.errors import ConfigError, PluginNeeded, StoreError, nearest
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from transformer_jax.config.checks import absolute_path, check_settings, declared, is_address, rate, setting, unasked
-from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.plugins import registered
+from transformer_jax.errors import ConfigError
 from transformer_jax.index import own_parts
 
 KIND = "Kind of model."

@@ -4,7 +4,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transformer_jax.config.checks import is_address
-from transformer_jax.config.errors import ConfigError
+from transformer_jax.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformer_jax.config.store_path import StorePath

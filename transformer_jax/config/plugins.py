@@ -18,8 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transformer_jax.config.errors import ConfigError, nearest
 from transformer_jax.config.kinds import KINDS
+from transformer_jax.errors import ConfigError, nearest
 from transformer_jax.index import ListedPart, all_parts, entry_points, own_parts
 
 EXAMPLES = {("tracker", name): f"examples/{name}_tracker.py" for name in ("mlflow", "trackio")}

@@ -10,7 +10,7 @@ from pathlib import Path
 from transformer_jax.config import DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.language_model import TextDataConfig
-from transformer_jax.data.mixture import Mixture
+from transformer_jax.data.mixed_corpora import Mixture
 from transformer_jax.data.sentence_pairs import (
     Document,
     DocumentSource,

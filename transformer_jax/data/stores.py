@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 from transformer_jax.config import ConfigError, DataConfig, DataError
 from transformer_jax.config.checks import absolute_path, is_address, is_unasked, without_mark
 from transformer_jax.config.data import SourceConfig
-from transformer_jax.config.errors import complain, first_line
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, digest, no_text
@@ -45,6 +44,7 @@ from transformer_jax.data.tokenization import (
     Tokenization,
 )
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, load_tokenizers, save_tokenizers
+from transformer_jax.errors import complain, first_line
 from transformer_jax.runtime.atomic_files import appearing_file, appearing_folder, waiting_for_lock, write_whole
 
 # A smaller store is checked when it is opened, a larger one block by block when batches need its blocks.

@@ -19,11 +19,11 @@ import numpy as np
 
 from transformer_jax.config import DataError
 from transformer_jax.config.checks import is_address
-from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.orders import blocks, joined_ranges
 from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.store_statistics import SideStatistics, StoreStatistics, summed
+from transformer_jax.errors import first_line
 
 BLOCK_BYTES = 1 << 20
 # Blocks that are requested together when they are first needed.

@@ -10,8 +10,8 @@ from jax import lax
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int, PyTree
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.initialization import Layer, xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.parameter_initialization import Layer, xavier_uniform
 from transformer_jax.layers.scaled_dot_product import (
     AttentionBackend,
     AttentionOptions,

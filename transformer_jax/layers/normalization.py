@@ -9,7 +9,7 @@ from jax import lax
 
 from transformer_jax.array_types import Array, Float
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.initialization import Layer
+from transformer_jax.layers.parameter_initialization import Layer
 from transformer_jax.precision import FLOAT32, Precision, rounding_barrier
 
 # The paper gives none; this is the value of its authors' code (tensor2tensor).

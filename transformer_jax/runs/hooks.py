@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.errors import StoreError, complain
 from transformer_jax.config.paths import in_store
+from transformer_jax.errors import StoreError, complain
 from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run import Hook, Position, Results, RunParts, TrainingDiverged

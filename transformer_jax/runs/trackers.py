@@ -15,7 +15,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, fla
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.index import own_parts
-from transformer_jax.runs.run_directory import IDS_FILE
+from transformer_jax.run_directory.layout import IDS_FILE
 from transformer_jax.runtime.atomic_files import write_whole
 
 PROJECT = "transformer_jax"

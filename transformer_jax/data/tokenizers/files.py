@@ -10,7 +10,7 @@ from transformer_jax.config.data import SUBWORD_KINDS
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import registered
 from transformer_jax.config.tasks import imported
-from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
+from transformer_jax.data.tokenizers.tokenizer_interface import Tokenizer, TokenizerPair
 from transformer_jax.runtime.atomic_files import write_whole
 
 FORMAT_VERSION = 1

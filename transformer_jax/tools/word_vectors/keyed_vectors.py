@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transformer_jax.config.errors import ConfigError, DataError, nearest
 from transformer_jax.data.text_files import BYTE_ORDER_MARK, raw_lines
+from transformer_jax.errors import ConfigError, DataError, nearest
 from transformer_jax.runtime.atomic_files import appearing_file
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.config import DataError, ExperimentConfig, from_json
-from transformer_jax.config.errors import StoreError
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.paths import in_store
+from transformer_jax.errors import StoreError
 from transformer_jax.runtime.file_digests import changed_files
 
 # Orbax writes it into every checkpoint.
