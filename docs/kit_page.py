@@ -20,7 +20,7 @@ from transformer_jax.config import TransformerConfig
 from transformer_jax.config.checks import declared
 from transformer_jax.config.kinds import KINDS
 from transformer_jax.config.plugins import registered, setting_of, settings_class
-from transformer_jax.index import kit_parts
+from transformer_jax.index import own_parts
 from transformer_jax.layers.attention_backends import added_bias
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.site import Site
@@ -59,13 +59,14 @@ of the model without the part (language models have learned positions). Optimize
 encoder-decoder only. Two parts fail, as they should: `acausal` has no causal mask, and bfloat16 changes the experts of some
 tokens in a mixture of experts. `python docs/kit_page.py --conform` checks parts that have no line in docs/conform.jsonl.
 """
+KIT = {part: listed.module for part, listed in own_parts().items() if listed.owner.is_kit}
 COSTS = ("parameters", "cache_bytes", "activation_bytes", "state_bytes")
 WITH_BACKENDS = ("attention", "positions")
 
 
 def page() -> str:
     """The whole page: a table for each kind of part."""
-    kinds = [kind for kind in KINDS if any(owner == kind for owner, _ in kit_parts())]
+    kinds = [kind for kind in KINDS if any(owner == kind for owner, _ in KIT)]
     introduction = INTRODUCTION.format(*map(helpful, ("transformer", "language_model")))
     return "\n".join([introduction, *(table(kind) for kind in kinds), conform_table()])
 
@@ -83,10 +84,10 @@ def table(kind: str) -> str:
     """The parts of a kind, under the setting that selects them."""
     titles = ["name", "idea", "paper", "settings", *(["backends"] if kind in WITH_BACKENDS else [])]
     lines = [f"## {setting_of(kind)}\n", row(titles), row(["---"] * len(titles))]
-    for name in (name for owner, name in kit_parts() if owner == kind):
+    for name in (name for owner, name in KIT if owner == kind):
         made = registered(kind)[name]
         columns = [
-            f"[`{name}`](../{kit_parts()[kind, name].replace('.', '/')}.py)",
+            f"[`{name}`](../{KIT[kind, name].replace('.', '/')}.py)",
             idea(made),
             paper(made),
             settings(kind, name),
@@ -187,13 +188,13 @@ def add_results() -> None:
     from transformer_jax.tools.conform.ideas import KINDS, names
 
     jax.config.update("jax_num_cpu_devices", DEVICES)
-    parts = [part for part in kit_parts() if part[0] in KINDS]
+    parts = [part for part in KIT if part[0] in KINDS]
     parts += [
         (kind, name)
         for kind in KINDS
         if kind != "task"
         for name in names(kind)
-        if name != "none" and (kind, name) not in kit_parts()
+        if name != "none" and (kind, name) not in KIT
     ]
     known = {(each["kind"], each["name"]) for each in map(json.loads, RESULTS.read_text("utf-8").splitlines())}
     # Those of training are checked in one model only.

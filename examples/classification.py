@@ -15,11 +15,9 @@ import jax
 import jax.numpy as jnp
 
 import transformer_jax
-from transformer_jax.config import TransformerConfig, hyperparameters_of, parts_with
-from transformer_jax.config.checks import require
-from transformer_jax.config.evaluation import Metric
+from transformer_jax.config import ConfigError, TransformerConfig, hyperparameters_of, parts_with
 from transformer_jax.config.plugins import registered
-from transformer_jax.config.tasks import LOSSES, TASKS
+from transformer_jax.config.tasks import LOSSES, TASKS, Metric
 from transformer_jax.data.batches import scoring_batches
 from transformer_jax.data.stores import open_token_store
 from transformer_jax.models.build import build_model
@@ -53,7 +51,8 @@ class Objective:
     def __init__(self, config, words, labels):
         for name in ("loss_terms", "corruptions"):
             value = getattr(config.training, name)
-            require(not value, f"training.{name}", f"{value} is not supported for classification; leave it out")
+            if value:
+                raise ConfigError(f"training.{name}", f"{value} is not supported for classification; leave it out")
         self.config, self.words, self.labels = config, words, labels
 
     def training_model(self, hyperparameters):
@@ -86,12 +85,10 @@ def sums(logits, batch, smoothing):
 
 def check(data, tokenizer, batching, model, decoding):
     TASKS["translation"].check(data, tokenizer, batching, model, decoding)
-    require(
-        tokenizer.kind == "word" and not tokenizer.joint,
-        "tokenizer.kind",
-        "labels are words; use word, and joint=False",
-    )
-    require(batching.kind == "buckets", "batching.kind", "a row has one label; use buckets")
+    if tokenizer.kind != "word" or tokenizer.joint:
+        raise ConfigError("tokenizer.kind", "labels are words; use word, and joint=False")
+    if batching.kind != "buckets":
+        raise ConfigError("batching.kind", "a row has one label; use buckets")
 
 
 @dataclass(frozen=True)
@@ -101,10 +98,12 @@ class EncoderConfig(TransformerConfig):
     def check_new_run(self, config):
         super().check_new_run(config)
         problem = "deepnorm has other factors without a decoder; use another normalization"
-        require(self.normalization != "deepnorm", "model.normalization", problem)
+        if self.normalization == "deepnorm":
+            raise ConfigError("model.normalization", problem)
         for name in config.training.watch_names:
-            problem = f"{name} reads activations, which classification does not record; leave it out"
-            require(not registered("statistic")[name].reads_activations, "training.watch", problem)
+            if registered("statistic")[name].reads_activations:
+                problem = f"{name} reads activations, which classification does not record; leave it out"
+                raise ConfigError("training.watch", problem)
 
 
 @transformer_jax.register("task", "classification")

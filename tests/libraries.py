@@ -2,10 +2,21 @@
 
 import importlib
 import importlib.util
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from transformer_jax.index import own_indexes
+
+TOOLS = {index.tool for index in own_indexes() if index.tool}
+with_all_tools = pytest.mark.skipif(
+    not {folder.name for folder in (Path(__file__).parent / "tools").iterdir() if folder.is_dir()} - {"__pycache__"}
+    <= TOOLS,
+    reason="a tool is absent",
+)
+"""Marks a test of the core that is about the parts of all tools too."""
 
 
 def library(name: str, extra: str = "") -> Any:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from process_environment import process_environment
 
-from transformer_jax.index import own_indexes
+from transformer_jax.config.kinds import KINDS
+from transformer_jax.config.plugins import registered
+from transformer_jax.index import own_indexes, own_parts
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "transformer_jax"
@@ -71,7 +73,6 @@ DOORS: dict[str, set[str]] = {
     "rich": {"runs.progress"},
     "sqlalchemy": {"tools.study.optuna_study"},
     "tensorboardX": {"runs.trackers"},
-    "absl": {"commands.flags"},
     "gensim": {"tools.word_vectors.keyed_vectors"},
     "sklearn": {"tools.word_vectors.projection"},
     "scipy": {"tools.study.seed_statistics"},
@@ -111,10 +112,13 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def named_modules(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """The modules of the package that string constants name, with their lines: ``"transformer_jax.tasks.task:Task"``."""
+    """The modules of the package that strings name, with their lines: ``"transformer_jax.tasks.task:Task"``.
+
+    Of an f-string, its beginning: ``f"transformer_jax.tools.interop.{name}"``.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            match = re.fullmatch(r"(transformer_jax(?:\.\w+)+)(?::\w+)?", node.value)
+            match = re.fullmatch(r"(transformer_jax(?:\.\w+)+)(?::\w+|\.)?", node.value)
             if match and node.value not in ENTRY_POINT_GROUPS:
                 yield match[1], node.lineno
 
@@ -143,7 +147,11 @@ def floor_violations(module: str, tree: ast.AST) -> list[str]:
     allowed = FLOORS[owner] | {owner.partition(".")[0]}
     if tool := tool_of(module):
         # Another tool only where its index needs it.
-        allowed = FLOORS["tools"] | {f"tools.{name}" for name in (tool, *TOOLS[tool].needs)}
+        needs = {
+            *TOOLS[tool].needs,
+            *(name for entry in TOOLS[tool].commands.values() for name in entry.get("needs", [])),
+        }
+        allowed = FLOORS["tools"] | {f"tools.{name}" for name in (tool, *needs)}
     found = []
     for name, line in [*imported(tree), *named_modules(tree)]:
         if within(name, {"experiments", "tests"}):
@@ -178,14 +186,57 @@ def violations(rule: Callable[[str, ast.AST], list[str]]) -> list[str]:
 
 def test_no_module_imports_itself_by_way_of_others():
     """Imports inside functions and under TYPE_CHECKING count too: a cycle that Python does not see still has to be read."""
-    files = {f"transformer_jax.{module_name(file)}": file for file in FILES if file.stem != "__init__"}
-    graph = {name: {each for each, _ in imported(parse(file))} & files.keys() for name, file in files.items()}
+    files = {f"transformer_jax.{module_name(file)}": file for file in FILES}
+    named = lambda tree: {name for name, _ in (*imported(tree), *named_modules(tree))}  # noqa: E731
+    graph = {name: named(parse(file)) & files.keys() - {name} for name, file in files.items()}
     # Raises CycleError, which names the modules.
     TopologicalSorter(graph).prepare()
 
 
 def test_imports_only_lower_floors_and_heavy_dependencies_by_their_door():
     assert violations(floor_violations) + violations(door_violations) == []
+    for module, source in {
+        "layers.attention": "from transformer_jax.models import build",
+        "runs.trainer": "def later():\n    import transformer_jax.tools.pictures.curves",
+        "config.plugins": 'import_module("transformer_jax.layers.attention")',
+        "config.tasks": 'name = f"transformer_jax.tasks.{task}"',
+        "tools.pictures.curves": "from transformer_jax.tools.study.run_summary import summarize",
+        "tasks.task": "from transformer_jax.kit import rope",
+    }.items():
+        assert len(floor_violations(module, ast.parse(source))) > 0, module
+    assert door_violations("runs.trainer", ast.parse("import matplotlib.pyplot")) != []
+    assert floor_violations("tools.conform.costs", ast.parse("import transformer_jax.tools.preflight.hlo_text")) == []
+
+
+def strings_that_name_a_tool(module: str, tree: ast.AST) -> list[str]:
+    """Strings in the core, without docstrings, with the name of a tool or of one of its parts."""
+    if within(module, {"tools"}):
+        return []
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [
+        f"line {node.lineno}: {node.value}"
+        for node in strings
+        if id(node) not in documentation and re.search(rf"(?<![a-z])({'|'.join(TOOLS)})(?![a-z])", node.value)
+    ]
+
+
+def test_the_core_names_no_tool_in_a_string():
+    assert violations(strings_that_name_a_tool) == []
+    assert strings_that_name_a_tool("runs.run", ast.parse('"""sizing"""\nname = "tools.sizing"')) == [
+        "line 2: tools.sizing"
+    ]
+
+
+def test_every_command_door_and_part_of_an_index_is_there():
+    for index in own_indexes():
+        for name, entry in index.commands.items():
+            assert callable(index.load(name, entry["function"]).run), name
+        for door, entries in index.doors.items():
+            assert all(index.load(door, target) is not None for target in entries.values()), door
+    for (kind, name), listed in own_parts().items():
+        assert kind in KINDS, listed.owner.file
+        assert registered(kind)[name] is not None
 
 
 ROOT_MODULES = {

@@ -1,5 +1,6 @@
 """Every tool is a folder that can be deleted, and another distribution can bring one."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,20 +10,21 @@ import pytest
 from process_environment import process_environment
 from run_settings import tiny_settings
 
-from transformer_jax.index import own_indexes
+from transformer_jax import index
+from transformer_jax.config import ConfigError
+from transformer_jax.index import commands, own_indexes
 
 ROOT = Path(__file__).resolve().parents[1]
-TOOLS = [index.tool for index in own_indexes() if index.tool]
+TOOLS = [each.tool for each in own_indexes() if each.tool]
 COPIED = ("transformer_jax", "configs", "tests", "docs", "pyproject.toml")
-# Tests of settings and imports that are of no tool.
-CORE_TESTS = ("test_conversion.py", "test_recipes.py", "test_experiment.py", "../test_architecture.py")
 
 
 def without(folder: Path, *tools: str, copied: tuple[str, ...] = ("transformer_jax", "configs")) -> Path:
-    """A copy of the package without some tools."""
+    """A copy of the package without some tools and their recipes."""
     folder.mkdir(exist_ok=True)
     for name in copied:
-        ignored = shutil.ignore_patterns("__pycache__", *(tools if name == "transformer_jax" else ()))
+        of_tools = [*tools, *(f"{tool}.py" for tool in tools)]
+        ignored = shutil.ignore_patterns("__pycache__", *(of_tools if name in ("transformer_jax", "configs") else ()))
         source = ROOT / name
         shutil.copytree(source, folder / name, ignore=ignored) if source.is_dir() else shutil.copy(source, folder)
     for tool in tools:
@@ -60,15 +62,19 @@ print(*commands())
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_without_a_tool_its_commands_are_gone(tool, tmp_path):
-    (own,) = [index for index in own_indexes() if index.tool == tool]
-    listed = set(printed(without(tmp_path, tool), "-c", HELP).splitlines()[-1].split())
-    others = {name for index in own_indexes() for name in index.commands if index.tool != tool}
-    assert listed == others and not listed & own.commands.keys()
+    (own,) = [each for each in own_indexes() if each.tool == tool]
+    *listed, names = printed(without(tmp_path, tool), "-c", HELP).splitlines()
+    assert {*names.split()} == {name for each in own_indexes() for name in each.commands if each is not own}
+    hidden = [name for name, command in commands().items() if tool in command.needs or name in own.commands]
+    assert [name for name in hidden if any(line.startswith(f"  {name} ") for line in listed)] == []
 
 
 def test_a_command_that_needs_an_absent_tool_says_so(tmp_path):
     result = run(without(tmp_path, "preflight"), *COMMAND, "conform", "rope")
-    assert (result.returncode, "needs the tools preflight, which are not installed" in result.stderr) == (2, True)
+    assert (result.returncode, "conform: needs the tool preflight, which is not installed" in result.stderr) == (
+        2,
+        True,
+    )
 
 
 def train_and_use(folder: Path, also: Path | None = None, **model: str) -> str:
@@ -105,11 +111,41 @@ def test_without_all_tools_a_run_is_trained_and_used_and_another_distribution_br
     assert printed(folder, *COMMAND, "loss", "run", also=installed).endswith("after 12 updates\n")
 
     refused = run(folder, *COMMAND, "train", "--config=text", "--workdir=other")
-    assert (refused.returncode, "no tool that chooses sizes" in refused.stderr) == (2, True)
-    (installed / "loss_of_run" / "index.toml").write_text("[door.run_hooks]\n")
-    refused = run(folder, *COMMAND, "--help", also=installed)
-    problem = "index.toml: unknown key door; expected needs, parts, commands, doors\n"
-    assert (refused.returncode, refused.stderr.endswith(problem)) == (2, True)
+    assert (refused.returncode, "--config=text: no tool that sizes runs" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[door.run_hooks]", "unknown key door; expected needs, parts, commands, doors"),
+        ("[", "cannot be read: "),
+        ("commands = 3", "commands: expected tables [commands.NAME]"),
+        (
+            "[commands.a]\nfunction = 'a:b'\nhelp = 'c'\ngroup = 'd'",
+            "commands.a: expected function, help and group, one of start",
+        ),
+        ("[doors.run_hook]\na = 'a:b'", "doors.run_hook: is not a door; doors are settings, run_hooks"),
+        ("[doors.run_hooks]\na = 'b'", "doors.run_hooks.a: expected 'module:function' (got 'b')"),
+        ("needs = 'sizing'", "needs: expected a list of names of tools"),
+        ("[parts.norm]\na = 1", "parts.norm: expected module = 'NAME NAME ...'"),
+    ],
+)
+def test_a_wrong_index_is_refused_with_its_file(text, problem, tmp_path):
+    (tmp_path / "index.toml").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(f"{tmp_path / 'index.toml'}: {problem}")):
+        index._read(tmp_path / "index.toml", "package")
+
+
+def test_a_wrong_index_of_the_package_itself_is_one_message(tmp_path):
+    folder = without(tmp_path)
+    (folder / "transformer_jax" / "tools" / "study" / "index.toml").write_text("[parts.nrom]\nworker = 'a'\n")
+    for command in (["config", "--config=quickstart", "--config.model.norm=nothing"], ["doctor", "--help"]):
+        result = run(folder, *COMMAND, *command)
+        assert "Traceback" not in result.stderr, result.stderr
+    (folder / "transformer_jax" / "tools" / "study" / "index.toml").write_text("needs = 3\n")
+    for command in ([], ["config", "--config=quickstart"]):
+        result = run(folder, *COMMAND, *command)
+        assert (result.returncode, len(result.stderr.splitlines())) == (2, 1), result.stderr
 
 
 @pytest.mark.slow
@@ -117,5 +153,4 @@ def test_without_all_tools_a_run_is_trained_and_used_and_another_distribution_br
 def test_without_a_tool_a_run_is_trained_and_the_tests_of_the_core_pass(tool, tmp_path):
     folder = without(tmp_path, tool, copied=COPIED)
     train_and_use(folder)
-    tests = [str(folder / "tests" / "config" / name) for name in CORE_TESTS]
-    printed(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    printed(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/config", "tests/test_architecture.py")

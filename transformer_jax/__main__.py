@@ -119,7 +119,7 @@ def run_command(arguments: list[str]) -> int:
 
         print(overview())
         return 0
-    if arguments == ["--version"]:
+    if arguments[0] == "--version":
         from transformer_jax import __version__
 
         print(__version__)

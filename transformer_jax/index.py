@@ -2,35 +2,45 @@
 
 A folder of the package, a tool in ``tools/NAME/``, or a tool of another distribution has an ``index.toml``::
 
-    needs = ["pictures"]                   # tools that this tool imports
+    needs = ["sizing"]                     # tools that all of this tool needs
 
     [parts.tokenizer]                      # kind of parts: module = "names that it registers"
-    parsing_registration = "symbol word_class"
+    parsing_parts = "symbol word_class"
 
     [commands.parse]
     function = "parse_command:parse"
     group = "use"
     help = "parse sentences: print their constituency trees"
+    needs = ["pictures"]                   # tools that this command needs besides
 
     [doors.run_hooks]                      # a door of the core: name = "module:function"
-    curves = "curves:curves_of_run"
+    curves = "curves:curves_at_end"
 
-Another distribution names the package of its tool as an entry point of the group ``transformer_jax.tools``. Modules are
-named relative to their folder. docs/architecture.md lists the doors.
+Modules are named relative to their folder. Another distribution names the package of its tool as an entry point of the group
+``transformer_jax.tools``. docs/architecture.md lists the doors.
 """
 
 import importlib
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 PACKAGE = "transformer_jax"
 TOOL_ENTRY_POINTS = "transformer_jax.tools"
-COMMAND_GROUPS = ("start", "use", "look", "compare", "cluster")
+COMMAND_GROUPS = {
+    "start": "Start",
+    "use": "Use a trained model",
+    "look": "Look inside",
+    "compare": "Compare ideas and runs",
+    "cluster": "Other machines",
+}
 DOORS = ("settings", "run_hooks", "next_steps", "sizes", "draw_attention", "require_stated")
-FIELDS = {"function", "group", "help"}
+# Doors behind which only one tool may stand.
+SINGLE_DOORS = ("settings", "draw_attention", "require_stated")
+TARGET = re.compile(r"[\w.]+:\w+")
 
 
 class Index(NamedTuple):
@@ -39,33 +49,67 @@ class Index(NamedTuple):
     file: Path
     package: str
     tool: str
-    needs: tuple[str, ...]
+    needs: Sequence[str]
     parts: Mapping[str, Mapping[str, str]]
-    commands: Mapping[str, Mapping[str, str]]
+    commands: Mapping[str, Mapping[str, Any]]
     doors: Mapping[str, Mapping[str, str]]
+
+    @property
+    def is_kit(self) -> bool:
+        """Whether this is the index of the kit."""
+        return self.package == f"{PACKAGE}.kit"
+
+    @property
+    def is_core(self) -> bool:
+        """Whether this is the index of a folder of the core."""
+        return not self.tool and not self.is_kit
+
+    def load(self, key: str, target: str) -> Any:
+        """Import and return ``module:name``; raise ConfigError, which names ``key``, if there is no such object."""
+        module, _, name = target.partition(":")
+        try:
+            return getattr(importlib.import_module(f"{self.package}.{module}"), name)
+        except ModuleNotFoundError as error:
+            if error.name and not f"{self.package}.{module}".startswith(error.name):
+                raise
+            raise _error(f"{key}: {error}", self.file) from error
+        except AttributeError as error:
+            raise _error(f"{key}: {error}", self.file) from error
 
 
 class ListedCommand(NamedTuple):
-    """A command of an index: ``MODULE:FUNCTION``, its group and summary in ``--help``, and its index."""
+    """A command: its name, group and summary, all tools that it needs, and the index that names its function."""
 
-    function: str
+    name: str
     group: str
     summary: str
+    needs: Sequence[str]
     owner: Index
 
+    @property
+    def missing(self) -> list[str]:
+        """The needed tools that are not installed."""
+        return [tool for tool in self.needs if not is_usable(tool)]
+
     def load(self) -> Any:
-        """Import the command; raise ConfigError if a tool that it needs is absent."""
-        absent = [tool for tool in self.owner.needs if tool not in tools()]
-        if absent:
-            raise _error(f"needs the tools {', '.join(absent)}, which are not installed", self.owner.file)
-        return imported_object(self.function)
+        """Import the command; raise ConfigError if a tool that it needs is missing."""
+        if self.missing:
+            raise _error(f"needs the tool {' and the tool '.join(self.missing)}, which is not installed", self.name)
+        return self.owner.load(f"commands.{self.name}", self.owner.commands[self.name]["function"])
 
 
-def _error(problem: str, file: Path) -> Exception:
+class ListedPart(NamedTuple):
+    """A part: the module that registers it, and the index that says so."""
+
+    module: str
+    owner: Index
+
+
+def _error(problem: str, where: Path | str) -> Exception:
     # Here: the package `config` imports libraries that a list of commands does without.
     from transformer_jax.config.errors import ConfigError
 
-    return ConfigError(f"{file}: {problem}")
+    return ConfigError(f"{where}: {problem}")
 
 
 def _read(file: Path, package: str, tool: str = "") -> Index:
@@ -74,29 +118,35 @@ def _read(file: Path, package: str, tool: str = "") -> Index:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise _error(f"cannot be read: {error}", file) from error
-    tables = {"parts", "commands", "doors"}
-    if odd := content.keys() - tables - {"needs"}:
-        raise _error(f"unknown key {min(odd)}; expected needs, parts, commands, doors", file)
-    needs = content.get("needs", [])
-    if not isinstance(needs, list) or not all(isinstance(name, str) for name in needs):
-        raise _error("needs: expected a list of names of tools", file)
-    for table in tables & content.keys():
-        for name, entries in content[table].items() if isinstance(content[table], dict) else [("", None)]:
-            if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
-                raise _error(f"{table}.{name}: expected a table of strings", file)
-    for name, command in content.get("commands", {}).items():
-        if command.keys() != FIELDS or command["group"] not in COMMAND_GROUPS:
+    tables: dict[str, Any] = {name: content.pop(name, {}) for name in ("parts", "commands", "doors")}
+    needs = content.pop("needs", [])
+    if content:
+        raise _error(f"unknown key {min(content)}; expected needs, parts, commands, doors", file)
+    for name, table in tables.items():
+        if not isinstance(table, dict) or not all(isinstance(entries, dict) for entries in table.values()):
+            raise _error(f"{name}: expected tables [{name}.NAME]", file)
+    for name, command in tables["commands"].items():
+        if command.keys() - {"needs"} != {"function", "group", "help"} or command["group"] not in COMMAND_GROUPS:
             raise _error(
                 f"commands.{name}: expected function, help and group, one of {', '.join(COMMAND_GROUPS)}", file
             )
-    if odd := content.get("doors", {}).keys() - set(DOORS):
+    if odd := tables["doors"].keys() - {*DOORS}:
         raise _error(f"doors.{min(odd)}: is not a door; doors are {', '.join(DOORS)}", file)
-    return Index(
-        file, package, tool, tuple(needs), *(content.get(table, {}) for table in ("parts", "commands", "doors"))
-    )
-
-
-KIT = f"{PACKAGE}.kit"
+    targets = {f"doors.{door}.{name}": to for door, entries in tables["doors"].items() for name, to in entries.items()}
+    targets |= {f"commands.{name}.function": command["function"] for name, command in tables["commands"].items()}
+    for key, target in targets.items():
+        if not isinstance(target, str) or not TARGET.fullmatch(target):
+            raise _error(f"{key}: expected 'module:function' (got {target!r})", file)
+    lists = {"needs": needs} | {
+        f"commands.{name}.needs": each.get("needs", []) for name, each in tables["commands"].items()
+    }
+    for key, names in lists.items():
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise _error(f"{key}: expected a list of names of tools", file)
+    for kind, modules in tables["parts"].items():
+        if not all(isinstance(names, str) for names in modules.values()):
+            raise _error(f"parts.{kind}: expected module = 'NAME NAME ...'", file)
+    return Index(file, package, tool, needs, **tables)
 
 
 @cache
@@ -106,10 +156,10 @@ def own_indexes() -> tuple[Index, ...]:
     folders = sorted(
         (file.parent for file in root.glob("*/index.toml")), key=lambda path: (path.name == "kit", path.name)
     )
-    tools_here = sorted(file.parent for file in root.glob("tools/*/index.toml"))
+    tools = sorted(file.parent for file in root.glob("tools/*/index.toml"))
     return (
         *(_read(path / "index.toml", f"{PACKAGE}.{path.name}") for path in folders),
-        *(_read(path / "index.toml", f"{PACKAGE}.tools.{path.name}", path.name) for path in tools_here),
+        *(_read(path / "index.toml", f"{PACKAGE}.tools.{path.name}", path.name) for path in tools),
     )
 
 
@@ -117,33 +167,56 @@ def own_indexes() -> tuple[Index, ...]:
 def indexes() -> tuple[Index, ...]:
     """Return the indexes of the package and of tools of other distributions, which are found but not imported.
 
-    Raises ConfigError for a tool without an index, and where two of them have a command, a part or a tool of the same name.
+    Raises ConfigError for a tool without an index, and where two of them have a tool, a command, a part or a door in common.
     """
-    from importlib import metadata
-    from importlib.util import find_spec
-
-    found = [*own_indexes()]
-    for entry_point in sorted(metadata.entry_points(group=TOOL_ENTRY_POINTS)):
-        spec = find_spec(entry_point.value)
-        folders = (spec.submodule_search_locations if spec else None) or []
-        files = [file for folder in folders if (file := Path(folder, "index.toml")).is_file()]
-        if not files:
-            distribution = entry_point.dist.name if entry_point.dist else entry_point.name
-            raise _error(f"the tool {entry_point.name} of {distribution} has no index.toml", Path(entry_point.value))
-        found.append(_read(files[0], entry_point.value, entry_point.name))
-    owners: dict[tuple[str, str], Index] = {}
+    found = [*own_indexes(), *(_index_of(entry_point) for entry_point in entry_points(TOOL_ENTRY_POINTS))]
+    owners: dict[tuple[str, ...], Index] = {}
     for index in found:
-        names = [("tool", index.tool)] * bool(index.tool) + [("command", name) for name in index.commands]
-        for owned in [*names, *_parts_of(index)]:
-            if owned in owners:
-                raise _error(f"{owned[0]} {owned[1]!r} is already in {owners[owned].file}", index.file)
-            owners[owned] = index
+        entries: list[tuple[str, ...]] = [("tool", index.tool)] if index.tool else []
+        entries += [*_parts_of(index), *(("command", name) for name in index.commands)]
+        for door, names in index.doors.items():
+            entries += [("door", door)] if door in SINGLE_DOORS else [("door", door, name) for name in names]
+        for entry in entries:
+            if entry in owners:
+                raise _error(f"{' '.join(entry)} is already in {owners[entry].file}", index.file)
+            owners[entry] = index
     return tuple(found)
 
 
-def _parts_of(index: Index) -> dict[tuple[str, str], str]:
+@cache
+def entry_points(group: str) -> Sequence[Any]:
+    """Return the entry points of a group of the installed distributions, by name."""
+    return sorted(point for point in _all_entry_points() if point.group == group)
+
+
+@cache
+def _all_entry_points() -> Sequence[Any]:
+    # Here: it is slow to import. Reading all groups at once costs as much as one.
+    from importlib import metadata
+
+    return [*metadata.entry_points()]
+
+
+def _index_of(entry_point: Any) -> Index:
+    """Read the index of a tool of another distribution; raise ConfigError if its package or its index is missing."""
+    from importlib.util import find_spec
+
+    try:
+        spec = find_spec(entry_point.value)
+    except (ImportError, ValueError):
+        spec = None
+    folders = (spec.submodule_search_locations if spec else None) or []
+    for folder in folders:
+        if (file := Path(folder, "index.toml")).is_file():
+            return _read(file, entry_point.value, entry_point.name)
+    distribution = entry_point.dist.name if entry_point.dist else "an installed distribution"
+    problem = f"its tool {entry_point.name} names {entry_point.value}, which is no package with an index.toml"
+    raise _error(f"{problem}; fix or uninstall it", distribution)
+
+
+def _parts_of(index: Index) -> dict[tuple[str, str], ListedPart]:
     return {
-        (kind, name): f"{index.package}.{module}"
+        (kind, name): ListedPart(f"{index.package}.{module}", index)
         for kind, modules in index.parts.items()
         for module, names in modules.items()
         for name in names.split()
@@ -151,58 +224,40 @@ def _parts_of(index: Index) -> dict[tuple[str, str], str]:
 
 
 @cache
-def own_parts() -> dict[tuple[str, str], str]:
-    """Return the modules that register the parts of the package, by kind and name; parts of the core come first."""
-    return {part: module for index in own_indexes() for part, module in _parts_of(index).items()}
+def own_parts() -> Mapping[tuple[str, str], ListedPart]:
+    """Return the parts of the package by kind and name; parts of the core come first."""
+    return {part: listed for index in own_indexes() for part, listed in _parts_of(index).items()}
 
 
 @cache
-def core_parts() -> dict[tuple[str, str], str]:
-    """Return the modules that register the parts of the core, as ``own_parts``."""
-    core = [index for index in own_indexes() if not index.tool and index.package != KIT]
-    return {part: module for index in core for part, module in _parts_of(index).items()}
-
-
-@cache
-def kit_parts() -> dict[tuple[str, str], str]:
-    """Return the modules that register the parts of the kit, as ``own_parts``."""
-    return {part: module for part, module in own_parts().items() if module.startswith(f"{KIT}.")}
-
-
-@cache
-def parts_elsewhere() -> dict[tuple[str, str], str]:
-    """Return the parts of tools of other distributions, as ``own_parts``."""
-    return {part: module for index in indexes()[len(own_indexes()) :] for part, module in _parts_of(index).items()}
+def all_parts() -> Mapping[tuple[str, str], ListedPart]:
+    """Return the parts of the package, then the parts of tools of other distributions."""
+    return {part: listed for index in indexes() for part, listed in _parts_of(index).items()}
 
 
 def commands() -> dict[str, ListedCommand]:
     """Return all commands by name, in the order of their groups."""
-    listed = {
-        name: ListedCommand(f"{index.package}.{entry['function']}", entry["group"], entry["help"], index)
+    listed = [
+        ListedCommand(name, entry["group"], entry["help"], [*index.needs, *entry.get("needs", [])], index)
         for index in indexes()
         for name, entry in index.commands.items()
-    }
-    return dict(sorted(listed.items(), key=lambda item: COMMAND_GROUPS.index(item[1].group)))
+    ]
+    groups = [*COMMAND_GROUPS]
+    return {command.name: command for command in sorted(listed, key=lambda command: groups.index(command.group))}
 
 
-def tools() -> tuple[str, ...]:
-    """Return the names of the tools that are here."""
-    return tuple(index.tool for index in indexes() if index.tool)
+def is_usable(tool: str) -> bool:
+    """Whether a tool and all tools that it needs are installed."""
+    return any(index.tool == tool and all(map(is_usable, index.needs)) for index in indexes())
 
 
 def behind(door: str) -> dict[str, Any]:
-    """Import and return what tools offer at a door of the core, by name; empty where no tool does."""
+    """Import and return what usable tools offer at a door, by name; empty where none does."""
     if door not in DOORS:
         raise KeyError(door)
     return {
-        name: imported_object(f"{index.package}.{target}")
+        name: index.load(f"doors.{door}.{name}", target)
         for index in indexes()
         for name, target in index.doors.get(door, {}).items()
-        if set(index.needs) <= set(tools())
+        if all(map(is_usable, index.needs))
     }
-
-
-def imported_object(target: str) -> Any:
-    """Return the object ``module:name``."""
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)

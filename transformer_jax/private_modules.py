@@ -4,7 +4,7 @@ Another version may not have them: ``tests/runtime/test_private_modules.py`` imp
 """
 
 import functools
-import os
+from collections.abc import Callable
 from typing import Any
 
 JOINED_READS = {
@@ -25,8 +25,8 @@ def coordination_client() -> Any:
 
 
 @functools.cache
-def fit_orbax_to_stores() -> None:
-    """Give TensorStore's S3 driver to Orbax, which knows only ``gs://``, and let it join reads only across small gaps.
+def fit_orbax_to_stores(kvstore: Callable[[str], dict[str, Any]]) -> None:
+    """Give TensorStore's S3 driver, as ``kvstore`` describes it, to Orbax, which knows only ``gs://``; join fewer reads.
 
     Orbax joins reads that come within 1 ms and are less than 1 MB apart, and so reads parts of small checkpoints twice. To be
     removed once ``orbax.checkpoint`` takes paths at ``s3://`` by itself, and has options for these.
@@ -37,24 +37,7 @@ def fit_orbax_to_stores() -> None:
     of_gcs = gcs_utils.get_kvstore_for_gcs
     is_gcs, normalized = tensorstore_utils._use_gcs_driver, tensorstore_utils._normalize_path
 
-    def kvstore(address: str) -> dict[str, Any]:
-        if not address.startswith("s3://"):
-            return of_gcs(address)
-        bucket, _, path = address.removeprefix("s3://").partition("/")
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        has_keys = "AWS_ACCESS_KEY_ID" in os.environ
-        return {
-            "driver": "s3",
-            "bucket": bucket,
-            "path": path,
-            **({"endpoint": endpoint} if endpoint else {}),
-            **({"aws_region": region} if region else {}),
-            # The default chain looks for files first, and logs an error for each missing file.
-            **({"aws_credentials": {"type": "environment"}} if has_keys else {}),
-        }
-
-    gcs_utils.get_kvstore_for_gcs = kvstore
+    gcs_utils.get_kvstore_for_gcs = lambda path: kvstore(path) if path.startswith("s3://") else of_gcs(path)
     tensorstore_utils._use_gcs_driver = lambda directory: is_gcs(directory) or directory.startswith("s3://")
     tensorstore_utils._normalize_path = lambda path: normalized(path).replace("s3:/", "s3://")
     build = tensorstore_utils.build_kvstore_tspec

@@ -153,7 +153,8 @@ def write_lengths(folder: Path, pairs: int) -> None:
     """A token store whose files of ids are holes: means 28.8 and 31.2 tokens, the sides correlated by 0.9."""
     import numpy as np
 
-    from transformer_jax.data.token_store import BLOCK_BYTES, HISTOGRAM_EDGES, MANIFEST, completed_array, sealed
+    from transformer_jax.data.store_statistics import HISTOGRAM_EDGES
+    from transformer_jax.data.token_store import BLOCK_BYTES, MANIFEST, completed_array, sealed
 
     part = folder / "shards/0-of-1"
     arrays, tokens = {}, {}
@@ -248,8 +249,7 @@ def cost_of_reads(folder: Path, processes: int) -> dict:
     """What process 0 reads through TensorStore, here from a disk."""
     import tensorstore
 
-    from transformer_jax.config import BatchingConfig
-    from transformer_jax.data import token_store
+    from transformer_jax.config import BatchingConfig, store_path
     from transformer_jax.data.batch_plan import plan_batches
     from transformer_jax.data.batches import make_batch
     from transformer_jax.sequence_types import RowParts
@@ -259,7 +259,7 @@ def cost_of_reads(folder: Path, processes: int) -> dict:
         return found["bytes_read"]["value"], found["read"]["value"]
 
     metrics = tensorstore.experimental_collect_matching_metrics
-    token_store.kvstore = lambda address: {"driver": "file", "path": address.removeprefix("file://") + "/"}
+    store_path.kvstore = lambda address: {"driver": "file", "path": address.removeprefix("file://")}
     store = opened_store(f"file://{folder}", folder)
     plan = plan_batches(store.lengths(), BatchingConfig(tokens_per_update=400_000, row_multiple=32), 0)
     read, found = partial(make_batch, store, plan, parts=RowParts((0,), processes)), [counted()]

@@ -50,6 +50,11 @@ def test_difference_from_a_run_directory(recipe, tmp_path, capsys):
     ]
     assert main([*SMALL, "--against=small.py"]) == 0
     assert capsys.readouterr().out == "No setting differs between small.py and small.py.\n"
+    assert main(["config", "--config=run", "--against=text"]) == 0
+    out, error = capsys.readouterr()
+    assert (
+        "text -> run:" in out and "data.source" in out and error.startswith("transformer-jax: text: data.directory: ")
+    )
 
 
 def test_a_mistake_is_one_message_and_status_2(recipe, capsys):
@@ -60,11 +65,23 @@ def test_a_mistake_is_one_message_and_status_2(recipe, capsys):
         ([*SMALL, "--config.model.num_head=2"], "model.num_head: unknown key; did you mean model."),
         (["config", "--config.model.d_ff", "--config=small.py"], "--config.model.d_ff: a value is missing; write "),
         ([*SMALL, "--config.model.num_heads=7"], "model.num_heads: d_model=512 is not divisible"),
+        (["recipes", "--json=perhaps"], "--json: unknown flag; --help lists the flags"),
+        (["config", "--json=perhaps"], "--json: expected true or false, found 'perhaps'"),
+        (["translate", "runs/a", "--n_best=x"], "--n_best: expected a whole number, found 'x'"),
+        (["translate", "runs/a", "--top_k", "--json"], "--top_k: a value is missing; write --top_k=VALUE, sample"),
+        (["export", "--format=onxn"], "--format: 'onxn' is not one of "),
+        (["data", "check", "--config=text"], "--config: this command takes no recipe; write --config.KEY=VALUE"),
         (["report", "--config.model.d_ff=3"], "--config.model.d_ff: this command takes no settings; --help lists its"),
     ):
         assert main(arguments) == 2
         out, error = capsys.readouterr()
         assert out == "" and error.startswith(f"transformer-jax: {message}") and error.count("\n") == 1
+
+
+def test_the_name_of_a_flag_in_the_release_before_works_with_a_warning(capsys):
+    renamed = flags.repeated("translation", [], "translations", also=("target",))
+    assert flags.parse([renamed], ["--target=a b", "--translation", "c"]).translation == ["a b", "c"]
+    assert capsys.readouterr().err == "transformer-jax: --target is --translation now\n"
 
 
 WITH_ARGUMENTS = (flags.integer("n_best", 1, "how many"), flags.arguments("RUN ...", "folders of runs"))

@@ -3,13 +3,8 @@
 import pytest
 
 from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, languages, may_change
-from transformer_jax.config.languages import (
-    UNDETERMINED,
-    bleu_tokenizer_of,
-    lack_spaces,
-    language_of_file,
-    language_of_text,
-)
+from transformer_jax.config.languages import UNDETERMINED, bleu_tokenizer_of, language_of_file
+from transformer_jax.data.scripts import lack_spaces, language_of_text
 
 
 def test_the_suffix_of_a_file():

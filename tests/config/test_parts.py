@@ -9,14 +9,14 @@ import pytest
 from process_environment import process_environment
 
 from transformer_jax.__main__ import main
+from transformer_jax.commands.config_command import explained
 from transformer_jax.config import ConfigError, difference, flatten, from_dict, hyperparameters_of, load_run_config
 from transformer_jax.config.checks import setting
-from transformer_jax.config.conversion import from_json, to_json
-from transformer_jax.config.experiment import may_change, parts_with
-from transformer_jax.config.explain import explained
-from transformer_jax.config.plugins import MODULES, load_plugin, register
-from transformer_jax.config.recipes import config_for_use, resolve
+from transformer_jax.config.experiment import config_for_use, from_json, may_change, resolve, to_json
+from transformer_jax.config.hyperparameters import parts_with
+from transformer_jax.config.plugins import load_plugin, register
 from transformer_jax.config.tasks import TASKS
+from transformer_jax.index import own_parts
 from transformer_jax.runs.run_directory import TRUST_CONFIG, RunDirectory, changed_plugins, require_plugins, write_json
 from transformer_jax.tasks.saved_evaluations import evaluation_stem
 from transformer_jax.tools.study.sweeps import Choice, Sweep, Uniform, check
@@ -108,7 +108,7 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
 @pytest.mark.parametrize(
     ("kind", "name", "made", "message"),
     [
-        ("norm", "rmsnorm", object, f"norm 'rmsnorm' is in {MODULES['norm', 'rmsnorm']}; use another name"),
+        ("norm", "rmsnorm", object, f"norm 'rmsnorm' is in {own_parts()['norm', 'rmsnorm'].module}; use another name"),
         ("task", "translation", TASKS["translation"], r"task 'translation' is in transformer_jax\.[\w.]+; use"),
         ("mixer", "attention", object, "mixer 'attention' is taken by the core; use another name"),
         ("loss_term", "nll", object, "the log has another train/nll"),

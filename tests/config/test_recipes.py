@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from transformer_jax.commands.config_command import listed_recipes
 from transformer_jax.config import ConfigError, from_dict, load_recipe, load_run_config, recipes, resolve
-from transformer_jax.config.conversion import to_json
-from transformer_jax.config.recipes import SHIPPED, config_for_use, find_recipe, listed_recipes
+from transformer_jax.config.experiment import config_for_use, to_json
+from transformer_jax.config.recipes import SHIPPED, find_recipe
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -65,7 +66,6 @@ def test_every_shipped_recipe_resolves_and_says_what_to_expect(spec):
 
 def test_a_recipe_without_a_variant_is_the_variant_for_text_if_text_is_named():
     assert resolve("language_model", [("data.train", "a.txt")]).data.source == "text"
-    assert resolve("word_vectors", [("data.directory", "texts")]).data.source == "text"
     assert resolve("language_model", [("seed", "3")]).data.source == "grammar"
 
 

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.__main__ import main
+from transformer_jax.commands.config_command import all_explained, explained, settings_page
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict
-from transformer_jax.config.conversion import keys_of_parts, leaf_keys
-from transformer_jax.config.explain import all_explained, explained, settings_page
+from transformer_jax.config.experiment import from_json, keys_of_parts, leaf_keys, to_json
+from transformer_jax.config.optimization import decays
+from transformer_jax.config.plugins import _REGISTERED
+from transformer_jax.config.tasks import TASKS
 
 LM, PACKED = "task=language_model & ", "batching.kind=packed & batching.packed_length="
 MIXERS, SMOOTHED = "model.mixers=ssru attention", "training.loss_terms=unigram_smoothing"
@@ -117,8 +120,9 @@ def test_the_remedies_work(text):
     settings_of(text).check_new_run()
 
 
-def test_every_setting_has_a_meaning_and_a_reader_and_is_listed(capsys):
-    assert main(["config", "--list"]) == 0
+def test_every_setting_has_a_meaning_and_a_reader_and_is_listed_with_its_task(capsys):
+    for task in TASKS:
+        assert main(["config", "--list", f"--config.task={task}"]) == 0
     printed = capsys.readouterr().out
     for each in all_explained():
         assert all(reader.declared.meaning for reader in each.readers) and each.readers, each.key
@@ -139,6 +143,54 @@ def test_an_explanation_has_meanings_values_defaults_and_readers(capsys):
     assert main(["config", "--explain=mesh"]) == 0
     printed = capsys.readouterr().out
     assert "mesh.fsdp" in printed and "model." not in printed
+
+
+def test_a_word_finds_settings_by_name_by_meaning_and_by_the_name_of_another_toolkit(capsys):
+    for word, keys in (("beam", ["decoding.beam_width", "decoding.stop"]), ("lr", ["optimizer.learning_rate"])):
+        assert main(["config", f"--explain={word}"]) == 0
+        printed = capsys.readouterr().out
+        assert all(f"  {key} " in printed for key in keys), printed
+    assert main(["config", "--explain=model.normalisation"]) == 2
+    assert capsys.readouterr().err.endswith("unknown key; did you mean model.normalization?\n")
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_lists_fit_the_terminal_and_break_no_word(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for command in (["config", "--list"], ["config", "--explain=model.attention"], ["recipes"]):
+        assert main(command) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if len(line) > columns and len(line.split()) > 1 and "files: " not in line] == []
+    assert main(["config", "--explain=decoding.stop"]) == 0
+    assert "as in most toolkits: faster, may miss the best)." in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_list_of_names_has_one_saved_form_and_no_name_twice():
+    config = settings_of("model.attention= grouped_query,,qk_norm, & training.loss_terms=z_loss ,r_drop")
+    assert (config.model.attention, config.training.loss_terms) == ("grouped_query,qk_norm", "z_loss,r_drop")
+    assert settings_of("model.mixers=ssru  attention & model.num_decoder_layers=2").model.mixers == "ssru attention"
+    for text in ("training.loss_terms=z_loss,z_loss", "training.corruptions=word_dropout, word_dropout"):
+        with pytest.raises(ConfigError, match="names .* twice; name it once"):
+            settings_of(text)
+    saved = to_json(config)
+    saved["config"]["training"]["loss_terms"] = "z_loss,,r_drop,z_loss"
+    assert from_json(saved).training.loss_terms == "z_loss,r_drop"
+
+
+def test_a_schedule_says_whether_it_decays(monkeypatch):
+    monkeypatch.setitem(_REGISTERED["schedule"], "flat_here", _flat)
+    settings_of("optimizer.schedule=flat_here & optimizer.warmup_updates=50 & training.num_updates=10")
+    assert not decays("flat_here") and decays("wsd") and decays("cosine") and not decays("noam")
+    monkeypatch.setattr(_flat, "decays", True)
+    with pytest.raises(ConfigError, match="the flat_here schedule decays after the warm-up"):
+        settings_of("optimizer.schedule=flat_here & optimizer.warmup_updates=50 & training.num_updates=10")
+
+
+def _flat(settings, hyperparameters, d_model):
+    return lambda step: 1.0
+
+
+_flat.decays = False
 
 
 def test_the_page_of_settings_is_not_stale():

@@ -100,6 +100,19 @@ def test_threads_read_in_order_and_pass_errors_on():
         next(batches)
 
 
+def test_errors_of_reads_pass_through_tensorflow():
+    def read(update):
+        if update == 5:
+            raise DataError("five")
+        return {"update": np.array([update])}
+
+    tensorflow_runtime.start_tensorflow()
+    batches = prefetched(read, 2)
+    assert [next(batches)["update"].tolist() for _ in range(3)] == [[2], [3], [4]]
+    with pytest.raises(DataError, match="^five$"):
+        next(batches)
+
+
 def test_the_end_waits_for_no_read():
     blocked, before = Event(), {*enumerate_threads()}
     batches = read_by_threads(lambda update: update if update < 4 else blocked.wait(60), 0)

@@ -8,8 +8,8 @@ from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.data import token_store
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
+from transformer_jax.data.store_statistics import SideStatistics
 from transformer_jax.data.stores import cached_split
-from transformer_jax.data.token_store import SideStatistics
 from transformer_jax.data.tokenization import DocumentTokenization, PairTokenization, Shard
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.data.tokenizers.training import train_tokenizers

@@ -1,6 +1,7 @@
 """Stores that jobs with their own copies of a text write in shards, into a folder or an object store."""
 
 import itertools
+import json
 import os
 import re
 from concurrent.futures import Future
@@ -12,7 +13,7 @@ import pytest
 from memory_store import use_memory
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import ConfigError, DataError, resolve
+from transformer_jax.config import ConfigError, DataError, resolve, store_path
 from transformer_jax.config.errors import StoreError
 from transformer_jax.config.paths import as_path
 from transformer_jax.data import stores, text_files, token_store, tokenization
@@ -31,7 +32,7 @@ def read_by_blocks(monkeypatch):
     monkeypatch.setattr(token_store, "BLOCK_BYTES", 16)
     monkeypatch.setattr(stores, "CHECKED_AT_ONCE", 0)
     monkeypatch.setattr(token_store, "is_address", lambda folder: "/store" in folder)
-    monkeypatch.setattr(token_store, "kvstore", lambda folder: {"driver": "file", "path": f"{folder}/"})
+    monkeypatch.setattr(store_path, "kvstore", lambda folder: {"driver": "file", "path": f"{folder}/"})
 
 
 @pytest.fixture(params=["mapped", "read by blocks", pytest.param("s3", marks=pytest.mark.slow)])
@@ -232,6 +233,25 @@ def test_a_fault_of_a_shard_is_named_with_its_remedy(machine, tmp_path, monkeypa
     with pytest.raises(DataError, match=f"shard 1-of-2 is damaged; {remedy}") as raised:
         opened(machine(3), address)
     assert re.search(r"No such file .*source\.ids", str(raised.value.__cause__))
+
+
+def test_the_last_job_refuses_a_shard_that_was_cut_and_an_earlier_store_is_written_again(machine, tmp_path, capsys):
+    address = tmp_path / "store"
+    assert tokenize(machine(0), str(address), 0, 2) == 0
+    file = address / "shards/0-of-2/source.ids/0"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    assert tokenize(machine(0), str(address), 1, 2) == 2
+    assert "shard 0-of-2 is damaged: its files have other sizes than when written; remove" in capsys.readouterr().err
+    file.write_bytes(content)
+    assert tokenize(machine(0), str(address), 1, 2) == 0
+    (address / "manifest.json").write_text('{"digest": "", "settings": {}, "shards": {}}')
+    settings = json.loads((address / "settings.json").read_text())
+    (address / "settings.json").write_text(json.dumps(settings | {"layout": 2}))
+    with pytest.raises(DataError, match=r"store was written by another version; run .* with another folder"):
+        finished_manifest(str(address))
+    assert tokenize(machine(0), str(address), 1, 2) == 2
+    assert "was tokenized with layout=2, not 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ FILES = {
     "data report": "run/data.json",
     "events": "run/events.*",
     "tokenizer": "run/tokenizer/*",
-    "token store": "cache/*_stores/*/*",
+    "token store": "cache/*_stores/*/**/*",
 }
 DAMAGES = "flipped bit", "truncated", "removed", "zeros", "leftovers", "folder"
 

@@ -10,7 +10,7 @@ from jitted_model import random_params
 
 from transformer_jax.config import RnnConfig
 from transformer_jax.config.plugins import registered
-from transformer_jax.index import core_parts
+from transformer_jax.index import own_parts
 from transformer_jax.layers import rnn_attention as layers
 from transformer_jax.layers.rnn_attention import ContentAttention, DotScore, GeneralScore, WholeSource
 from transformer_jax.layers.site import Site
@@ -42,6 +42,8 @@ RANDOM = np.random.default_rng(0)
 MEMORY = jnp.asarray(RANDOM.normal(size=(BATCH, LENGTH, SIZE)), jnp.float32)
 QUERY = jnp.asarray(RANDOM.normal(size=(BATCH, QUERIES, SIZE)), jnp.float32)
 POSITIONS = jnp.broadcast_to(jnp.arange(QUERIES)[None], (BATCH, QUERIES))
+
+NAMES = [name for (kind, name), part in own_parts().items() if kind == "rnn_attention" and part.owner.is_core]
 
 
 def two_steps(module, query, memory, mask):
@@ -145,7 +147,7 @@ def test_normalizers_are_their_equations():
     assert not jax.jit(layers.masked_softmax)(scores, np.zeros_like(mask)).any()
 
 
-@pytest.mark.parametrize("name", [name for kind, name in core_parts() if kind == "rnn_attention"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_product_has_the_precision_of_the_policy(name):
     config = RnnConfig(d_hidden=SIZE, d_attention=WIDTH, bidirectional_encoder=False)
     site = Site("decoder", "cross", 1, is_causal=False)

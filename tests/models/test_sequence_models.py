@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jitted_model import random_params
 
-from transformer_jax.index import core_parts
+from transformer_jax.index import own_parts
 from transformer_jax.models.build import init_decoder_only
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens
@@ -70,7 +70,7 @@ MODELS = {
 }
 # Luong's concat is the additive score, and the scaled dot product is one.
 TAKEN = {"additive", "scaled_dot", *(settings.get("attention") for settings in MODELS["rnn"].values())}
-OTHERS = [name for kind, name in core_parts() if kind == "rnn_attention" and name not in TAKEN]
+OTHERS = [name for kind, name in own_parts() if kind == "rnn_attention" and name not in TAKEN]
 MODELS["rnn"] |= {name: {"attention": name} | ONE_WAY for name in OTHERS}
 PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS
 FAST = {("translation", "published"), ("rnn", "sutskever"), ("rnn", "bahdanau")}

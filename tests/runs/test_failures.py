@@ -21,7 +21,7 @@ from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tasks.translation import task
+from transformer_jax.tasks.translation import translation_task
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translation_task import TranslationTask
@@ -120,14 +120,14 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path,
 
 @pytest.mark.slow
 def test_nothing_trained_on_damaged_tokens_is_saved(cache, tmp_path, monkeypatch):
-    make_batch = task.make_batch
+    make_batch = translation_task.make_batch
 
     def damaged(store, plan, update, parts):
         if update == 4:
             raise DataError("source.ids changed since the data were tokenized")
         return make_batch(store, plan, update, parts)
 
-    monkeypatch.setattr(task, "make_batch", damaged)
+    monkeypatch.setattr(translation_task, "make_batch", damaged)
     with pytest.raises(DataError, match=r"source\.ids changed"):
         train(tiny_config(cache, evaluate_every=0, checkpoint_every=3), tmp_path)
     assert RunDirectory(tmp_path).checkpoint_steps() == [0, 3]

@@ -12,7 +12,7 @@ from run_steps import train
 from transformer_jax.config import to_json
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.token_store import unigram_entropy
+from transformer_jax.data.store_statistics import unigram_entropy
 from transformer_jax.runs import learning_signs
 from transformer_jax.runs.learning_signs import LearningSigns, signs_of
 from transformer_jax.runs.run_directory import RunDirectory
@@ -37,6 +37,16 @@ def test_each_sign_is_one_sentence_with_its_number(cache, changed, words):
     found = LearningSigns(tiny_config(cache), 4.0, [HEALTHY | changed]).sentences()
     assert len(found) == (words is not None)
     assert all(words in sentence for sentence in found)
+
+
+def test_a_run_that_ends_within_its_warm_up_says_so(cache):
+    config = tiny_config(cache)
+    for schedule in ("noam", "constant"):
+        optimizer = replace(config.optimizer, schedule=schedule, warmup_updates=400)
+        record = HEALTHY | {"train/nll": 3.99, ENTROPY: 0.995}
+        signs = LearningSigns(replace(config, optimizer=optimizer), 4.0, [record]).sentences()
+        assert len(signs) == 2 and all("within optimizer.warmup_updates=400" in sign for sign in signs)
+        assert all("set optimizer.warmup_updates=1," in sign for sign in signs)
 
 
 def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):

@@ -13,13 +13,15 @@ from transformer_jax.config import (
     OptimizerConfig,
     hyperparameters_of,
 )
-from transformer_jax.index import core_parts
+from transformer_jax.index import own_parts
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.parameters import Match, frozen_mask, match_parameters, trained_share
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.update import Update
 
 MESH = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+
+NAMES = [name for (kind, name), part in own_parts().items() if kind == "optimizer" and part.owner.is_core]
 
 
 def init(key: jax.Array) -> dict:
@@ -40,7 +42,7 @@ def updated(freeze: str, name: str = "adam"):
     return jax.jit(update.step)(update.initial_state(0), jnp.ones((3, 2)), hyperparameters_of(config))
 
 
-@pytest.mark.parametrize("name", [name for kind, name in core_parts() if kind == "optimizer"])
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_frozen_stays_and_has_no_state(name):
     state, metrics = updated("^source_", name)
     before = init(jax.random.key(0))

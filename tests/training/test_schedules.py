@@ -15,11 +15,13 @@ from transformer_jax.config import (
     hyperparameters_of,
 )
 from transformer_jax.config.plugins import _REGISTERED
-from transformer_jax.index import core_parts
+from transformer_jax.index import own_parts
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import Schedule, make_schedule
 
 GRADIENTS = np.array([[3.0, -0.1], [-1.0, 0.2], [0.5, 0.4]], np.float32)
+
+NAMES = [name for (kind, name), part in own_parts().items() if kind == "schedule" and part.owner.is_core]
 
 
 def hyperparameters(num_updates: int = 100_000, **optimizer: object) -> Hyperparameters:
@@ -42,7 +44,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("name", [name for kind, name in core_parts() if kind == "schedule"])
+@pytest.mark.parametrize("name", NAMES)
 def test_schedules_are_their_formulas_with_traced_hyperparameters_and_on_the_host(name):
     told = hyperparameters(END, learning_rate=PEAK, warmup_updates=WARMUP)
     found = jax.jit(lambda hyperparameters: make_schedule(name, hyperparameters, 512)(jnp.asarray(STEPS)))(told)

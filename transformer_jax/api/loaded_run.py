@@ -14,10 +14,8 @@ import numpy as np
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
-from transformer_jax.config.checks import require
-from transformer_jax.config.conversion import spelled_out
+from transformer_jax.config.experiment import spelled_out
 from transformer_jax.config.tasks import require_use
-from transformer_jax.config.translation import TranslationOptions, sampling_of
 from transformer_jax.index import behind
 from transformer_jax.notebook import element, folded, settings_table, table
 from transformer_jax.runs.metrics_log import read_metrics
@@ -25,6 +23,7 @@ from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.tasks.task import Evaluation, task_class
 from transformer_jax.tasks.texts import TokenScores, open_text_or_none, require_targets
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
+from transformer_jax.tasks.translation.translation_options import TranslationOptions, sampling_of
 
 if TYPE_CHECKING:
     from transformer_jax.tasks.translation.sampler import Sampler
@@ -109,7 +108,9 @@ class Attention(Sequence[AttentionLayer]):
         """A picture of every layer and head of one kind, by default the first that the model has; returns its path."""
         drawers = behind("draw_attention")
         if not drawers:
-            raise ConfigError("draw: no tool that draws attention is installed")
+            raise ConfigError(
+                "draw: no tool that draws attention is installed; reinstall the package with all its tools"
+            )
         draw = next(iter(drawers.values()))
         layers = self.of(kind or self.layers[0].kind).layers
         weights = {f"{each.kind} layer {each.layer}": each.weights for each in layers}
@@ -299,7 +300,8 @@ class Run:
             file, files = None if source is None else str(source), [*map(str, _as_list(references))]
             text = open_text_or_none(self.config, self.path, file, files, has_split=split is not None)
             if source is not None:
-                require(not limit, "limit", "source is scored whole; leave it out")
+                if limit:
+                    raise ConfigError("limit", "source is scored whole; leave it out")
                 evaluation: Evaluation = self._trained.task.evaluate_text(self.params, text, Path(source).name)
                 return evaluation
             name = split or "test"

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -15,7 +14,7 @@ from transformer_jax.checkpoints.format import COMMIT, IN_PROGRESS, MARKER, is_s
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config.errors import ConfigError, StoreError, first_line
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.store_path import StorePath, store_errors
+from transformer_jax.config.store_path import StorePath, kvstore, store_errors
 from transformer_jax.private_modules import fit_orbax_to_stores
 from transformer_jax.runtime.distributed import all_agree, is_first
 from transformer_jax.runtime.file_digests import Part
@@ -71,11 +70,8 @@ class BucketFolder(CheckpointFolder):
     arrays = ocp.StandardCheckpointHandler
 
     def __init__(self, path: StorePath, lock: StoreLock | None = None) -> None:
-        # TensorStore asks again after a minute without an answer; it would wait without limit.
-        os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
-        os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
         try:
-            fit_orbax_to_stores()
+            fit_orbax_to_stores(kvstore)
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 f"{path}: Orbax has no {error.name}; install the extra object-stores, or orbax-checkpoint>=0.12.8"

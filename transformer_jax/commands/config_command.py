@@ -1,19 +1,85 @@
 """Settings before a run: ``config`` and ``recipes``."""
 
+import inspect
 import itertools
 import json
+import shutil
 import textwrap
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from transformer_jax.commands import flags
-from transformer_jax.config import ConfigError, ExperimentConfig, difference, flatten, resolve, to_json
-from transformer_jax.config.errors import nearest
-from transformer_jax.config.explain import BLOCK_TITLES, all_explained, block_of, explained, settings_page
+from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, resolve, to_json
+from transformer_jax.config.checks import Declared, check_choice, declared
+from transformer_jax.config.errors import complain, nearest
+from transformer_jax.config.experiment import (
+    PARTS,
+    block_at,
+    fields_of,
+    keys_of_parts,
+    leaf_keys,
+    leaves,
+    settings_called,
+    stated_settings,
+    type_of,
+)
 from transformer_jax.config.json_text import printable
-from transformer_jax.config.plugins import load_installed_plugins
-from transformer_jax.config.recipes import SHIPPED, listed_recipes
+from transformer_jax.config.plugins import (
+    kind_with_settings,
+    load_installed_plugins,
+    names_in_file,
+    registered,
+    setting_of,
+)
+from transformer_jax.config.recipes import SHIPPED
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
 
-WIDTH = 110
 INDENT = " " * 6
+EVERY_TASK = "every task"
+BLOCK_TITLES = {
+    "": "The run",
+    "data": "data: source of the text",
+    "tokenizer": "tokenizer: text to tokens",
+    "batching": "batching: examples to batches",
+    "model": "model: the network",
+    "init": "init: initial parameters of a new run",
+    "optimizer": "optimizer: update rule and learning rate",
+    "training": "training: length, log, validations, checkpoints",
+    "decoding": "decoding: from the model to text",
+    "evaluation": "evaluation: scores of translations",
+    "mesh": "mesh: the devices",
+    PARTS: "parts: settings of parts of the kit",
+}
+
+
+class ListedVariant(NamedTuple):
+    """A variant of a recipe, as ``--config`` names it; ``measured``: hardware, time and score of its run, if any."""
+
+    spec: str
+    summary: str
+    measured: tuple[str, ...]
+
+
+class ListedRecipe(NamedTuple):
+    """A recipe of the package: the first line of its docstring, and its variants."""
+
+    name: str
+    summary: str
+    variants: tuple[ListedVariant, ...]
+
+
+def listed_recipes() -> list[ListedRecipe]:
+    recipes = []
+    for file in sorted(SHIPPED.glob("[!_]*.py")):
+        names, variants = names_in_file(file), []
+        for variant in names.get("VARIANTS", ("",)):
+            described = names.get(variant)
+            text = inspect.getdoc(described) if inspect.isfunction(described) else None
+            spec = f"{file.stem}:{variant}" if variant else file.stem
+            measured = names.get("MEASURED", {}).get(variant, ())
+            variants.append(ListedVariant(spec, (text or "").split("\n")[0], measured))
+        recipes.append(ListedRecipe(file.stem, names["__doc__"].split("\n")[0], tuple(variants)))
+    return recipes
 
 
 @flags.command(flags.arguments("NAME ...", "only these recipes, for example multi30k"))
@@ -32,15 +98,16 @@ def recipes(values: flags.Values) -> int:
         if name not in names:
             near = nearest(name, names)
             hint = f"did you mean {near}?" if near else f"recipes are {', '.join(names)}"
-            raise ConfigError(f"recipes: no recipe {name!r}; {hint}")
+            raise ConfigError("recipes", f"no recipe {name!r}", hint)
     for recipe in listed:
         if recipe.name in (values.arguments or names):
-            print(f"{textwrap.fill(recipe.summary, WIDTH)}\n")
+            print(f"{_wrapped(recipe.summary)}\n")
             width = max(len(variant.spec) for variant in recipe.variants)
             for variant in recipe.variants:
-                print(f"  {variant.spec:<{width}}  {', '.join(variant.measured) or 'not yet run'}")
+                measured = ", ".join(variant.measured) or "not yet run"
+                print(_wrapped(f"  {variant.spec:<{width}}  {measured}", rest=" " * (width + 4)))
                 if variant.summary:
-                    print(textwrap.fill(variant.summary, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT))
+                    print(_wrapped(variant.summary, INDENT, INDENT))
             print()
     print(f"files: {SHIPPED}")
     return 0
@@ -48,8 +115,10 @@ def recipes(values: flags.Values) -> int:
 
 @flags.command(
     flags.optional_config,
-    flags.string("explain", None, "a setting, for example model.normalization, or a group, such as model"),
-    flags.boolean("list", False, "print every setting in groups, with its meaning"),
+    flags.string(
+        "explain", None, "a setting, for example model.normalization, a group, such as model, or a word, such as beam"
+    ),
+    flags.boolean("list", False, "print every setting of a task in groups, with its meaning"),
     flags.boolean("markdown", False, "--list as docs/settings.md has it"),
     flags.string("against", None, "another recipe or run directory: print only the difference"),
     flags.boolean("json", False, "print JSON, as in the config.json of a run"),
@@ -61,28 +130,33 @@ def config(values: flags.Values) -> int:
         transformer-jax config --config=multi30k:tiny --config.model.dropout=0.2
         transformer-jax config --config=multi30k:tiny --against=runs/multi30k
         transformer-jax config --explain=model.normalization
-        transformer-jax config --list
+        transformer-jax config --list --config.task=language_model
 
     Each line is a setting that --config.KEY=VALUE changes. --explain prints the meaning, the allowed values, the default
-    and the readers of one setting; --list the meaning of all, --explain=model of a group. JAX is imported only for parts of
-    the kit.
+    and the readers of one setting, or the settings that a word fits; --list the meaning of all settings of a task, by default
+    translation, --explain=model of a group. JAX is imported only for parts of the kit.
     """
     if values.explain is not None or (values.list and not values.markdown):
         load_installed_plugins()
-    if values.explain is not None:
-        key = values.explain.removeprefix("--config.").removeprefix("config.")
-        print(_settings_list(key) if key in BLOCK_TITLES else explained(key).text())
-        return 0
-    if values.list:
-        print(settings_page() if values.markdown else _settings_list(), end="")
+    if values.explain is not None or values.list:
+        key = (values.explain or "").removeprefix("--config.").removeprefix("config.")
+        task = dict(flags.overrides_of(values)).get("task", DEFAULT_TASK)
+        if values.list and values.markdown:
+            print(settings_page(), end="")
+        elif values.explain is None or key in BLOCK_TITLES:
+            print(_settings_list(task, key), end="")
+        else:
+            print(_explanation(key))
         return 0
     if values.config is None:
-        raise ConfigError("--config: is required; --help shows an example")
+        raise ConfigError("--config", "is required; --help shows an example")
     found = flags.resolve_config(values)
     if values.against is None:
         print(json.dumps(to_json(found), indent=2, ensure_ascii=False) if values.json else _settings_text(found))
         return 0
-    changes = difference(resolve(values.against), found)
+    before, after = _settings_of(values.against), flatten(found)
+    keys = sorted(before.keys() | after.keys())
+    changes = [(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]
     if values.json:
         print(json.dumps({key: {"against": left, "config": right} for key, left, right in changes}, indent=2))
     else:
@@ -90,18 +164,61 @@ def config(values: flags.Values) -> int:
     return 0
 
 
-def _settings_list(only: str = "") -> str:
-    """Every setting with its meaning, in groups, or the settings of one group."""
-    found = [each for each in all_explained() if only in ("", block_of(each.key))]
-    width = max(len(each.key) for each in found)
+def _settings_of(source: str) -> dict[str, Any]:
+    """Return the settings of a recipe or a run by key; of a recipe that waits for text, what it states and the defaults."""
+    try:
+        return flatten(resolve(source))
+    except ConfigError as error:
+        stated = apply_overrides(stated_settings(source))
+        if not str(error).startswith("data."):
+            raise
+        complain(f"transformer-jax: {source}: {error} (compared without)")
+        own = {name: stated[name] for name in ("task",) if name in stated}
+        kind = stated.get("model", {}).get("kind")
+        return flatten(from_dict(own | ({"model": {"kind": kind}} if kind else {}))) | dict(leaves(stated))
+
+
+def _wrapped(text: str, first: str = "", rest: str = "") -> str:
+    """Return the text in lines of the width of the terminal, without breaking words."""
+    width = max(shutil.get_terminal_size((110, 24)).columns, 40)
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=rest, **options)  # type: ignore[arg-type]
+
+
+def _rows(rows: list[tuple[str, str]]) -> str:
+    """Return names and texts in two columns; the text below the name where the terminal is narrow."""
+    width = max(len(name) for name, _ in rows) + 4
+    if shutil.get_terminal_size((110, 24)).columns < width + 40:
+        return "".join(f"  {name} \n{_wrapped(text, INDENT, INDENT)}\n" for name, text in rows)
+    return "".join(f"{_wrapped(text, f'  {name:<{width - 4}}  ', ' ' * width)}\n" for name, text in rows)
+
+
+def _settings_list(task: str, only: str = "") -> str:
+    """Return every setting of a task with its meaning, in groups, or the settings of one group."""
+    check_choice("task", task, (), "task")
+    listed = [each.of_task(task) for each in all_explained() if only in ("", block_of(each.key))]
     lines = []
-    for block, group in itertools.groupby(found, key=lambda each: block_of(each.key)):
-        lines += [f"{BLOCK_TITLES[block]}\n", *(f"  {each.key:<{width}}  {each.meaning}" for each in group), ""]
-    return "\n".join(lines)
+    for block, group in itertools.groupby((each for each in listed if each.readers), lambda each: block_of(each.key)):
+        lines += [f"{BLOCK_TITLES[block]}\n\n{_rows([(each.key, each.meaning) for each in group])}\n"]
+    others = ", ".join(f"--config.task={each}" for each in TASKS if each != task)
+    return "".join(lines) + _wrapped(f"These are the settings of task={task}; for others add {others}.") + "\n"
+
+
+def _explanation(key: str) -> str:
+    """Return the explanation of a setting, or the settings in whose names or meanings the text occurs."""
+    try:
+        return explained(key).text()
+    except ConfigError:
+        every = {each.key: each for each in all_explained()}
+        named = [*settings_called(key), *(name for name in every if key.lower() in name)]
+        meant = [name for name, each in every.items() if key.lower() in each.meaning.lower()]
+        if not (keys := list(dict.fromkeys([*named, *meant]))):
+            raise
+        return _rows([(name, every[name].meaning) for name in keys]).rstrip("\n")
 
 
 def _settings_text(found: ExperimentConfig) -> str:
-    """A line ``key = value`` for each setting, sorted; blocks are separated by empty lines."""
+    """Return a line ``key = value`` for each setting, sorted; blocks are separated by empty lines."""
     flat = flatten(found)
     paragraphs = ["\n".join(f"{key} = {_shown(flat[key])}" for key in sorted(flat) if "." not in key)]
     for block in sorted({key.partition(".")[0] for key in flat if "." in key}):
@@ -112,7 +229,7 @@ def _settings_text(found: ExperimentConfig) -> str:
 
 
 def difference_text(changes: list[tuple[str, object, object]], left: str, right: str) -> str:
-    """A line for each setting that differs, ``model.d_ff  2048 -> 1024``, under a heading that names both."""
+    """Return a line for each setting that differs, ``model.d_ff  2048 -> 1024``, under a heading that names both."""
     if not changes:
         return f"No setting differs between {left} and {right}."
     width = max(len(key) for key, _, _ in changes)
@@ -122,5 +239,111 @@ def difference_text(changes: list[tuple[str, object, object]], left: str, right:
 
 
 def _shown(value: object) -> str:
-    """A value as written after ``--config.KEY=``; an empty string is shown as quotes."""
+    """Return a value as written after ``--config.KEY=``; an empty string is shown as quotes."""
     return printable(str(value)) if value != "" else "''"
+
+
+class Reader(NamedTuple):
+    """A task, or one model of a task, that has a setting, as declared there; ``task`` is empty for all, and for parts."""
+
+    name: str
+    declared: Declared
+    task: str = ""
+
+
+class Explained(NamedTuple):
+    """A setting: its dotted key, type, and readers."""
+
+    key: str
+    type_name: str
+    readers: tuple[Reader, ...]
+
+    def of_task(self, task: str) -> "Explained":
+        """Return the same with the readers of one task."""
+        return self._replace(readers=tuple(reader for reader in self.readers if reader.task in ("", task)))
+
+    @property
+    def meaning(self) -> str:
+        """The meaning, or the meanings with their readers."""
+        return " ".join(f"{value} [{names}]" if names else value for value, names in self.by("meaning"))
+
+    def text(self) -> str:
+        """Return the explanation for the terminal."""
+        lines = [f"{self.key}  ({self.type_name})"]
+        for field, label in (("meaning", ""), ("values", "values: "), ("default", "default: ")):
+            for value, names in self.by(field):
+                lines.append(_wrapped(f"{label}{value}{f'  [{names}]' if names else ''}", "  ", "    "))
+        lines.append(_wrapped(f"read by: {', '.join(reader.name for reader in self.readers)}", "  ", "    "))
+        for kind in dict.fromkeys(reader.declared.facts.get("plugin") for reader in self.readers):
+            for name, part in registered(kind).items() if kind else ():
+                if summary := ((inspect.getdoc(part) if callable(part) else "") or "").partition("\n")[0]:
+                    lines.append(_wrapped(f"{name}: {summary}", "  ", "    "))
+        return "\n".join(lines)
+
+    def by(self, field: str) -> list[tuple[str, str]]:
+        """Return the distinct values of ``meaning``, ``default`` or ``values`` as text, with readers (empty if all agree)."""
+        grouped: dict[str, list[str]] = {}
+        for reader in self.readers:
+            value = getattr(reader.declared, field)
+            shown = ", ".join(value) if isinstance(value, tuple) else str(value) if value != "" else "''"
+            grouped.setdefault(shown, []).append(reader.name)
+        grouped.pop("", None)
+        return [(value, ", ".join(names) if len(grouped) > 1 else "") for value, names in grouped.items()]
+
+
+def explained(key: str) -> Explained:
+    """Return the explanation of the setting ``key``; raise ConfigError, with the nearest key, if there is none."""
+    return Explained(key, type_of(key).__name__, tuple(_readers(key)))
+
+
+def all_explained() -> list[Explained]:
+    """Return the explanations of all settings, also of parts; imports the whole kit."""
+    return [explained(key) for key in (*(key for key, _ in leaf_keys()), *keys_of_parts())]
+
+
+def _readers(key: str) -> Iterator[Reader]:
+    path, _, name = key.rpartition(".")
+    if path.startswith(f"{PARTS}."):
+        part = path.removeprefix(f"{PARTS}.")
+        yield Reader(f"{setting_of(str(kind_with_settings(part)))}={part}", declared(block_at(path))[name])
+        return
+    if path not in BLOCKS_OF_TASKS:
+        yield Reader(EVERY_TASK, declared(fields_of(ExperimentConfig)[path] if path else ExperimentConfig)[name])
+        return
+    for task in TASKS:
+        kinds = kinds_of(task, path)
+        if name == "kind" and len(kinds) > 1:
+            first, settings = next(iter(kinds.items()))
+            yield Reader(task, declared(settings)[name]._replace(default=first, choices=tuple(kinds)), task)
+            continue
+        for kind, settings in kinds.items():
+            if name in declared(settings):
+                yield Reader(f"{task} {kind}" if len(kinds) > 1 else task, declared(settings)[name], task)
+
+
+def block_of(key: str) -> str:
+    """Return the key in ``BLOCK_TITLES`` under which a setting is listed."""
+    return key.partition(".")[0] if "." in key else ""
+
+
+def settings_page() -> str:
+    """Return the text of docs/settings.md."""
+    parts = [
+        "# Settings",
+        "Every setting of every recipe: `--config.KEY=VALUE` changes it, `transformer-jax config --explain=KEY` "
+        "explains it. This page is written by `transformer-jax config --list --markdown`.",
+    ]
+    listed = all_explained()
+    for block, title in BLOCK_TITLES.items():
+        rows = ["| setting | meaning | type | default | values |", "|---|---|---|---|---|"]
+        for each in (each for each in listed if block_of(each.key) == block):
+            meaning, default, values = (_cell(each.by(field)) for field in ("meaning", "default", "values"))
+            columns = meaning, each.type_name, default, values
+            rows.append(" | ".join([f"| `{each.key}`", *(column.replace("|", "\\|") for column in columns)]) + " |")
+        parts += [f"## {title}", "\n".join(rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _cell(values: list[tuple[str, str]]) -> str:
+    shown = ((value if value != "''" else "`''`", names) for value, names in values)
+    return "<br>".join(f"{value} ({names})" if names else value for value, names in shown)

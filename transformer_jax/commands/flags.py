@@ -1,28 +1,26 @@
-"""Commands and their flags: absl flags, separate for each command, with ``--config=RECIPE`` and ``--config.KEY=VALUE``.
+"""Commands and their flags: ``--name=value``, ``--name value``, ``--[no]name``, ``--config.KEY=VALUE``, and a RUN first.
 
-The syntax follows ``ml_collections.config_flags``, whose parser can override only settings that the recipe states, and
-reports a misspelled key by a traceback.
+The parser is our own: libraries know neither settings nor ``--references A B RUN``, and their errors are texts without a key.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import absl.flags
-
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
-from transformer_jax.config.conversion import joined_files, spelled_out
-from transformer_jax.config.errors import nearest
+from transformer_jax.config.errors import complain, nearest
+from transformer_jax.config.experiment import BOOLEANS, is_run_directory, other_toolkits, settings_called, spelled_out
 from transformer_jax.config.json_text import is_unicode
+from transformer_jax.config.languages import ISO_639_1, base_language
 from transformer_jax.config.plugins import load_plugin
-from transformer_jax.config.recipes import require_recipe
+from transformer_jax.config.recipes import find_recipe
 
-CONFIG_FLAG = "config"
+CONFIG_FLAG, PLUGIN_FLAG, TRUST_FLAG = "config", "plugin", "trust_config"
 # Collects --config.KEY=VALUE as KEY=VALUE, in the order of the command line.
 OVERRIDE_FLAG = "config_override"
-PLUGIN_FLAG = "plugin"
-TRUST_FLAG = "trust_config"
 # Collects arguments that are not flags.
 ARGUMENTS_FLAG = "arguments"
 # The flag of the first argument without a name.
@@ -30,8 +28,77 @@ WORKDIR_FLAG = "workdir"
 # Arguments after it are not flags of this command.
 SEPARATOR = "--"
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
+EXPECTED = {int: "a whole number", float: "a number", bool: "true or false"}
+# a.src,a.tgt and a.en.gz,a.de.gz.
+_SUFFIXES = re.compile(r"([^,]+)\.[^./, ]+((?:\.(?:gz|xz|bz2|zst|txt))?),\1\.[^./, ]+\2")
 
-Values = absl.flags.FlagValues
+
+@dataclass
+class FlagValue:
+    """A flag of a command, its value on a command line, and whether it is there."""
+
+    name: str
+    value: Any
+    help: str
+    kind: type = str
+    choices: tuple[str, ...] = ()
+    bounds: tuple[float | None, float | None] = (None, None)
+    required: bool = False
+    also: tuple[str, ...] = ()
+    """Its names in the release before."""
+    separated: bool = False
+    repeated: bool = False
+    present: bool = False
+
+    def set(self, text: str) -> None:
+        """Set, or add to, the value; raise ConfigError for text that is none."""
+        kind, (lowest, highest) = self.kind, self.bounds
+        try:
+            value: Any = BOOLEANS[text.lower()] if kind is bool else kind(text)
+        except (KeyError, ValueError):
+            raise ConfigError(f"--{self.name}", f"expected {EXPECTED[kind]}, found {text!r}") from None
+        if self.choices and value not in self.choices:
+            near = nearest(text, self.choices)
+            known = f"{', '.join(self.choices)}{f' (did you mean {near}?)' if near else ''}"
+            raise ConfigError(f"--{self.name}", f"{text!r} is not one of {known}")
+        # In this form NaN is refused too.
+        if lowest is not None and not value >= lowest:
+            raise ConfigError(f"--{self.name}", f"{text} must be at least {lowest}")
+        if highest is not None and not value <= highest:
+            raise ConfigError(f"--{self.name}", f"{text} must be at most {highest}")
+        if self.separated:
+            value = [part.strip() for part in text.split(",")] if text else []
+        self.value = [*(self.value if self.present else ()), value] if self.repeated else value
+        self.present = True
+
+    def described(self) -> tuple[str, str]:
+        """Return its syntax, and its meaning with the default, for help."""
+        if self.name == OVERRIDE_FLAG:
+            return "--config.KEY=VALUE", self.help
+        if self.name == ARGUMENTS_FLAG:
+            name, _, meaning = self.help.partition(": ")
+            return name, meaning
+        default = "" if self.value in (None, "", []) else f" (default: {self.value})"
+        shown = "|".join(self.choices) or {int: "N", float: "NUMBER"}.get(self.kind, "VALUE")
+        return f"--[no]{self.name}" if self.kind is bool else f"--{self.name}={shown}", self.help + default
+
+
+class Values(dict[str, FlagValue]):
+    """The flags of a command by name; an attribute is the value of its flag."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self:
+            raise AttributeError(name)
+        return self[name].value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name].value = value
+
+    def flag_values_dict(self) -> dict[str, Any]:
+        """Return the values by name."""
+        return {name: flag.value for name, flag in self.items()}
+
+
 Flag = Callable[[Values], object]
 """Defines one flag, or several, on the values of a command."""
 
@@ -48,19 +115,22 @@ def command(*flags: Flag) -> Callable[[Callable[[Values], int]], Command]:
     return lambda run: Command(run, flags)
 
 
-def _flag(define: Callable[..., Any]) -> Callable[..., Flag]:
-    """A function ``(name, default, help, **options)`` that makes a ``Flag``, from one of absl's that define a flag."""
-    return lambda *arguments, **options: lambda values: define(*arguments, flag_values=values, **options)
+def _flag(name: str, default: Any, help: str, lower_bound: Any = None, upper_bound: Any = None, **options: Any) -> Flag:
+    def define(values: Values) -> None:
+        value = list(default) if isinstance(default, list) else default
+        values[name] = FlagValue(name, value, help, bounds=(lower_bound, upper_bound), **options)
+
+    return define
 
 
-string = _flag(absl.flags.DEFINE_string)
-integer = _flag(absl.flags.DEFINE_integer)
-number = _flag(absl.flags.DEFINE_float)
-boolean = _flag(absl.flags.DEFINE_boolean)
-enum = _flag(absl.flags.DEFINE_enum)
-strings = _flag(absl.flags.DEFINE_list)
+def enum(name: str, default: str | None, choices: Iterable[str], help: str, **options: Any) -> Flag:
+    return _flag(name, default, help, choices=tuple(choices), **options)
+
+
+string, integer, number = _flag, partial(_flag, kind=int), partial(_flag, kind=float)
+boolean, repeated = partial(_flag, kind=bool), partial(_flag, repeated=True)
+strings = partial(_flag, separated=True)
 """Separated by commas."""
-repeated = _flag(absl.flags.DEFINE_multi_string)
 
 
 def arguments(name: str, meaning: str) -> Flag:
@@ -94,61 +164,48 @@ distributed = boolean(
 )
 
 
-class Action(NamedTuple):
-    """An action of a command, such as ``ls`` of ``checkpoint``: its function, its arguments and their numbers, its flags."""
-
-    do: Callable[[Values, list[str]], None]
-    takes: str
-    min_arguments: int
-    max_arguments: int
-    flags: tuple[str, ...]
-
-
-def chosen_action(
-    command: str, actions: Mapping[str, Action], values: Values, shared: Sequence[str] = ()
-) -> tuple[Action, list[str]]:
-    """The action that the first argument names, and its arguments; ``shared``: flags that every action takes.
-
-    Raises ConfigError at an unknown action, a wrong number of arguments, or a flag of another action.
-    """
-    name, *given = values.arguments or [""]
-    if name not in actions:
-        near = nearest(name, actions, cutoff=0.5)
-        hint = f"did you mean {near}?" if near else f"give one of {', '.join(actions)}"
-        raise ConfigError(f"{command}: {name!r} is not an action; {hint}")
-    action = actions[name]
-    if not action.min_arguments <= len(given) <= action.max_arguments:
-        raise ConfigError(f"{command} {name}: takes {action.takes}, found {' '.join(given) or 'none'}")
-    of_others = {flag for other in actions.values() for flag in other.flags} - set(action.flags)
-    for flag in sorted(of_others):
-        if values[flag].present:
-            takes = ", ".join(f"--{each}" for each in (*shared, *action.flags)) or "no flags"
-            raise ConfigError(f"--{flag}: {command} {name} does not take it; it takes {takes}")
-    return action, given
-
-
 def overrides_of(values: Values) -> list[tuple[str, str]]:
-    """The overrides of the command line, ``[("decoding.beam_width", "5"), ...]``; ``mesh=data=2,fsdp=4`` gives two."""
+    """Return the overrides, ``[("decoding.beam_width", "5"), ...]``; ``mesh=data=2,fsdp=4`` gives two."""
     items = (item.partition("=") for item in values.config_override)
     return joined_files([setting for key, _, text in items for setting in spelled_out(key, text)])
 
 
+def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Join ``data.train=a.en data.train=a.de``, to which a shell expands ``data.train=a.{en,de}``; of others the last wins."""
+    joined: list[tuple[str, str]] = []
+    for key, text in overrides:
+        before = joined[-1] if joined else ("", "")
+        is_pair = key in ("data.train", "data.validation", "data.test") and before[0] == key
+        is_pair = is_pair and before[1] != text and _are_a_pair(before[1], text)
+        joined[-1 if is_pair else len(joined) :] = [(key, f"{before[1]},{text}" if is_pair else text)]
+    return joined
+
+
+def _are_a_pair(first: str, second: str) -> bool:
+    """Whether two file names differ in one suffix (``a.src``, ``a.tgt``) or in one language (``en/a.txt``, ``de/a.txt``)."""
+    parts = [re.split(r"([/._-])", name) for name in (first, second)]
+    differ = [pair for pair in zip(*parts, strict=False) if len(set(pair)) > 1]
+    is_language = len(differ) == 1 and all(base_language(part) in ISO_639_1 for part in differ[0])
+    is_language &= len(parts[0]) == len(parts[1]) and " " not in first
+    return is_language or bool(_SUFFIXES.fullmatch(f"{first},{second}"))
+
+
 def resolve_config(values: Values, base: ExperimentConfig | None = None) -> ExperimentConfig:
-    """The settings of the recipe (or ``base``, the settings of a run) with the overrides; raises ConfigError at mistakes."""
+    """Return the settings of the recipe (or ``base``, of a run) with the overrides; raise ConfigError at mistakes."""
     if base is not None:
         return from_dict(apply_overrides(to_dict(base), overrides_of(values)))
     return resolve(required_config(values), overrides_of(values))
 
 
 def required_config(values: Values) -> str:
-    """The recipe of --config; raises ConfigError when it is empty."""
+    """Return the recipe of --config; raise ConfigError when it is empty."""
     if not values.config:
-        raise ConfigError("--config: give a recipe (transformer-jax recipes lists them), or the directory of a run")
+        raise ConfigError("--config", "give a recipe (transformer-jax recipes lists them), or the directory of a run")
     return str(values.config)
 
 
 def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
-    """The values of the flags of a command, from its arguments; loads the plugins of --plugin.
+    """Return the values of the flags of a command; loads the plugins of --plugin.
 
     Raises ConfigError at an unknown flag, a bad value, a missing flag (or first a missing recipe), an extra argument, or one
     that is not UTF-8.
@@ -162,74 +219,88 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
     values = Values()
     for define in (*flags, common):
         define(values)
-    try:
-        rest = values(["transformer-jax", *_rewritten(arguments, values)])
-    except absl.flags.UnrecognizedFlagError as error:
-        near = nearest(error.flagname, set(values) - {OVERRIDE_FLAG, ARGUMENTS_FLAG})
-        hint = f"; did you mean --{near}?" if near else "; --help lists the flags"
-        raise ConfigError(f"--{error.flagname}: unknown flag{hint}") from None
-    except absl.flags.Error as error:
-        missing = [
-            name for name in values if values[name].value is None and f"--{name} must have a value" in str(error)
-        ]
-        if missing and CONFIG_FLAG in values and values[CONFIG_FLAG].value:
-            require_recipe(str(values[CONFIG_FLAG].value))
-        problem = f"--{missing[0]}: is required; --help shows an example" if missing else str(error)
-        if problem.startswith("Missing value for flag "):
-            name = problem.removeprefix("Missing value for flag ")
-            problem = f"{name}: a value is missing; write {name}=VALUE, {values[name.lstrip('-')].help}"
-        raise ConfigError(problem.removeprefix("flag ")) from None
+    others = _read(arguments, values)
+    if missing := [name for name in values if values[name].required and values[name].value is None]:
+        source = values[CONFIG_FLAG].value if CONFIG_FLAG in values else ""
+        if source and not is_run_directory(source):
+            find_recipe(source.partition(":")[0])
+        raise ConfigError(f"--{missing[0]}", "is required; --help shows an example")
     if values[TRUST_FLAG].present:
         os.environ["TRANSFORMER_JAX_TRUST_CONFIG"] = "1" if values[TRUST_FLAG].value else "0"
-    for plugin in values[PLUGIN_FLAG].value or []:
+    for plugin in values[PLUGIN_FLAG].value:
         load_plugin(plugin)
     if ARGUMENTS_FLAG in values:
-        values[ARGUMENTS_FLAG].value = rest[1:]
-    elif len(rest) > 1:
-        hint = f"; to join runs write --ensemble={rest[1]}" if "ensemble" in values else ""
-        raise ConfigError(f"unexpected argument {rest[1]!r}; flags are written --name=value{hint}")
+        values[ARGUMENTS_FLAG].value = others
+    elif others:
+        hint = f"; to join runs write --ensemble={others[0]}" if "ensemble" in values else ""
+        raise ConfigError(f"unexpected argument {others[0]!r}; flags are written --name=value{hint}")
     return values
+
+
+def _read(arguments: Sequence[str], values: Values) -> list[str]:
+    """Set the flags; return the other arguments, without RUN.
+
+    The first argument that is not a flag is --workdir, unless that is given. ``--references A B`` names two.
+    """
+    remaining, repeated = iter(arguments), ""
+    others: list[str] = []
+    awaits_run = takes_run(values) and not any(each.partition("=")[0] == f"--{WORKDIR_FLAG}" for each in arguments)
+    for argument in remaining:
+        if argument == SEPARATOR:
+            return [*others, *remaining]
+        if not argument.startswith("-") or argument == "-":
+            if awaits_run or repeated:
+                values[WORKDIR_FLAG if awaits_run else repeated].set(argument)
+            else:
+                others.append(argument)
+            awaits_run = False
+            continue
+        written, equals, text = argument.partition("=")
+        name, repeated = written.lstrip("-").replace("-", "_"), ""
+        for flag in values.values() if name not in values else ():
+            if name in flag.also:
+                complain(f"transformer-jax: --{name} is --{flag.name} now")
+                name = flag.name
+        if written.startswith("--config."):
+            if OVERRIDE_FLAG not in values:
+                raise ConfigError(written, "this command takes no settings; --help lists its flags")
+            flag, before = values[OVERRIDE_FLAG], f"{written.removeprefix('--config.')}="
+        else:
+            negated = name[2:].lstrip("_") if name not in values and name.startswith("no") else ""
+            is_no = negated in values and values[negated].kind is bool
+            if not is_no and (name not in values or name in (OVERRIDE_FLAG, ARGUMENTS_FLAG)):
+                raise _unknown(name, values)
+            flag, before = values[negated if is_no else name], ""
+            if flag.kind is bool and not equals:
+                flag.set("false" if is_no else "true")
+                continue
+            repeated = name if flag.repeated and name != PLUGIN_FLAG else ""
+        if not equals and (text := next(remaining, SEPARATOR)).startswith("--"):
+            meaning = f", {flag.help}" if not before else ""
+            raise ConfigError(written, f"a value is missing; write {written}=VALUE{meaning}")
+        flag.set(before + text)
+    return others
+
+
+def _unknown(name: str, values: Values) -> ConfigError:
+    """Return the error for a flag that the command does not have: with its nearest flag, or the setting of this name."""
+    if name == CONFIG_FLAG:
+        takes = "write --config.KEY=VALUE" if OVERRIDE_FLAG in values else "--help lists the flags"
+        return ConfigError(f"--{name}", f"this command takes no recipe; {takes}")
+    here = set(values) - {OVERRIDE_FLAG, ARGUMENTS_FLAG}
+    meant = [f"--{flag}" for flag in other_toolkits("flags").get(name, []) if flag in here]
+    if not meant and OVERRIDE_FLAG in values:
+        # A command on a trained run changes no training.
+        trains, used = CONFIG_FLAG in here, ("decoding.", "mesh.", "evaluation.")
+        keys = settings_called(name)
+        first = [key for key in keys if key.startswith(used) is not trains]
+        meant = [f"--config.{key}" for key in (first or keys if trains else first)]
+    if not meant and (near := nearest(name, here)):
+        meant = [f"--{near}"]
+    hint = f"did you mean {' or '.join(meant)}?" if meant else "--help lists the flags"
+    return ConfigError(f"--{name}", "unknown flag", hint)
 
 
 def takes_run(values: Values) -> bool:
     """Whether the first argument that is not a flag is the folder of the run."""
     return WORKDIR_FLAG in values and ARGUMENTS_FLAG not in values
-
-
-def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
-    """The arguments in absl's syntax.
-
-    ``--config.KEY=VALUE`` and ``--config.KEY VALUE`` become values of one flag. ``--n-best`` becomes ``--n_best``,
-    ``--no_verify`` becomes ``--noverify``. The first argument that is not a flag becomes ``--workdir``, unless that is given.
-    ``--references A B`` becomes ``--references=A --references=B``. Arguments after ``--`` stay.
-    """
-    remaining = iter(arguments)
-    has_run = any(argument.partition("=")[0] == f"--{WORKDIR_FLAG}" for argument in arguments)
-    is_value, awaits_run, repeated = False, takes_run(values) and not has_run, ""
-    for argument in remaining:
-        if argument == SEPARATOR:
-            yield argument
-            yield from remaining
-            return
-        if is_value or not argument.startswith("-"):
-            flag = "" if is_value else WORKDIR_FLAG if awaits_run else repeated
-            yield f"--{flag}={argument}" if flag else argument
-            awaits_run, is_value = awaits_run and is_value, False
-            continue
-        name, equals, text = argument.partition("=")
-        if name.startswith("--config."):
-            repeated = ""
-            if OVERRIDE_FLAG not in values:
-                raise ConfigError(f"{name}: this command takes no settings; --help lists its flags")
-            value = text if equals else next(remaining, "--")
-            if not equals and value.startswith("--"):
-                raise ConfigError(f"{name}: a value is missing; write {name}=VALUE")
-            yield f"--{OVERRIDE_FLAG}={name.removeprefix('--config.')}={value}"
-            continue
-        flag = name.lstrip("-").replace("-", "_")
-        if flag.startswith("no_") and flag[3:] in values and values[flag[3:]].boolean:
-            argument = f"--no{flag[3:]}"
-        is_value = not equals and flag in values and not values[flag].boolean
-        takes_several = flag in values and isinstance(values[flag], absl.flags.MultiFlag) and flag != PLUGIN_FLAG
-        repeated = flag if takes_several else ""
-        yield f"--{flag}{equals}{text}" if flag in values else argument

@@ -4,15 +4,8 @@ import shutil
 import textwrap
 from itertools import groupby
 
-from transformer_jax.index import commands
+from transformer_jax.index import COMMAND_GROUPS, commands
 
-TITLES = {
-    "start": "Start",
-    "use": "Use a trained model",
-    "look": "Look inside",
-    "compare": "Compare ideas and runs",
-    "cluster": "Other machines",
-}
 MAX_WIDTH = 100
 HEAD = "Sequence transduction with attention: train, evaluate, translate, inspect."
 END = """transformer-jax COMMAND --help describes a command, with examples.
@@ -20,8 +13,8 @@ Try: transformer-jax quickstart"""
 
 
 def overview() -> str:
-    """Return the commands with their summaries, wrapped at the width of the terminal."""
-    listed = commands()
+    """Return the commands that are complete with their summaries, wrapped at the width of the terminal."""
+    listed = {name: command for name, command in commands().items() if not command.missing}
     column = max(map(len, listed)) + 4
     width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
     blocks = [HEAD, "Usage: transformer-jax COMMAND [--flag=value ...]"]
@@ -32,5 +25,5 @@ def overview() -> str:
             )
             for name, command in items
         ]
-        blocks.append("\n".join([f"{TITLES[group]}:", *lines]))
+        blocks.append("\n".join([f"{COMMAND_GROUPS[group]}:", *lines]))
     return "\n\n".join([*blocks, END])

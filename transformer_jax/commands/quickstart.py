@@ -10,18 +10,27 @@ SENTENCE = "Before my duck goes through the hotels this week, he repairs my quie
 PLAN = """\
 A Transformer (Vaswani et al. 2017) learns to translate 20,000 generated English sentences to German; on two CPU cores:
 
-  1. train      2 + 2 layers of width 128; loss, validation BLEU, checkpoints     about 3 minutes
-  2. evaluate   500 held-out sentences: translations, BLEU, perplexity            about 20 seconds
-  3. attention  a picture of its attention weights for one sentence               about 10 seconds
+{steps}
 
 All files are in {workdir}. Ctrl-C saves and stops; the same command resumes.
 """
-NEXT = """
-Next, for example:
-  echo {sentence} | {program} translate --workdir={workdir}
-  {program} attention --workdir={workdir} --kind=encoder --text={sentence}
-  {program} train --config=seq2seq:bahdanau --workdir={rnn}
-"""
+STEPS = (
+    ("train --config=quickstart", "2 + 2 layers of width 128; loss, validation BLEU, checkpoints     about 3 minutes"),
+    (
+        "evaluate --split=test --examples=3",
+        "500 held-out sentences: translations, BLEU, perplexity            about 20 seconds",
+    ),
+    (
+        f"attention --text='{SENTENCE}'",
+        "a picture of its attention weights for one sentence               about 10 seconds",
+    ),
+)
+"""Commands in order, those of tools if the tools are installed, with what they do."""
+NEXT = (
+    "echo {sentence} | {program} translate --workdir={workdir}",
+    "{program} attention --workdir={workdir} --kind=encoder --text={sentence}",
+    "{program} train --config=seq2seq:bahdanau --workdir={rnn}",
+)
 
 
 @flags.command(
@@ -36,25 +45,23 @@ def quickstart(values: flags.Values) -> int:
     Runs three commands and prints each before it begins: train, evaluate, attention. Needs no data: the corpus is
     generated. After Ctrl-C the same command resumes.
     """
-    workdir = f"--workdir={values.workdir}"
-    print(PLAN.format(workdir=values.workdir), flush=True)
-    for command in (
-        ["train", "--config=quickstart", workdir],
-        ["evaluate", workdir, "--split=test", "--examples=3"],
-        ["attention", workdir, f"--text={SENTENCE}"],
-    ):
-        if command[0] not in commands():
-            continue
-        print(f"$ {program_name()} {shlex.join(command)}", flush=True)
-        name, *arguments = command
-        found = load_command(name)
-        status = found.run(flags.parse(found.flags, arguments))
-        if status:
+    usable = {name for name, command in commands().items() if not command.missing}
+    steps = [(shlex.split(step), meaning) for step, meaning in STEPS if step.split()[0] in usable]
+    listed = [f"  {number}. {step[0]:<9}  {meaning}" for number, (step, meaning) in enumerate(steps, 1)]
+    print(PLAN.format(steps="\n".join(listed), workdir=values.workdir), flush=True)
+    for (name, *arguments), _ in steps:
+        arguments = [f"--workdir={values.workdir}", *arguments]
+        print(f"$ {program_name()} {shlex.join([name, *arguments])}", flush=True)
+        command = load_command(name)
+        if status := command.run(flags.parse(command.flags, arguments)):
             return status
         print()
     words = {
+        "program": program_name(),
+        "sentence": shlex.quote(SENTENCE),
         "workdir": shlex.quote(values.workdir),
         "rnn": shlex.quote(str(Path(values.workdir).parent / "bahdanau")),
     }
-    print(NEXT.format(program=program_name(), sentence=shlex.quote(SENTENCE), **words))
+    lines = [line for line in NEXT if {*line.partition("{program} ")[2].split()} & usable]
+    print("Next, for example:", *(f"  {line.format(**words)}" for line in lines), sep="\n")
     return 0

@@ -10,9 +10,9 @@ from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, on_any_devices
 from transformer_jax.config.checks import is_address
+from transformer_jax.config.experiment import used_settings
 from transformer_jax.config.mixture import tagging_command
 from transformer_jax.config.plugins import plugin_flags
-from transformer_jax.config.recipes import used_settings
 from transformer_jax.config.tasks import require_use
 from transformer_jax.index import behind
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory

@@ -2,6 +2,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.experiment import budget_of
 from transformer_jax.index import behind
 
 if TYPE_CHECKING:
@@ -69,8 +70,11 @@ def tokenize(values: flags.Values) -> int:
 
 def checked_config(values: flags.Values) -> ExperimentConfig:
     """The settings of ``tokenize``, without reading text; raises ConfigError where flags or settings cannot be used."""
-    for require_stated in behind("require_stated").values():
-        require_stated(flags.required_config(values), flags.overrides_of(values), None, "tokenize")
+    recipe, overrides = flags.required_config(values), flags.overrides_of(values)
+    if require_stated := [*behind("require_stated").values()]:
+        require_stated[0](recipe, overrides, None, "tokenize")
+    elif budget_of(recipe, overrides):
+        raise ConfigError(f"tokenize: --config={recipe} gets its sizes from a budget; take a recipe that states them")
     config = flags.resolve_config(values)
     if config.data.store:
         raise ConfigError("data.store: is read by train; tokenize writes --output")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
-from transformer_jax.config.translation import TRANSLATION_OPTIONS, sampling_of
 from transformer_jax.data.text_files import OPENERS, read_lines, sentence_of_line
 from transformer_jax.runtime.atomic_files import require_writable_file
+from transformer_jax.tasks.translation.translation_options import TRANSLATION_OPTIONS, sampling_of
 
 if TYPE_CHECKING:
     from transformer_jax.tasks.trained_run import TrainedRun

@@ -25,14 +25,18 @@ class Facts(TypedDict, total=False):
     at_least: float
     below: float
     at_most: float
+    unless: tuple[float, str]
+    """A number outside the bounds that is allowed too, and its effect: ``(-1, "for all remaining devices")``."""
     choices: tuple[str, ...]
     """Allowed values of a ``str`` to which plugins add, or whose default is empty; else the type is a Literal."""
     plugin: str
     """Kind of plugin (a key of ``config.kinds.KINDS``) that adds choices."""
     several: bool
-    """Whether the value is a list of choices."""
+    """Whether the value is a list of choices, each once; it is saved without spaces and empty items."""
     separator: str
-    """The separator of the list, by default a comma."""
+    """The separator of the list, by default a comma; between spaces a choice may be repeated."""
+    pattern: bool
+    """Whether the value is a regular expression."""
     program: Literal["traced", "optional"]
     """``traced``: the number is an argument of the compiled training step; ``optional``: unless it is 0."""
     changeable: bool
@@ -67,11 +71,15 @@ class Declared(NamedTuple):
     default: Any
     facts: Mapping[str, Any]
 
+    @property
+    def separator(self) -> str:
+        return str(self.facts.get("separator", ","))
+
     def chosen(self, value: str) -> list[str]:
         """The choices that a value names, one or several."""
         if not self.facts.get("several"):
             return [value]
-        return [one for one in map(str.strip, value.split(self.facts.get("separator", ","))) if one]
+        return [one for one in map(str.strip, value.split(self.separator)) if one]
 
     @property
     def meaning(self) -> str:
@@ -87,10 +95,36 @@ class Declared(NamedTuple):
     @property
     def values(self) -> tuple[str, ...]:
         """The allowed values in words: choices with plugins, or bounds such as ``("at least 0", "below 1")``."""
+        if self.type not in (int, float):
+            plugin = self.facts.get("plugin")
+            return (*self.choices, *(names_of(plugin) if plugin else ()))
+        words = [f"{word.replace('_', ' ')} {bound}" for word, bound in self.bounds.items() if bound != LARGEST]
+        return (*words, *([f"or {self.facts['unless'][0]}"] if "unless" in self.facts else []))
+
+    def checked(self, key: str, value: Any) -> Any:
+        """The value in the form in which it is saved; raises ConfigError, which names ``key``, unless it is allowed."""
         if self.type in (int, float):
-            return tuple(f"{word.replace('_', ' ')} {each}" for word, each in self.bounds.items() if each != LARGEST)
-        plugin = self.facts.get("plugin")
-        return (*self.choices, *(names_of(plugin) if plugin else ()))
+            special, effect = self.facts.get("unless", (None, ""))
+            for word, bound in self.bounds.items():
+                if not BOUNDS[word](value, bound) and value != special:
+                    is_low = effect and word in ("above", "at_least")
+                    other = f", or {special} {effect}" if is_low else ""
+                    raise ConfigError(key, f"{value} must be {word.replace('_', ' ')} {bound}{other}")
+        elif self.facts.get("pattern"):
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ConfigError(key, f"{value!r} is not a regular expression: {error}") from None
+        elif self.type is str and value != self.default:
+            names, plugin = self.chosen(value), self.facts.get("plugin", "")
+            for name in names if self.choices or plugin else ():
+                check_choice(key, name, self.choices, plugin)
+            if self.facts.get("several"):
+                twice = next((name for name in names if names.count(name) > 1), "") if self.separator == "," else ""
+                if twice:
+                    raise ConfigError(key, f"{value!r} names {twice} twice", "name it once")
+                return self.separator.join(names)
+        return value
 
 
 def declared(block: Any) -> Mapping[str, Declared]:
@@ -111,35 +145,24 @@ def _declared(block: Any) -> Mapping[str, Declared]:
 
 
 def check_settings(path: str, block: Any) -> None:
-    """Raises ConfigError unless every setting of ``block`` at ``path`` has an allowed value."""
+    """Raises ConfigError unless every setting of ``block`` at ``path`` has an allowed value; lists get their saved form."""
     for name, each in declared(type(block)).items():
-        key, value = f"{path}.{name}" if path else name, getattr(block, name)
-        plugin = each.facts.get("plugin", "")
-        if (each.choices or plugin) and value != each.default:
-            for one in each.chosen(value):
-                require_choice(key, one, each.choices, plugin)
-        if each.type in (int, float):
-            for word, bound in each.bounds.items():
-                if not BOUNDS[word](value, bound):
-                    raise ConfigError(f"{key}: {value} must be {word.replace('_', ' ')} {bound}")
+        value = getattr(block, name)
+        if (saved := each.checked(f"{path}.{name}" if path else name, value)) != value:
+            object.__setattr__(block, name, saved)
 
 
-def require(condition: bool, key: str, problem: str) -> None:
-    """Raises ConfigError naming ``key`` unless ``condition`` holds."""
-    if not condition:
-        raise ConfigError(f"{key}: {problem}")
-
-
-def require_choice(key: str, value: str, choices: tuple[str, ...], plugin: str = "") -> None:
+def check_choice(key: str, value: str, choices: tuple[str, ...], plugin: str = "") -> None:
     """Raises ConfigError unless ``value`` is one of ``choices``, or registered by a plugin of this kind."""
     if value in choices or (plugin and is_registered(plugin, value)):
         return
     known = (*choices, *(names_of(plugin) if plugin else ()))
     meant = nearest(value, known) or _named_elsewhere(key, value)
-    problem = f"{key}: {value!r} is not one of {', '.join(known)}{f' (did you mean {meant}?)' if meant else ''}"
+    problem = f"{value!r} is not one of {', '.join(known)}{f' (did you mean {meant}?)' if meant else ''}"
     if plugin:
-        raise PluginNeeded(f"{problem}; a plugin may add it: --plugin={EXAMPLES.get((plugin, value), 'FILE.py')}")
-    raise ConfigError(problem)
+        file = EXAMPLES.get((plugin, value), "FILE.py")
+        raise PluginNeeded(key, problem, f"a plugin may add it: --plugin={file}")
+    raise ConfigError(key, problem)
 
 
 def _named_elsewhere(key: str, value: str) -> str | None:
@@ -151,14 +174,6 @@ def _named_elsewhere(key: str, value: str) -> str | None:
         if name and other.rpartition(".")[0] == block:
             return f"{other}={name}"
     return None
-
-
-def require_pattern(key: str, text: str) -> None:
-    """Raises ConfigError unless ``text`` is a regular expression."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ConfigError(f"{key}: {text!r} is not a regular expression: {error}") from None
 
 
 # At least two letters, since one is a drive; also chains such as ``simplecache::s3://...``.

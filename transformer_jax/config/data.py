@@ -2,13 +2,17 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
-from transformer_jax.config.checks import LARGEST_SEED, absolute_path, check_settings, is_address, require, setting
-from transformer_jax.config.evaluation import SCORES
+from transformer_jax.config.checks import LARGEST_SEED, absolute_path, check_settings, is_address, setting
+from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.languages import UNDETERMINED, language_of_file
 from transformer_jax.config.mixture import by_corpus, tags_of, weights_of, written
+from transformer_jax.config.tasks import SCORES
 
+# Logits divided by a smaller temperature overflow.
+SMALLEST_TEMPERATURE = 1e-3
+BATCH_TOKENS_MEANING = "Token positions that a device decodes at once; 0: 4,096 on a CPU, 16,384 elsewhere."
 NAMED_SOURCES = ("text", "mixture")
 # Their targets may equal their sources.
 GENERATED_SOURCES = ("grammar", "copy", "reverse")
@@ -38,60 +42,56 @@ class SourceConfig:
     validation_split: str = setting("validation", "Name of the validation split in the data.", changeable=True)
     test_split: str = setting("test", "Name of the test split in the data.", changeable=True)
     store: str = setting(
-        "",
-        "Folder or address (s3://, gs://) of the training split that tokenize --output wrote, in place of its text.",
-        changeable=True,
+        "", "Folder or address of the training split that tokenize --output wrote, for its text.", changeable=True
     )
     cache_directory: str = setting(
         "~/.cache/transformer_jax", "Folder for tokenized corpora and compiled programs.", changeable=True
     )
     seed: int = setting(
-        -1,
-        "Seed of generated data, tokenizer samples and batch order; -1: the seed of the run.",
-        at_least=-1,
-        at_most=LARGEST_SEED,
+        -1, "Seed of generated data, tokenizers, batch order; -1: that of the run.", at_least=-1, at_most=LARGEST_SEED
     )
+
+    has_pairs: ClassVar[bool] = False
+    """Whether examples are sentence pairs, not documents."""
 
     def __post_init__(self) -> None:
         check_settings("data", self)
-        is_used = self.source in NAMED_SOURCES or not (self.train or self.validation or self.test)
-        require(is_used, "data.source", f"{self.source} reads no named files; set data.source=text or mixture")
+        if self.source not in NAMED_SOURCES and (self.train or self.validation or self.test):
+            raise ConfigError("data.source", f"{self.source} reads no named files; set data.source=text or mixture")
         if self.source == "mixture":
             train = by_corpus(self.train, "data.train")
-            require(bool(train), "data.train", "must name the files of every corpus of a mixture: de=FILES fr=FILES")
-            taken = next((name for name in train if f"bleu_{name.partition('_')[0]}" in SCORES), "")
-            require(not taken, "data.train", f"bleu_{taken} would be two metrics; give the corpus another name")
+            if not train:
+                raise ConfigError("data.train", "must name the files of every corpus of a mixture: de=FILES fr=FILES")
+            for name in train:
+                if f"bleu_{name.partition('_')[0]}" in SCORES:
+                    raise ConfigError("data.train", f"bleu_{name} would be two metrics", "give the corpus another name")
             for split in ("validation", "test"):
                 by_corpus(getattr(self, split), f"data.{split}", train)
-            require(not self.directory, "data.directory", "a mixture reads the files of data.train; leave it out")
-            is_one = not weights_of(self.weights, train) or self.temperature == 1
-            require(is_one, "data.temperature", "data.weights is set too; use one of the two")
+            if self.directory:
+                raise ConfigError("data.directory", "a mixture reads the files of data.train; leave it out")
+            if weights_of(self.weights, train) and self.temperature != 1:
+                raise ConfigError("data.temperature", "data.weights is set too; use one of the two")
         else:
-            problem = f"{self.source} has no data.weights and data.temperature; set data.source=mixture"
-            require(not self.weights and self.temperature == 1, "data.source", problem)
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether examples are sentence pairs, not documents."""
-        return False
+            if self.weights or self.temperature != 1:
+                problem = f"{self.source} has no data.weights and data.temperature; set data.source=mixture"
+                raise ConfigError("data.source", problem)
 
     def absolute(self) -> "SourceConfig":
-        """The same settings with absolute paths; raises ConfigError at addresses of object stores, except for ``store``."""
+        """Return these settings with absolute paths; raise ConfigError at addresses, except for ``store``."""
+
+        def absolute(text: str, key: str) -> str:
+            # A comma outside of braces separates two files.
+            parts = re.split(r",(?![^{]*\})", text) if self.has_pairs else [text]
+            return ",".join(absolute_path(part.strip(), key) for part in parts)
+
         paths: dict[str, Any] = {"directory": absolute_path(self.directory, "data.directory")}
         paths["store"] = self.store if is_address(self.store) else absolute_path(self.store, "data.store")
         for name in ("train", "validation", "test"):
-            paths[name] = self._absolute_files(getattr(self, name), f"data.{name}")
+            text, key = getattr(self, name), f"data.{name}"
+            corpora = by_corpus(text, key) if self.source == "mixture" else {}
+            of_corpora = written({corpus: absolute(files, key) for corpus, files in corpora.items()})
+            paths[name] = of_corpora if self.source == "mixture" else absolute(text, key)
         return replace(self, **paths)
-
-    def _absolute_files(self, text: str, key: str) -> str:
-        if self.source == "mixture":
-            return written({name: self._absolute_names(files, key) for name, files in by_corpus(text, key).items()})
-        return self._absolute_names(text, key)
-
-    def _absolute_names(self, text: str, key: str) -> str:
-        # A comma outside of braces separates two files.
-        parts = re.split(r",(?![^{]*\})", text) if self.has_pairs else [text]
-        return ",".join(absolute_path(part.strip(), key) for part in parts)
 
     def text_settings(self) -> dict[str, object]:
         """The settings that choose the training text and its form, by key; neither paths nor the seed."""
@@ -109,14 +109,14 @@ class SourceConfig:
             if files := getattr(self, split):
                 name = self.split_name(split)
                 before = found.setdefault(name, files)
-                problem = f"{name!r} would have the files {before} and {files}; give each split a name of its own"
-                require(before == files, f"data.{split}_split", problem)
+                if before != files:
+                    problem = f"{name!r} would have the files {before} and {files}; give each split a name of its own"
+                    raise ConfigError(f"data.{split}_split", problem)
         return found
 
     def split_name(self, split: str) -> str:
         """The name in the data of ``train``, ``validation`` or ``test``; other names stay."""
-        names = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
-        return names.get(split, split)
+        return str(getattr(self, f"{split}_split", split))
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,7 @@ class DataConfig(SourceConfig):
         plugin="data_source",
     )
     directory: str = setting(
-        "",
-        "text: folder of {split}.{language} or {split}.tsv files, plain, .gz or .xz; tfds: its data folder.",
-        changeable=True,
+        "", "text: folder of {split}.{language} or {split}.tsv files, or .gz or .xz; tfds: its folder.", changeable=True
     )
     train: str = setting(
         "",
@@ -165,8 +163,7 @@ class DataConfig(SourceConfig):
         "unknown). mixture: suffixes win; und if corpora differ.",
     )
     target_language: str = setting(
-        "",
-        "Target language, which chooses the tokenizer of BLEU; empty: as data.source_language, but de for data.directory.",
+        "", "Target language, for the tokenizer of BLEU; empty: as data.source_language, but de for data.directory."
     )
     generated_pairs: int = setting(20_000, "grammar, copy, reverse: number of generated training pairs.")
     generated_words: int = setting(20, "copy, reverse: maximum number of words in a generated sentence.")
@@ -185,9 +182,7 @@ class DataConfig(SourceConfig):
         8, "bpe_dropout: segmentations of every training pair, which are shuffled together; each takes disk space."
     )
 
-    @property
-    def has_pairs(self) -> bool:
-        return True
+    has_pairs: ClassVar[bool] = True
 
     @property
     def corpora(self) -> "dict[str, DataConfig]":
@@ -211,11 +206,11 @@ class DataConfig(SourceConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_one = not (self.held_out and self.validation)
-        require(is_one, "data.held_out", "data.validation is set too; use one of the two")
+        if self.held_out and self.validation:
+            raise ConfigError("data.held_out", "data.validation is set too; use one of the two")
         tags = tags_of(self.tags, by_corpus(self.train, "data.train") if self.source == "mixture" else ())
-        has_tags = not tags or self.source == "mixture"
-        require(has_tags, "data.source", f"{self.source} has no data.tags; set data.source=mixture")
+        if tags and self.source != "mixture":
+            raise ConfigError("data.source", f"{self.source} has no data.tags; set data.source=mixture")
         if self.source == "mixture":
             corpora = self.corpora.values()
             for side in ("source_language", "target_language"):
@@ -226,24 +221,24 @@ class DataConfig(SourceConfig):
         for side, name in zip(("source_language", "target_language"), (names[0], names[-1]), strict=True):
             if not getattr(self, side):
                 object.__setattr__(self, side, language_of_file(name))
-        is_found = self.source != "text" or bool(self.directory or self.train)
-        problem = "must be the folder of the text files; or name the files, data.train=corpus/train.{en,de}"
-        require(is_found, "data.directory", problem)
-        is_text = self.source == "text" or not self.held_out
-        problem = f"{self.source} has a validation split; only data.source=text and mixture hold out pairs"
-        require(is_text, "data.held_out", problem)
-        named = self.source != "tfds" or bool(self.name)
-        require(named, "data.name", "must name the data set, for example wmt14_translate/de-en")
-        differ = self.source_language != self.target_language
+        if self.source == "text" and not self.directory and not self.train:
+            problem = "must be the folder of the text files; or name the files, data.train=corpus/train.{en,de}"
+            raise ConfigError("data.directory", problem)
+        if self.source != "text" and self.held_out:
+            problem = f"{self.source} has a validation split; only data.source=text and mixture hold out pairs"
+            raise ConfigError("data.held_out", problem)
+        if self.source == "tfds" and not self.name:
+            raise ConfigError("data.name", "must name the data set, for example wmt14_translate/de-en")
         is_generated = self.source in GENERATED_SOURCES
-        problem = f"is {self.target_language!r}, the same as data.source_language; state a direction"
-        require(differ or is_generated or bool(self.train), "data.target_language", problem)
+        if self.source_language == self.target_language and not is_generated and not self.train:
+            problem = f"is {self.target_language!r}, the same as data.source_language"
+            raise ConfigError("data.target_language", problem, "state a direction")
         # Validation and test have 500 pairs each, of a twentieth of all sequences; random draws find half of the others soon.
         needed = max(40 * self.generated_pairs, 20 * 500)
-        is_enough = self.source not in ("copy", "reverse") or 26**self.generated_words >= needed
-        pairs = f"{self.generated_pairs} training pairs and 500 of each other split"
-        problem = f"sequences of up to {self.generated_words} letters are too few for {pairs}; raise it"
-        require(is_enough, "data.generated_words", problem)
+        if self.source in ("copy", "reverse") and 26**self.generated_words < needed:
+            pairs = f"{self.generated_pairs} training pairs and 500 of each other split"
+            problem = f"sequences of up to {self.generated_words} letters are too few for {pairs}"
+            raise ConfigError("data.generated_words", problem, "raise it")
 
 
 SourceSettings = TypeVar("SourceSettings", bound=SourceConfig)
@@ -273,29 +268,22 @@ def spelled_files(text: str) -> tuple[str, ...]:
 class TokenizerConfig:
     """Tokenization. The kind ``mapped`` comes with an imported model."""
 
-    kind: str = setting(
-        "bpe",
-        "Kind of tokenizer.",
-        choices=("bpe", "unigram", "byte", "mapped"),
-        plugin="tokenizer",
-    )
+    kind: str = setting("bpe", "Kind of tokenizer.", choices=("bpe", "unigram", "byte", "mapped"), plugin="tokenizer")
     vocabulary_size: int = setting(8000, "Maximum size of the vocabulary, with 4 special ids.", above=8)
     joint: bool = setting(True, "One vocabulary for both languages; needed to tie their embeddings.")
     training_sentences: int = setting(1_000_000, "Maximum number of sentences to train the tokenizer on.")
-    min_count: int = setting(1, "word_vectors: words with fewer occurrences in the training split get no vector.")
+    min_count: int = setting(1, "Of word vectors: words with fewer occurrences in the training split get no vector.")
     character_coverage: float = setting(
         0.9999,
         "bpe, unigram: share of the characters of the text that have a piece; others become bytes. 0: 0.9995 for scripts "
         "of thousands of characters, or text with 1,000 different ones, else 1.",
-        at_least=0,
+        at_least=0.9,
         at_most=1,
+        unless=(0, "to choose it by the script"),
     )
 
     def __post_init__(self) -> None:
         check_settings("tokenizer", self)
-        is_share = self.character_coverage == 0 or self.character_coverage >= 0.9
-        problem = f"{self.character_coverage} must be 0 (by script) or from 0.9 to 1"
-        require(is_share, "tokenizer.character_coverage", problem)
 
 
 CPU_WIDTH_MULTIPLE = 4
@@ -306,8 +294,7 @@ class BatchingConfig:
     """Batching of sentence pairs in a few static shapes, which do not depend on the number of devices."""
 
     kind: Literal["buckets", "packed"] = setting(
-        "buckets",
-        "Rows of a batch: one pair in each, in buckets of similar lengths, or several pairs packed into each.",
+        "buckets", "Rows of a batch: one pair, in buckets of similar lengths, or several pairs packed into each."
     )
     count: Literal["positions", "tokens"] = setting(
         "positions", "Unit of batching.tokens_per_update: positions with padding, or tokens without padding (packed)."
@@ -325,9 +312,7 @@ class BatchingConfig:
     # Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five buckets, multiples of 1, 4 and
     # 8 have 19.0, 20.5 and 24.4 % padding.
     width_multiple: int = setting(
-        0,
-        "Widths of batches are multiples of it; 0: 4 on CPUs, 8 on GPUs, 16 on TPUs, where the run begins.",
-        at_least=0,
+        0, "Multiple of the widths of batches; 0: 4 on CPUs, 8 on GPUs, 16 on TPUs, where the run begins.", at_least=0
     )
     row_multiple: int = setting(
         8, "The number of rows of every batch is a multiple of it; devices and accumulation steps must divide it."
@@ -354,33 +339,32 @@ class BatchingConfig:
         return -(-longest // self.width_step) * self.width_step
 
     def check_new_run(self, config: Any) -> None:
-        """Raises ConfigError unless the learned positions reach the widest row."""
-        longest = getattr(config.model, "longest_sequence", None)
-        if longest is not None:
-            widest = self.widest_row(config.data)
-            problem = (
-                f"{longest} learned positions do not reach rows of {widest} positions; use {widest}, or narrower rows"
-            )
-            require(longest >= widest, "model.max_positions", problem)
+        """Raise ConfigError unless the learned positions reach the widest row."""
+        longest, widest = getattr(config.model, "longest_sequence", None), self.widest_row(config.data)
+        if longest is not None and longest < widest:
+            problem = f"{longest} learned positions do not reach rows of {widest} positions"
+            raise ConfigError("model.max_positions", problem, f"use {widest}, or narrower rows")
 
     def __post_init__(self) -> None:
         check_settings("batching", self)
-        problem = "tokens are counted in packed rows; use batching.kind=packed, or count positions"
-        require(self.count == "positions" or self.kind == "packed", "batching.count", problem)
+        if self.count == "tokens" and self.kind != "packed":
+            problem = "tokens are counted in packed rows"
+            raise ConfigError("batching.count", problem, "use batching.kind=packed, or count positions")
         require_accumulation_divides(self.row_multiple, self.accumulation_steps)
 
 
 def require_accumulation_divides(row_multiple: int, accumulation_steps: int) -> None:
-    """Raises ConfigError unless all micro-batches have the same number of rows."""
-    problem = f"{accumulation_steps} does not divide batching.row_multiple={row_multiple}"
-    require(row_multiple % accumulation_steps == 0, "batching.accumulation_steps", problem)
+    """Raise ConfigError unless all micro-batches have the same number of rows."""
+    if row_multiple % accumulation_steps:
+        problem = f"{accumulation_steps} does not divide batching.row_multiple={row_multiple}"
+        raise ConfigError("batching.accumulation_steps", problem)
 
 
 def require_rows_fit(tokens_per_update: int, row_multiple: int, width: int) -> None:
-    """Raises ConfigError unless an update holds ``row_multiple`` rows of ``width``."""
-    least = width * row_multiple
-    problem = f"{tokens_per_update} is less than {least}, which is batching.row_multiple rows of {width}; raise it"
-    require(tokens_per_update >= least, "batching.tokens_per_update", problem)
+    """Raise ConfigError unless an update holds ``row_multiple`` rows of ``width``."""
+    if tokens_per_update < (least := width * row_multiple):
+        problem = f"{tokens_per_update} is less than {least}, which is batching.row_multiple rows of {width}"
+        raise ConfigError("batching.tokens_per_update", problem, "raise it")
 
 
 MIN_WIDTH = 16

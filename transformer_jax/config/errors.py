@@ -8,7 +8,11 @@ from contextlib import suppress
 
 
 class ConfigError(ValueError):
-    """A setting is wrong. The message names the key, the problem and the remedy."""
+    """A setting is wrong: ``key: problem; remedy``, each of which may be left out."""
+
+    def __init__(self, key: str, problem: str = "", remedy: str = "") -> None:
+        before = f"{key}: {problem}" if problem else key
+        super().__init__(f"{before}; {remedy}" if remedy else before)
 
 
 class PluginNeeded(ConfigError):

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from transformer_jax.config.checks import check_settings, declared, require, same_setting, setting
+from transformer_jax.config.checks import check_settings, declared, same_setting, setting
 from transformer_jax.config.data import (
+    BATCH_TOKENS_MEANING,
+    SMALLEST_TEMPERATURE,
     BatchingConfig,
     SourceConfig,
     TokenizerConfig,
@@ -12,8 +14,8 @@ from transformer_jax.config.data import (
     require_accumulation_divides,
     require_rows_fit,
 )
+from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.model import KIND, TransformerLayersConfig
-from transformer_jax.config.translation import BATCH_TOKENS_MEANING, SMALLEST_TEMPERATURE, temperature_problem
 
 LOSSLESS_TOKENIZERS = ("bpe", "unigram", "byte")
 
@@ -29,9 +31,7 @@ class TextDataConfig(SourceConfig):
         "", "text: folder of {split}.txt files, plain, .gz or .xz, instead of data.train.", changeable=True
     )
     train: str = setting(
-        "",
-        "text: file of the training split, plain, .gz or .xz; mixture: by corpus, web=a.txt books=b.txt.",
-        changeable=True,
+        "", "text: file of the training split, or .gz or .xz; mixture: corpora, web=a.txt books=b.txt.", changeable=True
     )
     held_out: float = setting(
         0.05,
@@ -44,21 +44,18 @@ class TextDataConfig(SourceConfig):
     )
     generated_sentences: int = setting(20_000, "grammar: number of generated training sentences.")
     evaluation_stride: int = setting(
-        0,
-        "Scored tokens of each evaluated row; the tokens before them are only context. 0: rows do not overlap.",
-        at_least=0,
+        0, "Scored tokens of each evaluated row; those before are only context. 0: rows do not overlap.", at_least=0
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_named = self.source != "text" or bool(self.train) != bool(self.directory)
-        problem = "data.source=text needs either a file here or a folder in data.directory"
-        require(is_named, "data.train", problem)
-        is_used = self.source == "text" or not self.directory
-        require(is_used, "data.source", f"{self.source} reads no files; set data.source=text")
-        is_one = not (self.directory and (self.validation or self.test))
-        problem = "is a folder with the files of all splits; name files with data.train instead, or none"
-        require(is_one, "data.directory", problem)
+        if self.source == "text" and bool(self.train) == bool(self.directory):
+            raise ConfigError("data.train", "data.source=text needs either a file here or a folder in data.directory")
+        if self.source != "text" and self.directory:
+            raise ConfigError("data.source", f"{self.source} reads no files; set data.source=text")
+        if self.directory and (self.validation or self.test):
+            problem = "is a folder with the files of all splits; name files with data.train instead, or none"
+            raise ConfigError("data.directory", problem)
 
     @property
     def corpora(self) -> "dict[str, TextDataConfig]":
@@ -120,12 +117,15 @@ class GenerationConfig:
     """Generation after a prompt: sampling, or beam search if ``beam_width`` is above 1."""
 
     max_new_tokens: int = setting(100, "Maximum number of generated tokens.")
-    temperature: float = setting(1.0, "Sampling temperature; 0 always takes the most probable token.", at_least=0)
+    temperature: float = setting(
+        1.0,
+        "Sampling temperature; 0 always takes the most probable token.",
+        at_least=SMALLEST_TEMPERATURE,
+        unless=(0, "for greedy decoding"),
+    )
     top_k: int = setting(0, "Sampling from the top_k most probable tokens; 0: from all.", at_least=0)
     top_p: float = setting(
-        1.0,
-        "Sampling from the fewest tokens with at least this total probability (Holtzman et al. 2020); 1: from all.",
-        at_most=1,
+        1.0, "Sampling from the fewest tokens with this total probability (Holtzman et al. 2020); 1: all.", at_most=1
     )
     beam_width: int = setting(1, "Beam width; 1 is sampling.", at_most=1000)
     length_penalty: float = setting(
@@ -135,16 +135,15 @@ class GenerationConfig:
 
     def __post_init__(self) -> None:
         check_settings("decoding", self)
-        is_possible = self.temperature == 0 or self.temperature >= SMALLEST_TEMPERATURE
-        require(is_possible, "decoding.temperature", temperature_problem(self.temperature))
 
     def check_new_run(self, config: object) -> None:
         """Raises ConfigError unless settings of the other kind of decoding have their defaults."""
         is_search = self.beam_width > 1
+        kind = "beam search" if is_search else "sampling"
         for name in ("temperature", "top_k", "top_p") if is_search else ("length_penalty",):
-            value, kind = getattr(self, name), "beam search" if is_search else "sampling"
-            problem = f"{value} has no effect here: decoding.beam_width={self.beam_width} is {kind}"
-            require(value == declared(GenerationConfig)[name].default, f"decoding.{name}", problem)
+            if (value := getattr(self, name)) != declared(GenerationConfig)[name].default:
+                problem = f"{value} has no effect here: decoding.beam_width={self.beam_width} is {kind}"
+                raise ConfigError(f"decoding.{name}", problem)
 
 
 def check_language_model(
@@ -155,15 +154,19 @@ def check_language_model(
     decoding: GenerationConfig,
 ) -> None:
     """Raises ConfigError when the blocks of a language model are incompatible."""
-    problem = f"{tokenizer.kind!r} loses text, so bits per byte are not defined; use {', '.join(LOSSLESS_TOKENIZERS)}"
-    require(tokenizer.kind in LOSSLESS_TOKENIZERS, "tokenizer.kind", problem)
+    if tokenizer.kind not in LOSSLESS_TOKENIZERS:
+        problem = f"{tokenizer.kind!r} loses text, so bits per byte are not defined"
+        raise ConfigError("tokenizer.kind", problem, f"use {', '.join(LOSSLESS_TOKENIZERS)}")
     length, longest = batching.context_length, model.longest_sequence
-    problem = f"{longest} learned positions are too few for batching.context_length={length}; use {length}"
-    require(longest is None or longest >= length, "model.max_positions", problem)
+    if longest is not None and longest < length:
+        problem = f"{longest} learned positions are too few for batching.context_length={length}; use {length}"
+        raise ConfigError("model.max_positions", problem)
     require_rows_fit(batching.tokens_per_update, batching.row_multiple, length)
-    problem = f"{data.evaluation_stride} is more than batching.context_length={length}, so tokens would be left out"
-    require(data.evaluation_stride <= length, "data.evaluation_stride", problem)
-    can_stride = data.evaluation_stride == 0 or batching.kind == "split"
-    require(can_stride, "data.evaluation_stride", "rows overlap only with batching.kind=split; set it to 0")
-    problem = f"{decoding.max_new_tokens} tokens do not fit into batching.context_length={length}"
-    require(decoding.max_new_tokens <= length, "decoding.max_new_tokens", problem)
+    if data.evaluation_stride > length:
+        problem = f"{data.evaluation_stride} is more than batching.context_length={length}, so tokens would be left out"
+        raise ConfigError("data.evaluation_stride", problem)
+    if data.evaluation_stride and batching.kind != "split":
+        raise ConfigError("data.evaluation_stride", "rows overlap only with batching.kind=split; set it to 0")
+    if decoding.max_new_tokens > length:
+        problem = f"{decoding.max_new_tokens} tokens do not fit into batching.context_length={length}"
+        raise ConfigError("decoding.max_new_tokens", problem)

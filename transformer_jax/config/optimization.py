@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from transformer_jax.config.checks import check_settings, declared, rate, require, require_pattern, setting
+from transformer_jax.config.checks import check_settings, declared, rate, setting
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.evaluation import SCORES
+from transformer_jax.config.plugins import registered
+from transformer_jax.config.tasks import SCORES
 
-ENDLESS_SCHEDULES = ("noam", "inverse_square_root", "constant")
-"""Schedules that do not depend on the number of updates of the run."""
+DECAYS = {"noam": False, "inverse_square_root": False, "constant": False, "cosine": True, "linear": True}
+
+
+def decays(schedule: str) -> bool:
+    """Whether the rate depends on the number of updates of the run; ``decays = False`` on a registered schedule says no."""
+    return DECAYS[schedule] if schedule in DECAYS else bool(getattr(registered("schedule")[schedule], "decays", True))
 
 
 @dataclass(frozen=True)
@@ -20,9 +25,7 @@ class OptimizerConfig:
 
     name: str = setting("adam", "Update rule.", plugin="optimizer")
     schedule: str = setting(
-        "noam",
-        "Learning-rate schedule after the warm-up; noam is the schedule of Vaswani et al. 2017.",
-        plugin="schedule",
+        "noam", "Learning-rate schedule after the warm-up; noam: that of Vaswani et al. 2017.", plugin="schedule"
     )
     learning_rate: float = setting(
         1.0, "Peak learning rate; for noam the factor on the formula of the paper (section 5.3).", program="traced"
@@ -31,9 +34,7 @@ class OptimizerConfig:
     b1: float = setting(0.9, "Adam: decay of the first moment.", at_least=0, below=1, program="traced")
     b2: float = setting(0.98, "Adam: decay of the second moment.", at_least=0, below=1, program="traced")
     epsilon: float = setting(
-        1e-9,
-        "Adam: added to the root of the second moment; adagrad: its square is added under the root.",
-        program="traced",
+        1e-9, "Adam: added to the root of the second moment; adagrad: its square, under the root.", program="traced"
     )
     weight_decay: float = setting(
         0.0, "Decoupled weight decay of an update, times the learning rate; 0: none.", at_least=0, program="optional"
@@ -43,6 +44,7 @@ class OptimizerConfig:
         "",
         "Regular expression, searched in paths such as encoder_layers_0/self_attention/query: these parameters are "
         "not trained.",
+        pattern=True,
     )
     averaging: str = setting(
         "none",
@@ -53,9 +55,8 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         check_settings("optimizer", self)
-        decays = self.weight_decay == 0 or self.name not in ("adam", "sgd", "adagrad")
-        require(decays, "optimizer.weight_decay", f"{self.name} has none; use optimizer.name=adamw")
-        require_pattern("optimizer.freeze", self.freeze)
+        if self.weight_decay != 0 and self.name in ("adam", "sgd", "adagrad"):
+            raise ConfigError("optimizer.weight_decay", f"{self.name} has none", "use optimizer.name=adamw")
 
 
 def names_chosen_by(setting: str) -> Any:
@@ -76,17 +77,10 @@ class TrainingConfig:
         "", "Terms that are added to the loss, separated by commas.", plugin="loss_term", several=True
     )
     corruptions: str = setting(
-        "",
-        "Corruptions of the tokens that the model reads, separated by commas; the labels stay.",
-        plugin="corruption",
-        several=True,
+        "", "Corruptions of the tokens that the model reads; the labels stay.", plugin="corruption", several=True
     )
     watch: str = setting(
-        "",
-        "Statistics that are logged as train/NAME, separated by commas.",
-        plugin="statistic",
-        several=True,
-        changeable=True,
+        "", "Statistics logged as train/NAME, separated by commas.", plugin="statistic", several=True, changeable=True
     )
     evaluate_every: int = setting(
         1000, "Updates between validations; 0: none, and the best checkpoint is the last.", at_least=0
@@ -129,10 +123,7 @@ class TrainingConfig:
         False, "Reductions on a GPU have a fixed order, so that runs repeat bit for bit; slower.", changeable=True
     )
     budget_seconds: float = setting(
-        0.0,
-        "Time limit of the run over all its starts, in seconds; --budget sets it; 0: none.",
-        at_least=0,
-        changeable=True,
+        0.0, "Seconds that the run may take over all its starts; --budget sets it; 0: any.", at_least=0, changeable=True
     )
     budget_policy: Literal["shorten", "stretch"] = setting(
         "shorten",
@@ -165,28 +156,34 @@ class TrainingConfig:
         options: dict[str, str | bool] = {}
         for item in filter(None, map(str.strip, self.xla_options.split(","))):
             name, _, value = map(str.strip, item.partition("="))
-            problem = f"{item!r} is not name=value; give options as xla_name=value,xla_other=true"
-            require(bool(re.fullmatch(r"[a-z]\w*", name) and value), "training.xla_options", problem)
-            require(name not in options, "training.xla_options", f"has {name} twice; leave one")
+            if not re.fullmatch(r"[a-z]\w*", name) or not value:
+                problem = f"{item!r} is not name=value; give options as xla_name=value,xla_other=true"
+                raise ConfigError("training.xla_options", problem)
+            if name in options:
+                raise ConfigError("training.xla_options", f"has {name} twice; leave one")
             options[name] = {"true": True, "false": False}.get(value.lower(), value)
         return options
 
     def __post_init__(self) -> None:
         check_settings("training", self)
-        # Raises ConfigError.
         _ = self.compiler_options
-        can_judge = self.patience == 0 or self.evaluate_every > 0
-        require(can_judge, "training.patience", "needs validations; set training.evaluate_every above 0")
+        if self.patience and not self.evaluate_every:
+            raise ConfigError("training.patience", "needs validations", "set training.evaluate_every above 0")
+
+
+ALL_DEVICES = (-1, "for all remaining devices")
 
 
 @dataclass(frozen=True)
 class MeshConfig:
     """Number of devices along each mesh axis; one axis may be -1, for all remaining devices."""
 
-    data: int = setting(-1, "Devices that share the batch; -1: all remaining devices.", at_least=-1, changeable=True)
-    fsdp: int = setting(1, "Devices that share parameters and optimizer state.", at_least=-1, changeable=True)
-    context: int = setting(1, "Devices that share the positions of each sequence.", at_least=-1, changeable=True)
-    tensor: int = setting(1, "Devices that share each matrix.", at_least=-1, changeable=True)
+    data: int = setting(
+        -1, "Devices that share the batch; -1: all remaining devices.", unless=ALL_DEVICES, changeable=True
+    )
+    fsdp: int = setting(1, "Devices that share parameters and optimizer state.", unless=ALL_DEVICES, changeable=True)
+    context: int = setting(1, "Devices that share the positions of each sequence.", unless=ALL_DEVICES, changeable=True)
+    tensor: int = setting(1, "Devices that share each matrix.", unless=ALL_DEVICES, changeable=True)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -195,9 +192,8 @@ class MeshConfig:
 
     def __post_init__(self) -> None:
         check_settings("mesh", self)
-        for name, size in self.sizes.items():
-            require(size != 0, f"mesh.{name}", "0 must be above 0, or -1 for all remaining devices")
-        require(list(self.sizes.values()).count(-1) <= 1, "mesh", "only one axis can be -1")
+        if list(self.sizes.values()).count(-1) > 1:
+            raise ConfigError("mesh", "only one axis can be -1")
 
 
 def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here") -> dict[str, int]:
@@ -218,7 +214,7 @@ def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here"
         proposals = "; ".join(
             "--config.mesh=" + ",".join(f"{axis}={size}" for axis, size in each.items()) for each in possible
         )
-        raise ConfigError(f"mesh: {stated} does not use the {device_count} devices {whose}; possible: {proposals}")
+        raise ConfigError("mesh", f"{stated} does not use the {device_count} devices {whose}", f"possible: {proposals}")
     return sizes
 
 
@@ -227,4 +223,6 @@ def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mappi
     divisor = sizes["data"] * sizes["fsdp"] * accumulation_steps
     if row_multiple % divisor:
         product = f"mesh data {sizes['data']} x fsdp {sizes['fsdp']} x accumulation_steps {accumulation_steps}"
-        raise ConfigError(f"batching.row_multiple: {row_multiple} is not a multiple of {divisor} ({product}); use one")
+        raise ConfigError(
+            "batching.row_multiple", f"{row_multiple} is not a multiple of {divisor} ({product})", "use one"
+        )

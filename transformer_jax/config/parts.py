@@ -1,6 +1,5 @@
 """Settings of the parts that other settings select: ``parts.NAME.FIELD``."""
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -40,7 +39,7 @@ class Selection(NamedTuple):
 
 
 def selections(block: Any, path: str) -> list[Selection]:
-    """The parts, also of the package, that the settings of a block at ``path`` select."""
+    """Return the parts, also of the package, that the settings of a block at ``path`` select."""
     return [
         Selection(f"{path}.{key}" if path else key, each.facts["plugin"], name)
         for key, each in declared(type(block)).items()
@@ -50,46 +49,35 @@ def selections(block: Any, path: str) -> list[Selection]:
 
 
 def default_parts(block: Any) -> Parts:
-    """The default settings of the parts that a block selects."""
+    """Return the default settings of the parts that a block selects."""
     return complete_parts({}, selections(block, ""))
 
 
 def complete_parts(stated: Mapping[str, Any], selected: list[Selection]) -> Parts:
-    """The settings of the selected parts, from ``stated`` or their defaults.
+    """Return the settings of the selected parts, from ``stated`` or their defaults.
 
     Raises ConfigError when a value is not allowed, or nothing selects a part in ``stated``.
     """
-    found = {}
+    parts = {}
     for _, kind, name in selected:
-        settings = settings_class(kind, name)
-        if settings:
-            found[name] = stated[name] if name in stated else settings()
-            check_settings(f"parts.{name}", found[name])
+        if settings := settings_class(kind, name):
+            parts[name] = stated[name] if name in stated else settings()
+            check_settings(f"parts.{name}", parts[name])
     for name in stated:
-        if name not in found:
-            kind = kind_with_settings(name) or ""
-            by = setting_of(kind) if kind else "any setting"
-            raise ConfigError(f"parts.{name}: no setting selects this part; set {by}={name}, or leave its settings out")
-    return Parts(found)
-
-
-def settings_with(parts: Parts, traced: Mapping[str, Mapping[str, Any]]) -> Parts:
-    """``parts`` with the numbers of ``Hyperparameters.parts``, which may be traced."""
-    found = dict(parts)
-    for name, numbers in traced.items():
-        # Not dataclasses.replace, whose __post_init__ would check traced numbers.
-        found[name] = copy.copy(parts[name])
-        for field, number in numbers.items():
-            object.__setattr__(found[name], field, number)
-    return Parts(found)
+        if name not in parts:
+            by = setting_of(owner) if (owner := kind_with_settings(name)) else "any setting"
+            raise ConfigError(
+                f"parts.{name}", "no setting selects this part", f"set {by}={name}, or leave its settings out"
+            )
+    return Parts(parts)
 
 
 def settings_of_part(name: str) -> type:
-    """The settings dataclass of a part; raises ConfigError, with the nearest name, if there is none."""
+    """Return the settings dataclass of a part; raise ConfigError, with the nearest name, if there is none."""
     kind = kind_with_settings(name)
     settings = settings_class(kind, name) if kind else None
     if settings is None:
         near = nearest(name, names_with_settings())
         hint = f"did you mean parts.{near}?" if near else f"parts with settings are {', '.join(names_with_settings())}"
-        raise ConfigError(f"parts.{name}: no part of this name has settings; {hint}")
+        raise ConfigError(f"parts.{name}", "no part of this name has settings", hint)
     return settings

@@ -15,26 +15,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from hashlib import sha256
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer_jax.config.errors import ConfigError, nearest
 from transformer_jax.config.kinds import KINDS
-from transformer_jax.index import core_parts, own_parts, parts_elsewhere
+from transformer_jax.index import ListedPart, all_parts, entry_points, own_parts
 
 EXAMPLES = {("tracker", name): f"examples/{name}_tracker.py" for name in ("mlflow", "trackio")}
 """Files of the repository that register parts which users may know from other versions or packages."""
-MODULES = own_parts()
-"""The modules that register the parts of the package, imported when a part is looked up."""
 LOGGED_KINDS = ("loss_term", "statistic")
 LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate", "target_tokens", "skipped_updates")
 """Metrics train/NAME of every run; parts of ``LOGGED_KINDS`` add others."""
 OF_VALIDATIONS = ("loss", "perplexity", "search_tokens_per_second", "distinct_outputs", "cross_attention_entropy")
 """Metrics validation/NAME of translations; parts of kind ``metric`` and the scores of sacreBLEU are the others."""
-ENTRY_POINTS = "transformer_jax.plugins"
+PLUGIN_ENTRY_POINTS = "transformer_jax.plugins"
 Registered = TypeVar("Registered")
-ENTRY_POINTS = "transformer_jax.plugins"
 OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in KINDS}
 """Other names of the core, values without a registered part: scores of sacreBLEU, ``none`` except of ``model.positions``."""
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
@@ -61,7 +57,9 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
     if name in OWN_NAMES[kind]:
         raise ConfigError(f"register: {kind} {name!r} is taken by the core; use another name")
     taken = [
-        other for other in LOGGED_KINDS if other != kind and (name in _REGISTERED[other] or (other, name) in MODULES)
+        other
+        for other in LOGGED_KINDS
+        if other != kind and (name in _REGISTERED[other] or (other, name) in own_parts())
     ]
     if kind in LOGGED_KINDS and (name in LOGGED or taken):
         raise ConfigError(f"register: the log has another train/{name}; use another name than {kind} {name!r}")
@@ -69,7 +67,8 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
         raise ConfigError(f"register: the log has another validation/{name}; use another name than {kind} {name!r}")
 
     def add(made: Registered) -> Registered:
-        module, origin = MODULES.get((kind, name)), getattr(made, "__module__", "") if callable(made) else ""
+        listed = own_parts().get((kind, name))
+        module, origin = listed and listed.module, getattr(made, "__module__", "") if callable(made) else ""
         # A module may be loaded again; settings of a task do not say where they were made.
         if module and origin != module and (origin or name in _REGISTERED[kind]):
             raise ConfigError(f"register: {kind} {name!r} is in {module}; use another name")
@@ -116,13 +115,14 @@ def registered(kind: str, made: Callable[[Any], Any] = lambda part: part) -> Map
 def names_of(kind: str) -> tuple[str, ...]:
     """Return the names of all parts of a kind without importing modules of the package; parts of the core come first."""
     load_installed_plugins()
-    others = {name for owner, name in parts_elsewhere() if owner == kind} | _REGISTERED[kind].keys()
-    return tuple(dict.fromkeys((*(name for owner, name in MODULES if owner == kind), *sorted(others))))
+    names = (*(name for owner, name in all_parts() if owner == kind), *sorted(_REGISTERED[kind]))
+    return tuple(dict.fromkeys(names))
 
 
 def settings_class(kind: str, name: str) -> type | None:
     """The settings of a part; None if it has none, as parts of the core, or there is no such part."""
-    if KINDS[kind].has_settings and (kind, name) not in core_parts():
+    listed = _listed(kind, name) if KINDS[kind].has_settings else None
+    if listed and not listed.owner.is_core:
         _import_part(kind, name)
     return _SETTINGS.get((kind, name))
 
@@ -141,29 +141,36 @@ def kind_with_settings(name: str) -> str | None:
 def names_with_settings() -> tuple[str, ...]:
     """The names of all parts that have settings; imports the whole kit."""
     load_installed_plugins()
-    for kind, name in (MODULES | parts_elsewhere()).keys() - core_parts():
-        if KINDS[kind].has_settings:
+    for (kind, name), listed in all_parts().items():
+        if KINDS[kind].has_settings and not listed.owner.is_core:
             _import_part(kind, name)
     return tuple(sorted(name for _, name in _SETTINGS))
 
 
+def _listed(kind: str, name: str) -> ListedPart | None:
+    """The entry of a part in an index; the indexes of other distributions are read only for a name that the package lacks."""
+    if (kind, name) in own_parts():
+        return own_parts()[kind, name]
+    return None if name in _REGISTERED[kind] else all_parts().get((kind, name))
+
+
 def _import_part(kind: str, name: str) -> None:
-    module = MODULES.get((kind, name)) or parts_elsewhere().get((kind, name))
-    if name not in _REGISTERED[kind] and module:
-        importlib.import_module(module)
+    listed = _listed(kind, name)
+    if name not in _REGISTERED[kind] and listed:
+        importlib.import_module(listed.module)
 
 
 def may_add_parameters() -> bool:
     """Whether a plugin of a user registered a part or task, whose parameters the package cannot know."""
     kinds = [kind for kind, row in KINDS.items() if row.has_parameters]
-    return any((kind, name) not in MODULES for kind in kinds for name in _REGISTERED[kind])
+    return any((kind, name) not in own_parts() for kind in kinds for name in _REGISTERED[kind])
 
 
 def is_registered(kind: str, name: str) -> bool:
     """Whether a part is registered, also by installed plugins, which are loaded if necessary."""
-    if name not in _REGISTERED[kind] and (kind, name) not in MODULES:
+    if name not in _REGISTERED[kind] and (kind, name) not in own_parts():
         load_installed_plugins()
-    return name in _REGISTERED[kind] or (kind, name) in MODULES or (kind, name) in parts_elsewhere()
+    return name in _REGISTERED[kind] or _listed(kind, name) is not None
 
 
 class _PartsOfKind(Mapping[str, Any]):
@@ -174,6 +181,9 @@ class _PartsOfKind(Mapping[str, Any]):
         if not is_registered(self._kind, name):
             raise KeyError(name)
         _import_part(self._kind, name)
+        if name not in _REGISTERED[self._kind]:
+            module, index = all_parts()[self._kind, name]
+            raise ConfigError(f"{index.file}: parts.{self._kind}: {module} does not register {name!r}")
         return self._made(_REGISTERED[self._kind][name])
 
     def __iter__(self) -> Iterator[str]:
@@ -227,14 +237,13 @@ def plugin_flags() -> str:
     return "".join(f" --plugin={shlex.quote(file)}" for file in loaded_plugins())
 
 
-def _all_registered() -> set[tuple[str, str]]:
-    return {(kind, name) for kind, names in _REGISTERED.items() for name in names}
-
-
 @cache
 def load_installed_plugins() -> None:
-    """Import the installed plugins; raises ConfigError when one fails."""
-    for entry_point in metadata.entry_points(group=ENTRY_POINTS):
+    """Import the installed plugins; raises ConfigError when one fails, and where an index lists parts of an unknown kind."""
+    for kind, name in all_parts():
+        if kind not in KINDS:
+            raise ConfigError(f"{all_parts()[kind, name].owner.file}: parts.{kind}: is not one of {', '.join(KINDS)}")
+    for entry_point in entry_points(PLUGIN_ENTRY_POINTS):
         try:
             entry_point.load()
         except Exception as error:

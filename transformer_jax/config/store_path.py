@@ -10,6 +10,9 @@ from typing import Any, Self
 
 # TensorFlow, which epath would import where it is installed, does not know s3://.
 os.environ["EPATH_USE_TF"] = "false"
+# TensorStore asks again after a minute without an answer; it would wait without limit.
+os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
+os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
 
 from etils.epath import gpath
 from etils.epath.stat_utils import StatResult
@@ -46,6 +49,23 @@ def file_system(scheme: str) -> Any:
         return fsspec.filesystem(scheme)
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{scheme}://: {error}; install the extra object-stores, or s3fs and gcsfs") from None
+
+
+def kvstore(address: str) -> dict[str, Any]:
+    """Return TensorStore's description of a folder in a bucket; raises ConfigError at another address."""
+    scheme, _, rest = address.partition("://")
+    bucket, _, path = rest.partition("/")
+    if scheme not in ("gs", "s3") or not bucket:
+        raise ConfigError(f"{address}: not the address of a bucket; write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
+    if scheme == "gs":
+        return {"driver": "gcs", "bucket": bucket, "path": path}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    spec: dict[str, Any] = {"driver": "s3", "bucket": bucket, "path": path, "endpoint": endpoint, "aws_region": region}
+    if "AWS_ACCESS_KEY_ID" in os.environ:
+        # The default looks for files first, and logs an error for each missing file.
+        spec["aws_credentials"] = {"type": "environment"}
+    return {name: value for name, value in spec.items() if value}
 
 
 class _Listing:

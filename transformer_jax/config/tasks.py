@@ -1,14 +1,70 @@
 """Tasks by name: their settings dataclasses and metrics, and the classes that implement them, imported on first use."""
 
+import math
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from operator import or_
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.evaluation import Metric, metrics_of_plugins
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.plugins import names_of, registered
+
+SCORES = ("bleu", "bleu_lowercase", "bleu_compounds", "bleu_moses", "chrf", "ter", "spbleu")
+"""Scores of translations, in table order."""
+
+
+class Metric(NamedTuple):
+    """A metric of validations.
+
+    ``title``: name in tables, if not ``name`` in words. ``digits``: decimals that distinguish runs.
+    ``needs``: the setting, if any, that enables it. ``defined_by``: settings, or blocks of them, that change what it measures:
+    runs that differ in them are not comparable by it, as by a loss per token where tokenizers differ.
+    """
+
+    name: str
+    direction: Literal["maximize", "minimize"]
+    title: str = ""
+    digits: int = 4
+    needs: str = ""
+    defined_by: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return self.title or self.name.replace("_", " ")
+
+    def text(self, value: float) -> str:
+        return f"{value:.{self.digits}f}"
+
+    @property
+    def key(self) -> str:
+        """The name in the log of a run: ``validation/bleu``."""
+        return f"validation/{self.name}"
+
+    def changed_by(self, keys: Iterable[str]) -> list[str]:
+        """Return the settings among ``keys`` that change what it measures."""
+        return [key for key in keys if any(f"{key}.".startswith(f"{each}.") for each in self.defined_by)]
+
+    def value_in(self, metrics: Mapping[str, float]) -> float:
+        """Return its value among the ``metrics`` of an evaluation; raise ConfigError if they lack it."""
+        if self.name not in metrics:
+            problem = f"the evaluation has no {self.name}; choose one of {', '.join(metrics)}"
+            raise ConfigError("evaluation.selection", problem)
+        return metrics[self.name]
+
+    def is_better(self, value: float, than: float) -> bool:
+        return value > than if self.direction == "maximize" else value < than
+
+    def best_step(self, values: Mapping[int, float]) -> int:
+        """Return the step with the best value, the newest among equal ones; NaN is the worst."""
+        sign = 1 if self.direction == "maximize" else -1
+        return max(values, key=lambda step: (not math.isnan(values[step]), sign * values[step], step))
+
+
+LOSSES = (
+    Metric("loss", "minimize", defined_by=("tokenizer",)),
+    Metric("perplexity", "minimize", digits=3, defined_by=("tokenizer",)),
+)
 
 
 class TaskSettings(NamedTuple):
@@ -44,14 +100,20 @@ class TaskSettings(NamedTuple):
         return self.selection.name == "bleu"
 
 
-LOSSES = (
-    Metric("loss", "minimize", defined_by=("tokenizer",)),
-    Metric("perplexity", "minimize", digits=3, defined_by=("tokenizer",)),
-)
+def metrics_of_plugins() -> tuple[Metric, ...]:
+    """Return registered scores of translations; ``direction = "minimize"`` on a function or class says that less is better."""
+    parts = registered("metric").items()
+    return tuple(Metric(name, getattr(part, "direction", "maximize"), digits=2) for name, part in parts)
+
+
+def score_names(text: str) -> tuple[str, ...]:
+    """Return ``"chrf,bleu"`` as ``("bleu", "chrf")``, in table order; metrics of plugins follow."""
+    named = [name.strip() for name in text.split(",")]
+    return tuple(name for name in (*SCORES, *names_of("metric")) if name in named)
 
 
 def _settings_of(task: Any) -> TaskSettings:
-    """The settings of a registered task class, or of registered settings that name their class."""
+    """Return the settings of a registered task class, or registered settings that name their class."""
     return task if isinstance(task, TaskSettings) else task.settings._replace(implementation=task, decoder="")
 
 
@@ -63,8 +125,9 @@ BLOCKS_OF_TASKS = ("data", "batching", "model", "decoding")
 def require_use(task: str, use: str, problem: str) -> None:
     """Raise ConfigError, with ``problem`` and the tasks that it takes, unless a trained run of ``task`` serves ``use``."""
     if use not in TASKS[task].uses:
-        wanted = " or ".join(name for name in TASKS if use in TASKS[name].uses)
-        raise ConfigError(f"{problem} takes task={wanted}")
+        wanted = [name for name in TASKS if use in TASKS[name].uses]
+        remedy = f"takes task={' or '.join(wanted)}" if wanted else "takes a task of a tool that is not installed"
+        raise ConfigError(f"{problem} {remedy}")
 
 
 imported = pkgutil.resolve_name
@@ -72,12 +135,11 @@ imported = pkgutil.resolve_name
 
 
 def kinds_of(task: str, block: str) -> Mapping[str, type]:
-    """The settings dataclasses of a block of this task by ``kind``, or under an empty name if there is only one."""
-    found = getattr(TASKS[task], block)
-    return found if isinstance(found, Mapping) else {"": found}
+    """Return the settings dataclasses of a block of this task by ``kind``, or under an empty name if there is only one."""
+    kinds = getattr(TASKS[task], block)
+    return kinds if isinstance(kinds, Mapping) else {"": kinds}
 
 
 def any_kind_of(block: str) -> Any:
-    """The union of the settings dataclasses of a block over all tasks."""
-    kinds = [kind for task in TASKS for kind in kinds_of(task, block).values()]
-    return reduce(or_, dict.fromkeys(kinds))
+    """Return the union of the settings dataclasses of a block over all tasks."""
+    return reduce(or_, dict.fromkeys(kind for task in TASKS for kind in kinds_of(task, block).values()))

@@ -1,22 +1,19 @@
 """Settings of decoding translations, and checks between the blocks of a translation."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, Literal, TypedDict
+from typing import Literal
 
-from transformer_jax.config.checks import LARGEST, LARGEST_SEED, check_settings, require, setting
-from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig, padded_width, require_rows_fit
+from transformer_jax.config.checks import check_settings, setting
+from transformer_jax.config.data import (
+    BATCH_TOKENS_MEANING,
+    BatchingConfig,
+    DataConfig,
+    TokenizerConfig,
+    padded_width,
+    require_rows_fit,
+)
+from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.model import RnnConfig, TransformerConfig
-
-# Logits divided by a smaller temperature overflow.
-SMALLEST_TEMPERATURE = 1e-3
-BATCH_TOKENS_MEANING = "Token positions that a device decodes at once; 0: 4,096 on a CPU, 16,384 elsewhere."
-
-
-def temperature_problem(temperature: float) -> str:
-    """The message for a temperature that is neither 0 nor large enough."""
-    return f"{temperature} must be at least {SMALLEST_TEMPERATURE:g}, or 0 for greedy decoding"
 
 
 @dataclass(frozen=True)
@@ -54,53 +51,6 @@ class DecodingConfig:
         check_settings("decoding", self)
 
 
-SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "epsilon")
-TRANSLATION_OPTIONS = ("n_best", "prefix", *SAMPLING_OPTIONS, "seed")
-BOUNDS_OF_OPTIONS = {
-    "n_best": (1, LARGEST),
-    "seed": (0, LARGEST_SEED),
-    "top_k": (1, LARGEST),
-    "top_p": (1e-6, 1),
-    "epsilon": (0, 1),
-}
-
-
-class TranslationOptions(TypedDict, total=False):
-    """How a text is translated, besides the settings and the number of results (``n_best``)."""
-
-    prefix: str
-    temperature: float
-    top_k: int
-    top_p: float
-    epsilon: float
-    seed: int
-
-
-def sampling_of(decoding: DecodingConfig, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling options among the ``stated`` options of a translation; without any it is by beam search.
-
-    Raises ConfigError for an option outside its bounds, and for one that the kind of decoding does not use.
-    """
-    for name, (lowest, highest) in BOUNDS_OF_OPTIONS.items():
-        value = stated.get(name, lowest)
-        is_possible = isinstance(value, Integral) or name in ("top_p", "epsilon")
-        require(is_possible, f"--{name}", f"{value!r} must be a whole number")
-        require(lowest <= value <= highest, f"--{name}", f"{value} must be from {lowest:,} to {highest:,}")
-    sampling = {name: stated[name] for name in SAMPLING_OPTIONS if name in stated}
-    if sampling:
-        temperature = sampling.get("temperature", 1)
-        is_possible = temperature == 0 or temperature >= SMALLEST_TEMPERATURE
-        require(is_possible, "--temperature", temperature_problem(temperature))
-        problem = "beam search continues a prefix, sampling does not; leave out one of them"
-        require(not stated.get("prefix"), "--prefix", problem)
-        return sampling
-    problem = "beam search has no random numbers; add --temperature=1, or leave it out"
-    require("seed" not in stated, "--seed", problem)
-    number, width = stated.get("n_best", 1), decoding.beam_width
-    require(number <= width, "--n_best", f"{number} is more than decoding.beam_width={width}")
-    return {}
-
-
 def check_translation(
     data: DataConfig,
     tokenizer: TokenizerConfig,
@@ -109,35 +59,35 @@ def check_translation(
     decoding: DecodingConfig,
 ) -> None:
     """Raises ConfigError when the blocks of a translation are incompatible."""
-    can_tie = tokenizer.joint or model.tying in ("output", "none")
-    problem = f"{model.tying!r} shares both embeddings, which needs tokenizer.joint=True; or use output or none"
-    require(can_tie, "model.tying", problem)
-    problem = f"{data.bpe_dropout} leaves out merges of bpe, which {tokenizer.kind} has not; use tokenizer.kind=bpe"
-    require(not data.bpe_dropout or tokenizer.kind == "bpe", "data.bpe_dropout", problem)
-    problem = f"{tokenizer.kind} has no pieces for tags; use tokenizer.kind=bpe or unigram"
-    require(not data.tags or tokenizer.kind in ("bpe", "unigram", "mapped"), "data.tags", problem)
-    _check_batches(data, batching, model)
+    if not tokenizer.joint and model.tying not in ("output", "none"):
+        problem = f"{model.tying!r} shares both embeddings, which needs tokenizer.joint=True"
+        raise ConfigError("model.tying", problem, "or use output or none")
+    if data.bpe_dropout and tokenizer.kind != "bpe":
+        problem = f"{data.bpe_dropout} leaves out merges of bpe, which {tokenizer.kind} has not"
+        raise ConfigError("data.bpe_dropout", problem, "use tokenizer.kind=bpe")
+    if data.tags and tokenizer.kind not in ("bpe", "unigram", "mapped"):
+        raise ConfigError("data.tags", f"{tokenizer.kind} has no pieces for tags; use tokenizer.kind=bpe or unigram")
+    widest = max(data.max_source_tokens, data.max_target_tokens) + 1
+    if batching.kind == "packed":
+        length, step = batching.packed_length, batching.width_step
+        if not model.can_pack:
+            problem = f"packed rows hold several sentences, but model.kind={model.kind} cannot separate them"
+            raise ConfigError("batching.kind", problem, "use buckets")
+        if batching.count == "positions" and length < widest:
+            remedy = "raise it, lower data.max_*_tokens, or set batching.count=tokens"
+            raise ConfigError("batching.packed_length", f"{length} positions do not fit a pair of {widest}", remedy)
+        if batching.count == "tokens" and length % step:
+            problem = f"{length} is not a multiple of batching.width_multiple={step}"
+            raise ConfigError("batching.packed_length", problem)
+        widest = max(length, widest)
+    require_rows_fit(batching.tokens_per_update, batching.row_multiple, widest)
     longest_source, longest_target = data.max_source_tokens + 1, data.max_target_tokens + 1
     needed = max(padded_width(longest_source), longest_source + decoding.max_extra_tokens, longest_target)
     longest = model.longest_sequence
-    problem = f"{longest} learned positions are too few to translate the longest sources; use {needed}"
-    require(longest is None or longest >= needed, "model.max_positions", problem)
+    if longest is not None and longest < needed:
+        problem = f"{longest} learned positions are too few to translate the longest sources; use {needed}"
+        raise ConfigError("model.max_positions", problem)
     attended = model.attended_positions
-    problem = f"{attended} is less than the longest source, {longest_source}; or lower data.max_source_tokens"
-    require(attended is None or attended >= longest_source, "model.max_attended_positions", problem)
-
-
-def _check_batches(data: DataConfig, batching: BatchingConfig, model: TransformerConfig | RnnConfig) -> None:
-    widest = max(data.max_source_tokens, data.max_target_tokens) + 1
-    if batching.kind == "packed":
-        problem = f"packed rows hold several sentences, but model.kind={model.kind} cannot separate them; use buckets"
-        require(model.can_pack, "batching.kind", problem)
-        if batching.count == "positions":
-            remedy = "raise it, lower data.max_*_tokens, or set batching.count=tokens"
-            problem = f"{batching.packed_length} positions do not fit a pair of {widest}; {remedy}"
-            require(batching.packed_length >= widest, "batching.packed_length", problem)
-        else:
-            problem = f"{batching.packed_length} is not a multiple of batching.width_multiple={batching.width_step}"
-            require(batching.packed_length % batching.width_step == 0, "batching.packed_length", problem)
-        widest = max(batching.packed_length, widest)
-    require_rows_fit(batching.tokens_per_update, batching.row_multiple, widest)
+    if attended is not None and attended < longest_source:
+        problem = f"{attended} is less than the longest source, {longest_source}; or lower data.max_source_tokens"
+        raise ConfigError("model.max_attended_positions", problem)

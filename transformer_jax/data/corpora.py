@@ -10,12 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
-from transformer_jax.config.languages import SPLITTING_AT_SPACES, UNDETERMINED, lack_spaces, language_of_text
+from transformer_jax.config.languages import SPLITTING_AT_SPACES, UNDETERMINED
 from transformer_jax.config.mixture import written
 from transformer_jax.config.plugins import with_settings
 from transformer_jax.data.corpus_statistics import side_text
 from transformer_jax.data.mixture import parts_of
 from transformer_jax.data.parallel_text import TextCorpus
+from transformer_jax.data.scripts import lack_spaces, language_of_text
 from transformer_jax.data.sentence_pairs import Corpus, no_text
 
 SAMPLED_PAIRS = 1000

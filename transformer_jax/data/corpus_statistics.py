@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import regex
 
 from transformer_jax.config.data import SUBWORD_KINDS
-from transformer_jax.config.languages import SCRIPTS_WITHOUT_SPACES, script_of
+from transformer_jax.data.scripts import SCRIPTS_WITHOUT_SPACES, script_of
 from transformer_jax.data.sentence_pairs import SentencePair
 
 # Pairs in a block of the sample, in the sample, and in the part of the text that is sampled.

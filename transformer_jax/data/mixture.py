@@ -8,7 +8,6 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from transformer_jax.config import ConfigError, DataConfig, DataError
-from transformer_jax.config.checks import require
 from transformer_jax.config.data import SourceConfig
 from transformer_jax.config.mixture import by_corpus, weights_of
 from transformer_jax.config.plugins import register
@@ -112,7 +111,8 @@ def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, fl
     a corpus without pairs, and ConfigError where the store has other corpora, or an epoch would be too long.
     """
     named = by_corpus(data.train, "data.train")
-    require(set(named) == set(sizes), "data.train", f"the store has the corpora {', '.join(sizes)}; name them so")
+    if set(named) != set(sizes):
+        raise ConfigError("data.train", f"the store has the corpora {', '.join(sizes)}; name them so")
     for name, size in sizes.items():
         if not size:
             raise DataError(f"data.train: nothing of the corpus {name!r} is left; look at its text, and at the filters")

@@ -33,7 +33,6 @@ from transformer_jax.data.token_store import (
     StoreParts,
     TokenStore,
     completed_array,
-    kvstore,
     sealed,
     unsealed,
 )
@@ -81,12 +80,12 @@ def open_or_build(
                 complain(f"{directory}: damaged, or of another version; builds it again ({first_line(error)})")
             return None
 
-    if (found := opened(is_told=True)) is not None:
-        return found
+    if (existing := opened(is_told=True)) is not None:
+        return existing
     with waiting_for_lock(directory.with_name(f"{directory.name}.lock")):
         # The process that held the lock may have built it.
-        if (found := opened()) is not None:
-            return found
+        if (existing := opened()) is not None:
+            return existing
         try:
             _remove_abandoned(directory.parent)
             with appearing_folder(directory) as partial:
@@ -147,12 +146,12 @@ def _shared_split(work: Tokenization[StoreType], address: str) -> StoreType:
     downloaded, is not. Raises ConfigError where the store has other settings.
     """
     manifest = finished_manifest(address)
-    found, text = manifest["settings"], ""
+    settings, text = manifest["settings"], ""
     if work.settings.get("data.source") != "tfds":
         with suppress(DataError, OSError):
             text = work.text()
-    wanted = {"layout": LAYOUT, **work.settings, "text": text or found.get("text")}
-    _require_equal(found, wanted, f"data.store: {address} was tokenized")
+    here = {"layout": LAYOUT, **work.settings, "text": text or settings.get("text")}
+    _require_equal(settings, here, f"data.store: {address} was tokenized")
 
     def damaged(part: str) -> DataError:
         again = f"run transformer-jax tokenize --output={address} --shard={part.replace('-of-', '/')} again"
@@ -224,7 +223,7 @@ def _manifest(
         if described.get("settings") != key:
             raise DataError(f"{where} has other settings or another text; {again}")
         # There may be unfinished copies of killed jobs too.
-        if any(sizes.get(f"{shard.name}/{array}/0") != each["size"] for array, each in described["arrays"].items()):
+        if any(sizes.get(f"{shard.name}/{array}/0") != about["size"] for array, about in described["arrays"].items()):
             problem = "is damaged: its files have other sizes than when written"
             raise DataError(f"{where} {problem}; remove {SHARDS}/{shard.name}/{PART} and {again}")
     counts = work.store_type(StoreParts(str(store), parts, DataError)).counts()
@@ -267,6 +266,8 @@ def _folder(address: str, key: str) -> Path:
         )
     if not is_address(address):
         return Path(absolute_path(address, key))
+    from transformer_jax.config.store_path import kvstore
+
     kvstore(address)
     return as_path(address)
 
@@ -276,8 +277,8 @@ def _read(file: Path, parse: Callable[[bytes], Any] = parse_json) -> dict[str, A
     with suppress(FileNotFoundError, NotADirectoryError):
         content = file.read_bytes()
         with suppress(ValueError):
-            found = parse(content)
-            return found if isinstance(found, dict) else {}
+            value = parse(content)
+            return value if isinstance(value, dict) else {}
     return {}
 
 
@@ -295,13 +296,13 @@ def _sizes(folder: Path) -> dict[str, int]:
 def _complete(store: Path) -> list[tuple[int, int]]:
     """Index and number of shards of every shard that has its description."""
     matches = (_DESCRIPTION.fullmatch(name) for name in _sizes(store / SHARDS))
-    return [(int(found[1]), int(found[2])) for found in matches if found]
+    return [(int(match[1]), int(match[2])) for match in matches if match]
 
 
 def _missing(store: Path, count: int) -> list[int]:
     """The missing shards; raises DataError where there are shards of another count."""
     complete = _complete(store)
-    if other := next((each for each in sorted(complete) if each[1] != count), None):
+    if other := next((shard for shard in sorted(complete) if shard[1] != count), None):
         problem = f"has shards of another count ({Shard(*other).name})"
         raise DataError(f"--output: {store} {problem}; use that count, or another store")
     return sorted(set(range(count)) - {index for index, _ in complete})
@@ -318,14 +319,12 @@ def _upload(part: Path, target: Path) -> None:
             shutil.copyfileobj(content, written)
 
 
-def _require_equal(found: Mapping[str, object], settings: Mapping[str, object], problem: str) -> None:
-    wanted = json.loads(_as_json(settings))
-    differing = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
-    if differing:
+def _require_equal(before: Mapping[str, object], settings: Mapping[str, object], problem: str) -> None:
+    now = json.loads(_as_json(settings))
+    if differing := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
         name = differing[0]
-        before, now = ("none" if each in (None, "") else each for each in (found.get(name), wanted.get(name)))
-        remedy = "use the same settings and text, or another store"
-        raise ConfigError(f"{problem} with {name}={before}, not {now}; {remedy}")
+        old, new = ("none" if value in (None, "") else value for value in (before.get(name), now.get(name)))
+        raise ConfigError(f"{problem} with {name}={old}, not {new}; use the same settings and text, or another store")
 
 
 def _as_json(content: Mapping[str, object]) -> str:

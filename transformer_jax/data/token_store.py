@@ -11,35 +11,29 @@ import functools
 import json
 import os
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import DataError
 from transformer_jax.config.checks import is_address
 from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.mixture import ranges_of
 from transformer_jax.data.orders import blocks, joined_ranges
 from transformer_jax.data.pair_encoding import Sentences
+from transformer_jax.data.store_statistics import SideStatistics, StoreStatistics, summed
 
 BLOCK_BYTES = 1 << 20
 # Blocks that are requested together when they are first needed.
 BLOCKS_AT_ONCE = 128
-# Share of the memory of a host that keeps blocks of buckets.
-SHARE_OF_MEMORY = 0.25
+# Share of the memory of a host in which one of perhaps eight processes keeps blocks of buckets.
+SHARE_OF_MEMORY = 1 / 16
 SECONDS_TO_ANSWER = 600
 SHARDS, PART, MANIFEST = "shards", "part.json", "manifest.json"
 DOCUMENTS = "documents"
 SIDES = ("source", "target")
-# Upper ends of the bars of a histogram: 1-5, 6-10, ...
-HISTOGRAM_EDGES = (5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400)
-BAR_CHARACTERS = 30
-COUNTED_TOKENS = 10_000_000
 
 
 def sealed(content: Mapping[str, Any]) -> str:
@@ -49,10 +43,10 @@ def sealed(content: Mapping[str, Any]) -> str:
 
 def unsealed(text: str | bytes) -> dict[str, Any]:
     """Inverse of ``sealed``; raises ValueError where the text was changed."""
-    found = parse_json(text)
-    if not isinstance(found, dict) or found.get("crc32") != zlib.crc32(json.dumps(found.get("content")).encode()):
+    seal = parse_json(text)
+    if not isinstance(seal, dict) or seal.get("crc32") != zlib.crc32(json.dumps(seal.get("content")).encode()):
         raise ValueError("a description is damaged, or of an earlier version")
-    content: dict[str, Any] = found["content"]
+    content: dict[str, Any] = seal["content"]
     return content
 
 
@@ -67,7 +61,7 @@ def completed_array(file: Path, dtype: str) -> dict[str, Any]:
     size, itemsize = file.stat().st_size, np.dtype(dtype).itemsize
     block = max(min(size, BLOCK_BYTES), itemsize)
     with file.open("r+b") as content:
-        crcs = [zlib.crc32(each) for each in iter(lambda: content.read(block), b"")] or [0]
+        crcs = [zlib.crc32(data) for data in iter(lambda: content.read(block), b"")] or [0]
         content.truncate(len(crcs) * block)
         content.seek(0, os.SEEK_END)
         content.write(np.array([(at * block, block) for at in range(len(crcs))], "<u8").tobytes())
@@ -84,12 +78,6 @@ class Piece(NamedTuple):
     part: str
     description: Mapping[str, Any]
 
-    def blocks(self) -> Iterable[tuple[int, int, int]]:
-        """Begin and end of each block, and its CRC-32."""
-        size, whole = self.description["block"], self.description["length"]
-        begins = range(0, self.length, size)
-        return ((at, min(at + size, whole), crc) for at, crc in zip(begins, self.description["crc32"], strict=False))
-
 
 class StoredArray:
     """An array of all parts of a store, one after the other; index it by a position or positions from 0, or a slice.
@@ -103,9 +91,14 @@ class StoredArray:
         self._ends = np.cumsum([0, *(piece.length for piece in pieces)], dtype=np.int64)
         self._bases = np.array([piece.base for piece in pieces], np.int64)
         self._numbers = _concatenated([piece.numbers[: piece.length] for piece in pieces], dtype)
-        self._blocks = [(piece, *block) for piece in pieces for block in piece.blocks()]
-        begins = zip(self._ends, pieces, strict=False)
-        self._first = np.array([begin + block[0] for begin, piece in begins for block in piece.blocks()], np.int64)
+        # Piece, begin, end and CRC-32 of every block, and its first position in the whole array.
+        self._blocks, first = list[tuple[Piece, int, int, int]](), []
+        for begin, piece in zip(self._ends, pieces, strict=False):
+            size, length = piece.description["block"], piece.description["length"]
+            for at, crc in zip(range(0, piece.length, size), piece.description["crc32"], strict=False):
+                self._blocks.append((piece, at, min(at + size, length), crc))
+                first.append(begin + at)
+        self._first = np.array(first, np.int64)
         self._unchecked = np.ones(len(self._blocks), bool)
         self._has_unchecked = bool(self._blocks)
 
@@ -120,11 +113,11 @@ class StoredArray:
             index = np.asarray(index)
         if self._has_unchecked:
             self._check(index)
-        found = _answer(_request(self._numbers[index]))
+        numbers: np.ndarray = _answer(_request(self._numbers[index]))
         if self._bases.any():
             positions = np.arange(index.start, index.stop, index.step) if isinstance(index, slice) else index
-            found = found + self._bases[np.searchsorted(self._ends, positions, "right") - 1]
-        return found
+            return numbers + self._bases[np.searchsorted(self._ends, positions, "right") - 1]
+        return numbers
 
     def check(self) -> None:
         """Compares all blocks with their CRC-32."""
@@ -138,9 +131,9 @@ class StoredArray:
             needed = np.unique(np.searchsorted(self._first, index.ravel(), "right") - 1)
         needed = needed[self._unchecked[needed]]
         for begin in range(0, len(needed), BLOCKS_AT_ONCE):
-            wanted = [self._blocks[number] for number in needed[begin : begin + BLOCKS_AT_ONCE]]
-            requests = [_request(piece.numbers[at:end]) for piece, at, end, _ in wanted]
-            for (piece, _, _, crc), request in zip(wanted, requests, strict=True):
+            group = [self._blocks[number] for number in needed[begin : begin + BLOCKS_AT_ONCE]]
+            requests = [_request(piece.numbers[at:end]) for piece, at, end, _ in group]
+            for (piece, _, _, crc), request in zip(group, requests, strict=True):
                 try:
                     is_sound = zlib.crc32(_answer(request)) == crc
                 except Missing as error:
@@ -162,11 +155,11 @@ def _request(numbers: Any) -> Any:
     return numbers if isinstance(numbers, np.ndarray | np.generic) else numbers.read()
 
 
-def _answer(request: Any) -> np.ndarray:
+def _answer(request: Any) -> Any:
     if isinstance(request, np.ndarray | np.generic):
         return request
     try:
-        found: np.ndarray = request.result(timeout=SECONDS_TO_ANSWER)
+        return request.result(timeout=SECONDS_TO_ANSWER)
     except TimeoutError:
         raise DataError(
             f"data.store: the bucket did not answer for {SECONDS_TO_ANSWER} seconds; resume when it does"
@@ -174,7 +167,6 @@ def _answer(request: Any) -> np.ndarray:
     except Exception as error:
         is_missing = str(error).startswith(("NOT_FOUND", "DATA_LOSS", "OUT_OF_RANGE", "FAILED_PRECONDITION"))
         raise (Missing if is_missing else DataError)(f"data.store: {first_line(error)}") from error
-    return found
 
 
 def _concatenated(arrays: Sequence[Any], dtype: str) -> Any:
@@ -182,24 +174,7 @@ def _concatenated(arrays: Sequence[Any], dtype: str) -> Any:
         return arrays[0] if arrays else np.zeros(0, dtype)
     import tensorstore
 
-    return tensorstore.concat([tensorstore.array(each) if isinstance(each, np.ndarray) else each for each in arrays], 0)
-
-
-def kvstore(address: str) -> dict[str, Any]:
-    """TensorStore's description of a folder in a bucket; raises ConfigError at another address."""
-    scheme, _, rest = address.partition("://")
-    bucket, _, path = rest.partition("/")
-    if scheme not in ("gs", "s3") or not bucket:
-        raise ConfigError(f"{address}: not the address of a bucket; write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
-    if scheme == "gs":
-        return {"driver": "gcs", "bucket": bucket, "path": f"{path}/"}
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    found = {"driver": "s3", "bucket": bucket, "path": f"{path}/", "endpoint": endpoint, "aws_region": region}
-    if "AWS_ACCESS_KEY_ID" in os.environ:
-        # The default looks for files first, and logs an error for each missing file.
-        found["aws_credentials"] = {"type": "environment"}
-    return {name: value for name, value in found.items() if value}
+    return tensorstore.concat([tensorstore.array(part) if isinstance(part, np.ndarray) else part for part in arrays], 0)
 
 
 @functools.cache
@@ -207,9 +182,6 @@ def _context() -> Any:
     """The cache of the blocks of all buckets in this process."""
     import tensorstore
 
-    # TensorStore asks again after a minute without an answer.
-    os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
-    os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return tensorstore.Context({"cache_pool": {"total_bytes_limit": int(SHARE_OF_MEMORY * memory)}})
 
@@ -220,6 +192,8 @@ def _opened(address: str, description: Mapping[str, Any]) -> Any:
     if not is_address(address):
         return np.memmap(f"{address}/0", dtype, mode="r", shape=(length,))
     import tensorstore
+
+    from transformer_jax.config.store_path import kvstore
 
     numbers = {"name": "bytes", "configuration": {"endian": "little"}}
     codec = {"chunk_shape": [block], "codecs": [numbers], "index_codecs": [numbers], "index_location": "end"}
@@ -274,65 +248,6 @@ class Side(NamedTuple):
         return Sentences(np.asarray(self.ids[joined_ranges(starts, lengths)], np.int32), lengths.astype(np.int32))
 
 
-@dataclass(frozen=True)
-class SideStatistics:
-    """Statistics of one side of the kept pairs; lengths are in tokens with EOS. ``histogram``: ``{"1-5": sentences, ...}``."""
-
-    tokens: int
-    mean_length: float
-    longest: int
-    unknown_share: float
-    histogram: dict[str, int]
-
-    @classmethod
-    def of(cls, parts: Sequence[Mapping[str, Any]]) -> "SideStatistics":
-        """The statistics of all parts, from the counts of ``tokenization.SideWriter``."""
-        sentences, tokens, unknown = (sum(part[name] for part in parts) for name in ("sentences", "tokens", "unknown"))
-        edges = (0, *HISTOGRAM_EDGES)
-        labels = [f"{low + 1}-{high}" for low, high in zip(edges, HISTOGRAM_EDGES, strict=False)]
-        bars = np.sum([part["bars"] for part in parts], axis=0).tolist()
-        histogram = dict(zip([*labels, f"above {edges[-1]}"], bars, strict=True))
-        longest = max(part["longest"] for part in parts)
-        return cls(tokens, tokens / max(sentences, 1), longest, unknown / max(tokens, 1), histogram)
-
-
-@dataclass(frozen=True)
-class StoreStatistics:
-    """Statistics of a token store: numbers of pairs ``read``, ``kept`` and ``dropped`` by reason.
-
-    ``corpora``: numbers of kept pairs of the corpora of a mixture, in order.
-    """
-
-    split: str
-    read: int
-    kept: int
-    dropped: dict[str, int]
-    source: SideStatistics
-    target: SideStatistics
-    corpora: dict[str, int] = field(default_factory=dict)
-
-    def table(self) -> str:
-        """The counts as plain text."""
-        lines = [f"{self.split}: {self.kept:,} pairs of {self.read:,}"]
-        lines += [f"  {name}: {count:,} pairs" for name, count in self.corpora.items()]
-        lines += [
-            f"  left out: {count:,} of {self.read:,}, {reason}" for reason, count in self.dropped.items() if count
-        ]
-        for name, side in (("source", self.source), ("target", self.target)):
-            lines.append(
-                f"  {name}: {side.tokens:,} tokens, {side.mean_length:.1f} a sentence, at most {side.longest}, "
-                f"unknown {side.unknown_share:.2%}"
-            )
-        lines.append(f"  {'tokens':>9}  {'source':>8}  {'target':>8}")
-        tallest = max(self.target.histogram.values(), default=0) or 1
-        for label, count in self.target.histogram.items():
-            of_source = self.source.histogram[label]
-            if count or of_source:
-                bar = "#" * round(BAR_CHARACTERS * count / tallest)
-                lines.append(f"  {label:>9}  {of_source:>8,}  {count:>8,}  {bar}".rstrip())
-        return "\n".join(lines)
-
-
 class SplitStore:
     """A tokenized split: its arrays by name."""
 
@@ -358,25 +273,25 @@ class TokenStore(SplitStore):
     def __init__(self, parts: StoreParts) -> None:
         super().__init__(parts)
         described = list(parts.descriptions.values())
-        source, target = ([each[side] for each in described] for side in SIDES)
-        dropped, corpora = (summed(each[name] for each in described) for name in ("dropped", "corpora"))
-        read, self.num_pairs = sum(each["read"] for each in described), sum(each["sentences"] for each in source)
+        source, target = ([part[side] for part in described] for side in SIDES)
+        dropped, corpora = (summed(part[name] for part in described) for name in ("dropped", "corpora"))
+        read, self.num_pairs = sum(part["read"] for part in described), sum(part["sentences"] for part in source)
         sides = SideStatistics.of(source), SideStatistics.of(target)
         self.statistics = StoreStatistics(described[0]["split"], read, self.num_pairs, dropped, *sides, corpora)
         self.arrays = {f"{side}.ids": parts.array(f"{side}.ids") for side in SIDES}
         for side, counts in zip(SIDES, (source, target), strict=True):
-            self.arrays[f"{side}.offsets"] = parts.array(f"{side}.offsets", [each["tokens"] for each in counts])
+            self.arrays[f"{side}.offsets"] = parts.array(f"{side}.offsets", [part["tokens"] for part in counts])
         self.source_side, self.target_side = (
             Side(self.arrays[f"{side}.ids"], self.arrays[f"{side}.offsets"]) for side in SIDES
         )
 
     def counts(self) -> dict[str, int]:
         """Pairs read, kept and left out, and tokens of both sides."""
-        found = self.statistics
-        dropped = {f"left out: {reason}": count for reason, count in found.dropped.items()}
-        tokens = {f"{side} tokens": getattr(found, side).tokens for side in SIDES}
-        corpora = {f"pairs of {name}": count for name, count in found.corpora.items()}
-        return {"pairs read": found.read, "pairs": found.kept, **corpora, **dropped, **tokens}
+        statistics = self.statistics
+        dropped = {f"left out: {reason}": count for reason, count in statistics.dropped.items()}
+        tokens = {f"{side} tokens": getattr(statistics, side).tokens for side in SIDES}
+        corpora = {f"pairs of {name}": count for name, count in statistics.corpora.items()}
+        return {"pairs read": statistics.read, "pairs": statistics.kept, **corpora, **dropped, **tokens}
 
     def lengths(self, number: int | None = None, first: int = 0) -> np.ndarray:
         """Source and target tokens of ``number`` pairs (default: all) from ``first``, uint16 or int32 ``[2, pairs]``."""
@@ -384,11 +299,11 @@ class TokenStore(SplitStore):
         number = left if number is None else min(number, left)
         longest = max(self.statistics.source.longest, self.statistics.target.longest)
         # Both lengths of a pair are neighbors in memory.
-        found = np.empty((number, 2), np.uint16 if longest < 1 << 16 else np.int32).T
-        for row, side in zip(found, (self.source_side, self.target_side), strict=True):
+        lengths = np.empty((number, 2), np.uint16 if longest < 1 << 16 else np.int32).T
+        for row, side in zip(lengths, (self.source_side, self.target_side), strict=True):
             for begin, end in blocks(number):
                 row[begin:end] = np.diff(side.offsets[first + begin : first + end + 1])
-        return found
+        return lengths
 
 
 class DocumentStore(SplitStore):
@@ -401,12 +316,12 @@ class DocumentStore(SplitStore):
     def __init__(self, parts: StoreParts) -> None:
         super().__init__(parts)
         described = list(parts.descriptions.values())
-        sizes, texts = [each["bytes"] for each in described], [each[DOCUMENTS] for each in described]
-        self.num_documents, self.num_bytes = sum(each["sentences"] for each in texts), sum(sizes)
+        sizes, texts = [part["bytes"] for part in described], [part[DOCUMENTS] for part in described]
+        self.num_documents, self.num_bytes = sum(part["sentences"] for part in texts), sum(sizes)
         self.statistics = SideStatistics.of(texts)
-        self.num_tokens, self.corpora = self.statistics.tokens, summed(each["corpora"] for each in described)
+        self.num_tokens, self.corpora = self.statistics.tokens, summed(part["corpora"] for part in described)
         self.ids = parts.array(f"{DOCUMENTS}.ids")
-        self.offsets = parts.array(f"{DOCUMENTS}.offsets", [each["tokens"] for each in texts])
+        self.offsets = parts.array(f"{DOCUMENTS}.offsets", [part["tokens"] for part in texts])
         self.byte_offsets = parts.array(f"{DOCUMENTS}.bytes", sizes)
         self.arrays = dict(zip(("ids", "offsets", "bytes"), (self.ids, self.offsets, self.byte_offsets), strict=True))
 
@@ -418,30 +333,3 @@ class DocumentStore(SplitStore):
     def to_json(self) -> dict[str, object]:
         """A JSON object of counts."""
         return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens}
-
-
-def unigram_entropy(
-    ids: Ids, sizes: Mapping[str, int] | None = None, times: Mapping[str, float] | None = None
-) -> float:
-    """The entropy of token frequencies in nats, the loss of a unigram model; counts 10 million tokens.
-
-    ``sizes``: tokens of the corpora of a mixture, which lie in ``ids`` one after the other; ``times``: how often an epoch has
-    each.
-    """
-    sizes = sizes or {"": len(ids)}
-    counts = np.zeros(0)
-    for name, begin, number in ranges_of(sizes):
-        counted = min(number, COUNTED_TOKENS // len(sizes))
-        found = np.bincount(np.asarray(ids[begin : begin + counted], np.int64))
-        counts = np.pad(counts, (0, max(len(found) - len(counts), 0)))
-        counts[: len(found)] += found * ((times or {}).get(name, 1.0) * number / max(counted, 1))
-    shares = counts[counts > 0] / counts.sum()
-    return float(-np.sum(shares * np.log(shares)))
-
-
-def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The sums of counts by name."""
-    sums = Counter[str]()
-    for each in counts:
-        sums.update(each)
-    return dict(sums)

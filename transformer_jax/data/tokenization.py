@@ -6,17 +6,17 @@ import json
 import re
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import ConfigError, DataConfig
 from transformer_jax.config.data import SourceConfig
 from transformer_jax.data.mixture import parts_of
@@ -31,9 +31,9 @@ from transformer_jax.data.pair_encoding import (
     training_filters,
 )
 from transformer_jax.data.sentence_pairs import Corpus, Document, DocumentSource, content_of, pairs_after
+from transformer_jax.data.store_statistics import SideCounts
 from transformer_jax.data.token_store import (
     DOCUMENTS,
-    HISTOGRAM_EDGES,
     DocumentStore,
     SplitStore,
     StoreParts,
@@ -127,8 +127,7 @@ class SideWriter:
     def __init__(self, part: Path, side: str, tokenizer: Tokenizer) -> None:
         self.types = {f"{side}.ids": id_type(tokenizer.vocabulary_size).name, f"{side}.offsets": "int64"}
         self._ids, self._offsets = (new_array(part / name) for name in self.types)
-        self.sentences = self._tokens = self._unknown = self._longest = 0
-        self._bars = np.zeros(len(HISTOGRAM_EDGES) + 1, np.int64)
+        self.counts = SideCounts()
         np.zeros(1, np.int64).tofile(self._offsets)
 
     def __enter__(self) -> "SideWriter":
@@ -140,44 +139,38 @@ class SideWriter:
 
     def append(self, sentences: Sentences) -> None:
         """Writes sentences."""
-        ids, lengths = sentences
-        ids.tofile(self._ids)
-        (self._tokens + np.cumsum(lengths, dtype=np.int64)).tofile(self._offsets)
-        self.sentences += len(lengths)
-        self._tokens += int(lengths.sum())
-        self._unknown += int((ids == UNK_ID).sum())
-        self._longest = max(self._longest, int(lengths.max(initial=0)))
-        self._bars += np.bincount(np.searchsorted(HISTOGRAM_EDGES, lengths), minlength=len(self._bars))
-
-    def counts(self) -> dict[str, Any]:
-        """The counts of all sentences written."""
-        counts = {"sentences": self.sentences, "tokens": self._tokens, "unknown": self._unknown}
-        return counts | {"longest": self._longest, "bars": self._bars.tolist()}
+        sentences.ids.tofile(self._ids)
+        (self.counts.tokens + np.cumsum(sentences.lengths, dtype=np.int64)).tofile(self._offsets)
+        self.counts.add(sentences)
 
 
-class Tokenization(Protocol[StoreType]):
+class Tokenization(ABC, Generic[StoreType]):
     """How a split is tokenized; ``kind``: a folder in the cache; ``store_type`` opens the parts of a store."""
 
     kind: ClassVar[str]
     store_type: Callable[[StoreParts], StoreType]
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The folder of the store in ``kind``."""
 
     @property
+    @abstractmethod
     def settings(self) -> dict[str, object]:
         """Everything but the text that determines the content."""
 
+    @abstractmethod
     def text(self) -> str:
         """A digest of the text that its copies share."""
 
+    @abstractmethod
     def write(self, part: Path, shard: Shard = WHOLE_SPLIT) -> dict[str, Any]:
         """Writes the arrays of a shard into an empty folder; returns counts, and the ``types`` of the arrays."""
 
 
 @dataclass(frozen=True)
-class PairTokenization:
+class PairTokenization(Tokenization[TokenStore]):
     """How a split of pairs is tokenized; ``filtering``: the settings of training, None without filters."""
 
     corpus: Corpus
@@ -185,8 +178,8 @@ class PairTokenization:
     tokenizers: TokenizerPair
     filtering: DataConfig | None
 
-    kind: ClassVar[str] = "token_stores"
-    store_type: ClassVar[type[TokenStore]] = TokenStore
+    kind = "token_stores"
+    store_type = TokenStore
 
     @property
     def name(self) -> str:
@@ -226,7 +219,7 @@ class PairTokenization:
                 source.append(chunk.source)
                 target.append(chunk.target)
         counts = {"split": self.split, "read": read, "dropped": dict(dropped), "corpora": _named(corpora)}
-        sides = {"source": source.counts(), "target": target.counts()}
+        sides = {"source": source.counts.to_json(), "target": target.counts.to_json()}
         return {"types": source.types | target.types, **counts, **sides}
 
     def _chunks(self, shard: Shard) -> Iterator[tuple[str, EncodedChunk]]:
@@ -253,7 +246,7 @@ class PairTokenization:
 
 
 @dataclass(frozen=True)
-class DocumentTokenization:
+class DocumentTokenization(Tokenization[DocumentStore]):
     """How a split of documents is tokenized. Memory holds a few million characters and the longest document."""
 
     source: DocumentSource
@@ -261,8 +254,8 @@ class DocumentTokenization:
     tokenizer: Tokenizer
     config: SourceConfig
 
-    kind: ClassVar[str] = "document_stores"
-    store_type: ClassVar[type[DocumentStore]] = DocumentStore
+    kind = "document_stores"
+    store_type = DocumentStore
 
     @property
     def name(self) -> str:
@@ -296,7 +289,7 @@ class DocumentTokenization:
                     corpora[name] += len(chunk)
                     progress.advance(sum(sizes))
         types = writer.types | {sizes_name: "int64"}
-        return {"types": types, "bytes": num_bytes, "corpora": _named(corpora), DOCUMENTS: writer.counts()}
+        return {"types": types, "bytes": num_bytes, "corpora": _named(corpora), DOCUMENTS: writer.counts.to_json()}
 
     def _documents(self, shard: Shard) -> Iterator[tuple[str, Iterator[Document]]]:
         """The documents of each corpus that begin in a shard."""

@@ -2,8 +2,7 @@
 
 import jax.numpy as jnp
 
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.checks import require
+from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.plugins import register
 from transformer_jax.models.inspection import Activations
 from transformer_jax.training.statistics import Ratios, Statistic, ratio
@@ -19,9 +18,9 @@ class OfAttention(Statistic):
         """Raises ConfigError for a model without attention."""
         # Models of word vectors have no ``attention_layers``.
         kinds = getattr(config.model, "attention_layers", {})
-        has_attention = any(layers for layers, _ in kinds.values())
-        problem = f"{config.training.watch} needs layers with attention, which this model does not have"
-        require(has_attention, "training.watch", problem)
+        if not any(layers for layers, _ in kinds.values()):
+            problem = f"{config.training.watch} needs layers with attention, which this model does not have"
+            raise ConfigError("training.watch", problem)
 
 
 @register("statistic", "attention_entropy")

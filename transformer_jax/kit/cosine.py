@@ -6,8 +6,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.checks import require, setting
+from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
 
@@ -19,7 +19,8 @@ class CosineSettings:
     def check_new_run(self, config: ExperimentConfig) -> None:
         """Raises ConfigError for a second norm, which would erase g or be erased."""
         names = [each.name for each in config.selections if each.kind == "attention"]
-        require("qk_norm" not in names, "model.attention", "cosine and qk_norm both normalize queries; choose one")
+        if "qk_norm" in names:
+            raise ConfigError("model.attention", "cosine and qk_norm both normalize queries; choose one")
 
 
 @register("attention", "cosine", settings=CosineSettings)

@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import optax
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.checks import require
+from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.plugins import register
 from transformer_jax.training.statistics import Ratios, Statistic, ratio
 
@@ -24,14 +23,16 @@ class GradientNoise(Statistic):
     @staticmethod
     def check_new_run(config: ExperimentConfig) -> None:
         """Raises ConfigError for whole batches, which have no micro-batches to compare."""
-        require(config.batching.accumulation_steps > 1, "training.watch", NEEDS)
+        if config.batching.accumulation_steps <= 1:
+            raise ConfigError("training.watch", NEEDS)
 
     def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:
         """The squared norm of the gradient over the number of tokens, and 1 for a micro-batch that has tokens."""
         return {"": ratio(optax.tree.norm(gradient, squared=True) / jnp.maximum(tokens, 1.0), tokens > 0)}
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, joined: Ratios) -> Ratios:
-        require(bool(joined), "training.watch", NEEDS)
+        if not joined:
+            raise ConfigError("training.watch", NEEDS)
         squares, count = joined[""]
         of_whole = optax.tree.norm(gradient, squared=True)
         noise = jnp.where(count > 1, (squares - tokens * of_whole) / jnp.maximum(count - 1, 1.0), 0.0)

@@ -11,9 +11,10 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from transformer_jax.array_types import Array, Hidden
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.checks import require, setting
-from transformer_jax.config.plugins import MODULES, register
+from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.checks import setting
+from transformer_jax.config.plugins import register
+from transformer_jax.index import own_parts
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.feed_forward import relu
 from transformer_jax.layers.initialization import xavier_uniform
@@ -35,8 +36,9 @@ class ExpertsSettings:
     experts_per_token: int = setting(2, "Experts that a token is sent to, those with the largest probabilities.")
 
     def __post_init__(self) -> None:
-        problem = f"{self.experts_per_token} is more than the {self.num_experts} experts"
-        require(self.experts_per_token <= self.num_experts, "parts.mixture_of_experts.experts_per_token", problem)
+        if self.experts_per_token > self.num_experts:
+            problem = f"{self.experts_per_token} is more than the {self.num_experts} experts"
+            raise ConfigError("parts.mixture_of_experts.experts_per_token", problem)
 
 
 class Experts(nn.Module):
@@ -125,8 +127,8 @@ class LoadBalanceSettings:
     def check_new_run(self, config: ExperimentConfig) -> None:
         """Raises ConfigError without experts; a feed-forward layer of a plugin may have some."""
         layers = [each.name for each in config.selections if each.kind == "feed_forward"]
-        has_experts = any(each == "mixture_of_experts" or ("feed_forward", each) not in MODULES for each in layers)
-        require(has_experts, "training.loss_terms", NO_EXPERTS)
+        if not any(each == "mixture_of_experts" or ("feed_forward", each) not in own_parts() for each in layers):
+            raise ConfigError("training.loss_terms", NO_EXPERTS)
 
 
 @register("loss_term", "load_balance", settings=LoadBalanceSettings)
@@ -143,5 +145,6 @@ class LoadBalance(LossTerm):
 
     def of_pass(self, forced: ForcedPass) -> Array:
         sown = jax.tree.leaves(forced.sown)
-        require(bool(sown), "training.loss_terms", NO_EXPERTS)
+        if not sown:
+            raise ConfigError("training.loss_terms", NO_EXPERTS)
         return self.settings.weight * jnp.sum(forced.weights) * sum(sown)

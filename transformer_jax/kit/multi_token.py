@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Hidden, PyTree
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.checks import require, setting
+from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.positions import score_mod_of
@@ -56,10 +56,11 @@ class MultiToken(LossTerm):
     """
 
     def init_params(self, config: ExperimentConfig, model: Any, key: Array) -> PyTree:
-        require(not config.model.is_recurrent, "training.loss_terms", "multi_token needs a Transformer")
+        if config.model.is_recurrent:
+            raise ConfigError("training.loss_terms", "multi_token needs a Transformer")
         name, problem = config.model.projection, "changes the hidden states, which the heads of multi_token read"
-        fits = getattr(registered("projection")[name], "keeps_hidden", name == "linear")
-        require(fits, "model.projection", f"{name} {problem}; use one with keeps_hidden, such as linear")
+        if not getattr(registered("projection")[name], "keeps_hidden", name == "linear"):
+            raise ConfigError("model.projection", f"{name} {problem}; use one with keeps_hidden, such as linear")
         hidden, target = jnp.zeros((1, 2, config.model.d_model)), Tokens.from_ids(jnp.ones((1, 2), jnp.int32))
         init, ahead = partial(Head.of(model).init, train=False), range(2, self.settings.tokens + 1)
         return {f"head_{i}": init(jax.random.fold_in(key, i), hidden, target)["params"] for i in ahead}

@@ -8,8 +8,8 @@ import jax
 import optax
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
-from transformer_jax.config import ExperimentConfig, Hyperparameters
-from transformer_jax.config.checks import require, setting
+from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
+from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.site import Site
@@ -38,29 +38,40 @@ class MupSettings:
         model, parts = config.model, [(each.kind, each.name) for each in config.selections]
         attention = [name for kind, name in parts if kind == "attention"]
         is_mup, needs = ("initialization", "mup") in parts, "mup needs a Transformer with model.initialization=mup"
-        require(is_mup, "optimizer.name", needs)
-        scales = "mup" in attention or model.head_key_size == self.base_key_size
+        if not is_mup:
+            raise ConfigError("optimizer.name", needs)
         sizes = f"{model.head_key_size}, not parts.mup.base_key_size={self.base_key_size}"
-        require(scales, "model.attention", f"optimizer.name=mup needs mup here too: the size of a head is {sizes}")
+        if "mup" not in attention and model.head_key_size != self.base_key_size:
+            problem = f"optimizer.name=mup needs mup here too: the size of a head is {sizes}"
+            raise ConfigError("model.attention", problem)
         in_order = [name for name in attention if name in ("qk_norm", "cosine", "mup")]
         is_last, problem = in_order[-1:] == ["mup"], "qk_norm and cosine erase the factor of mup; put mup after them"
-        require(is_last or "mup" not in in_order, "model.attention", problem)
+        if not is_last and "mup" in in_order:
+            raise ConfigError("model.attention", problem)
         problem = "mup does not scale the latent projection; use another attention"
-        require("latent" not in attention, "model.attention", problem)
+        if "latent" in attention:
+            raise ConfigError("model.attention", problem)
         heads = self.base_width // self.base_key_size
         for name, fixed in (("talking_heads", "the mixtures"), ("multi_query", "the single key head")):
-            problem = f"mup does not scale {fixed} of {name}; use {heads} heads as at the base width, or leave it out"
-            require(name not in attention or model.num_heads == heads, "model.attention", problem)
+            if name in attention and model.num_heads != heads:
+                problem = (
+                    f"mup does not scale {fixed} of {name}; use {heads} heads as at the base width, or leave it out"
+                )
+                raise ConfigError("model.attention", problem)
         growing = (
             "grouped_query" not in attention or config.parts["grouped_query"].key_value_heads * heads >= model.num_heads
         )
         problem = f"has too few parts.grouped_query.key_value_heads for mup, which needs one for every {heads} heads"
-        require(growing, "model.attention", problem)
+        if not growing:
+            raise ConfigError("model.attention", problem)
         is_tied, problem = model.tying in ("all", "output"), "mup has other output weights than embeddings"
-        require(not is_tied, "model.tying", f"{problem}, not {model.tying}; use none")
-        require(model.embedding == "scaled", "model.embedding", f"mup needs scaled, not {model.embedding}")
-        problem = "noam falls with the width, as the rates of mup do; use another, such as cosine"
-        require(config.optimizer.schedule != "noam", "optimizer.schedule", problem)
+        if is_tied:
+            raise ConfigError("model.tying", f"{problem}, not {model.tying}; use none")
+        if model.embedding != "scaled":
+            raise ConfigError("model.embedding", f"mup needs scaled, not {model.embedding}")
+        if config.optimizer.schedule == "noam":
+            problem = "noam falls with the width, as the rates of mup do; use another, such as cosine"
+            raise ConfigError("optimizer.schedule", problem)
 
 
 def exponents(path: str) -> tuple[float, float]:
@@ -90,11 +101,12 @@ def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.
 @register("initialization", "mup")
 def initial(settings: MupSettings | None, config: Any, site: Site, path: str) -> float:
     """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 3)."""
-    require(settings is not None, "model.initialization", "mup needs optimizer.name=mup")
-    ratio: float = config.d_model / settings.base_width  # type: ignore[union-attr]
+    if settings is None:
+        raise ConfigError("model.initialization", "mup needs optimizer.name=mup")
+    ratio: float = config.d_model / settings.base_width
     if path.endswith("shaw/relative"):
         # As wide as a head.
-        ratio = config.head_key_size / settings.base_key_size  # type: ignore[union-attr]
+        ratio = config.head_key_size / settings.base_key_size
     return ratio ** exponents(path)[0]
 
 
@@ -103,5 +115,6 @@ class MupAttention(AttentionChange):
     """Scores q k / K instead of q k / sqrt(K), equal at the base size of a head (Yang et al. 2022, definition 4.1)."""
 
     def queries(self, query_BHQK: Float[Array, "B H Q K"], positions: Int[AnyArray, "B Q"]) -> Float[Array, "B H Q K"]:
-        require(self.settings is not None, "model.attention", "mup needs optimizer.name=mup")
+        if self.settings is None:
+            raise ConfigError("model.attention", "mup needs optimizer.name=mup")
         return query_BHQK * (self.settings.base_key_size / self.key_size) ** 0.5

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import optax
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config.checks import require
+from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import register
 from transformer_jax.models.inspection import Activations
 from transformer_jax.training.statistics import Ratios, Statistic, ratio
@@ -38,7 +38,8 @@ class ActivationNorms(Statistic):
     reads_activations = True
 
     def of_pass(self, activations: Activations) -> Ratios:
-        require(bool(activations.hidden), "training.watch", "activation_norms needs a Transformer")
+        if not activations.hidden:
+            raise ConfigError("training.watch", "activation_norms needs a Transformer")
         found = {}
         for path, (hidden, is_token) in activations.hidden.items():
             sizes = jnp.sqrt(jnp.mean(hidden.astype(jnp.float32) ** 2, axis=-1))

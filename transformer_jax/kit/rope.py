@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
-from transformer_jax.config.checks import require, setting
+from transformer_jax.config import ConfigError
+from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import SelfAttentionChange
 
@@ -32,7 +33,8 @@ class RotaryPositions(SelfAttentionChange):
     def _rotated(self, vectors: Float[Array, "B H L K"], positions: Int[AnyArray, "B L"]) -> Float[Array, "B H L K"]:
         share = self.settings.share
         num_pairs = int(self.key_size * share) // 2
-        require(num_pairs > 0, "parts.rope.share", f"{share:g} of {self.key_size} dimensions is less than a pair")
+        if num_pairs <= 0:
+            raise ConfigError("parts.rope.share", f"{share:g} of {self.key_size} dimensions is less than a pair")
         frequencies = self.settings.base ** (-jnp.arange(num_pairs) / num_pairs)
         angles = jnp.asarray(positions)[:, None, :, None] * frequencies[None, None, None]
         cos, sin = jnp.cos(angles), jnp.sin(angles)

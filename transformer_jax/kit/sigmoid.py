@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.checks import require
+from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange, require_first_weights
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
@@ -21,8 +20,8 @@ class SigmoidSettings:
     def check_new_run(self, config: ExperimentConfig) -> None:
         """Raises ConfigError for a change of weights that the sigmoids would replace, or that scales a softmax."""
         names = [each.name for each in config.selections if each.kind == "attention"]
-        problem = "sigmoid and softmax_one both replace the softmax; choose one"
-        require("softmax_one" not in names, "model.attention", problem)
+        if "softmax_one" in names:
+            raise ConfigError("model.attention", "sigmoid and softmax_one both replace the softmax; choose one")
         require_first_weights(config, "sigmoid")
 
 

@@ -9,7 +9,8 @@ from jax.sharding import PartitionSpec
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float, Int
-from transformer_jax.config.checks import require, setting
+from transformer_jax.config import ConfigError
+from transformer_jax.config.checks import setting
 from transformer_jax.config.model import TransformerLayersConfig
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.positions import NoPositions
@@ -25,8 +26,9 @@ class T5Settings:
     max_distance: int = setting(128, "Distance from which on all share the last bucket.", at_least=2)
 
     def __post_init__(self) -> None:
-        problem = f"{self.max_distance} must be more than {self.buckets // 2}, half of the buckets"
-        require(self.max_distance > self.buckets // 2, "parts.t5.max_distance", problem)
+        if self.max_distance <= self.buckets // 2:
+            problem = f"{self.max_distance} must be more than {self.buckets // 2}, half of the buckets"
+            raise ConfigError("parts.t5.max_distance", problem)
 
 
 @dataclass(frozen=True)

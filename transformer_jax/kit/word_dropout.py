@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import UNK_ID, Array
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.checks import require, setting
+from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import dropout_mask
 from transformer_jax.sequence_types import Tokens
@@ -20,8 +20,9 @@ class WordDropoutSettings:
 
     def check_new_run(self, config: ExperimentConfig) -> None:
         """Raises ConfigError for tags, which are ordinary tokens of the source."""
-        problem = "word_dropout would replace the tags of data.tags; leave out one of the two"
-        require(not getattr(config.data, "tags", ""), "training.corruptions", problem)
+        if getattr(config.data, "tags", ""):
+            problem = "word_dropout would replace the tags of data.tags; leave out one of the two"
+            raise ConfigError("training.corruptions", problem)
 
 
 @register("corruption", "word_dropout", settings=WordDropoutSettings)

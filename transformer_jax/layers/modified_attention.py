@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.checks import require
+from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.plugins import registered
 from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask, empty_kv
 from transformer_jax.layers.dropout import Dropout
@@ -106,8 +105,9 @@ class ModifiedAttention(MultiHeadAttention):
         made = {name: make() for name, make in self.makers}
         self.changes = {name: change for name, change in made.items() if change is not None}
         groups = self.num_key_value_heads
-        problem = f"{self.num_heads} heads are not divisible by {groups} key-value heads"
-        require(self.num_heads % groups == 0, "model.num_heads", problem)
+        if self.num_heads % groups != 0:
+            problem = f"{self.num_heads} heads are not divisible by {groups} key-value heads"
+            raise ConfigError("model.num_heads", problem)
         heads_in, heads_out = xavier_uniform(0, (1, 2)), xavier_uniform((0, 1), 2)
         self.query_kernel = self.param("query", heads_in, (self.d_model, self.num_heads, self.key_size))
         self.key_kernel = self.param("key", heads_in, (self.memory_width, groups, self.key_size))
@@ -124,8 +124,9 @@ class ModifiedAttention(MultiHeadAttention):
     def num_key_value_heads(self) -> int:
         asked = {name: each.key_value_heads for name, each in self.changes.items()}
         others = [name for name, number in asked.items() if number != self.num_heads]
-        problem = f"{' and '.join(others)} both choose the number of key-value heads; choose one"
-        require(len(others) < 2, "model.attention", problem)
+        if len(others) >= 2:
+            problem = f"{' and '.join(others)} both choose the number of key-value heads; choose one"
+            raise ConfigError("model.attention", problem)
         return asked[others[0]] if others else self.num_heads
 
     def __call__(
@@ -214,13 +215,13 @@ class ModifiedAttention(MultiHeadAttention):
 
     def _window(self) -> MaskMod | None:
         windows = self._mods("mask_mod")
-        require(len(windows) < 2, "model.attention", f"{len(windows)} parts have a window; choose one")
+        if len(windows) >= 2:
+            raise ConfigError("model.attention", f"{len(windows)} parts have a window; choose one")
         window = windows[0] if windows else None
         is_cross = any(change.site.kind == "cross" for change in self.changes.values())
-        problem = (
-            "a Window counts distances in the row, which mean nothing in cross-attention; use a function of positions"
-        )
-        require(not (is_cross and isinstance(window, Window)), "model.attention", problem)
+        if is_cross and isinstance(window, Window):
+            problem = "a Window counts distances in the row, which mean nothing in cross-attention; use a function of positions"
+            raise ConfigError("model.attention", problem)
         return window
 
     def attend_dense_modified(
@@ -259,11 +260,12 @@ def class_for(changes: Mapping[str, Any]) -> type[ModifiedAttention]:
     Raises ConfigError where several name one, and for a part that is no change.
     """
     for name, change in changes.items():
-        problem = f"{name} must subclass AttentionChange or MultiHeadAttention; register a class"
-        require(isinstance(change, type) and issubclass(change, AttentionChange), "model.attention", problem)
+        if not isinstance(change, type) or not issubclass(change, AttentionChange):
+            problem = f"{name} must subclass AttentionChange or MultiHeadAttention; register a class"
+            raise ConfigError("model.attention", problem)
     classes = [change.attention for change in changes.values() if change.attention]
-    problem = f"{','.join(changes)} names {len(classes)} kinds of attention; choose one"
-    require(len(classes) < 2, "model.attention", problem)
+    if len(classes) >= 2:
+        raise ConfigError("model.attention", f"{','.join(changes)} names {len(classes)} kinds of attention; choose one")
     return classes[0] if classes else ModifiedAttention
 
 
@@ -280,7 +282,8 @@ def require_first_weights(config: ExperimentConfig, name: str) -> None:
     names = [each.name for each in config.selections if each.kind == "attention"]
     changes, plain = registered("attention"), AttentionChange.weights_mod
     others = [each for each in names[: names.index(name)] if getattr(changes[each], "weights_mod", plain) is not plain]
-    require(not others, "model.attention", f"{name} changes the softmax; put it before {', '.join(others)}")
+    if others:
+        raise ConfigError("model.attention", f"{name} changes the softmax; put it before {', '.join(others)}")
 
 
 def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) -> KVCache:

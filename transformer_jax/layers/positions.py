@@ -9,7 +9,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
-from transformer_jax.config.checks import require
+from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.initialization import embedding_normal
 
@@ -74,7 +74,8 @@ class LearnedPositions(nn.Module):
         """
         problem = f"{self.max_positions} learned positions do not reach a sequence of {length}; "
         remedy = "train with a larger model.max_positions or with model.positions=sinusoidal"
-        require(length <= self.max_positions, "model.max_positions", problem + remedy)
+        if length > self.max_positions:
+            raise ConfigError("model.max_positions", problem + remedy)
         return self.table[jnp.asarray(positions)]
 
 

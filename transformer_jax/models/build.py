@@ -152,8 +152,8 @@ class PartMaker(NamedTuple):
 
     def part(self, kind: str, name: str, site: Site, **options: Any) -> Any:
         """Make the part of this name at a site, by the registered function or the method ``of`` of the registered class."""
-        registration = registered(kind)[name]
-        make = registration.of if isinstance(registration, type) else registration
+        registration: Any = registered(kind)[name]
+        make = registration.of if hasattr(registration, "of") else registration
         return make(self.settings.get(name), self.config, site.named(name), **options)
 
     def embedding(self, vocabulary: int) -> Embedding:
@@ -175,8 +175,8 @@ class PartMaker(NamedTuple):
 
     def positions_change(self, site: Site) -> bool:
         """Whether the positions change the attention of this layer; only a function has to be called to find out."""
-        registration = registered("positions")[self.config.positions]
-        if isinstance(registration, type):
+        registration: Any = registered("positions")[self.config.positions]
+        if hasattr(registration, "is_at"):
             return bool(registration.is_at(site))
         return self.part("positions", self.config.positions, site) is not None
 

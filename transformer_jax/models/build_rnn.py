@@ -6,8 +6,7 @@ from typing import Any
 
 import flax.linen as nn
 
-from transformer_jax.config import Rates, RnnConfig
-from transformer_jax.config.checks import require
+from transformer_jax.config import ConfigError, Rates, RnnConfig
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.recurrent import CELLS, RecurrentLayer
@@ -97,8 +96,9 @@ def _decoder(
         sizes = readout_size, config.d_output
         return BahdanauDecoder(stack(config.d_memory), rates.dropout, attention, *sizes, precision)
     has_state = type(attention).start is not RnnAttention.start
-    problem = f"{config.attention} has a state, which its next step reads; use True, or model.wiring=bahdanau"
-    require(config.input_feeding or not has_state, "model.input_feeding", problem)
+    if not config.input_feeding and has_state:
+        problem = f"{config.attention} has a state, which its next step reads; use True, or model.wiring=bahdanau"
+        raise ConfigError("model.input_feeding", problem)
     luong, fed_size = (InputFeedingDecoder, config.d_hidden) if config.input_feeding else (LuongDecoder, 0)
     return luong(stack(fed_size), rates.dropout, attention, config.d_hidden, config.d_memory, precision)
 

@@ -11,8 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import Array, Hidden
-from transformer_jax.config import RnnConfig, TransformerLayersConfig
-from transformer_jax.config.checks import require
+from transformer_jax.config import ConfigError, RnnConfig, TransformerLayersConfig
 from transformer_jax.layers.attention import ByLength
 from transformer_jax.layers.embedding import Lookup, rows_of_table
 from transformer_jax.layers.mesh_axes import ROW_AXES, constrain_rows, splits
@@ -51,8 +50,11 @@ def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_s
     if (devices := mesh.shape["context"] * mesh.shape["tensor"]) > 1 and not config.is_recurrent:
         heads: int = config.num_heads  # type: ignore[union-attr]  # recurrent models have none
         sizes = f"context={mesh.shape['context']} x tensor={mesh.shape['tensor']}"
-        problem = f"model.num_heads={heads} does not divide over {sizes}, whose devices share the heads of attention"
-        require(heads % devices == 0, "mesh", problem)
+        if heads % devices != 0:
+            problem = (
+                f"model.num_heads={heads} does not divide over {sizes}, whose devices share the heads of attention"
+            )
+            raise ConfigError("mesh", problem)
         from transformer_jax.layers.attention_backends import AllToAllAttention
 
         attention = AllToAllAttention(attention, mesh)
@@ -80,7 +82,8 @@ def attention_of(
             return ByLength()
     else:
         kernel, obstacle = name, _obstacle(name, config, mesh)
-        require(obstacle is None, "model.attention_backend", f"{name} {obstacle}; use auto, einsum or blockwise")
+        if obstacle is not None:
+            raise ConfigError("model.attention_backend", f"{name} {obstacle}; use auto, einsum or blockwise")
     from transformer_jax.layers.attention_backends import (
         BY_HEAD,
         CudnnAttention,

@@ -1,1 +1,1 @@
-"""Runs: the trainer and its hooks, the run directory, logs and trackers, tools for checkpoints."""
+"""The trainer, its hooks, the run directory, logs and trackers."""

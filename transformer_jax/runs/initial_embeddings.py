@@ -76,6 +76,7 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
     readers = registered("word_table")
     if not readers:
         raise ConfigError("init.embeddings: no tool that reads word vectors (kind word_table) is installed")
+    # The package has at most one; a plugin adds another only where the package has none.
     words, vectors = next(iter(readers.values()))(file)
     row_of = {word: row for row, word in enumerate(words)}
     tables = {}

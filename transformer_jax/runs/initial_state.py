@@ -18,7 +18,7 @@ from transformer_jax.config import (
     load_run_config,
     migration,
 )
-from transformer_jax.config.conversion import from_json, listed
+from transformer_jax.config.experiment import from_json, listed
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.runs.metrics_log import LogContents
 from transformer_jax.runs.run import Counters, Position

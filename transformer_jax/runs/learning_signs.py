@@ -69,11 +69,17 @@ class LearningSigns:
         return [sentence for sentence in found if sentence]
 
     def _longer_run(self) -> str:
+        warmup = self._config.optimizer.warmup_updates
+        if self._step < warmup:
+            shorter = f"set optimizer.warmup_updates={max(self._step // 10, 1)}, for example, or train longer"
+            return f"{self._step} updates end within optimizer.warmup_updates={warmup}, at a small learning rate: {shorter}"
         made = f"{self._step} updates are few: train longer, with a larger budget or training.num_updates"
         return made if self._step < FEW_UPDATES else ""
 
     def _smaller_updates(self) -> str:
         optimizer = self._config.optimizer
+        if self._step < optimizer.warmup_updates:
+            return self._longer_run()
         gentler = (
             f"a lower optimizer.learning_rate (now {optimizer.learning_rate:g}) or a longer optimizer.warmup_updates"
         )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
-from transformer_jax.config.conversion import listed
+from transformer_jax.config.experiment import listed
 from transformer_jax.runs.run_directory import RunDirectory, require_plugins, require_settings, run_to_read
 
 

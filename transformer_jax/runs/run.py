@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
-from transformer_jax.config.optimization import ENDLESS_SCHEDULES
+from transformer_jax.config.optimization import decays
 from transformer_jax.runs.goodput import Clock, Goodput
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
@@ -188,7 +188,7 @@ class RunParts:
         found = hyperparameters_of(self.config)
         if num_updates == self.config.training.num_updates:
             return found
-        if self.config.optimizer.schedule in ENDLESS_SCHEDULES:
+        if not decays(self.config.optimizer.schedule):
             return found._replace(num_updates=float(num_updates))
         # A shortened run might end within its warm-up.
         warmup = min(found.warmup_updates, max(SHARE_OF_WARM_UP * num_updates, 1.0))

@@ -13,7 +13,8 @@ from typing import Protocol, runtime_checkable
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, flatten
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.plugins import MODULES, register, registered
+from transformer_jax.config.plugins import register, registered
+from transformer_jax.index import own_parts
 from transformer_jax.runs.run_directory import IDS_FILE
 from transformer_jax.runtime.atomic_files import write_whole
 
@@ -98,7 +99,7 @@ def require_libraries(config: ExperimentConfig) -> None:
     """Raises ConfigError when the library of a tracker of ``config`` is not installed; imports none."""
     for name in dict.fromkeys(config.training.tracker_names):
         library = "tensorboardX" if name == "tensorboard" else name
-        if ("tracker", name) in MODULES and importlib.util.find_spec(library) is None:
+        if ("tracker", name) in own_parts() and importlib.util.find_spec(library) is None:
             raise ConfigError(f"training.trackers: {library} is not installed; pip install {library}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, load_run_config
 from transformer_jax.config.errors import complain
-from transformer_jax.config.recipes import budget_of, stated_settings
+from transformer_jax.config.experiment import budget_of, stated_settings
 from transformer_jax.data.corpora import completed
 from transformer_jax.index import behind
 from transformer_jax.runs.resumption import require_same_run
@@ -18,6 +18,7 @@ from transformer_jax.runs.run_directory import RunDirectory
 if TYPE_CHECKING:
     from transformer_jax.runs.run import Hook, Outcome
 
+NO_SIZING = "no tool that sizes runs for a time budget is installed; state the sizes and training.num_updates"
 Overrides = Sequence[tuple[str, str]]
 
 
@@ -88,10 +89,14 @@ def _resolved(
     choosers: list[ChoosesSettings] = [*behind("settings").values()]
     if choosers:
         return choosers[0](recipe, overrides, workdir, budget, is_distributed=is_distributed)
+    key = "--budget" if budget else f"--config={recipe}"
     if budget or (isinstance(recipe, str) and budget_of(recipe, overrides)):
-        raise ConfigError("--budget: no tool that chooses sizes for a budget is installed; state sizes and num_updates")
+        raise ConfigError(f"{key}: {NO_SIZING}")
     values = stated_settings(recipe, overrides) if isinstance(recipe, str) else recipe
-    return ResolvedSettings(from_dict(apply_overrides(values, overrides)))
+    config = from_dict(apply_overrides(values, overrides))
+    if config.training.budget_seconds:
+        raise ConfigError(f"training.budget_seconds: {NO_SIZING}")
+    return ResolvedSettings(config)
 
 
 def train_run(

@@ -13,8 +13,9 @@ from typing import IO, Any, BinaryIO
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path
-from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.paths import in_store
+from transformer_jax.runtime.json_numbers import finite_or_none, is_count
 
 DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 """Numbers of the errors of a full disk, a full quota and a file beyond the limit of its size."""

@@ -11,7 +11,6 @@ from transformer_jax.array_types import Array, PyTree
 from transformer_jax.checkpoints.manager import CheckpointReader
 from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.config.checks import require
 from transformer_jax.config.tasks import TASKS, imported
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
@@ -66,7 +65,8 @@ class TrainedRun(Generic[AnyTask]):
 
     def evaluate(self: "TrainedRun[Task]", split: str, *, limit: int = 0) -> "Evaluation":
         """Score the parameters on a split of the data of the run, or on its first ``limit`` examples (0: all)."""
-        require(limit >= 0, "limit", f"{limit} must be at least 0, which scores all examples")
+        if limit < 0:
+            raise ConfigError("limit", f"{limit} must be at least 0, which scores all examples")
         return self.task.evaluate(self.params, split, limit=limit)
 
 

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float, Hidden, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
-from transformer_jax.config.checks import require
+from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.config.plugins import registered
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.losses import LossSums
@@ -106,5 +105,6 @@ class LossTerms:
 def require_no_label_smoothing(config: ExperimentConfig, term: str) -> None:
     """Raises ConfigError where ``training.label_smoothing`` would smooth beside a term that replaces it."""
     smoothing = config.training.label_smoothing
-    problem = f"{smoothing} would smooth twice, since {term} replaces it; use 0"
-    require(smoothing == 0, "training.label_smoothing", problem)
+    if smoothing != 0:
+        problem = f"{smoothing} would smooth twice, since {term} replaces it; use 0"
+        raise ConfigError("training.label_smoothing", problem)

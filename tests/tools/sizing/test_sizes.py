@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from transformer_jax.commands.flags import joined_files
 from transformer_jax.config import ConfigError, to_json
-from transformer_jax.config.conversion import joined_files
 from transformer_jax.tools.sizing import sizes
 from transformer_jax.tools.sizing.plans import SIZES
 from transformer_jax.tools.sizing.sizes import sized as sized_config

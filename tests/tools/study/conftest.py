@@ -3,11 +3,14 @@
 import json
 
 import pytest
+from shared_run import run
 
 from transformer_jax.config import DecodingConfig, from_dict, to_json
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
 from transformer_jax.tasks.saved_evaluations import ScoredCheckpoint, save_evaluation
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
+
+__all__ = ["run"]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 from tools.word_vectors.word_vectors_settings import word_vectors_config
 
 from transformer_jax.config import ConfigError, MeshConfig, hyperparameters_of
+from transformer_jax.config.experiment import resolve
 from transformer_jax.tools.preflight.collectives import collectives_of
 from transformer_jax.tools.word_vectors.task.word_vector_objective import WordVectorObjective
 from transformer_jax.tools.word_vectors.task.word_vector_task import WordVectorTask
@@ -114,3 +115,7 @@ def test_without_subsampling_an_epoch_has_every_word_once_as_a_center(cache):
     centers = np.concatenate([batch.words[:, 2:-2].ravel() for batch in batches])
     counts = [np.bincount(ids, minlength=task.tokenizer.vocabulary_size)[4:] for ids in (centers, data.store.ids)]
     np.testing.assert_array_equal(*counts)
+
+
+def test_the_recipe_reads_text_if_text_is_named():
+    assert resolve("word_vectors", [("data.directory", "texts")]).data.source == "text"

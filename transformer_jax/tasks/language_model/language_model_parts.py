@@ -1,6 +1,5 @@
 """Registers the task ``language_model``; imports no JAX, which settings do not need."""
 
-from transformer_jax.config.evaluation import Metric
 from transformer_jax.config.language_model import (
     DecoderOnlyConfig,
     GenerationConfig,
@@ -9,7 +8,7 @@ from transformer_jax.config.language_model import (
     check_language_model,
 )
 from transformer_jax.config.plugins import register
-from transformer_jax.config.tasks import LOSSES, TaskSettings
+from transformer_jax.config.tasks import LOSSES, Metric, TaskSettings
 
 register("task", "language_model")(
     TaskSettings(

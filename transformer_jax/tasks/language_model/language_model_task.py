@@ -19,6 +19,7 @@ from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents, require_plain_text
 from transformer_jax.data.mixture import describe_shares, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pipeline import read_by_threads
+from transformer_jax.data.store_statistics import unigram_entropy
 from transformer_jax.data.text_rows import (
     PADDING_ROW,
     RowPlan,
@@ -28,7 +29,7 @@ from transformer_jax.data.text_rows import (
     rows_of_store,
     tokens_of_corpora,
 )
-from transformer_jax.data.token_store import DocumentStore, unigram_entropy
+from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.training import train_text_tokenizer
 from transformer_jax.decoding.program import DecodingProgram

@@ -1,10 +1,9 @@
 """Registers the task ``translation``; imports no JAX, which settings do not need."""
 
 from transformer_jax.config.data import BatchingConfig, DataConfig
-from transformer_jax.config.evaluation import Metric
 from transformer_jax.config.model import RnnConfig, TransformerConfig
 from transformer_jax.config.plugins import register
-from transformer_jax.config.tasks import LOSSES, TaskSettings
+from transformer_jax.config.tasks import LOSSES, Metric, TaskSettings
 from transformer_jax.config.translation import DecodingConfig, check_translation
 
 register("task", "translation")(
@@ -26,6 +25,6 @@ register("task", "translation")(
         check_translation,
         "transformer_jax.tasks.translation.translation_task:TranslationTask",
         "transformer_jax.tasks.translation.translating:Translating",
-        uses=("translate", "align"),
+        uses=("translate",),
     )
 )

@@ -25,9 +25,10 @@ from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of, digest
+from transformer_jax.data.store_statistics import unigram_entropy
 from transformer_jax.data.stores import finished_manifest, open_token_store
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.data.token_store import TokenStore, unigram_entropy
+from transformer_jax.data.token_store import TokenStore
 from transformer_jax.data.tokenization import PairTokenization
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.training import too_many_pieces, train_tokenizers
@@ -265,7 +266,9 @@ class TranslationTask(Translating, Task):
     def validator(self) -> Evaluator:
         """Scores splits as validations do: perhaps with fewer beams and fewer scores, since training waits."""
         evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
-        validated = replace(self.config, decoding=self.config.validated_decoding, evaluation=evaluation)
+        decoding, width = self.config.decoding, self.config.training.validation_beam_width
+        decoding = replace(decoding, beam_width=width) if width else decoding
+        validated = replace(self.config, decoding=decoding, evaluation=evaluation)
         return self.evaluator_type(validated, self.new_translator(validated), self.objective, self.open_source)
 
     @cached_property

@@ -1,7 +1,7 @@
 import shlex
 
 from transformer_jax.commands import flags
-from transformer_jax.commands.flags import Action
+from transformer_jax.commands.actions import Action, chosen_action
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
 from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import plugin_flags
@@ -68,6 +68,6 @@ def checkpoint(values: flags.Values) -> int:
     info: the content of one: parameters by module, optimizer state, counters, digests of the data and the settings.
     average: a new run directory with the mean of several checkpoints, without optimizer state.
     """
-    action, runs = flags.chosen_action("checkpoint", ACTIONS, values)
+    action, runs = chosen_action("checkpoint", ACTIONS, values)
     action.do(values, runs)
     return 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig
-from transformer_jax.config.languages import language_of_file, script_of
+from transformer_jax.config.languages import language_of_file
 from transformer_jax.data.corpus_statistics import (
     FULL_WIDTH,
     ZERO_WIDTH,
@@ -27,6 +27,7 @@ from transformer_jax.data.corpus_statistics import (
 )
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop, training_filters
 from transformer_jax.data.parallel_text import named_files
+from transformer_jax.data.scripts import script_of
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import (
     plain_name,

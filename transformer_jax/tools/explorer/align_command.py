@@ -13,7 +13,7 @@ from transformer_jax.commands.run_flags import (
     run_flags,
 )
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.languages import lack_spaces
+from transformer_jax.data.scripts import lack_spaces
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import write_whole
@@ -43,7 +43,10 @@ def align(values: flags.Values) -> int:
     word_weights_n [target words, source words]. Spaces separate words; without spaces, pieces of the tokenizer count as words.
     A gold file has a pair a line: 0-0 is a sure link, 1?2 or 1p2 a possible one.
     """
-    config = run_config(values, "align")
+    config = run_config(values)
+    if config.task != "translation":
+        problem = f"{values.workdir} is a run of task={config.task}; this command takes task=translation"
+        raise ConfigError(f"--workdir: {problem}")
     import numpy as np
 
     from transformer_jax.evaluation import word_alignment

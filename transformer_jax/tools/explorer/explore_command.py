@@ -27,8 +27,8 @@ READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": 
 @flags.command(
     run_flags,
     flags.repeated("text", [], "a text to read; may be given several times"),
-    flags.string("texts", None, "file of texts, one a line, plain, .gz or .xz"),
-    flags.repeated("target", [], "the translation to read, one for every --text"),
+    flags.string("source", None, "file of texts, one a line, plain, .gz or .xz", also=("texts",)),
+    flags.repeated("translation", [], "the translation to read, one for every --text", also=("target",)),
     flags.strings("against", [], "RUN[:CHECKPOINT],...: other runs that read the same texts"),
     flags.boolean("gradients", True, "gradient x input too, a backward pass for every target token"),
     flags.boolean("search", True, "the tree of the beam search too"),
@@ -49,7 +49,7 @@ def explore(values: flags.Values) -> int:
     """Write one HTML page to explore the attention and the beam search of a trained model; it needs no network.
 
     Example:
-        transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --target="Zwei Hunde spielen." --output=dogs.html
+        transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --translation="Zwei Hunde." --output=dogs.html
         transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
         transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --live --output=live.html
 
@@ -65,9 +65,9 @@ def explore(values: flags.Values) -> int:
         folder, checkpoint = split_checkpoint(text, "--against")
         chosen.append(ChosenRun(folder, run_config(values, workdir=folder), checkpoint or values.checkpoint))
     texts = _texts(values)
-    targets = values.target or [None] * len(texts)
+    targets = values.translation or [None] * len(texts)
     if len(targets) != len(texts):
-        raise ConfigError(f"--target: {len(targets)} for {len(texts)} texts; give one for every --text, or none")
+        raise ConfigError(f"--translation: {len(targets)} for {len(texts)} texts; give one for every --text, or none")
     names = values.gold_source, values.gold_target, values.gold
     if any(names) and not all(names):
         raise ConfigError("--gold: give --gold_source and --gold_target too, the files whose pairs it aligns")
@@ -79,12 +79,12 @@ def explore(values: flags.Values) -> int:
     for flag, reader in READERS_OF_FLAGS.items():
         if values[flag].present and not values[reader].value:
             raise ConfigError(f"--{flag}: only --{reader} reads it; give --{reader} too, or leave --{flag} out")
-    if values.target:
+    if values.translation:
         # This imports JAX.
         from transformer_jax.tasks.texts import require_targets
 
         for each in chosen:
-            require_targets(each.config, f"--workdir: {each.workdir}", "--target", is_given=True, is_optional=True)
+            require_targets(each.config, f"--workdir: {each.workdir}", "--translation", is_given=True, is_optional=True)
     checkpoints = _checkpoints(values)
     listener = None
     if values.live:
@@ -228,7 +228,7 @@ def _serve(
 def _texts(values: flags.Values) -> list[str]:
     from transformer_jax.data.text_files import read_lines
 
-    texts = [*values.text, *(read_lines(Path(values.texts)) if values.texts else [])]
+    texts = [*values.text, *(read_lines(Path(values.source)) if values.source else [])]
     if not texts or not all(text.strip() for text in texts):
-        raise ConfigError("--text: give a text, or --texts=FILE; none of them may be empty")
+        raise ConfigError("--text: give a text, or --source=FILE; none of them may be empty")
     return texts

@@ -13,7 +13,7 @@ import numpy as np
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError
 from transformer_jax.config.data import padded_width
-from transformer_jax.config.languages import lack_spaces
+from transformer_jax.data.scripts import lack_spaces
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.subword import SPACE_SIGN
 from transformer_jax.decoding.source_batches import source_batches

@@ -81,7 +81,7 @@ class TranslationReader(_RunReader[TranslationTask]):
 
         ``number``: of the text, for errors. ``options``: ``with_gradients`` and ``with_importance``, see ``TextReader``.
         """
-        trained, name = self.trained, "--target"
+        trained, name = self.trained, "--translation"
         if target is None:
             name = "the translation of --text"
             target = trained.task.translator.translate(trained.params, [text], name="--text", first=number)[0][0].text

@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.config import ConfigError
-from transformer_jax.config.languages import lack_spaces, writes_without_spaces
+from transformer_jax.data.scripts import lack_spaces, writes_without_spaces
 from transformer_jax.data.tokenization import BuildProgress
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.inspection import attention_maps, layers_by_kind

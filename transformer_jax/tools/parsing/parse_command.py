@@ -3,7 +3,7 @@ from functools import partial
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import run_config
 from transformer_jax.commands.translate import decode_lines, lines_flags, open_for_lines
-from transformer_jax.config.translation import sampling_of
+from transformer_jax.tasks.translation.translation_options import sampling_of
 
 
 @flags.command(lines_flags)

@@ -1,10 +1,9 @@
 """The task ``parsing``, its data sources and tokenizers, registered as a plugin does; imports no JAX."""
 
 from transformer_jax.config.data import BatchingConfig
-from transformer_jax.config.evaluation import Metric
 from transformer_jax.config.model import RnnConfig, TransformerConfig
 from transformer_jax.config.plugins import register
-from transformer_jax.config.tasks import LOSSES, TaskSettings, imported
+from transformer_jax.config.tasks import LOSSES, Metric, TaskSettings, imported
 from transformer_jax.tools.parsing.parsing_settings import FORM, ParserConfig, TreebankConfig, check_parsing
 
 SYMBOLS = "tokenizer", *(f"data.{name}" for name in FORM)

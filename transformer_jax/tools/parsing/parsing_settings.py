@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_jax.config.checks import require, same_setting, setting
+from transformer_jax.config import ConfigError
+from transformer_jax.config.checks import same_setting, setting
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
 from transformer_jax.config.model import RnnConfig, TransformerConfig
 from transformer_jax.config.translation import DecodingConfig, check_translation
@@ -43,8 +44,8 @@ class TreebankConfig(DataConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        problem = "must name the folder with the treebank"
-        require(self.source != "treebank" or bool(self.directory), "data.directory", problem)
+        if self.source == "treebank" and not self.directory:
+            raise ConfigError("data.directory", "must name the folder with the treebank")
 
     def text_settings(self) -> dict[str, object]:
         return super().text_settings() | {f"data.{name}": getattr(self, name) for name in FORM}
@@ -64,7 +65,8 @@ class ParserConfig(DecodingConfig):
         kind = config.tokenizer.kind
         problem = f"the ids of {kind} do not show where words begin; use bpe, unigram or word_class, or "
         hides_words = self.constrained and kind in ("word", "lower_word", "character", "byte")
-        require(not hides_words, "tokenizer.kind", f"{problem}--config.decoding.constrained=False")
+        if hides_words:
+            raise ConfigError("tokenizer.kind", f"{problem}--config.decoding.constrained=False")
 
 
 def check_parsing(
@@ -75,5 +77,6 @@ def check_parsing(
     decoding: ParserConfig,
 ) -> None:
     """Raises ConfigError when the blocks of a run that parses exclude each other."""
-    require(not tokenizer.joint, "tokenizer.joint", "symbols of trees have a vocabulary of their own; set it to False")
+    if tokenizer.joint:
+        raise ConfigError("tokenizer.joint", "symbols of trees have a vocabulary of their own; set it to False")
     check_translation(data, tokenizer, batching, model, decoding)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import jax
 
-from transformer_jax.config.optimization import ENDLESS_SCHEDULES
+from transformer_jax.config.optimization import decays
 from transformer_jax.runs.goodput import TRAINING
 from transformer_jax.runs.hooks import is_save_due
 from transformer_jax.runs.progress import LOGGER
@@ -67,7 +67,7 @@ class KeepToBudget:
                 self._logged_minutes = expected
                 LOGGER.info("%s (training.budget_policy=stretch)", problem)
             return
-        decay = ", and its learning rate decays until then" * (run.config.optimizer.schedule not in ENDLESS_SCHEDULES)
+        decay = ", and its learning rate decays until then" * decays(run.config.optimizer.schedule)
         LOGGER.info("%s; the run now ends at update %s%s", problem, f"{length:,}", decay)
         position.shorten(length)
 

@@ -19,11 +19,9 @@ from transformer_jax.config import (
     from_dict,
     load_run_config,
 )
-from transformer_jax.config.conversion import leaves
 from transformer_jax.config.data import SUBWORD_KINDS
+from transformer_jax.config.experiment import budget_of, leaves, stated_settings
 from transformer_jax.config.language_model import TextDataConfig
-from transformer_jax.config.languages import writes_without_spaces
-from transformer_jax.config.recipes import budget_of, stated_settings
 from transformer_jax.config.tasks import DEFAULT_TASK
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import (
@@ -34,6 +32,7 @@ from transformer_jax.data.corpus_statistics import (
     vocabulary_of,
 )
 from transformer_jax.data.documents import open_documents
+from transformer_jax.data.scripts import writes_without_spaces
 from transformer_jax.index import behind
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.train_run import Overrides, ResolvedSettings

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve
-from transformer_jax.config.optimization import ENDLESS_SCHEDULES
+from transformer_jax.config.optimization import decays
 from transformer_jax.runs.goodput import TRAINING
 from transformer_jax.runs.run import Position, RunParts
 from transformer_jax.runs.trainer import run_training
@@ -187,7 +187,7 @@ def _length(plan: Plan, contender: Contender, updates: int) -> dict[str, str]:
     }
     together = dict.fromkeys(OFF, 0) | {"training.num_updates": updates}
     warmup, length = config.optimizer.warmup_updates, config.training.num_updates
-    if updates != length and config.optimizer.schedule not in ENDLESS_SCHEDULES:
+    if updates != length and decays(config.optimizer.schedule):
         found["optimizer.warmup_updates"] = max(round(warmup * updates / length), 1)
     stated = contender.settings.keys() | {key for key, _ in plan.overrides}
     found = {key: value for key, value in found.items() if key not in stated}

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
-from transformer_jax.commands.flags import Action
+from transformer_jax.commands.actions import Action, chosen_action
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, settings_of_run
 from transformer_jax.config import ConfigError, DataError, load_run_config
 from transformer_jax.evaluation.text_table import text_table
@@ -141,7 +141,7 @@ def vectors(values: flags.Values) -> int:
     convert: --output=FILE.bin, .txt (word2vec); or --output_format=glove.
     map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
     """
-    action, words = flags.chosen_action("vectors", ACTIONS, values, SOURCE_FLAGS)
+    action, words = chosen_action("vectors", ACTIONS, values, SOURCE_FLAGS)
     if "output" in action.flags and not values.output:
         raise ConfigError("--output: is required; give a file to write")
     for flag in ("output", "json"):

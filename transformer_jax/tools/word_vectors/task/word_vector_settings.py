@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from transformer_jax.config.checks import absolute_path, check_settings, require, same_setting, setting
+from transformer_jax.config import ConfigError
+from transformer_jax.config.checks import absolute_path, check_settings, same_setting, setting
 from transformer_jax.config.data import TokenizerConfig
 from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.config.model import KIND
@@ -115,14 +116,18 @@ def check_word_vectors(
 ) -> None:
     """Raises ConfigError if the settings contradict each other."""
     del decoding
-    problem = f"{tokenizer.kind!r} makes no words or pieces of words; use {', '.join(VECTOR_TOKENIZERS)}"
-    require(tokenizer.kind in VECTOR_TOKENIZERS, "tokenizer.kind", problem)
+    if tokenizer.kind not in VECTOR_TOKENIZERS:
+        problem = f"{tokenizer.kind!r} makes no words or pieces of words; use {', '.join(VECTOR_TOKENIZERS)}"
+        raise ConfigError("tokenizer.kind", problem)
     if isinstance(model, GloveConfig):
-        require(not data.subsample, "data.subsample", f"{data.subsample}: GloVe counts all words; set it to 0")
+        if data.subsample:
+            raise ConfigError("data.subsample", f"{data.subsample}: GloVe counts all words; set it to 0")
         return
     fewest = -(-batching.row_length * model.negatives // MAX_SHARED_STEPS)
-    problem = f"{model.shared_negatives} are too few for rows of {batching.row_length} words; use {fewest} or more"
-    require(model.shared_negatives >= fewest, "model.shared_negatives", problem)
+    if model.shared_negatives < fewest:
+        problem = f"{model.shared_negatives} are too few for rows of {batching.row_length} words; use {fewest} or more"
+        raise ConfigError("model.shared_negatives", problem)
     words, least = batching.tokens_per_update, SPANS_IN_UPDATE * (model.window + 1)
-    problem = f"an update has {words:,} words and needs {least:,} with window={model.window}; give more blocks, or longer rows"
-    require(words >= least, "batching", problem)
+    if words < least:
+        problem = f"an update has {words:,} words and needs {least:,} with window={model.window}"
+        raise ConfigError("batching", problem, "give more blocks, or longer rows")

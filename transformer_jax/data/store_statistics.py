@@ -1,0 +1,125 @@
+"""Counts of tokenized splits: pairs and tokens, lengths, unknown tokens, and the entropy of token frequencies."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.array_types import UNK_ID
+from transformer_jax.data.mixture import ranges_of
+from transformer_jax.data.pair_encoding import Sentences
+
+# Upper ends of the bars of a histogram: 1-5, 6-10, ...
+HISTOGRAM_EDGES = (5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400)
+BAR_CHARACTERS = 30
+COUNTED_TOKENS = 10_000_000
+
+
+class SideCounts:
+    """Counts of the sentences of a side of a part, for ``SideStatistics.of``."""
+
+    def __init__(self) -> None:
+        self.sentences = self.tokens = self.unknown = self.longest = 0
+        self._bars = np.zeros(len(HISTOGRAM_EDGES) + 1, np.int64)
+
+    def add(self, sentences: Sentences) -> None:
+        """Counts sentences."""
+        ids, lengths = sentences
+        self.sentences += len(lengths)
+        self.tokens += int(lengths.sum())
+        self.unknown += int((ids == UNK_ID).sum())
+        self.longest = max(self.longest, int(lengths.max(initial=0)))
+        self._bars += np.bincount(np.searchsorted(HISTOGRAM_EDGES, lengths), minlength=len(self._bars))
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        sums = {name: getattr(self, name) for name in ("sentences", "tokens", "unknown", "longest")}
+        return sums | {"bars": self._bars.tolist()}
+
+
+@dataclass(frozen=True)
+class SideStatistics:
+    """Statistics of one side of the kept pairs; lengths are in tokens with EOS. ``histogram``: ``{"1-5": sentences, ...}``."""
+
+    tokens: int
+    mean_length: float
+    longest: int
+    unknown_share: float
+    histogram: dict[str, int]
+
+    @classmethod
+    def of(cls, parts: Sequence[Mapping[str, Any]]) -> "SideStatistics":
+        """The statistics of all parts, from their ``SideCounts``."""
+        sentences, tokens, unknown = (sum(part[name] for part in parts) for name in ("sentences", "tokens", "unknown"))
+        edges = (0, *HISTOGRAM_EDGES)
+        labels = [f"{low + 1}-{high}" for low, high in zip(edges, HISTOGRAM_EDGES, strict=False)]
+        bars = np.sum([part["bars"] for part in parts], axis=0).tolist()
+        histogram = dict(zip([*labels, f"above {edges[-1]}"], bars, strict=True))
+        longest = max(part["longest"] for part in parts)
+        return cls(tokens, tokens / max(sentences, 1), longest, unknown / max(tokens, 1), histogram)
+
+
+@dataclass(frozen=True)
+class StoreStatistics:
+    """Statistics of a token store: numbers of pairs ``read``, ``kept`` and ``dropped`` by reason.
+
+    ``corpora``: numbers of kept pairs of the corpora of a mixture, in order.
+    """
+
+    split: str
+    read: int
+    kept: int
+    dropped: dict[str, int]
+    source: SideStatistics
+    target: SideStatistics
+    corpora: dict[str, int] = field(default_factory=dict)
+
+    def table(self) -> str:
+        """The counts as plain text."""
+        lines = [f"{self.split}: {self.kept:,} pairs of {self.read:,}"]
+        lines += [f"  {name}: {count:,} pairs" for name, count in self.corpora.items()]
+        lines += [
+            f"  left out: {count:,} of {self.read:,}, {reason}" for reason, count in self.dropped.items() if count
+        ]
+        for name, side in (("source", self.source), ("target", self.target)):
+            lines.append(
+                f"  {name}: {side.tokens:,} tokens, {side.mean_length:.1f} a sentence, at most {side.longest}, "
+                f"unknown {side.unknown_share:.2%}"
+            )
+        lines.append(f"  {'tokens':>9}  {'source':>8}  {'target':>8}")
+        tallest = max(self.target.histogram.values(), default=0) or 1
+        for label, count in self.target.histogram.items():
+            of_source = self.source.histogram[label]
+            if count or of_source:
+                bar = "#" * round(BAR_CHARACTERS * count / tallest)
+                lines.append(f"  {label:>9}  {of_source:>8,}  {count:>8,}  {bar}".rstrip())
+        return "\n".join(lines)
+
+
+def unigram_entropy(
+    ids: Any, sizes: Mapping[str, int] | None = None, times: Mapping[str, float] | None = None
+) -> float:
+    """The entropy of token frequencies in nats, the loss of a unigram model; counts 10 million tokens.
+
+    ``sizes``: tokens of the corpora of a mixture, which lie in ``ids`` one after the other; ``times``: how often an epoch has
+    each.
+    """
+    sizes = sizes or {"": len(ids)}
+    counts = np.zeros(0)
+    for name, begin, number in ranges_of(sizes):
+        counted = min(number, COUNTED_TOKENS // len(sizes))
+        tally = np.bincount(np.asarray(ids[begin : begin + counted], np.int64))
+        counts = np.pad(counts, (0, max(len(tally) - len(counts), 0)))
+        counts[: len(tally)] += tally * ((times or {}).get(name, 1.0) * number / max(counted, 1))
+    shares = counts[counts > 0] / counts.sum()
+    return float(-np.sum(shares * np.log(shares)))
+
+
+def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sums of counts by name."""
+    sums = Counter[str]()
+    for part in counts:
+        sums.update(part)
+    return dict(sums)
