@@ -270,8 +270,12 @@ def test_when_every_score_is_damaged_nothing_is_moved(tmp_path):
 
 
 def test_a_save_that_fails_before_its_commit_is_not_the_last(tmp_path, monkeypatch):
+    commit = DigestedFolder.finalize
+
     async def fail(self):
-        raise OSError(errno.EIO, "Input/output error")
+        if self.get_final().name == "2":
+            raise OSError(errno.EIO, "Input/output error")
+        await commit(self)
 
     run = RunDirectory(tmp_path)
     checkpoints = Checkpoints(run.checkpoints)

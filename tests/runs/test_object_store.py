@@ -289,7 +289,6 @@ def test_the_log_is_rewritten_at_checkpoints_and_at_intervals(store, monkeypatch
     with pytest.raises(StoreError, match=r"metrics.jsonl: Forbidden"):
         log.sync()
     log.close()
-    monkeypatch.undo()
 
 
 def test_files_that_libraries_write_to_a_disk_are_copied_when_they_changed(store, tmp_path):
@@ -356,16 +355,16 @@ def test_a_save_at_s3_that_fails_before_its_commit_is_not_the_last(cache, bucket
     async def fail(self):
         raise StoreError(bucket, "Slow Down")
 
-    def cannot_commit(run, position):
-        if position.number == 4:
-            run.checkpoints.wait()
-            monkeypatch.setattr(CommittedFolder, "finalize", fail)
+    with monkeypatch.context() as patch:
 
-    with pytest.raises(
-        SaveFailed, match=r"cannot be written \(.*Slow Down\); when the store answers, run the same command"
-    ):
-        train(tiny_config(cache), bucket, callbacks=[cannot_commit])
-    monkeypatch.undo()
+        def cannot_commit(run, position):
+            if position.number == 4:
+                run.checkpoints.wait()
+                patch.setattr(CommittedFolder, "finalize", fail)
+
+        problem = r"cannot be written \(.*Slow Down\); when the store answers, run the same command"
+        with pytest.raises(SaveFailed, match=problem):
+            train(tiny_config(cache), bucket, callbacks=[cannot_commit])
     directory = RunDirectory(bucket)
     assert directory.checkpoint_steps() == [0, 3] and chosen_step(directory, "last") == 3
     assert f"{6}/{IN_PROGRESS}" in directory.checkpoints.objects()
