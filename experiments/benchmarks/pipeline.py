@@ -249,9 +249,10 @@ def cost_of_reads(folder: Path, processes: int) -> dict:
     """What process 0 reads through TensorStore, here from a disk."""
     import tensorstore
 
-    from transformer_jax.config import BatchingConfig, store_path
+    from transformer_jax.config import BatchingConfig
     from transformer_jax.data.batch_plan import plan_batches
     from transformer_jax.data.batches import make_batch
+    from transformer_jax.files import store_path
     from transformer_jax.sequence_types import RowParts
 
     def counted() -> tuple[int, int]:

@@ -14,9 +14,10 @@ from transformer_jax.config import ConfigError, difference, flatten, from_dict, 
 from transformer_jax.config.checks import setting
 from transformer_jax.config.experiment import config_for_use, from_json, may_change, resolve, to_json
 from transformer_jax.config.hyperparameters import parts_with
-from transformer_jax.config.plugins import load_plugin, register
 from transformer_jax.config.tasks import TASKS
-from transformer_jax.index import own_parts
+from transformer_jax.registry.index import own_parts
+from transformer_jax.registry.plugins import register
+from transformer_jax.registry.python_files import load_plugin
 from transformer_jax.run_directory.layout import (
     TRUST_CONFIG,
     RunDirectory,

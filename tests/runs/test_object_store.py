@@ -26,8 +26,8 @@ from transformer_jax.checkpoints.bucket_checkpoints import (
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import ConfigError, load_run_config, to_json
-from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.errors import StoreError
+from transformer_jax.files.paths import as_path, in_store
 from transformer_jax.run_directory.layout import RunDirectory, RunIsBusy
 from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, stored_checkpoints

@@ -23,9 +23,10 @@ from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.save_failure import SaveFailed, end_after_failed_save, ignore_abandoned_work
 from transformer_jax.config import DataError, ExperimentConfig, Metric
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.paths import in_store
 from transformer_jax.errors import StoreError, first_line
+from transformer_jax.files.file_digests import WHOLE, Part
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.paths import in_store
 from transformer_jax.run_directory.stored_checkpoints import (
     CheckpointError,
     CheckpointMismatch,
@@ -41,7 +42,6 @@ from transformer_jax.runtime.distributed import (
     is_of_another,
     say,
 )
-from transformer_jax.runtime.file_digests import WHOLE, Part
 from transformer_jax.training.state import TrainState
 
 if TYPE_CHECKING:

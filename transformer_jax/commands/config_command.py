@@ -22,17 +22,12 @@ from transformer_jax.config.experiment import (
     stated_settings,
     type_of,
 )
-from transformer_jax.config.json_text import printable
-from transformer_jax.config.plugins import (
-    kind_with_settings,
-    load_installed_plugins,
-    names_in_file,
-    registered,
-    setting_of,
-)
 from transformer_jax.config.recipes import SHIPPED
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
 from transformer_jax.errors import complain, nearest
+from transformer_jax.files.json_text import printable
+from transformer_jax.registry.plugins import kind_with_settings, load_installed_plugins, registered, setting_of
+from transformer_jax.registry.python_files import names_in_file
 
 INDENT = " " * 6
 EVERY_TASK = "every task"

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from transformer_jax.config import DataError, ExperimentConfig
-from transformer_jax.config.json_text import parse_json
+from transformer_jax.files.json_text import parse_json
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.run_directory.stored_checkpoints import written_progress
 from transformer_jax.runs.metrics_log import read_metrics

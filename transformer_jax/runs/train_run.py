@@ -11,7 +11,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig, apply_override
 from transformer_jax.config.experiment import budget_of, stated_settings
 from transformer_jax.data.corpora import completed
 from transformer_jax.errors import complain
-from transformer_jax.index import behind
+from transformer_jax.registry.index import behind
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.resumption import require_same_run
 

@@ -102,7 +102,7 @@ def explore(values: flags.Values) -> int:
     elif (path := output_path(values, "explore.html")).suffix != ".html":
         raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
 
-    from transformer_jax.runtime.atomic_files import write_whole
+    from transformer_jax.files.atomic_files import write_whole
     from transformer_jax.tools.explorer.readers import open_readers
 
     opened = open_readers(chosen, values.average)

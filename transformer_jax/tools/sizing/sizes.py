@@ -33,7 +33,7 @@ from transformer_jax.data.corpus_statistics import (
 )
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.scripts import writes_without_spaces
-from transformer_jax.index import behind
+from transformer_jax.registry.index import behind
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.train_run import Overrides, ResolvedSettings
 from transformer_jax.runtime.startup import available_cores

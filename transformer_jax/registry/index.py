@@ -149,7 +149,7 @@ def _read(file: Path, package: str, tool: str = "") -> Index:
 @cache
 def own_indexes() -> tuple[Index, ...]:
     """Return the indexes of the package: its folders, the kit after the core, then its tools, by name."""
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     folders = sorted(
         (file.parent for file in root.glob("*/index.toml")), key=lambda path: (path.name == "kit", path.name)
     )
