@@ -25,8 +25,8 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.experiment import resolve
 from transformer_jax.config.optimization import MeshConfig
+from transformer_jax.config.run_settings import resolve
 from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.training.sharding import batch_sharding, decoding_shardings, make_mesh

@@ -8,7 +8,7 @@ from transformer_jax.commands.evaluate import evaluate
 from transformer_jax.commands.train import train
 from transformer_jax.commands.translate import translate
 from transformer_jax.config import ConfigError
-from transformer_jax.config.experiment import leaf_keys, other_toolkits, unknown_key
+from transformer_jax.config.conversion import leaf_keys, other_toolkits, unknown_key
 
 UPDATES, LENGTH = "--config.training.num_updates", "--config.batching.tokens_per_update"
 MISTAKES = [

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from transformer_jax.commands.flags import joined_files
 from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig, from_dict
-from transformer_jax.config.experiment import apply_overrides, to_dict
+from transformer_jax.config.conversion import apply_overrides, to_dict
 
 
 def test_stated_settings_change_and_the_others_keep_their_defaults():

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, apply_overrides, from_dict, hyperparameters_of
-from transformer_jax.config.experiment import from_json, to_dict, to_json
+from transformer_jax.config.conversion import from_json, to_dict, to_json
 
 LANGUAGE_MODEL = {"task": "language_model"}
 MORE, LESS = Metric("bleu", "maximize", "BLEU", digits=2), Metric("bits_per_byte", "minimize")

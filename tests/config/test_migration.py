@@ -3,8 +3,8 @@
 import pytest
 
 from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig, from_dict, from_json, migration
+from transformer_jax.config.conversion import apply_overrides, leaf_keys
 from transformer_jax.config.evaluation import EvaluationConfig
-from transformer_jax.config.experiment import apply_overrides, leaf_keys
 from transformer_jax.config.translation import DecodingConfig
 
 LANGUAGE_MODEL = {"task": "language_model"}

@@ -12,8 +12,10 @@ from transformer_jax.__main__ import main
 from transformer_jax.commands.config_command import explained
 from transformer_jax.config import ConfigError, difference, flatten, from_dict, hyperparameters_of, load_run_config
 from transformer_jax.config.checks import setting
-from transformer_jax.config.experiment import config_for_use, from_json, may_change, resolve, to_json
+from transformer_jax.config.conversion import from_json, to_json
+from transformer_jax.config.experiment import may_change
 from transformer_jax.config.hyperparameters import parts_with
+from transformer_jax.config.run_settings import config_for_use, resolve
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.registry.index import own_parts
 from transformer_jax.registry.plugins import register

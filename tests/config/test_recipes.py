@@ -7,8 +7,9 @@ import pytest
 
 from transformer_jax.commands.config_command import listed_recipes
 from transformer_jax.config import ConfigError, from_dict, load_recipe, load_run_config, recipes, resolve
-from transformer_jax.config.experiment import config_for_use, to_json
+from transformer_jax.config.conversion import to_json
 from transformer_jax.config.recipes import SHIPPED, find_recipe
+from transformer_jax.config.run_settings import config_for_use
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 

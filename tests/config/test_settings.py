@@ -7,7 +7,7 @@ import pytest
 from transformer_jax.__main__ import main
 from transformer_jax.commands.config_command import all_explained, explained, settings_page
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict
-from transformer_jax.config.experiment import from_json, keys_of_parts, leaf_keys, to_json
+from transformer_jax.config.conversion import from_json, keys_of_parts, leaf_keys, to_json
 from transformer_jax.config.optimization import decays
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.registry.plugins import _REGISTERED

@@ -18,7 +18,7 @@ import transformer_jax
 from transformer_jax import index
 from transformer_jax.commands.flags import overrides_of, parse
 from transformer_jax.commands.registry import load_command
-from transformer_jax.config.experiment import read_value
+from transformer_jax.config.conversion import read_value
 from transformer_jax.config.recipes import find_recipe
 
 ROOT = Path(__file__).resolve().parents[2]

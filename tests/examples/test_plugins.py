@@ -20,9 +20,10 @@ from transformer_jax.commands.config_command import explained
 from transformer_jax.commands.flags import parse, resolve_config
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, DataConfig, DecodingConfig, MeshConfig, setting
-from transformer_jax.config.experiment import apply_overrides, from_dict, from_json, load_run_config, to_json
+from transformer_jax.config.conversion import apply_overrides, from_dict, from_json, to_json
 from transformer_jax.config.hyperparameters import hyperparameters_of
 from transformer_jax.config.model import RnnConfig, TransformerConfig
+from transformer_jax.config.run_settings import load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.models.build import build_model

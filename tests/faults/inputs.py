@@ -13,7 +13,7 @@ from typing import NamedTuple
 from judges import Verdict, judge_refusal
 from processes import Hanging, run_command_here
 
-from transformer_jax.config.experiment import leaf_keys
+from transformer_jax.config.conversion import leaf_keys
 
 USER_ERROR = 2
 QUICK = "--config=configs/quickstart.py"

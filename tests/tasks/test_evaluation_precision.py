@@ -9,7 +9,7 @@ from run_settings import tiny_settings
 from tasks.language_model_settings import language_model_config
 
 from transformer_jax.config import from_dict
-from transformer_jax.config.experiment import apply_overrides
+from transformer_jax.config.conversion import apply_overrides
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.language_model.language_model_task import LanguageModelObjective

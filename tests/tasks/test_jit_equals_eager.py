@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict
-from transformer_jax.config.experiment import resolve
+from transformer_jax.config.run_settings import resolve
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.health import after_one_update, random_batch, require_equal
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock

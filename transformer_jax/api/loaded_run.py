@@ -13,7 +13,7 @@ import numpy as np
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
-from transformer_jax.config.experiment import spelled_out
+from transformer_jax.config.conversion import spelled_out
 from transformer_jax.config.tasks import require_use
 from transformer_jax.notebook import element, folded, settings_table, table
 from transformer_jax.registry.index import behind

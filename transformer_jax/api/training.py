@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from transformer_jax.api.loaded_run import Run, as_overrides, load, python_errors
 from transformer_jax.config import ExperimentConfig, to_dict
-from transformer_jax.config.experiment import with_selected_parts
+from transformer_jax.config.run_settings import with_selected_parts
 from transformer_jax.runs.run import Hook
 from transformer_jax.runs.train_run import settings_to_train, train_run
 

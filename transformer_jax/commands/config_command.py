@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, resolve, to_json
 from transformer_jax.config.checks import Declared, check_choice, declared
-from transformer_jax.config.experiment import (
-    PARTS,
+from transformer_jax.config.conversion import (
     block_at,
     fields_of,
     keys_of_parts,
     leaf_keys,
     leaves,
     settings_called,
-    stated_settings,
     type_of,
 )
+from transformer_jax.config.experiment import PARTS
 from transformer_jax.config.recipes import SHIPPED
+from transformer_jax.config.run_settings import stated_settings
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
 from transformer_jax.errors import complain, nearest
 from transformer_jax.files.json_text import printable

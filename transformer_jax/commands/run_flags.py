@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, on_any_devices
-from transformer_jax.config.experiment import used_settings
 from transformer_jax.config.mixture import tagging_command
+from transformer_jax.config.run_settings import used_settings
 from transformer_jax.config.tasks import require_use
 from transformer_jax.files.atomic_files import require_writable
 from transformer_jax.files.paths import is_address

@@ -2,7 +2,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.config.experiment import budget_of
+from transformer_jax.config.run_settings import budget_of
 from transformer_jax.registry.index import behind
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference, load_run_config, may_change
-from transformer_jax.config.experiment import CONFIG_FILE
+from transformer_jax.config.run_settings import CONFIG_FILE
 from transformer_jax.files.atomic_files import locked, remove_partial, require_writable, write_whole
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import as_path, in_store, is_unasked, without_mark

@@ -17,7 +17,7 @@ from transformer_jax.config import (
     load_run_config,
     migration,
 )
-from transformer_jax.config.experiment import from_json, listed
+from transformer_jax.config.conversion import from_json, listed
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.run_directory.layout import RunDirectory, run_to_read
 from transformer_jax.run_directory.selection import chosen_step

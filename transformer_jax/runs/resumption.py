@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
-from transformer_jax.config.experiment import listed
+from transformer_jax.config.conversion import listed
 from transformer_jax.run_directory.layout import RunDirectory, require_plugins, require_settings, run_to_read
 from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 

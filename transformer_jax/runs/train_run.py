@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, load_run_config
-from transformer_jax.config.experiment import budget_of, stated_settings
+from transformer_jax.config.run_settings import budget_of, stated_settings
 from transformer_jax.data.corpora import completed
 from transformer_jax.errors import complain
 from transformer_jax.registry.index import behind

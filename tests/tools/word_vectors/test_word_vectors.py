@@ -6,7 +6,7 @@ import pytest
 from tools.word_vectors.word_vectors_settings import word_vectors_config
 
 from transformer_jax.config import ConfigError, MeshConfig, hyperparameters_of
-from transformer_jax.config.experiment import resolve
+from transformer_jax.config.run_settings import resolve
 from transformer_jax.tools.preflight.collectives import collectives_of
 from transformer_jax.tools.word_vectors.task.word_vector_objective import WordVectorObjective
 from transformer_jax.tools.word_vectors.task.word_vector_task import WordVectorTask

@@ -19,9 +19,10 @@ from transformer_jax.config import (
     from_dict,
     load_run_config,
 )
+from transformer_jax.config.conversion import leaves
 from transformer_jax.config.data import SUBWORD_KINDS
-from transformer_jax.config.experiment import budget_of, leaves, stated_settings
 from transformer_jax.config.language_model import TextDataConfig
+from transformer_jax.config.run_settings import budget_of, stated_settings
 from transformer_jax.config.tasks import DEFAULT_TASK
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import (

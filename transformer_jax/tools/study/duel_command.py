@@ -10,7 +10,7 @@ from pathlib import Path
 from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, Metric, resolve
-from transformer_jax.config.experiment import read_value
+from transformer_jax.config.conversion import read_value
 from transformer_jax.files.atomic_files import require_writable, write_whole
 from transformer_jax.registry.python_files import loaded_plugins
 from transformer_jax.tools.sizing.plans import seconds_of

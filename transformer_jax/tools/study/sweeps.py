@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, resolve
-from transformer_jax.config.experiment import read_value, type_of
+from transformer_jax.config.conversion import read_value, type_of
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.errors import nearest
 from transformer_jax.registry.python_files import call_in_file
