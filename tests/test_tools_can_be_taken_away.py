@@ -10,8 +10,8 @@ import pytest
 from process_environment import process_environment
 from run_settings import tiny_settings
 
-from transformer_jax import index
 from transformer_jax.config import ConfigError
+from transformer_jax.registry import index
 from transformer_jax.registry.index import commands, own_indexes
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 import transformer_jax
-from transformer_jax import index
 from transformer_jax.commands.flags import overrides_of, parse
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config.conversion import read_value
 from transformer_jax.config.recipes import find_recipe
+from transformer_jax.registry import index
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
