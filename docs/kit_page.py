@@ -18,12 +18,12 @@ import jax.numpy as jnp
 
 from transformer_jax.config import TransformerConfig
 from transformer_jax.config.checks import declared
-from transformer_jax.config.kinds import KINDS
-from transformer_jax.config.plugins import registered, setting_of, settings_class
-from transformer_jax.index import own_parts
 from transformer_jax.layers.attention_backends import added_bias
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.site import Site
+from transformer_jax.registry.index import own_parts
+from transformer_jax.registry.kinds import KINDS
+from transformer_jax.registry.plugins import registered, setting_of, settings_class
 
 PAGE = Path(__file__).with_name("kit.md")
 RESULTS = Path(__file__).with_name("conform.jsonl")

@@ -16,13 +16,13 @@ import jax.numpy as jnp
 
 import transformer_jax
 from transformer_jax.config import ConfigError, TransformerConfig, hyperparameters_of, parts_with
-from transformer_jax.config.plugins import registered
 from transformer_jax.config.tasks import LOSSES, TASKS, Metric
 from transformer_jax.data.batches import scoring_batches
 from transformer_jax.data.stores import open_token_store
 from transformer_jax.models.build import build_model
 from transformer_jax.models.initialization import initialized
 from transformer_jax.models.interface import activations, init_params
+from transformer_jax.registry.plugins import registered
 from transformer_jax.tasks.task import MeasuredSplit
 from transformer_jax.tasks.translation.translation_task import TranslationTask
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy

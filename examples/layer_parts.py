@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import transformer_jax
 from transformer_jax.config import setting
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.layers.residual import PreNormResidual, residual_sum
 from transformer_jax.precision import Precision, einsum
 

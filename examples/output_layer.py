@@ -10,7 +10,7 @@ from jax.tree_util import Partial
 
 import transformer_jax
 from transformer_jax.layers.embedding import Projection
-from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.precision import einsum
 
 

@@ -129,12 +129,12 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 @pytest.fixture(scope="module", autouse=True)
 def plugins_of_this_file():
     """What the tests of a file register is gone after them."""
-    from transformer_jax.config import plugins
-    from transformer_jax.index import own_parts
+    from transformer_jax.registry import plugins, python_files
+    from transformer_jax.registry.index import own_parts
 
     plugins.load_installed_plugins()
     registered = lambda: {(kind, name) for kind, names in plugins._REGISTERED.items() for name in names}  # noqa: E731
-    before, files = registered(), dict(plugins._LOADED)
+    before, files = registered(), dict(python_files._LOADED)
     yield
     for kind, name in registered() - before - own_parts().keys():
         # A module of the package registers its rows once, when it is imported.
@@ -142,8 +142,8 @@ def plugins_of_this_file():
             continue
         del plugins._REGISTERED[kind][name]
         plugins._SETTINGS.pop((kind, name), None)
-    plugins._LOADED.clear()
-    plugins._LOADED.update(files)
+    python_files._LOADED.clear()
+    python_files._LOADED.update(files)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from transformer_jax.index import own_indexes
+from transformer_jax.registry.index import own_indexes
 
 TOOLS = {index.tool for index in own_indexes() if index.tool}
 with_all_tools = pytest.mark.skipif(

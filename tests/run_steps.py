@@ -15,15 +15,15 @@ from process_environment import process_environment
 from run_settings import UPDATES
 
 from transformer_jax.checkpoints.manager import CheckpointReader, on_host
-from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ExperimentConfig, to_json
+from transformer_jax.run_directory.layout import RunDirectory
+from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.runs import trainer
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run import Outcome
-from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.starting import write_run_directory
 from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json

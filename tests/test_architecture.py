@@ -11,9 +11,9 @@ from pathlib import Path
 
 from process_environment import process_environment
 
-from transformer_jax.config.kinds import KINDS
-from transformer_jax.config.plugins import registered
-from transformer_jax.index import own_indexes, own_parts
+from transformer_jax.registry.index import own_indexes, own_parts
+from transformer_jax.registry.kinds import KINDS
+from transformer_jax.registry.plugins import registered
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "transformer_jax"
@@ -21,52 +21,44 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # What a folder (or a module, where it has rules of its own) may import from the package, besides itself.
 # The order is that of the floors; a name is looked up by its longest prefix.
-FOUNDATION = {
-    "array_types",
-    "sequence_types",
-    "config",
-    "index",
-    "private_modules",
-    "runtime.atomic_files",
-    "runtime.file_digests",
-}
+FOUNDATION = {"array_types", "sequence_types", "errors", "files", "private_modules", "registry", "config"}
 FLOORS: dict[str, set[str]] = {
-    # The reader of indexes raises ConfigError.
-    "index": {"config.errors"},
+    "errors": set(),
     "notebook": set(),
     "private_modules": set(),
-    "config": {"index", "notebook"},
     "array_types": set(),
     "sequence_types": {"array_types"},
     "precision": {"array_types"},
-    "runtime": {"config", "private_modules"},
+    "files": {"errors", "private_modules"},
+    "registry": {"errors"},
+    "config": {"errors", "files", "notebook", "registry"},
+    "runtime": FOUNDATION,
     "data": FOUNDATION | {"runtime.background", "runtime.startup"},
     "layers": FOUNDATION | {"precision"},
     "models": FOUNDATION | {"layers", "precision", "runtime.hardware"},
     "training": FOUNDATION | {"precision", "layers.mesh_axes"},
     "decoding": FOUNDATION,
     "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
-    "runs.run_directory": {"config", "runtime", "checkpoints.format"},
-    "checkpoints": FOUNDATION | {"training.state", "runtime", "runs.run_directory"},
+    "run_directory": FOUNDATION | {"runtime"},
+    "checkpoints": FOUNDATION | {"training.state", "runtime", "run_directory"},
 }
 # From here on each floor may use every one below it; the core imports neither the kit nor a tool.
 for floor in ("tasks", "runs", "commands", "tools"):
     FLOORS[floor] = set(FLOORS)
-FLOORS["tasks"] |= {"runs.run_directory"}
 FLOORS["api"] = FLOORS["commands"]
 FLOORS["kit"] = FOUNDATION | {"layers", "models", "precision", "training"}
-FLOORS["__main__"] = {"config", "commands", "runtime.startup"}
+FLOORS["__main__"] = {"config", "commands", "errors", "files", "registry", "runtime.startup"}
 
 # Where a heavy dependency may come in. jax is free from array_types on, but config/ does without it.
 DOORS: dict[str, set[str]] = {
-    "ml_collections": {"config", "api.train"},
+    "ml_collections": {"config", "api.training"},
     "tensorflow": {"data.tensorflow_runtime"},
     "tensorflow_datasets": {"data.tfds_source"},
     "sentencepiece": {"data.tokenizers"},
     "flax": {"layers", "models", "kit"},
     "optax": {"training", "kit"},
-    "orbax": {"checkpoints.manager", "checkpoints.disk", "checkpoints.buckets", "private_modules"},
-    "etils": {"checkpoints.manager", "config.store_path"},
+    "orbax": {"checkpoints.manager", "checkpoints.disk", "checkpoints.bucket_checkpoints", "private_modules"},
+    "etils": {"checkpoints.manager", "files.store_path"},
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
     "matplotlib": {"tools.pictures"},
     "optuna": {"tools.study.optuna_study", "tools.study.worker"},
@@ -79,7 +71,7 @@ DOORS: dict[str, set[str]] = {
     **{name: {"tools.explorer.server"} for name in ("flask", "werkzeug")},
     "threadpoolctl": {"tools.word_vectors.projection"},
     "ctranslate2": {"tools.interop.ctranslate2"},
-    "fsspec": {"config.store_path"},
+    "fsspec": {"files.store_path"},
     "tensorstore": {"data.token_store"},
     "safetensors": {"tools.interop.weight_files"},
     "torch": {"tools.interop.weight_files"},
@@ -193,12 +185,30 @@ def test_no_module_imports_itself_by_way_of_others():
     TopologicalSorter(graph).prepare()
 
 
+def test_no_folder_imports_itself_by_way_of_others():
+    """Folders, each tool and each module of the root, with imports in functions and modules that strings name."""
+
+    def folder(module: str) -> str:
+        return f"tools.{tool_of(module)}" if tool_of(module) else module.partition(".")[0]
+
+    graph: dict[str, set[str]] = {}
+    for file in FILES:
+        tree, own = parse(file), folder(module_name(file))
+        for name, _ in (*imported(tree), *named_modules(tree)):
+            inner = name.removeprefix("transformer_jax.")
+            if inner != name and own and folder(inner) != own:
+                graph.setdefault(own, set()).add(folder(inner))
+    # Raises CycleError, which names the folders.
+    order = [*TopologicalSorter(graph).static_order()]
+    assert order.index("config") < order.index("layers") < order.index("runs") < order.index("tools.study")
+
+
 def test_imports_only_lower_floors_and_heavy_dependencies_by_their_door():
     assert violations(floor_violations) + violations(door_violations) == []
     for module, source in {
         "layers.attention": "from transformer_jax.models import build",
         "runs.trainer": "def later():\n    import transformer_jax.tools.pictures.curves",
-        "config.plugins": 'import_module("transformer_jax.layers.attention")',
+        "registry.plugins": 'import_module("transformer_jax.layers.attention")',
         "config.tasks": 'name = f"transformer_jax.tasks.{task}"',
         "tools.pictures.curves": "from transformer_jax.tools.study.run_summary import summarize",
         "tasks.task": "from transformer_jax.kit import rope",
@@ -243,7 +253,7 @@ ROOT_MODULES = {
     "__init__",
     "__main__",
     "array_types",
-    "index",
+    "errors",
     "notebook",
     "precision",
     "private_modules",
@@ -258,7 +268,7 @@ def test_the_package_root_holds_what_everything_shares_and_names_say_what_is_ins
 
 
 CORE = {"config", "data", "layers", "models", "training", "decoding", "evaluation", "checkpoints", "tasks", "runs"}
-CORE |= {"runtime"}
+CORE |= {"files", "registry", "run_directory", "runtime"}
 
 
 def defined_names(tree: ast.Module) -> Iterator[str]:
@@ -347,8 +357,8 @@ NOT_FOR_A_SENTENCE = ", ".join(
             "data.token_store",
             "data.synthetic.grammar",
             "data.tfds_source",
-            "config.store_path",
-            "checkpoints.buckets",
+            "files.store_path",
+            "checkpoints.bucket_checkpoints",
         ),
         *("training.losses", "models.inspection", "evaluation", "tools", "config.language_model", "notebook"),
     )

@@ -12,7 +12,7 @@ from run_settings import tiny_settings
 
 from transformer_jax import index
 from transformer_jax.config import ConfigError
-from transformer_jax.index import commands, own_indexes
+from transformer_jax.registry.index import commands, own_indexes
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = [each.tool for each in own_indexes() if each.tool]
@@ -52,7 +52,7 @@ HELP = """
 import transformer_jax
 from pathlib import Path
 from transformer_jax.__main__ import main
-from transformer_jax.index import commands
+from transformer_jax.registry.index import commands
 
 assert Path(transformer_jax.__file__).parents[1] == Path.cwd()
 assert main(["--help"]) == 0

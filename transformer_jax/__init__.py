@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformer_jax.api.loaded_run import Attention, AttentionLayer, Run, load
-    from transformer_jax.api.train import train
-    from transformer_jax.config import ConfigError, DataError
-    from transformer_jax.config.plugins import load_plugin, register
+    from transformer_jax.api.training import train
+    from transformer_jax.errors import ConfigError, DataError
+    from transformer_jax.registry.plugins import register
+    from transformer_jax.registry.python_files import load_plugin
     from transformer_jax.runs.hooks import Callback
     from transformer_jax.tasks.task import Evaluation
     from transformer_jax.tasks.texts import TokenScores
@@ -37,9 +38,10 @@ __all__ = [
 
 _MODULES = {
     "api.loaded_run": ("Attention", "AttentionLayer", "Run", "load"),
-    "api.train": ("train",),
-    "config": ("ConfigError", "DataError"),
-    "config.plugins": ("load_plugin", "register"),
+    "api.training": ("train",),
+    "errors": ("ConfigError", "DataError"),
+    "registry.plugins": ("register",),
+    "registry.python_files": ("load_plugin",),
     "runs.hooks": ("Callback",),
     "tasks.task": ("Evaluation",),
     "tasks.texts": ("TokenScores",),

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader, `head` perhaps, has seen enough.
         return 141
     except Exception as error:
-        from transformer_jax.config.json_text import printable
+        from transformer_jax.files.json_text import printable
 
         problem = _problem_of_user(error)
         if not problem:
@@ -70,7 +70,7 @@ def _prepare_process() -> None:
 def _problem_of_user(error: Exception) -> str:
     """The message where the user can mend the error, empty for other errors; prints the traceback of a plugin's misuse."""
     from transformer_jax.config import ConfigError, DataError
-    from transformer_jax.config.plugins import is_of_plugin, line_of_plugin
+    from transformer_jax.registry.python_files import is_of_plugin, line_of_plugin
 
     if isinstance(error, ConfigError | DataError):
         return str(error)

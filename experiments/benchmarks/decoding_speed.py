@@ -35,7 +35,7 @@ import jax
 from transformer_jax.config import DecodingConfig, config_for_use
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.scores import score_translations
-from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.runtime.hardware import batch_tokens_on, start_jax
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 

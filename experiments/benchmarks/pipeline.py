@@ -87,7 +87,7 @@ def measured(folder: Path, pairs: int, batches: int) -> dict:
     from transformer_jax.data.corpora import open_corpus
     from transformer_jax.data.stores import open_token_store
     from transformer_jax.data.tensorflow_runtime import start_tensorflow
-    from transformer_jax.data.tokenizers.training import train_tokenizers
+    from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizers
     from transformer_jax.runtime.startup import available_cores
 
     write_corpus(folder, pairs)
@@ -249,9 +249,10 @@ def cost_of_reads(folder: Path, processes: int) -> dict:
     """What process 0 reads through TensorStore, here from a disk."""
     import tensorstore
 
-    from transformer_jax.config import BatchingConfig, store_path
+    from transformer_jax.config import BatchingConfig
     from transformer_jax.data.batch_plan import plan_batches
     from transformer_jax.data.batches import make_batch
+    from transformer_jax.files import store_path
     from transformer_jax.sequence_types import RowParts
 
     def counted() -> tuple[int, int]:
@@ -319,7 +320,7 @@ def cost_of_tokenizing(folder: Path, way: str) -> float:
     from transformer_jax.data.corpora import open_corpus
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.data.tokenization import WHOLE_SPLIT, PairTokenization, Shard
-    from transformer_jax.data.tokenizers.training import train_tokenizers
+    from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizers
 
     config = DataConfig(source="text", train=f"{folder}/train.{{en,de}}", max_source_tokens=100, max_target_tokens=100)
     corpus = open_corpus(config, 0)

@@ -26,7 +26,7 @@ from transformer_jax.data.batches import make_batch
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.stores import open_token_store
 from transformer_jax.data.token_store import Side, TokenStore
-from transformer_jax.data.tokenizers.training import train_tokenizers
+from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizers
 from transformer_jax.sequence_types import Batch, Tokens
 
 LEARNING_RATE = 3e-4

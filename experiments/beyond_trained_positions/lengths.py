@@ -15,7 +15,7 @@ from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import load_run_config
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.pair_encoding import joined
-from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels

@@ -19,7 +19,7 @@ import numpy as np
 from transformer_jax.config import load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.synthetic.symbols import SYMBOLS
-from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 from transformer_jax.tools.explorer.soft_alignment import SoftAlignment, soft_alignments
 from transformer_jax.tools.pictures.attention_maps import draw_attention

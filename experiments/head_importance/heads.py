@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import load_run_config
 from transformer_jax.models.inspection import head_counts, layer_number, layers_by_kind, without_head
-from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 
 # Kinds of attention, and their titles.

@@ -22,7 +22,7 @@ from transformer_jax.config import load_run_config
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
-from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 

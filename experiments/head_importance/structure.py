@@ -23,7 +23,7 @@ from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import load_run_config
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
-from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 from transformer_jax.tools.explorer.soft_alignment import between_words, word_membership

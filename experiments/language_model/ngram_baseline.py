@@ -22,7 +22,7 @@ from pathlib import Path
 from transformer_jax.config import TokenizerConfig, load_run_config
 from transformer_jax.data.documents import SEPARATORS, NamedTexts
 from transformer_jax.data.tokenizers import Tokenizer, load_tokenizers
-from transformer_jax.data.tokenizers.training import train_text_tokenizer
+from transformer_jax.data.tokenizers.tokenizer_training import train_text_tokenizer
 
 HERE = Path(__file__).resolve().parent
 ORDERS = (1, 2, 3, 4, 5)

@@ -12,7 +12,7 @@ from trials import finished_trials
 
 from transformer_jax.__main__ import main as transformer_jax
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.files.atomic_files import require_writable
 from transformer_jax.runtime.hardware import start_jax
 from transformer_jax.tools.study.document import Document, section_text, write_report
 from transformer_jax.tools.study.sweeps import Sweep, load_sweep

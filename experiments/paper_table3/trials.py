@@ -11,7 +11,7 @@ import jax
 
 from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, difference, load_run_config, may_change
 from transformer_jax.evaluation.scores import score_translations
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tools.preflight.chips import Topology
 from transformer_jax.tools.preflight.compiled_program import model_flops

@@ -15,15 +15,15 @@ import pytest
 
 from transformer_jax.checkpoints import manager
 from transformer_jax.checkpoints.disk import DigestedFolder
-from transformer_jax.checkpoints.format import CheckpointError, CheckpointUnread, stored_checkpoints
 from transformer_jax.checkpoints.manager import CheckpointReader, Checkpoints, on_host
 from transformer_jax.checkpoints.save_failure import SaveFailed
-from transformer_jax.checkpoints.selection import best_step, chosen_step, steps_to_average
 from transformer_jax.config import ExperimentConfig, MeshConfig, Metric, hyperparameters_of
+from transformer_jax.files import file_digests
+from transformer_jax.files.file_digests import DIGESTS, changed_files, write_digests
+from transformer_jax.run_directory.layout import RunDirectory
+from transformer_jax.run_directory.selection import best_step, chosen_step, steps_to_average
+from transformer_jax.run_directory.stored_checkpoints import CheckpointError, CheckpointUnread, stored_checkpoints
 from transformer_jax.runs.run import Counters
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime import file_digests
-from transformer_jax.runtime.file_digests import DIGESTS, changed_files, write_digests
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh, state_shardings
 from transformer_jax.training.state import TrainState, create_state

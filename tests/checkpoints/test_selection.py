@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.checkpoints.format import stored_checkpoints
-from transformer_jax.checkpoints.selection import best_step, chosen_step, steps_to_average
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, to_json
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.run_directory.layout import RunDirectory
+from transformer_jax.run_directory.selection import best_step, chosen_step, steps_to_average
+from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 from transformer_jax.tools.checkpoint_tools.averages import chosen_steps
 
 SCORES = {100: 10.0, 200: 30.0, 300: 30.0, 400: 20.0}

@@ -13,7 +13,7 @@ from transformer_jax.commands.evaluate import evaluate
 from transformer_jax.commands.run_flags import run_flags, split_checkpoint
 from transformer_jax.commands.translate import translate
 from transformer_jax.config import ConfigError, ExperimentConfig, from_json, to_json
-from transformer_jax.index import commands
+from transformer_jax.registry.index import commands
 
 RECIPE = "def get_config(): return {'model': {'d_ff': 64}}"
 SMALL = ["config", "--config=small.py"]

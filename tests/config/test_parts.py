@@ -14,10 +14,17 @@ from transformer_jax.config import ConfigError, difference, flatten, from_dict, 
 from transformer_jax.config.checks import setting
 from transformer_jax.config.experiment import config_for_use, from_json, may_change, resolve, to_json
 from transformer_jax.config.hyperparameters import parts_with
-from transformer_jax.config.plugins import load_plugin, register
 from transformer_jax.config.tasks import TASKS
-from transformer_jax.index import own_parts
-from transformer_jax.runs.run_directory import TRUST_CONFIG, RunDirectory, changed_plugins, require_plugins, write_json
+from transformer_jax.registry.index import own_parts
+from transformer_jax.registry.plugins import register
+from transformer_jax.registry.python_files import load_plugin
+from transformer_jax.run_directory.layout import (
+    TRUST_CONFIG,
+    RunDirectory,
+    changed_plugins,
+    require_plugins,
+    write_json,
+)
 from transformer_jax.tasks.saved_evaluations import evaluation_stem
 from transformer_jax.tools.study.sweeps import Choice, Sweep, Uniform, check
 

@@ -9,8 +9,8 @@ from transformer_jax.commands.config_command import all_explained, explained, se
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict
 from transformer_jax.config.experiment import from_json, keys_of_parts, leaf_keys, to_json
 from transformer_jax.config.optimization import decays
-from transformer_jax.config.plugins import _REGISTERED
 from transformer_jax.config.tasks import TASKS
+from transformer_jax.registry.plugins import _REGISTERED
 
 LM, PACKED = "task=language_model & ", "batching.kind=packed & batching.packed_length="
 MIXERS, SMOOTHED = "model.mixers=ssru attention", "training.loss_terms=unigram_smoothing"

@@ -6,7 +6,7 @@ from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.corpus_statistics import BLOCK, SAMPLED, sample_of, side_text, vocabulary_of
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.training import too_many_pieces, train_tokenizer
+from transformer_jax.data.tokenizers.tokenizer_training import too_many_pieces, train_tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = [f"{LETTERS[n % 26]}{LETTERS[n // 26 % 26]}{LETTERS[n // 7 % 26]}{LETTERS[n // 26]}" for n in range(600)]

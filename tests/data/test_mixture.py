@@ -12,13 +12,13 @@ from transformer_jax.config import ConfigError, DataConfig, DataError, DecodingC
 from transformer_jax.config.language_model import TextBatchingConfig, TextDataConfig
 from transformer_jax.data.corpora import open_corpus, require_target_language
 from transformer_jax.data.documents import open_documents
-from transformer_jax.data.mixture import items_of_epoch, ranges_of, times_an_epoch
+from transformer_jax.data.mixed_corpora import items_of_epoch, ranges_of, times_an_epoch
 from transformer_jax.data.stores import open_token_store
 from transformer_jax.data.text_rows import rows_of_mixture
 from transformer_jax.data.tokenization import DocumentTokenization, PairTokenization
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer, WordTokenizer
-from transformer_jax.data.tokenizers.training import train_tokenizers
+from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizers
 from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask
 from transformer_jax.tasks.new_tokenizers import cached_tokenizers
 from transformer_jax.tasks.translation import translation_task as translation

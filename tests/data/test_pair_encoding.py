@@ -6,7 +6,7 @@ from transformer_jax.config import DataConfig, TokenizerConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.pair_encoding import encoded_chunks
 from transformer_jax.data.stores import open_token_store
-from transformer_jax.data.tokenizers.training import train_tokenizers
+from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizers
 
 MANY = "a b" * 400_000
 

@@ -15,7 +15,7 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.stores import open_token_store
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.tokenization import HELD_OUT
-from transformer_jax.data.tokenizers.training import train_tokenizers
+from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizers
 
 
 def write(path, content):

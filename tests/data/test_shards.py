@@ -12,7 +12,7 @@ from transformer_jax.data.store_statistics import SideStatistics
 from transformer_jax.data.stores import cached_split
 from transformer_jax.data.tokenization import DocumentTokenization, PairTokenization, Shard
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
-from transformer_jax.data.tokenizers.training import train_tokenizers
+from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizers
 
 
 def pairs_with_several_segmentations():

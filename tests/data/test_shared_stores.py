@@ -13,12 +13,13 @@ import pytest
 from memory_store import use_memory
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import ConfigError, DataError, resolve, store_path
-from transformer_jax.config.errors import StoreError
-from transformer_jax.config.paths import as_path
+from transformer_jax.config import ConfigError, DataError, resolve
 from transformer_jax.data import stores, text_files, token_store, tokenization
 from transformer_jax.data.stores import finished_manifest
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.errors import StoreError
+from transformer_jax.files import store_path
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.paths import as_path
 from transformer_jax.tasks.new_tokenizers import cached_tokenizers
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh

@@ -6,9 +6,10 @@ import pytest
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.languages import base_language, is_installed
-from transformer_jax.config.plugins import load_plugin, register
 from transformer_jax.evaluation.scores import score_translations, with_split_compounds
 from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.registry.plugins import register
+from transformer_jax.registry.python_files import load_plugin
 
 LINES = ["Das ist ein Haus.", "Ein Mädchen klettert in ein Spielhaus aus Holz.", "Zwei Männer gehen nach Hause."]
 

@@ -23,12 +23,13 @@ from transformer_jax.config import ConfigError, DataConfig, DecodingConfig, Mesh
 from transformer_jax.config.experiment import apply_overrides, from_dict, from_json, load_run_config, to_json
 from transformer_jax.config.hyperparameters import hyperparameters_of
 from transformer_jax.config.model import RnnConfig, TransformerConfig
-from transformer_jax.config.plugins import call_in_file, load_plugin, register, registered
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
 from transformer_jax.precision import FLOAT32
+from transformer_jax.registry.plugins import register, registered
+from transformer_jax.registry.python_files import call_in_file, load_plugin
 from transformer_jax.runs.trackers import Trackers
 from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
 from transformer_jax.tasks.task import objective_of, task_class, task_that

@@ -11,7 +11,6 @@ from jitted_model import random_params
 
 from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.language_model import DecoderOnlyConfig
-from transformer_jax.config.plugins import register
 from transformer_jax.kit.alibi import LinearBiases
 from transformer_jax.kit.cosine import CosineAttention, CosineSettings
 from transformer_jax.kit.grouped_query import GroupedQuery, GroupedQuerySettings, MultiQuery
@@ -27,6 +26,7 @@ from transformer_jax.layers.modified_attention import AttentionChange, ModifiedA
 from transformer_jax.layers.scaled_dot_product import At
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
+from transformer_jax.registry.plugins import register
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import make_mesh, state_shardings

@@ -11,13 +11,13 @@ from jax.sharding import PartitionSpec
 from optax.contrib import MuonDimensionNumbers
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
-from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit.mixture_of_experts import ExpertsSettings, expert_product
 from transformer_jax.kit.muon import matrices
 from transformer_jax.kit.soap import SoapSettings
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.precision import FLOAT32, POLICIES
+from transformer_jax.registry.plugins import register, registered
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.losses import LossSums

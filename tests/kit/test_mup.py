@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
-from transformer_jax.config.plugins import registered
 from transformer_jax.layers.site import Site
+from transformer_jax.registry.plugins import registered
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows

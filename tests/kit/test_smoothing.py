@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config.plugins import registered
 from transformer_jax.kit.confidence_penalty import ConfidencePenaltySettings
 from transformer_jax.kit.sigmoid import sigmoids
 from transformer_jax.kit.softmax_one import with_one
 from transformer_jax.kit.unigram_smoothing import UnigramSmoothingSettings
 from transformer_jax.layers.scaled_dot_product import AttentionOptions, modified_attention
 from transformer_jax.precision import FLOAT32
+from transformer_jax.registry.plugins import registered
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.loss_terms import ForcedPass
 from transformer_jax.training.projected_loss import projected_cross_entropy, projected_sum

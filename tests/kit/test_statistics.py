@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError, MeshConfig, from_dict, hyperparameters_of
-from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit.gradient_noise import GradientNoise
 from transformer_jax.models.inspection import Activations, AttentionActivations, attention_maps
+from transformer_jax.registry.plugins import register, registered
 from transformer_jax.runs.run import Counters
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of

@@ -8,9 +8,9 @@ import pytest
 from flax import linen as nn
 
 from transformer_jax.config import ConfigError, MeshConfig, from_dict
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.mixer import Mixer
 from transformer_jax.layers.residual import PreNormResidual
+from transformer_jax.registry.plugins import register
 from transformer_jax.tasks.task import objective_of
 from transformer_jax.training.sharding import make_mesh
 

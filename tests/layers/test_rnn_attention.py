@@ -9,12 +9,12 @@ import pytest
 from jitted_model import random_params
 
 from transformer_jax.config import RnnConfig
-from transformer_jax.config.plugins import registered
-from transformer_jax.index import own_parts
 from transformer_jax.layers import rnn_attention as layers
 from transformer_jax.layers.rnn_attention import ContentAttention, DotScore, GeneralScore, WholeSource
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import POLICIES
+from transformer_jax.registry.index import own_parts
+from transformer_jax.registry.plugins import registered
 
 SIZE, WIDTH = 4, 3
 ADDITIVE = partial(layers.AdditiveScore, SIZE, SIZE, WIDTH)

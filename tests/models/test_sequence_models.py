@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jitted_model import random_params
 
-from transformer_jax.index import own_parts
 from transformer_jax.models.build import init_decoder_only
 from transformer_jax.models.interface import init_params
+from transformer_jax.registry.index import own_parts
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tools.conform.conformity import LENGTH, OF_LANGUAGE_MODELS, OF_MODELS, OF_TRANSFORMERS, checked
 from transformer_jax.tools.conform.trials import ROWS, Sentences, Trial, sentences, trial_config

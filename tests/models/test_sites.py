@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.config import RnnConfig, TransformerConfig, setting
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.rnn_attention import ContentAttention, DotScore, WholeSource
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_model
 from transformer_jax.models.initialization import initialized, site_of
 from transformer_jax.models.interface import init_params
+from transformer_jax.registry.plugins import register
 
 SMALL = TransformerConfig(8, 8, 2, num_encoder_layers=2, num_decoder_layers=1, normalization="pre", tying="none")
 

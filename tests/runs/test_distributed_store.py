@@ -23,7 +23,7 @@ from run_settings import tiny_config
 from run_steps import metrics_of, parameters_of, write_recipe
 
 from transformer_jax.config import ExperimentConfig, MeshConfig
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.run_directory.layout import RunDirectory
 
 pytestmark = pytest.mark.slow
 UPDATES = 6

@@ -16,11 +16,11 @@ from transformer_jax.checkpoints.manager import CheckpointReader
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs import train_run
 from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run import TrainingDiverged
-from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.translation import translation_task
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 from transformer_jax.tasks.translation.translation_objective import TranslationObjective

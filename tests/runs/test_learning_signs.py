@@ -13,9 +13,9 @@ from transformer_jax.config import to_json
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.store_statistics import unigram_entropy
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs import learning_signs
 from transformer_jax.runs.learning_signs import LearningSigns, signs_of
-from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.translation.evaluator import distinct_share, first_pairs
 from transformer_jax.tools.study.run_summary import summarize
 

@@ -16,23 +16,23 @@ from run_steps import assert_same_run, copy_until, train
 
 from transformer_jax.__main__ import main
 from transformer_jax.api.loaded_run import load
-from transformer_jax.checkpoints.buckets import (
+from transformer_jax.checkpoints.bucket_checkpoints import (
     OBJECTS,
     CommittedFolder,
     changed_objects,
     remove_uncommitted,
     write_object_digests,
 )
-from transformer_jax.checkpoints.format import COMMIT, IN_PROGRESS, MARKER, stored_checkpoints
 from transformer_jax.checkpoints.save_failure import SaveFailed
-from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import ConfigError, load_run_config, to_json
-from transformer_jax.config.errors import StoreError
-from transformer_jax.config.paths import as_path, in_store
+from transformer_jax.errors import StoreError
+from transformer_jax.files.paths import as_path, in_store
+from transformer_jax.run_directory.layout import RunDirectory, RunIsBusy
+from transformer_jax.run_directory.selection import chosen_step
+from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, stored_checkpoints
 from transformer_jax.runs import metrics_log
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
-from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.runtime import store_lock
 from transformer_jax.runtime.store_lock import LockLost, StoreLock
 

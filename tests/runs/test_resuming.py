@@ -14,15 +14,15 @@ from run_settings import UPDATES, tiny_config, tiny_settings
 from run_steps import assert_same_run, copy_until, finished, metrics_of, on_devices, session, start, train
 
 from transformer_jax.checkpoints import save_failure
-from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, from_dict, to_json
-from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.run_directory.layout import RunDirectory, write_json
+from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.resumption import require_same_run
-from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.tasks.translation.translation_task import TranslationTask
 
 

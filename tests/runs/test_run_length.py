@@ -10,9 +10,9 @@ import pytest
 from run_settings import tiny_config
 from run_steps import train
 
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.goodput import Clock
 from transformer_jax.runs.run import Counters, Position, RunParts
-from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.training.schedules import make_schedule
 
 

@@ -9,11 +9,11 @@ from tasks.language_model_settings import language_model_config
 from tools.word_vectors.word_vectors_settings import word_vectors_config
 
 from transformer_jax.__main__ import main
-from transformer_jax.checkpoints.format import stored_checkpoints
-from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, to_json
+from transformer_jax.run_directory.layout import RunDirectory, write_json
+from transformer_jax.run_directory.selection import chosen_step
+from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 from transformer_jax.runs.resumption import require_same_run
-from transformer_jax.runs.run_directory import RunDirectory, write_json
 
 SELECTED = {"language_model": "bits_per_byte", "word_vectors": "loss"}
 TRAINING = {"num_updates": 12, "evaluate_every": 6, "checkpoint_every": 3, "log_every": 1, "validation_sentences": 4}

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from transformer_jax.config import ConfigError, from_dict
-from transformer_jax.config.plugins import registered
+from transformer_jax.registry.plugins import registered
 from transformer_jax.runs import trackers
 from transformer_jax.runs.trackers import Trackers, group_of, run_id
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime import atomic_files
-from transformer_jax.runtime.atomic_files import appearing_file, read_records, write_whole
+from transformer_jax.files import atomic_files
+from transformer_jax.files.atomic_files import appearing_file, read_records, write_whole
+from transformer_jax.run_directory.layout import RunDirectory
 
 
 def test_two_hosts_whose_processes_have_one_number_do_not_meet(tmp_path, monkeypatch):

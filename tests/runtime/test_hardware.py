@@ -6,8 +6,8 @@ import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.config import MeshConfig, from_dict, to_json
+from transformer_jax.run_directory.layout import RunDirectory, write_json
 from transformer_jax.runs import starting
-from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime import hardware
 from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
 from transformer_jax.training.sharding import make_mesh

@@ -9,7 +9,7 @@ from run_settings import tiny_settings
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import DataError, from_dict
 from transformer_jax.data.tokenizers import load_tokenizers
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.tasks import run_tokenizers
 from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run

@@ -13,7 +13,7 @@ from transformer_jax.config import (
     OptimizerConfig,
     hyperparameters_of,
 )
-from transformer_jax.index import own_parts
+from transformer_jax.registry.index import own_parts
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.parameters import Match, frozen_mask, match_parameters, trained_share
 from transformer_jax.training.sharding import make_mesh

@@ -14,8 +14,8 @@ from transformer_jax.config import (
     TrainingConfig,
     hyperparameters_of,
 )
-from transformer_jax.config.plugins import _REGISTERED
-from transformer_jax.index import own_parts
+from transformer_jax.registry.index import own_parts
+from transformer_jax.registry.plugins import _REGISTERED
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import Schedule, make_schedule
 

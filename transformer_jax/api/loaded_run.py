@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack, overload
 import numpy as np
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
 from transformer_jax.config.experiment import spelled_out
 from transformer_jax.config.tasks import require_use
-from transformer_jax.index import behind
 from transformer_jax.notebook import element, folded, settings_table, table
+from transformer_jax.registry.index import behind
+from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
+from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.tasks.task import Evaluation, task_class
 from transformer_jax.tasks.texts import TokenScores, open_text_or_none, require_targets
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained

@@ -11,17 +11,17 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.future import ChainedFuture, Future
 
 from transformer_jax.checkpoints.folder import CheckpointFolder
-from transformer_jax.checkpoints.format import (
+from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
+from transformer_jax.errors import first_line
+from transformer_jax.files.file_digests import Part, changed_files, has_digests, write_digests
+from transformer_jax.run_directory.stored_checkpoints import (
     UNFINISHED,
     CheckpointError,
     is_step,
     stored_checkpoints,
     unused_name,
 )
-from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
-from transformer_jax.config.errors import first_line
 from transformer_jax.runtime.distributed import is_first
-from transformer_jax.runtime.file_digests import Part, changed_files, has_digests, write_digests
 
 _GONE = "{} was removed or moved while training; put it back and run the same command"
 

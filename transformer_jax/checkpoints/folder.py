@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.save_failure import SaveFailed
+from transformer_jax.files.file_digests import Part
+from transformer_jax.run_directory.stored_checkpoints import CheckpointError
 from transformer_jax.runtime.distributed import is_of_another
-from transformer_jax.runtime.file_digests import Part
 
 
 class CheckpointFolder:

@@ -21,12 +21,18 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.folder import CheckpointFolder
-from transformer_jax.checkpoints.format import CheckpointError, CheckpointMismatch, CheckpointUnread, step_names
 from transformer_jax.checkpoints.save_failure import SaveFailed, end_after_failed_save, ignore_abandoned_work
 from transformer_jax.config import DataError, ExperimentConfig, Metric
-from transformer_jax.config.errors import StoreError, first_line
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.paths import in_store
+from transformer_jax.errors import StoreError, first_line
+from transformer_jax.files.file_digests import WHOLE, Part
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.paths import in_store
+from transformer_jax.run_directory.stored_checkpoints import (
+    CheckpointError,
+    CheckpointMismatch,
+    CheckpointUnread,
+    step_names,
+)
 from transformer_jax.runtime.distributed import (
     all_agree,
     end_with_another,
@@ -36,7 +42,6 @@ from transformer_jax.runtime.distributed import (
     is_of_another,
     say,
 )
-from transformer_jax.runtime.file_digests import WHOLE, Part
 from transformer_jax.training.state import TrainState
 
 if TYPE_CHECKING:
@@ -56,7 +61,7 @@ def folder_of(path: Path, lock: "StoreLock | None" = None) -> CheckpointFolder:
     """The checkpoints at ``path``, on a disk or in an object store; ``lock``: of a run there that trains."""
     if in_store(path):
         # The libraries of object stores, which a run on a disk does without.
-        from transformer_jax.checkpoints.buckets import BucketFolder
+        from transformer_jax.checkpoints.bucket_checkpoints import BucketFolder
 
         return BucketFolder(path, lock)
     return DiskFolder(path.absolute())

@@ -11,9 +11,9 @@ from typing import NoReturn
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.format import bytes_in
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runtime.atomic_files import DISK_FULL
+from transformer_jax.files.atomic_files import DISK_FULL
+from transformer_jax.run_directory.stored_checkpoints import bytes_in
 from transformer_jax.runtime.distributed import end_at_once
 
 # tensorstore's errors have no number, only the message of the system.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from transformer_jax.commands.flags import Values
 from transformer_jax.config import ConfigError
-from transformer_jax.config.errors import nearest
+from transformer_jax.errors import nearest
 
 
 class Action(NamedTuple):

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, resolve, to_json
 from transformer_jax.config.checks import Declared, check_choice, declared
-from transformer_jax.config.errors import complain, nearest
 from transformer_jax.config.experiment import (
     PARTS,
     block_at,
@@ -23,16 +22,12 @@ from transformer_jax.config.experiment import (
     stated_settings,
     type_of,
 )
-from transformer_jax.config.json_text import printable
-from transformer_jax.config.plugins import (
-    kind_with_settings,
-    load_installed_plugins,
-    names_in_file,
-    registered,
-    setting_of,
-)
 from transformer_jax.config.recipes import SHIPPED
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
+from transformer_jax.errors import complain, nearest
+from transformer_jax.files.json_text import printable
+from transformer_jax.registry.plugins import kind_with_settings, load_installed_plugins, registered, setting_of
+from transformer_jax.registry.python_files import names_in_file
 
 INDENT = " " * 6
 EVERY_TASK = "every task"

@@ -13,8 +13,8 @@ from transformer_jax.commands.run_flags import (
 )
 from transformer_jax.config import ExperimentConfig, load_run_config
 from transformer_jax.evaluation.text_table import text_table
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.files.atomic_files import require_writable
+from transformer_jax.run_directory.layout import RunDirectory
 
 
 @flags.command(

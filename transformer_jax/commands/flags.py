@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
-from transformer_jax.config.errors import complain, nearest
 from transformer_jax.config.experiment import BOOLEANS, is_run_directory, other_toolkits, settings_called, spelled_out
-from transformer_jax.config.json_text import is_unicode
 from transformer_jax.config.languages import ISO_639_1, base_language
-from transformer_jax.config.plugins import load_plugin
 from transformer_jax.config.recipes import find_recipe
+from transformer_jax.errors import complain, nearest
+from transformer_jax.files.json_text import is_unicode
+from transformer_jax.registry.python_files import load_plugin
 
 CONFIG_FLAG, PLUGIN_FLAG, TRUST_FLAG = "config", "plugin", "trust_config"
 # Collects --config.KEY=VALUE as KEY=VALUE, in the order of the command line.

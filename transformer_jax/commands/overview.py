@@ -4,7 +4,7 @@ import shutil
 import textwrap
 from itertools import groupby
 
-from transformer_jax.index import COMMAND_GROUPS, commands
+from transformer_jax.registry.index import COMMAND_GROUPS, commands
 
 MAX_WIDTH = 100
 HEAD = "Sequence transduction with attention: train, evaluate, translate, inspect."

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
-from transformer_jax.index import commands
+from transformer_jax.registry.index import commands
 from transformer_jax.runtime.startup import program_name
 
 SENTENCE = "Before my duck goes through the hotels this week, he repairs my quiet table slowly."

@@ -5,8 +5,8 @@ import textwrap
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
-from transformer_jax.config.errors import nearest
-from transformer_jax.index import commands
+from transformer_jax.errors import nearest
+from transformer_jax.registry.index import commands
 
 WIDTH = 100
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, on_any_devices
-from transformer_jax.config.checks import is_address
 from transformer_jax.config.experiment import used_settings
 from transformer_jax.config.mixture import tagging_command
-from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.config.tasks import require_use
-from transformer_jax.index import behind
-from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
-from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.files.atomic_files import require_writable
+from transformer_jax.files.paths import is_address
+from transformer_jax.registry.index import behind
+from transformer_jax.registry.python_files import plugin_flags
+from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
+from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.runtime.startup import program_name
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.experiment import budget_of
-from transformer_jax.index import behind
+from transformer_jax.registry.index import behind
 
 if TYPE_CHECKING:
     from transformer_jax.data.tokenization import Tokenization

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import commands_to_try, split_checkpoint
 from transformer_jax.config import DataError, ExperimentConfig
-from transformer_jax.config.errors import StoreError
-from transformer_jax.config.paths import in_store
-from transformer_jax.runs.run_directory import RunDirectory, require_own, write_json
+from transformer_jax.errors import StoreError
+from transformer_jax.files.atomic_files import require_writable
+from transformer_jax.files.paths import in_store
+from transformer_jax.run_directory.layout import RunDirectory, require_own, write_json
 from transformer_jax.runs.trackers import require_libraries
-from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.startup import program_name
 
 if TYPE_CHECKING:

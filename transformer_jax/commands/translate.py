@@ -12,7 +12,7 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.text_files import OPENERS, read_lines, sentence_of_line
-from transformer_jax.runtime.atomic_files import require_writable_file
+from transformer_jax.files.atomic_files import require_writable_file
 from transformer_jax.tasks.translation.translation_options import TRANSLATION_OPTIONS, sampling_of
 
 if TYPE_CHECKING:

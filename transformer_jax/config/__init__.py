@@ -8,8 +8,6 @@ from transformer_jax.config.checks import setting as setting
 from transformer_jax.config.data import BatchingConfig as BatchingConfig
 from transformer_jax.config.data import DataConfig as DataConfig
 from transformer_jax.config.data import TokenizerConfig as TokenizerConfig
-from transformer_jax.config.errors import ConfigError as ConfigError
-from transformer_jax.config.errors import DataError as DataError
 from transformer_jax.config.experiment import ExperimentConfig as ExperimentConfig
 from transformer_jax.config.experiment import apply_overrides as apply_overrides
 from transformer_jax.config.experiment import config_for_use as config_for_use
@@ -42,3 +40,5 @@ from transformer_jax.config.parts import default_parts as default_parts
 from transformer_jax.config.recipes import load_recipe as load_recipe
 from transformer_jax.config.tasks import Metric as Metric
 from transformer_jax.config.translation import DecodingConfig as DecodingConfig
+from transformer_jax.errors import ConfigError as ConfigError
+from transformer_jax.errors import DataError as DataError

@@ -5,12 +5,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import field, fields
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
-from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
-from transformer_jax.config.kinds import KINDS
-from transformer_jax.config.plugins import EXAMPLES, OWN_NAMES, is_registered, names_of, setting_of
+from transformer_jax.errors import ConfigError, PluginNeeded, nearest
+from transformer_jax.registry.kinds import KINDS
+from transformer_jax.registry.plugins import EXAMPLES, OWN_NAMES, is_registered, names_of, setting_of
 
 LARGEST = 2**31 - 1
 """Default upper bound of numbers, which are 32-bit integers on the device."""
@@ -174,36 +173,3 @@ def _named_elsewhere(key: str, value: str) -> str | None:
         if name and other.rpartition(".")[0] == block:
             return f"{other}={name}"
     return None
-
-
-# At least two letters, since one is a drive; also chains such as ``simplecache::s3://...``.
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(/|:[A-Za-z])")
-# Marks an address from a run directory, which the user did not ask to open.
-_UNASKED = "unasked+"
-
-
-def is_address(text: object) -> bool:
-    """Whether the text is an address such as ``s3://bucket/runs/a``, also with one slash, as ``pathlib`` writes it."""
-    return _SCHEME.match(str(text).removeprefix(_UNASKED)) is not None
-
-
-def absolute_path(text: str, key: str) -> str:
-    """The absolute path, or empty text; raises ConfigError, which names ``key``, for an address."""
-    if is_address(text):
-        raise ConfigError(f"{key}: {without_mark(text)} is in an object store; only a path on this machine works here")
-    return str(Path(text).expanduser().absolute()) if text else text
-
-
-def unasked(text: str) -> str:
-    """Marks an address from a run directory, which may be untrusted, as not to be opened; a path stays."""
-    return f"{_UNASKED}{text}" if is_address(text) and not is_unasked(text) else text
-
-
-def is_unasked(text: str) -> bool:
-    """Whether ``unasked`` marked the text."""
-    return text.startswith(_UNASKED)
-
-
-def without_mark(text: str) -> str:
-    """The address that ``unasked`` marked."""
-    return text.removeprefix(_UNASKED)

@@ -4,11 +4,12 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
-from transformer_jax.config.checks import LARGEST_SEED, absolute_path, check_settings, is_address, setting
-from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.checks import LARGEST_SEED, check_settings, setting
 from transformer_jax.config.languages import UNDETERMINED, language_of_file
 from transformer_jax.config.mixture import by_corpus, tags_of, weights_of, written
 from transformer_jax.config.tasks import SCORES
+from transformer_jax.errors import ConfigError
+from transformer_jax.files.paths import absolute_path, is_address
 
 # Logits divided by a smaller temperature overflow.
 SMALLEST_TEMPERATURE = 1e-3

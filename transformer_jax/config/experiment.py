@@ -15,27 +15,14 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args
 
-from transformer_jax.config.checks import LARGEST_SEED, check_choice, check_settings, declared, setting, unasked
+from transformer_jax.config.checks import LARGEST_SEED, check_choice, check_settings, declared, setting
 from transformer_jax.config.data import SourceConfig, TokenizerConfig
-from transformer_jax.config.errors import ConfigError, PluginNeeded, StoreError, nearest
 from transformer_jax.config.evaluation import EvaluationConfig
-from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.languages import UNDETERMINED
 from transformer_jax.config.migration import EVALUATION, SCHEMA_VERSION, key_error, migrated
 from transformer_jax.config.model import InitConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig, decays, require_rows_divide
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections, settings_of_part
-from transformer_jax.config.paths import as_path, in_store
-from transformer_jax.config.plugins import (
-    kind_with_settings,
-    loaded_plugins,
-    names_in_file,
-    names_of,
-    names_with_settings,
-    registered,
-    setting_of,
-    settings_class,
-)
 from transformer_jax.config.recipes import find_recipe, load_recipe, with_own_text
 from transformer_jax.config.tasks import (
     BLOCKS_OF_TASKS,
@@ -47,6 +34,18 @@ from transformer_jax.config.tasks import (
     kinds_of,
     score_names,
 )
+from transformer_jax.errors import ConfigError, PluginNeeded, StoreError, nearest
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.paths import as_path, in_store, unasked
+from transformer_jax.registry.plugins import (
+    kind_with_settings,
+    names_of,
+    names_with_settings,
+    registered,
+    setting_of,
+    settings_class,
+)
+from transformer_jax.registry.python_files import loaded_plugins, names_in_file
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict

@@ -14,8 +14,8 @@ from transformer_jax.config.data import (
     require_accumulation_divides,
     require_rows_fit,
 )
-from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.model import KIND, TransformerLayersConfig
+from transformer_jax.errors import ConfigError
 
 LOSSLESS_TOKENIZERS = ("bpe", "unigram", "byte")
 

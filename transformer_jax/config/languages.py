@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from transformer_jax.config.errors import ConfigError
+from transformer_jax.errors import ConfigError
 
 UNDETERMINED = "und"
 """The ISO 639 code of an unknown language."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from transformer_jax.config.errors import ConfigError
+from transformer_jax.errors import ConfigError
 
 # Raise it when a key is renamed or its meaning changes, not for a new key whose default is the old behavior.
 SCHEMA_VERSION = 3

@@ -5,7 +5,7 @@ import re
 import shlex
 from collections.abc import Collection, Mapping
 
-from transformer_jax.config.errors import ConfigError
+from transformer_jax.errors import ConfigError
 
 _NAME = re.compile(r"(?:^|\s+)([\w-]+)=")
 

@@ -4,10 +4,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from transformer_jax.config.checks import absolute_path, check_settings, declared, is_address, rate, setting, unasked
-from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.plugins import registered
-from transformer_jax.index import own_parts
+from transformer_jax.config.checks import check_settings, declared, rate, setting
+from transformer_jax.errors import ConfigError
+from transformer_jax.files.paths import absolute_path, is_address, unasked
+from transformer_jax.registry.index import own_parts
+from transformer_jax.registry.plugins import registered
 
 KIND = "Kind of model."
 ComputeDtype = Literal["auto", "float32", "float32_exact", "tf32", "bfloat16"]

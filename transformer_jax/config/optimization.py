@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from transformer_jax.config.checks import check_settings, declared, rate, setting
-from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.plugins import registered
 from transformer_jax.config.tasks import SCORES
+from transformer_jax.errors import ConfigError
+from transformer_jax.registry.plugins import registered
 
 DECAYS = {"noam": False, "inverse_square_root": False, "constant": False, "cosine": True, "linear": True}
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from transformer_jax.config.checks import check_settings, declared
-from transformer_jax.config.errors import ConfigError, nearest
-from transformer_jax.config.plugins import kind_with_settings, names_with_settings, setting_of, settings_class
+from transformer_jax.errors import ConfigError, nearest
+from transformer_jax.registry.plugins import kind_with_settings, names_with_settings, setting_of, settings_class
 
 
 class Parts(Mapping[str, Any]):

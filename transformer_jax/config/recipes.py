@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_jax.config.errors import ConfigError, nearest
-from transformer_jax.config.plugins import call_in_file, names_in_file
+from transformer_jax.errors import ConfigError, nearest
+from transformer_jax.registry.python_files import call_in_file, names_in_file
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict

@@ -7,8 +7,8 @@ from functools import reduce
 from operator import or_
 from typing import Any, Literal, NamedTuple
 
-from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.plugins import names_of, registered
+from transformer_jax.errors import ConfigError
+from transformer_jax.registry.plugins import names_of, registered
 
 SCORES = ("bleu", "bleu_lowercase", "bleu_compounds", "bleu_moses", "chrf", "ter", "spbleu")
 """Scores of translations, in table order."""

@@ -12,8 +12,8 @@ from transformer_jax.config.data import (
     padded_width,
     require_rows_fit,
 )
-from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.model import RnnConfig, TransformerConfig
+from transformer_jax.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import Any
 from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
 from transformer_jax.config.languages import SPLITTING_AT_SPACES, UNDETERMINED
 from transformer_jax.config.mixture import written
-from transformer_jax.config.plugins import with_settings
 from transformer_jax.data.corpus_statistics import side_text
-from transformer_jax.data.mixture import parts_of
+from transformer_jax.data.mixed_corpora import parts_of
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.scripts import lack_spaces, language_of_text
 from transformer_jax.data.sentence_pairs import Corpus, no_text
+from transformer_jax.registry.plugins import with_settings
 
 SAMPLED_PAIRS = 1000
 CHECKED_DOCUMENTS = 200_000

@@ -8,9 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from transformer_jax.config import DataError
-from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.language_model import TextDataConfig
-from transformer_jax.data.mixture import Mixture
+from transformer_jax.data.mixed_corpora import Mixture
 from transformer_jax.data.sentence_pairs import (
     Document,
     DocumentSource,
@@ -20,6 +19,7 @@ from transformer_jax.data.sentence_pairs import (
     require_split,
 )
 from transformer_jax.data.text_files import READ_AT_ONCE, check_sentence, hash_file, opened_bytes, raw_lines
+from transformer_jax.files.paths import absolute_path
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 

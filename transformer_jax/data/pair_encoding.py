@@ -14,7 +14,7 @@ from transformer_jax.config import DataConfig
 from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
-from transformer_jax.data.tokenizers.training import Example
+from transformer_jax.data.tokenizers.tokenizer_training import Example
 
 CHUNK_PAIRS = 8192
 CHUNK_CHARACTERS = 4_000_000

@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import DataConfig, DataError
-from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.data import spelled_files
-from transformer_jax.config.plugins import register
 from transformer_jax.data.sentence_pairs import FileSource, SentencePair, did_you_mean, digest
 from transformer_jax.data.text_files import (
     count_lines,
@@ -22,6 +20,8 @@ from transformer_jax.data.text_files import (
     read_lines,
     text_blocks,
 )
+from transformer_jax.files.paths import absolute_path
+from transformer_jax.registry.plugins import register
 
 
 @dataclass(frozen=True)

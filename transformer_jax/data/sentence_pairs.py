@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import DataError
-from transformer_jax.config.errors import nearest
+from transformer_jax.errors import nearest
 
 
 class SentencePair(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.array_types import UNK_ID
-from transformer_jax.data.mixture import ranges_of
+from transformer_jax.data.mixed_corpora import ranges_of
 from transformer_jax.data.pair_encoding import Sentences
 
 # Upper ends of the bars of a histogram: 1-5, 6-10, ...

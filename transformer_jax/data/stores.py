@@ -19,11 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer_jax.config import ConfigError, DataConfig, DataError
-from transformer_jax.config.checks import absolute_path, is_address, is_unasked, without_mark
 from transformer_jax.config.data import SourceConfig
-from transformer_jax.config.errors import complain, first_line
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, digest, no_text
 from transformer_jax.data.token_store import (
     MANIFEST,
@@ -45,7 +41,10 @@ from transformer_jax.data.tokenization import (
     Tokenization,
 )
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, load_tokenizers, save_tokenizers
-from transformer_jax.runtime.atomic_files import appearing_file, appearing_folder, waiting_for_lock, write_whole
+from transformer_jax.errors import complain, first_line
+from transformer_jax.files.atomic_files import appearing_file, appearing_folder, waiting_for_lock, write_whole
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.paths import absolute_path, as_path, in_store, is_address, is_unasked, without_mark
 
 # A smaller store is checked when it is opened, a larger one block by block when batches need its blocks.
 CHECKED_AT_ONCE = 1 << 28
@@ -266,7 +265,7 @@ def _folder(address: str, key: str) -> Path:
         )
     if not is_address(address):
         return Path(absolute_path(address, key))
-    from transformer_jax.config.store_path import kvstore
+    from transformer_jax.files.store_path import kvstore
 
     kvstore(address)
     return as_path(address)

@@ -10,7 +10,7 @@ from transformer_jax.config import DataError
 from transformer_jax.config.language_model import TextBatchingConfig
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.buckets import rows_of
-from transformer_jax.data.mixture import items_of_epoch, ranges_of
+from transformer_jax.data.mixed_corpora import items_of_epoch, ranges_of
 from transformer_jax.data.orders import epoch_order, joined_ranges, random_order
 from transformer_jax.data.packing import pack_rows
 from transformer_jax.data.pair_encoding import Sentences

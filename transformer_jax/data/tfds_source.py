@@ -11,12 +11,12 @@ from types import ModuleType
 from typing import Any
 
 from transformer_jax.config import DataConfig, DataError
-from transformer_jax.config.checks import absolute_path, is_address
-from transformer_jax.config.plugins import register
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest, require_split
 from transformer_jax.data.tensorflow_runtime import start_tensorflow
 from transformer_jax.data.text_files import check_sentence, hash_file
-from transformer_jax.runtime.atomic_files import waiting_for_lock
+from transformer_jax.files.atomic_files import waiting_for_lock
+from transformer_jax.files.paths import absolute_path, is_address
+from transformer_jax.registry.plugins import register
 
 _EXAMPLES_AT_ONCE = 1024
 RawPair = tuple[bytes, bytes]

@@ -18,12 +18,12 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from transformer_jax.config import DataError
-from transformer_jax.config.checks import is_address
-from transformer_jax.config.errors import first_line
-from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.orders import blocks, joined_ranges
 from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.store_statistics import SideStatistics, StoreStatistics, summed
+from transformer_jax.errors import first_line
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.paths import is_address
 
 BLOCK_BYTES = 1 << 20
 # Blocks that are requested together when they are first needed.
@@ -193,7 +193,7 @@ def _opened(address: str, description: Mapping[str, Any]) -> Any:
         return np.memmap(f"{address}/0", dtype, mode="r", shape=(length,))
     import tensorstore
 
-    from transformer_jax.config.store_path import kvstore
+    from transformer_jax.files.store_path import kvstore
 
     numbers = {"name": "bytes", "configuration": {"endian": "little"}}
     codec = {"chunk_shape": [block], "codecs": [numbers], "index_codecs": [numbers], "index_location": "end"}

@@ -19,7 +19,7 @@ import numpy as np
 
 from transformer_jax.config import ConfigError, DataConfig
 from transformer_jax.config.data import SourceConfig
-from transformer_jax.data.mixture import parts_of
+from transformer_jax.data.mixed_corpora import parts_of
 from transformer_jax.data.pair_encoding import (
     EncodedChunk,
     Sentences,

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, AnyArray, Array, Bool, Float, Int, PyTree
-from transformer_jax.config.plugins import register
 from transformer_jax.decoding.continuations import best_continuations, continuations_by, normalizers_of
+from transformer_jax.registry.plugins import register
 from transformer_jax.sequence_types import DecodeCache
 
 OfSentences = TypeVar("OfSentences", bound=tuple)

@@ -9,7 +9,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
-from transformer_jax.config.errors import DataError
+from transformer_jax.errors import DataError
 
 RESAMPLES = 1000
 

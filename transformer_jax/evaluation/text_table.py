@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from transformer_jax.config.json_text import printable
+from transformer_jax.files.json_text import printable
 
 
 def text_table(rows: Sequence[Sequence[str]], alignment: str = "lrl") -> str:

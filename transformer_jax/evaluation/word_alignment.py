@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.config.errors import DataError
+from transformer_jax.errors import DataError
 
 LINK = re.compile(r"(\d+)([-?p])(\d+)")
 

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.config.plugins import register
 from transformer_jax.models.inspection import Activations
+from transformer_jax.registry.plugins import register
 from transformer_jax.training.statistics import Ratios, Statistic, ratio
 
 

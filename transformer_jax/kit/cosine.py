@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.registry.plugins import register
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Hidden
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.residual import Residual, residual_sum
 from transformer_jax.layers.site import Site
+from transformer_jax.registry.plugins import register
 
 SCALED = r"attention/(value|output)$|feed_forward/((wide|gate|narrow)_kernel|experts_\w+)$"
 

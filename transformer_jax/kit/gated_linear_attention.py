@@ -8,10 +8,10 @@ from jax.sharding import PartitionSpec
 
 from transformer_jax.array_types import Array, Float, Int
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
-from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.mixer import Mixer, linear_recurrence
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.precision import biased_einsum, einsum
+from transformer_jax.registry.plugins import register
 
 register("sharding", r"attention/gate_bias$")(PartitionSpec("tensor"))
 

@@ -8,12 +8,12 @@ import jax
 
 from transformer_jax.array_types import Hidden
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.feed_forward import Activation, in_float32, relu
-from transformer_jax.layers.initialization import Layer, xavier_uniform
+from transformer_jax.layers.parameter_initialization import Layer, xavier_uniform
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, einsum
+from transformer_jax.registry.plugins import register
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import optax
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.config.plugins import register
+from transformer_jax.registry.plugins import register
 from transformer_jax.training.statistics import Ratios, Statistic, ratio
 
 NEEDS = "gradient_noise needs batching.accumulation_steps of at least 2"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.registry.plugins import register
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from jax.sharding import PartitionSpec
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.attention import KVCache, LayerCache, StepMask, empty_kv
-from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.layers.scaled_dot_product import AttentionOptions, by_key_head, modified_attention
 from transformer_jax.precision import einsum
+from transformer_jax.registry.plugins import register
 
 register("sharding", r"attention/latent_kernel$")(PartitionSpec("fsdp", None))
 

@@ -3,7 +3,7 @@
 import optax
 
 from transformer_jax.config import Hyperparameters
-from transformer_jax.config.plugins import register
+from transformer_jax.registry.plugins import register
 
 
 @register("optimizer", "lion")

@@ -13,13 +13,13 @@ from jax.sharding import PartitionSpec
 from transformer_jax.array_types import Array, Hidden
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
-from transformer_jax.index import own_parts
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.feed_forward import relu
-from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import Precision, einsum
+from transformer_jax.registry.index import own_parts
+from transformer_jax.registry.plugins import register
 from transformer_jax.training.loss_terms import SOWN, ForcedPass, LossTerm
 
 register("sharding", r"router_kernel$")(PartitionSpec("fsdp", None))

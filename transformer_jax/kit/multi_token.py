@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Array, Hidden, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register, registered
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.positions import score_mod_of
 from transformer_jax.layers.site import Site
 from transformer_jax.models.transformer_layers import CausalLayer, LayerParts
+from transformer_jax.registry.plugins import register, registered
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.loss_terms import ForcedPass, LossTerm
 

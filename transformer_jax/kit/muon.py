@@ -10,7 +10,7 @@ from optax.contrib import MuonDimensionNumbers, muon
 from transformer_jax.array_types import AnyArray, PyTree
 from transformer_jax.config import Hyperparameters
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
+from transformer_jax.registry.plugins import register
 from transformer_jax.training.sharding import path_of
 
 

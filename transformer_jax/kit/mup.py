@@ -10,9 +10,9 @@ import optax
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.site import Site
+from transformer_jax.registry.plugins import register
 from transformer_jax.training.sharding import path_of
 
 TABLE = (

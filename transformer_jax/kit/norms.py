@@ -5,8 +5,8 @@ import optax
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError
-from transformer_jax.config.plugins import register
 from transformer_jax.models.inspection import Activations
+from transformer_jax.registry.plugins import register
 from transformer_jax.training.statistics import Ratios, Statistic, ratio
 
 

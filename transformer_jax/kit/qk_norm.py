@@ -6,11 +6,11 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.normalization import EPSILON, normalize
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import Precision
+from transformer_jax.registry.plugins import register
 
 
 @register("attention", "qk_norm")

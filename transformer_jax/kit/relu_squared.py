@@ -4,9 +4,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.feed_forward import FeedForward, in_float32, relu
 from transformer_jax.layers.site import Site
+from transformer_jax.registry.plugins import register
 
 
 @register("feed_forward", "relu_squared")

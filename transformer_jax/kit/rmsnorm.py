@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Float
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import Precision, rounding_barrier
+from transformer_jax.registry.plugins import register
 
 
 class RMSNorm(nn.Module):

@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from transformer_jax.array_types import Hidden
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.residual import Residual, residual_sum
+from transformer_jax.registry.plugins import register
 
 
 @register("residual", "sandwich")

@@ -9,7 +9,7 @@ from optax import contrib
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import Hyperparameters
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
+from transformer_jax.registry.plugins import register
 from transformer_jax.training.optimizers import Averaging, MakeRule
 
 

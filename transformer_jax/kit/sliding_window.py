@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.masks import Window
 from transformer_jax.layers.modified_attention import SelfAttentionChange
+from transformer_jax.registry.plugins import register
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from jax import lax
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import Hyperparameters
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
+from transformer_jax.registry.plugins import register
 from transformer_jax.training.optimizers import VECTORS
 from transformer_jax.training.sharding import path_of
 

@@ -7,10 +7,10 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float, Hidden
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.embedding import LogitFactors, Projection
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.scaled_dot_product import At
+from transformer_jax.registry.plugins import register
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange, require_first_weights
+from transformer_jax.registry.plugins import register
 
 
 @register("attention", "softmax_one")

@@ -4,11 +4,11 @@ import flax.linen as nn
 from jax.sharding import PartitionSpec
 
 from transformer_jax.array_types import Array, Float, Int
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.feed_forward import relu
-from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.mixer import Mixer, linear_recurrence
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.precision import biased_einsum, einsum
+from transformer_jax.registry.plugins import register
 
 register("sharding", r"attention/(forget|candidate)_kernel$")(PartitionSpec("fsdp", "tensor"))
 register("sharding", r"attention/forget_bias$")(PartitionSpec("tensor"))

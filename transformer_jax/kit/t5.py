@@ -12,10 +12,10 @@ from transformer_jax.array_types import Array, Float, Int
 from transformer_jax.config import ConfigError
 from transformer_jax.config.checks import setting
 from transformer_jax.config.model import TransformerLayersConfig
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.positions import NoPositions
 from transformer_jax.layers.scaled_dot_product import At
 from transformer_jax.layers.site import Site
+from transformer_jax.registry.plugins import register
 
 register("sharding", r"positions/biases$")(PartitionSpec())
 

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.scaled_dot_product import At
+from transformer_jax.registry.plugins import register
 
 
 @register("attention", "talking_heads")

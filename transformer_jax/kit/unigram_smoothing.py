@@ -8,7 +8,7 @@ from jax.tree_util import Partial
 from transformer_jax.array_types import Array, Float, Int
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
+from transformer_jax.registry.plugins import register
 from transformer_jax.training.loss_terms import ForcedPass, LossTerm, require_no_label_smoothing
 
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from transformer_jax.array_types import UNK_ID, Array
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import dropout_mask
+from transformer_jax.registry.plugins import register
 from transformer_jax.sequence_types import Tokens
 
 

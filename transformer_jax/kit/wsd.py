@@ -6,7 +6,7 @@ from typing import Any, Literal
 from transformer_jax.array_types import AnyArray
 from transformer_jax.config import Hyperparameters
 from transformer_jax.config.checks import setting
-from transformer_jax.config.plugins import register
+from transformer_jax.registry.plugins import register
 from transformer_jax.training.schedules import Schedule, float32_step
 
 

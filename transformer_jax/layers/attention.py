@@ -8,10 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int, PyTree
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.initialization import Layer, xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.parameter_initialization import Layer, xavier_uniform
 from transformer_jax.layers.scaled_dot_product import (
     AttentionBackend,
     AttentionOptions,
@@ -20,6 +19,7 @@ from transformer_jax.layers.scaled_dot_product import (
 )
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, einsum
+from transformer_jax.registry.plugins import register
 
 
 class KVCache(NamedTuple):

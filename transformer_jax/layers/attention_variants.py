@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.array_types import Array, Float
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.attention import KVCache, MultiHeadAttention, StepMask
 from transformer_jax.layers.dropout import Dropout
-from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.precision import add_bias
+from transformer_jax.registry.plugins import register
 
 
 @register("attention", "biased")

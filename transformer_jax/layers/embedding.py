@@ -9,10 +9,10 @@ from jax import lax
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import PAD_ID, AnyArray, Array, Float, Hidden, Int, Logits
-from transformer_jax.config.plugins import register
-from transformer_jax.layers.initialization import Layer, embedding_normal
+from transformer_jax.layers.parameter_initialization import Layer, embedding_normal
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, einsum
+from transformer_jax.registry.plugins import register
 
 Lookup = Callable[[Float[Array, "V D"], Int[Array, "B L"]], Float[Array, "B L D"]]
 """Reads rows of a table; a sharded table needs another one than ``rows_of_table``."""

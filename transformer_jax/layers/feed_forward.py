@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Hidden
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.initialization import Layer, xavier_uniform
+from transformer_jax.layers.parameter_initialization import Layer, xavier_uniform
 from transformer_jax.precision import FLOAT32, Precision, biased_einsum, rounding_barrier
+from transformer_jax.registry.plugins import register
 
 Activation = Callable[[Array], Array]
 

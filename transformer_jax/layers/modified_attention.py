@@ -12,14 +12,14 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.config.plugins import registered
 from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask, empty_kv
 from transformer_jax.layers.dropout import Dropout
-from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import MaskMod, SentenceMask, Window
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.layers.part_shapes import require_shape
 from transformer_jax.layers.scaled_dot_product import At, AttentionOptions, modified_attention
 from transformer_jax.layers.site import Site
+from transformer_jax.registry.plugins import registered
 
 
 class AttentionChange(nn.Module):

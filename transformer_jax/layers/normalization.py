@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Float
-from transformer_jax.config.plugins import register
-from transformer_jax.layers.initialization import Layer
+from transformer_jax.layers.parameter_initialization import Layer
 from transformer_jax.precision import FLOAT32, Precision, rounding_barrier
+from transformer_jax.registry.plugins import register
 
 # The paper gives none; this is the value of its authors' code (tensor2tensor).
 EPSILON = 1e-6

@@ -10,8 +10,8 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config import ConfigError
-from transformer_jax.config.plugins import register
-from transformer_jax.layers.initialization import embedding_normal
+from transformer_jax.layers.parameter_initialization import embedding_normal
+from transformer_jax.registry.plugins import register
 
 
 def sinusoid_table(length: int, d_model: int, dtype: type[np.floating] = np.float32) -> np.ndarray:

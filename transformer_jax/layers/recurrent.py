@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Bool, Float, PyTree
-from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.precision import FLOAT32, Precision, einsum
 
 

@@ -7,11 +7,11 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Hidden
-from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import rounding_barrier
+from transformer_jax.registry.plugins import register
 
 
 class Residual(nn.Module):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Bool, Float, Int, PyTree
-from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
 from transformer_jax.precision import FLOAT32, Precision, einsum
 

@@ -22,7 +22,6 @@ from transformer_jax.config import (
 )
 from transformer_jax.config.checks import declared
 from transformer_jax.config.model import check_attention
-from transformer_jax.config.plugins import registered
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.embedding import (
     BiasedProjection,
@@ -39,6 +38,7 @@ from transformer_jax.models.layer_stack import stack_of
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
 from transformer_jax.precision import Precision
+from transformer_jax.registry.plugins import registered
 from transformer_jax.sequence_types import Tokens
 
 if TYPE_CHECKING:

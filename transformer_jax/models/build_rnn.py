@@ -7,7 +7,6 @@ from typing import Any
 import flax.linen as nn
 
 from transformer_jax.config import ConfigError, Rates, RnnConfig
-from transformer_jax.config.plugins import register, registered
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.recurrent import CELLS, RecurrentLayer
 from transformer_jax.layers.rnn_attention import (
@@ -38,6 +37,7 @@ from transformer_jax.models.rnn_decoder import (
     Stack,
 )
 from transformer_jax.precision import POLICIES, Precision
+from transformer_jax.registry.plugins import register, registered
 
 
 def build_rnn(

@@ -7,9 +7,9 @@ from typing import Any, cast
 import jax
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
-from transformer_jax.config.plugins import register, registered
 from transformer_jax.layers.part_shapes import checked_parts
 from transformer_jax.layers.site import Site, SiteKind
+from transformer_jax.registry.plugins import register, registered
 
 
 def initialized(init: Callable[[Array], PyTree], config: Any, parts: Mapping[str, Any], key: Array) -> PyTree:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from transformer_jax.array_types import Array, Bool, Float, Hidden, PyTree
-from transformer_jax.config.errors import natural_order
+from transformer_jax.errors import natural_order
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import At, scores_of
 from transformer_jax.models.interface import Module, call

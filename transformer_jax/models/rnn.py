@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Hidden, Int, PyTree
 from transformer_jax.layers.dropout import Dropout, Rate, dropout_keys
-from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.models.interface import EncoderDecoder, shift_right
 from transformer_jax.models.rnn_decoder import DecoderInputs, DecoderState, MakeLayer, PlainDecoder, over_time
 from transformer_jax.precision import FLOAT32, Precision, einsum

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Int, PyTree
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.layers.recurrent import RecurrentLayer
 from transformer_jax.layers.rnn_attention import Prepared, RnnAttention
 from transformer_jax.precision import FLOAT32, Precision, einsum

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from transformer_jax.config import DataError
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.paths import in_store
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.paths import in_store
 
 KINDS_OF_TIME = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint", "lost")
 TRAINING = ("step", "data_wait")

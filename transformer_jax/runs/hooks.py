@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.errors import StoreError, complain
-from transformer_jax.config.paths import in_store
+from transformer_jax.errors import StoreError, complain
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.paths import in_store
 from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run import Hook, Position, Results, RunParts, TrainingDiverged
-from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.background import future_of, in_background
 from transformer_jax.runtime.distributed import STATUS_TO_RESTART, is_first
 from transformer_jax.runtime.hardware import host_usage

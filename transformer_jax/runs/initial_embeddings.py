@@ -11,8 +11,8 @@ import numpy as np
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, Float, Int, PyTree
 from transformer_jax.config import ConfigError
-from transformer_jax.config.plugins import registered
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.registry.plugins import registered
 from transformer_jax.training.parameters import OUTPUT_MATRIX, named_leaves
 from transformer_jax.training.sharding import path_of
 

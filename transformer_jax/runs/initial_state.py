@@ -9,7 +9,6 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import CheckpointReader, Checkpoints, on_host
-from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
@@ -20,9 +19,10 @@ from transformer_jax.config import (
 )
 from transformer_jax.config.experiment import from_json, listed
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.run_directory.layout import RunDirectory, run_to_read
+from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.runs.metrics_log import LogContents
 from transformer_jax.runs.run import Counters, Position
-from transformer_jax.runs.run_directory import RunDirectory, run_to_read
 from transformer_jax.runtime.distributed import from_first
 from transformer_jax.tasks.task import Task
 from transformer_jax.training.parameters import Match, match_parameters, named_leaves, trained_share

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
-from transformer_jax.checkpoints.format import written_progress
 from transformer_jax.config import DataError, ExperimentConfig
-from transformer_jax.config.json_text import parse_json
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.run_directory.layout import RunDirectory
+from transformer_jax.run_directory.stored_checkpoints import written_progress
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.run_directory import RunDirectory
 
 # Before twice the warm-up and a fifth of the updates a model may not have learned yet.
 UNIFORM, SHARE_OF_UPDATES = 0.98, 0.2

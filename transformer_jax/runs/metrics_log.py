@@ -11,9 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.config.errors import StoreError
-from transformer_jax.config.paths import in_store
-from transformer_jax.runtime.atomic_files import read_records, write_whole
+from transformer_jax.errors import StoreError
+from transformer_jax.files.atomic_files import read_records, write_whole
+from transformer_jax.files.paths import in_store
 from transformer_jax.runtime.background import future_of
 
 # Between checkpoints a log in a store is rewritten after this many seconds, and at most at this rate.

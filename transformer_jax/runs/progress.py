@@ -8,7 +8,7 @@ from datetime import timedelta
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from transformer_jax.config.errors import complain
+from transformer_jax.errors import complain
 from transformer_jax.runs.run import Position, RunParts
 from transformer_jax.runtime.distributed import is_first
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.experiment import listed
-from transformer_jax.runs.run_directory import RunDirectory, require_plugins, require_settings, run_to_read
+from transformer_jax.run_directory.layout import RunDirectory, require_plugins, require_settings, run_to_read
+from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:

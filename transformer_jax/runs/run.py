@@ -11,10 +11,10 @@ import numpy as np
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
 from transformer_jax.config.optimization import decays
+from transformer_jax.run_directory.layout import RunDirectory, write_json
 from transformer_jax.runs.goodput import Clock, Goodput
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
-from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import Trackers
 from transformer_jax.runtime.preemption import AgreedInterruption, Interruption
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json

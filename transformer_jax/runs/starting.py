@@ -17,14 +17,14 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, to_json
 from transformer_jax.config.data import GENERATED_SOURCES
-from transformer_jax.config.errors import StoreError
 from transformer_jax.config.optimization import require_rows_divide
-from transformer_jax.config.paths import as_path, in_store
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
+from transformer_jax.errors import StoreError
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.paths import as_path, in_store
+from transformer_jax.run_directory.layout import IDS_FILE, RunDirectory, write_json
 from transformer_jax.runs.progress import LOGGER
-from transformer_jax.runs.run_directory import IDS_FILE, RunDirectory, write_json
-from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.distributed import (
     first_goes_first,
     from_first,

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, flatten
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.plugins import register, registered
-from transformer_jax.index import own_parts
-from transformer_jax.runs.run_directory import IDS_FILE
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.registry.index import own_parts
+from transformer_jax.registry.plugins import register, registered
+from transformer_jax.run_directory.layout import IDS_FILE
 
 PROJECT = "transformer_jax"
 

@@ -8,12 +8,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, load_run_config
-from transformer_jax.config.errors import complain
 from transformer_jax.config.experiment import budget_of, stated_settings
 from transformer_jax.data.corpora import completed
-from transformer_jax.index import behind
+from transformer_jax.errors import complain
+from transformer_jax.registry.index import behind
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.resumption import require_same_run
-from transformer_jax.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from transformer_jax.runs.run import Hook, Outcome

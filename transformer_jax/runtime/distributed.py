@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TextIO, TypeVar
 import jax
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.errors import complain
+from transformer_jax.errors import complain
 from transformer_jax.private_modules import coordination_client
 
 

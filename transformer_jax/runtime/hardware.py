@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.data import CPU_WIDTH_MULTIPLE
+from transformer_jax.files.paths import absolute_path
 
 # Linux's names for the bfloat16 instructions of x86 processors: dot products of AVX-512, and the matrix unit (AMX).
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}

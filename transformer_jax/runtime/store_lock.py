@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from transformer_jax.config.errors import StoreError, complain
-from transformer_jax.config.store_path import StorePath
+from transformer_jax.errors import StoreError, complain
+from transformer_jax.files.store_path import StorePath
 from transformer_jax.runtime.background import in_background
 
 # Seconds after which a trainer that no longer renews its lock of an address counts as dead.

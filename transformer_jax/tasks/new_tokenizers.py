@@ -6,11 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
-from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.data.stores import open_or_build, shared_tokenizers
 from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
-from transformer_jax.runs.run_directory import RunDirectory, run_to_read
+from transformer_jax.registry.python_files import loaded_plugins
+from transformer_jax.run_directory.layout import RunDirectory, run_to_read
 from transformer_jax.tasks.run_tokenizers import of_first, stored_tokenizers
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 
 import jax
 
-from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import CheckpointReader
 from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import TOKENIZER_FILES, TokenizerPair, load_tokenizers, tokenizer_files
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.run_directory.layout import RunDirectory
+from transformer_jax.run_directory.stored_checkpoints import CheckpointError
 from transformer_jax.runtime.distributed import from_first
 
 

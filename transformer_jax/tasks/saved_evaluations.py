@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataError, ExperimentConfig, difference
-from transformer_jax.config.checks import is_address
-from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.migration import decoding_of_report
 from transformer_jax.data.sentence_pairs import digest
-from transformer_jax.runs.run_directory import write_json
-from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.runtime.json_numbers import finite_or_none, finite_or_null, is_count
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.json_text import finite_or_none, finite_or_null, is_count, parse_json
+from transformer_jax.files.paths import is_address
+from transformer_jax.run_directory.layout import write_json
 from transformer_jax.tasks.task import Evaluation
 
 PREFIX = "evaluation-"

@@ -9,12 +9,12 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.checkpoints.manager import CheckpointReader
-from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.tasks import TASKS, imported
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
-from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, changed_plugins
+from transformer_jax.run_directory.layout import ChosenRun, RunDirectory, changed_plugins
+from transformer_jax.run_directory.selection import steps_to_average
 from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.runtime.hardware import start_jax
 from transformer_jax.tasks.objective import OpenTask

@@ -6,7 +6,7 @@ import jax
 
 from transformer_jax.array_types import Array
 from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
-from transformer_jax.config.plugins import registered
+from transformer_jax.registry.plugins import registered
 
 
 def corrupted(config: ExperimentConfig, hyperparameters: Hyperparameters, batch: Any, key: Array) -> Any:

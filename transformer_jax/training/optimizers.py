@@ -11,7 +11,7 @@ import optax
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, Hyperparameters
-from transformer_jax.config.plugins import register, registered, with_settings
+from transformer_jax.registry.plugins import register, registered, with_settings
 from transformer_jax.training.schedules import Schedule
 from transformer_jax.training.sharding import path_of
 

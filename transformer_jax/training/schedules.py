@@ -11,7 +11,7 @@ import numpy as np
 
 from transformer_jax.array_types import AnyArray
 from transformer_jax.config import Hyperparameters
-from transformer_jax.config.plugins import register, registered
+from transformer_jax.registry.plugins import register, registered
 
 Schedule = Callable[[AnyArray | int], Any]
 """(number of the update) to the rate, float32; computed by NumPy, on the host, unless a JAX array is given."""

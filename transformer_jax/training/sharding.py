@@ -18,9 +18,9 @@ from jax.sharding import PartitionSpec as P
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.optimization import mesh_sizes
-from transformer_jax.config.plugins import may_add_parameters, registered
 from transformer_jax.layers.mesh_axes import ROW_AXES, is_one_device
 from transformer_jax.precision import FLOAT32, POLICIES
+from transformer_jax.registry.plugins import may_add_parameters, registered
 from transformer_jax.sequence_types import RowParts
 from transformer_jax.training.state import TrainState
 

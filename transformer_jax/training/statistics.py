@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
-from transformer_jax.config.plugins import registered
+from transformer_jax.registry.plugins import registered
 
 Ratios = dict[str, Array]
 """Numerator and denominator [2] by path, such as ``encoder_layers_0``; an empty path where there is one number."""

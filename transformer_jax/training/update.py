@@ -18,7 +18,7 @@ from transformer_jax.config import (
     hyperparameters_of,
     parts_with,
 )
-from transformer_jax.config.plugins import registered
+from transformer_jax.registry.plugins import registered
 from transformer_jax.training.losses import LossFunction
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.parameters import frozen, with_frozen, without_gradient

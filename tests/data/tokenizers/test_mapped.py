@@ -5,7 +5,7 @@ import pytest
 from transformer_jax.config import ConfigError, TokenizerConfig
 from transformer_jax.data.tokenizers import tokenizer_from_bytes
 from transformer_jax.data.tokenizers.subword import MappedSubwordTokenizer, train_subword_tokenizer
-from transformer_jax.data.tokenizers.training import train_tokenizer
+from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizer
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 TEXT = ["the cat sat on the mat", "a dog sat on a cat"] * 20

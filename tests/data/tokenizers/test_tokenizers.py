@@ -10,7 +10,7 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import load_tokenizers, save_tokenizers, tokenizer_from_bytes
 from transformer_jax.data.tokenizers.listed import ByteTokenizer, CharacterTokenizer, LowerWordTokenizer, WordTokenizer
 from transformer_jax.data.tokenizers.subword import train_subword_tokenizer
-from transformer_jax.data.tokenizers.training import sample_examples, train_tokenizers
+from transformer_jax.data.tokenizers.tokenizer_training import sample_examples, train_tokenizers
 
 HARD = [
     "",
@@ -107,7 +107,7 @@ def test_sample_is_uniform_over_the_whole_stream_and_seeded(monkeypatch):
     assert min(counts.values()) > 3
     assert sample_examples(iter(pairs), 10, 1) == sample_examples(iter(pairs), 10, 1)
     assert sample_examples(iter(pairs), 1000, 1) == pairs
-    monkeypatch.setattr("transformer_jax.data.tokenizers.training.MAX_SAMPLED", 100)
+    monkeypatch.setattr("transformer_jax.data.tokenizers.tokenizer_training.MAX_SAMPLED", 100)
     assert 0 < len(sample_examples(iter(pairs), 1000, 1)) < len(pairs)
 
 

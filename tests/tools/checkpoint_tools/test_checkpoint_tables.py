@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.config import Metric
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.run_directory.layout import RunDirectory
+from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 from transformer_jax.tools.checkpoint_tools.averages import (
     bytes_text,
     checkpoint_table,

@@ -11,9 +11,10 @@ import pytest
 from flax import linen as nn
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.plugins import load_plugin, register
-from transformer_jax.index import own_parts
 from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.registry.index import own_parts
+from transformer_jax.registry.plugins import register
+from transformer_jax.registry.python_files import load_plugin
 from transformer_jax.tasks.task import objective_of
 from transformer_jax.tools.conform import conformity as checks
 from transformer_jax.tools.conform import costs

@@ -10,7 +10,7 @@ from tools.explorer.small_runs import LOCATION, RNN, language_model_run, transla
 
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig, from_dict
 from transformer_jax.data.tokenizers.listed import WordTokenizer
-from transformer_jax.data.tokenizers.training import train_tokenizer
+from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizer
 from transformer_jax.models.inspection import without_head
 from transformer_jax.tasks.language_model.language_model_task import axes_of
 from transformer_jax.tools.explorer import live

@@ -3,7 +3,7 @@
 import pytest
 
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.tokenizers.training import train_tokenizer
+from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizer
 from transformer_jax.tools.explorer.soft_alignment import words_of_pieces
 
 SENTENCES = ["a dog goes home .", "two dogs went homewards .", "the house of dogs and the home of goats"] * 4

@@ -10,7 +10,7 @@ from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.tokenizers import tokenizer_from_bytes
-from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.tasks import trained_run
 from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tasks.translation.translation_task import TranslationTask

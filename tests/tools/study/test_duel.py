@@ -46,7 +46,7 @@ def read(*ideas):
 def test_ideas_become_settings(tmp_path):
     file = tmp_path / "mine.py"
     made = "register('norm', 'mine')(lambda settings, model, site, *, precision: None)"
-    file.write_text(f"from transformer_jax.config.plugins import register\n{made}\n")
+    file.write_text(f"from transformer_jax.registry.plugins import register\n{made}\n")
     found = read("qk_norm+soft_cap", "rope:base=1e+5;model.dropout=0.2", "schedule:cosine+model.dropout=0.9", str(file))
     assert list(found.values()) == [
         {},

@@ -12,8 +12,8 @@ from tools.study.pretended_training import GRID, ONE, SEARCH, PretendedTraining
 
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config import ConfigError, DataError, to_json
+from transformer_jax.run_directory.layout import write_json
 from transformer_jax.runs.run import Outcome, TrainingDiverged
-from transformer_jax.runs.run_directory import write_json
 from transformer_jax.tools.study import worker
 from transformer_jax.tools.study.optuna_study import open_study, retry, retry_failed, trial_rows, trials_of
 from transformer_jax.tools.study.runs_table import trial_table, write_leaderboard

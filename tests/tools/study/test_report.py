@@ -6,7 +6,7 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError, from_dict
-from transformer_jax.runs.run_directory import short_names
+from transformer_jax.run_directory.layout import short_names
 from transformer_jax.tools.study.comparability import different_text
 from transformer_jax.tools.study.run_summary import summarize
 

@@ -15,11 +15,11 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 
 from transformer_jax.config import ConfigError, DataConfig
-from transformer_jax.config.plugins import register
 from transformer_jax.data.sentence_pairs import Document, SentencePair, digest
 from transformer_jax.data.synthetic import lexicon
 from transformer_jax.data.synthetic.lexicon import ANIMATE, BE, Adjective, Determiner, Noun, Preposition, Pronoun, Verb
 from transformer_jax.data.synthetic.symbols import GeneratedCorpus, held_out_split, split_random
+from transformer_jax.registry.plugins import register
 
 MIN_WORDS, MAX_WORDS = 3, 16
 SENTENCES_IN_PARAGRAPH = (3, 7)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from itertools import islice
 
-from transformer_jax.config.plugins import register
 from transformer_jax.data.sentence_pairs import SentencePair, generated_fingerprint, require_split
+from transformer_jax.registry.plugins import register
 
 EVALUATION_PAIRS = 500
 SYMBOLS = "abcdefghijklmnopqrstuvwxyz"

@@ -7,11 +7,11 @@ from pathlib import Path
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import DataError
 from transformer_jax.config.data import SUBWORD_KINDS
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.plugins import registered
 from transformer_jax.config.tasks import imported
-from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.data.tokenizers.tokenizer_interface import Tokenizer, TokenizerPair
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.registry.plugins import registered
 
 FORMAT_VERSION = 1
 DESCRIPTION_FILE = "tokenizer.json"

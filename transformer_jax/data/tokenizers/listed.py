@@ -9,8 +9,8 @@ import regex
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import DataError
-from transformer_jax.config.plugins import register
-from transformer_jax.data.tokenizers.interface import SPECIAL_PIECES, PiecesTokenizer, Tokenizer
+from transformer_jax.data.tokenizers.tokenizer_interface import SPECIAL_PIECES, PiecesTokenizer, Tokenizer
+from transformer_jax.registry.plugins import register
 
 WORD = r"[\w\p{N}]+"
 """A run of letters, combining marks, joiners, digits and underscores, in any script; a pattern of ``regex``."""

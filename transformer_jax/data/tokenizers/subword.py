@@ -13,7 +13,7 @@ import sentencepiece
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.data.tokenizers.interface import PiecesTokenizer, Tokenizer
+from transformer_jax.data.tokenizers.tokenizer_interface import PiecesTokenizer, Tokenizer
 
 SPACE_SIGN = "\u2581"
 _ESCAPE = "\x1b"

@@ -7,8 +7,8 @@ from transformer_jax.config.language_model import (
     TextDataConfig,
     check_language_model,
 )
-from transformer_jax.config.plugins import register
 from transformer_jax.config.tasks import LOSSES, Metric, TaskSettings
+from transformer_jax.registry.plugins import register
 
 register("task", "language_model")(
     TaskSettings(

@@ -17,7 +17,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents, require_plain_text
-from transformer_jax.data.mixture import describe_shares, parts_of, ranges_of, times_an_epoch
+from transformer_jax.data.mixed_corpora import describe_shares, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pipeline import read_by_threads
 from transformer_jax.data.store_statistics import unigram_entropy
 from transformer_jax.data.text_rows import (
@@ -31,7 +31,7 @@ from transformer_jax.data.text_rows import (
 )
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
-from transformer_jax.data.tokenizers.training import train_text_tokenizer
+from transformer_jax.data.tokenizers.tokenizer_training import train_text_tokenizer
 from transformer_jax.decoding.program import DecodingProgram
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.build import build_decoder_only, init_decoder_only

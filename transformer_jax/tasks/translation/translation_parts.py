@@ -2,9 +2,9 @@
 
 from transformer_jax.config.data import BatchingConfig, DataConfig
 from transformer_jax.config.model import RnnConfig, TransformerConfig
-from transformer_jax.config.plugins import register
 from transformer_jax.config.tasks import LOSSES, Metric, TaskSettings
 from transformer_jax.config.translation import DecodingConfig, check_translation
+from transformer_jax.registry.plugins import register
 
 register("task", "translation")(
     TaskSettings(

@@ -21,7 +21,7 @@ from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
 from transformer_jax.data.corpora import completed, open_corpus, require_target_language
-from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
+from transformer_jax.data.mixed_corpora import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of, digest
@@ -31,14 +31,14 @@ from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.data.tokenization import PairTokenization
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.training import too_many_pieces, train_tokenizers
+from transformer_jax.data.tokenizers.tokenizer_training import too_many_pieces, train_tokenizers
 from transformer_jax.decoding.beam_search import BeamState, Rules, plain_search, search_next, start_search
 from transformer_jax.decoding.program import DecodingProgram
 from transformer_jax.decoding.segmented_search import capacities_of
 from transformer_jax.decoding.source_batches import rows_of_full_batch
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
 from transformer_jax.models.interface import Module
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runtime.distributed import first_goes_first, from_first, say
 from transformer_jax.runtime.hardware import batch_tokens_on, few_shapes_on
 from transformer_jax.sequence_types import Batch, batch_shape

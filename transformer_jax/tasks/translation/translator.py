@@ -12,9 +12,7 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import EOS_ID, PAD_ID, UNK_ID, AnyArray, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.data import padded_width
-from transformer_jax.config.errors import complain
 from transformer_jax.config.mixture import tagging_command
-from transformer_jax.config.plugins import with_settings
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import Hypotheses, Rules
@@ -27,8 +25,10 @@ from transformer_jax.decoding.segmented_search import (
     SegmentedSearch,
 )
 from transformer_jax.decoding.source_batches import source_batches
+from transformer_jax.errors import complain
 from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
+from transformer_jax.registry.plugins import with_settings
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, shard_map_rows, unshard_fsdp

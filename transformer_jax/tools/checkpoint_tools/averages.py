@@ -12,15 +12,20 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.format import StoredCheckpoint, bytes_in, stored_checkpoints, were_set_aside
 from transformer_jax.checkpoints.manager import CheckpointReader, on_host
-from transformer_jax.checkpoints.selection import best_step, chosen_step, selection_of, steps_to_average
 from transformer_jax.config import ConfigError, Metric, from_json, load_run_config, to_json
-from transformer_jax.config.errors import natural_order
+from transformer_jax.errors import natural_order
 from transformer_jax.evaluation.text_table import text_table
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.files.atomic_files import appearing_folder, require_local, require_writable, write_whole
+from transformer_jax.run_directory.layout import RunDirectory
+from transformer_jax.run_directory.selection import best_step, chosen_step, selection_of, steps_to_average
+from transformer_jax.run_directory.stored_checkpoints import (
+    StoredCheckpoint,
+    bytes_in,
+    stored_checkpoints,
+    were_set_aside,
+)
 from transformer_jax.runs.starting import write_run_directory
-from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable, write_whole
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.state import count_parameters
 

@@ -4,8 +4,8 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.actions import Action, chosen_action
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
 from transformer_jax.config import ConfigError
-from transformer_jax.config.plugins import plugin_flags
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.registry.python_files import plugin_flags
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runtime.startup import program_name
 
 

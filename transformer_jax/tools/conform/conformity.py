@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.plugins import line_of_plugin
+from transformer_jax.registry.python_files import line_of_plugin
 from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
 from transformer_jax.tools.conform.comparison import Broken

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.errors import nearest
-from transformer_jax.config.plugins import OWN_NAMES, load_plugin, names_of, registered
+from transformer_jax.errors import nearest
+from transformer_jax.registry.plugins import OWN_NAMES, names_of, registered
+from transformer_jax.registry.python_files import load_plugin
 
 TRANSFORMERS = ("translation", "language_model")
 

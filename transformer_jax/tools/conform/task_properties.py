@@ -27,8 +27,8 @@ from transformer_jax.config import (
 )
 from transformer_jax.config.checks import declared
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, kinds_of
+from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.runs.run import Position, RunParts
-from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.runs.trainer import run_training
 from transformer_jax.tasks.task import Task, task_class
 from transformer_jax.tasks.trained_run import open_trained

@@ -14,7 +14,7 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import MeshConfig, hyperparameters_of
-from transformer_jax.config.plugins import registered
+from transformer_jax.registry.plugins import registered
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
 from transformer_jax.tools.conform.trials import Trial, optimized, single_mesh
 from transformer_jax.training.sharding import put_hyperparameters, put_rows

@@ -37,7 +37,7 @@ from transformer_jax.data.text_files import (
     sentence_of_line,
 )
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.training import train_supported
+from transformer_jax.data.tokenizers.tokenizer_training import train_supported
 from transformer_jax.tools.data_check.line_languages import can_identify, foreign_language, usual_languages
 from transformer_jax.tools.data_check.line_shift import LineShift, Stretch, line_shift
 

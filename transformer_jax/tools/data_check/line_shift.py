@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.errors import complain
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import sampled_pairs
-from transformer_jax.data.mixture import parts_of
+from transformer_jax.data.mixed_corpora import parts_of
 from transformer_jax.data.parallel_text import TextCorpus
+from transformer_jax.errors import complain
 from transformer_jax.runs.train_run import TrainingStart
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.scripts import lack_spaces
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.files.atomic_files import write_whole
 
 if TYPE_CHECKING:
     from transformer_jax.evaluation.word_alignment import GoldAlignment

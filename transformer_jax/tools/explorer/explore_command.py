@@ -58,7 +58,7 @@ def explore(values: flags.Values) -> int:
     where you can edit the text, switch off heads and layers, and force words. --serve (pip install flask) writes nothing: it
     serves the page on 127.0.0.1, where you can request other continuations and texts. docs/explorer.md explains the views.
     """
-    from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
+    from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
 
     chosen = chosen_runs(values, run_config(values))
     for text in values.against:
@@ -102,7 +102,7 @@ def explore(values: flags.Values) -> int:
     elif (path := output_path(values, "explore.html")).suffix != ".html":
         raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
 
-    from transformer_jax.runtime.atomic_files import write_whole
+    from transformer_jax.files.atomic_files import write_whole
     from transformer_jax.tools.explorer.readers import open_readers
 
     opened = open_readers(chosen, values.average)
@@ -120,8 +120,8 @@ def explore(values: flags.Values) -> int:
 
 def _checkpoints(values: flags.Values) -> list[int]:
     """The updates of --checkpoints, oldest first; raises ConfigError unless there are two of them, and no --serve."""
-    from transformer_jax.checkpoints.selection import chosen_step
-    from transformer_jax.runs.run_directory import RunDirectory
+    from transformer_jax.run_directory.layout import RunDirectory
+    from transformer_jax.run_directory.selection import chosen_step
 
     if not values.checkpoints:
         return []

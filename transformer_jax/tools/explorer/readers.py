@@ -13,14 +13,14 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.paths import as_path
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import GoldAlignment
+from transformer_jax.files.paths import as_path
 from transformer_jax.models.interface import call
-from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, short_names
+from transformer_jax.run_directory.layout import ChosenRun, RunDirectory, short_names
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.language_model.generator import cache_after_prompt, step_after_prompt
 from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask, axes_of, ids_of_text

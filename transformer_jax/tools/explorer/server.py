@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.json_text import is_unicode
+from transformer_jax.files.json_text import is_unicode
 from transformer_jax.tools.explorer.page import forced_to_json
 from transformer_jax.tools.explorer.searches import Forced
 

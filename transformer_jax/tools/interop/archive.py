@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer_jax.config import DataError, load_run_config, to_json
 from transformer_jax.data.tokenizers import load_tokenizers, save_tokenizers
-from transformer_jax.runs.run_directory import write_json
+from transformer_jax.run_directory.layout import write_json
 from transformer_jax.tools.interop.models import Example, ImportedModel, OpenedModel
 from transformer_jax.tools.interop.parity import Check, Counterpart, require_same_tokenizers
 from transformer_jax.tools.interop.weight_files import read_object, read_tensors, value_of, write_tensors

@@ -15,8 +15,8 @@ import numpy as np
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import DataError, TransformerConfig
 from transformer_jax.data.tokenizers import tokenizer_files
+from transformer_jax.files.atomic_files import write_whole
 from transformer_jax.layers.positions import fairseq_table, sinusoid_table
-from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tools.interop.marian import sentencepiece_model
 from transformer_jax.tools.interop.matrix_layout import as_matrices, tables
 from transformer_jax.tools.interop.models import Example, OpenedModel, require_plain_transformer

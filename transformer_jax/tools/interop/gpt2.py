@@ -13,7 +13,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.config import ConfigError
 from transformer_jax.config.language_model import DecoderOnlyConfig
 from transformer_jax.data.tokenizers import save_tokenizers
-from transformer_jax.runs.run_directory import write_json
+from transformer_jax.run_directory.layout import write_json
 from transformer_jax.tools.interop.marian import ACTIVATIONS
 from transformer_jax.tools.interop.matrix_layout import as_matrices
 from transformer_jax.tools.interop.models import OpenedModel, require_settings

@@ -10,7 +10,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, dif
 from transformer_jax.config.parts import default_parts
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
-from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable
+from transformer_jax.files.atomic_files import appearing_folder, require_local, require_writable
 from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart
 
 if TYPE_CHECKING:

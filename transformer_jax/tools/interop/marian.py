@@ -18,8 +18,8 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.config import ConfigError, DataError, TransformerConfig
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.subword import MappedSubwordTokenizer
-from transformer_jax.runs.run_directory import write_json
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.run_directory.layout import write_json
 from transformer_jax.tools.interop.fairseq_family import (
     Orders,
     Tables,

@@ -26,7 +26,7 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
-from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
+from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
 from transformer_jax.runs.starting import write_run_directory
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json

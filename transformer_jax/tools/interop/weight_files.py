@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.errors import first_line
-from transformer_jax.config.json_text import parse_json
+from transformer_jax.errors import first_line
+from transformer_jax.files.json_text import parse_json
 
 NAMES = ("model.safetensors", "pytorch_model.bin")
 Value = TypeVar("Value")

@@ -19,8 +19,8 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.config.checks import is_address
 from transformer_jax.config.optimization import mesh_sizes, require_rows_divide
+from transformer_jax.files.paths import is_address
 from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE
 
 TEMPLATES = {"slurm": "slurm.sbatch", "kubernetes": "kubernetes.yaml", "skypilot": "skypilot.yaml"}

@@ -9,9 +9,9 @@ from transformer_jax.commands.evaluate import evaluate
 from transformer_jax.commands.tokenize import checked_config, tokenize
 from transformer_jax.commands.train import add_flags_to_overrides, train
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.config.checks import is_address
 from transformer_jax.config.experiment import used_settings
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.paths import is_address
 from transformer_jax.tools.launching.job_files import TEMPLATES, TEXTS, TOKENIZING, Job, beside, job_file, job_name
 from transformer_jax.tools.study.sweep_command import flags_of_trials, sweep
 from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, check, load_sweep

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.checks import absolute_path
 from transformer_jax.data.sentence_pairs import SentencePair, digest, generated_fingerprint, require_split
 from transformer_jax.data.text_files import hash_file, plain_name, plain_or_compressed
+from transformer_jax.files.paths import absolute_path
 from transformer_jax.tools.parsing.generated import random_tree
 from transformer_jax.tools.parsing.parsing_settings import TreebankConfig
 from transformer_jax.tools.parsing.trees import Tree, normalized, read_trees, symbols_of

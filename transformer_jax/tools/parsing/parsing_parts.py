@@ -2,8 +2,8 @@
 
 from transformer_jax.config.data import BatchingConfig
 from transformer_jax.config.model import RnnConfig, TransformerConfig
-from transformer_jax.config.plugins import register
 from transformer_jax.config.tasks import LOSSES, Metric, TaskSettings, imported
+from transformer_jax.registry.plugins import register
 from transformer_jax.tools.parsing.parsing_settings import FORM, ParserConfig, TreebankConfig, check_parsing
 
 SYMBOLS = "tokenizer", *(f"data.{name}" for name in FORM)

@@ -14,7 +14,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.training import sample_examples, train_tokenizer
+from transformer_jax.data.tokenizers.tokenizer_training import sample_examples, train_tokenizer
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores
 from transformer_jax.tasks.texts import TextAttention, TokenScores

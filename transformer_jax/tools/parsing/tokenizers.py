@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, UNK_ID
-from transformer_jax.data.tokenizers.interface import Tokenizer
 from transformer_jax.data.tokenizers.listed import ListedTokenizer
+from transformer_jax.data.tokenizers.tokenizer_interface import Tokenizer
 from transformer_jax.tools.parsing.trees import is_position
 
 SUFFIXES = ("tion", "ing", "ed", "ly", "er", "est", "al", "ion", "able", "ic", "ity", "ive", "ous", "ment", "s", "y")

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import jax
 
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.files.atomic_files import write_whole
 from transformer_jax.models.inspection import ModuleCall, module_calls
-from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks.task import objective_of

@@ -10,7 +10,7 @@ from transformer_jax.commands.run_flags import (
     run_flags,
 )
 from transformer_jax.config import ConfigError
-from transformer_jax.runtime.atomic_files import require_writable_file
+from transformer_jax.files.atomic_files import require_writable_file
 
 KINDS = ("cross", "encoder", "decoder")
 PICTURES = (".png", ".pdf", ".svg")

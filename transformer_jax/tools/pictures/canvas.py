@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import FuncFormatter
 
-from transformer_jax.config.paths import as_path
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.paths import as_path
 
 INK = "#1b2733"
 FAINT_INK = "#5d6b79"

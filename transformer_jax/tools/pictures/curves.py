@@ -5,11 +5,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.paths import as_path
+from transformer_jax.files.atomic_files import read_records
+from transformer_jax.files.paths import as_path
+from transformer_jax.run_directory.layout import short_names
 from transformer_jax.runs.run import Hook
-from transformer_jax.runs.run_directory import short_names
 from transformer_jax.runs.train_run import TrainingStart
-from transformer_jax.runtime.atomic_files import read_records
 from transformer_jax.runtime.distributed import is_first
 
 Series = tuple[list[float], list[float]]

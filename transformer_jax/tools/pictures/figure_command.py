@@ -2,7 +2,7 @@ from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
-from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.files.atomic_files import require_writable
 
 ENDINGS = {"architecture": ".svg", "schedule": ".png"}
 """Figures by name, and how their files end."""

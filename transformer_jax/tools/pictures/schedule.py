@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig, hyperparameters_of
-from transformer_jax.config.plugins import names_of, settings_class
+from transformer_jax.registry.plugins import names_of, settings_class
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 from transformer_jax.training.schedules import make_schedule
 

@@ -19,8 +19,8 @@ from jax.sharding import PartitionSpec as P
 from transformer_jax import __version__
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
-from transformer_jax.runs.run_directory import REPORTED_PACKAGES
-from transformer_jax.runtime.atomic_files import appearing_file
+from transformer_jax.files.atomic_files import appearing_file
+from transformer_jax.run_directory.layout import REPORTED_PACKAGES
 from transformer_jax.runtime.distributed import from_all, require_shared_folder
 from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.runtime.startup import available_cores

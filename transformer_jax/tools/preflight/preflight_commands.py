@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from transformer_jax.commands import flags
-from transformer_jax.runtime.atomic_files import require_local, require_writable_file, write_whole
+from transformer_jax.files.atomic_files import require_local, require_writable_file, write_whole
 
 PROGRAMS = "train_step", "decode_step", "search"
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.language_model import TextBatchingConfig
+from transformer_jax.errors import ConfigError
 
 # WSD trained better than a cosine with budgets of 25 s to 10 minutes: experiments/own_text, docs/language_models.md.
 SCHEDULE = "wsd"

@@ -33,8 +33,8 @@ from transformer_jax.data.corpus_statistics import (
 )
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.scripts import writes_without_spaces
-from transformer_jax.index import behind
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.registry.index import behind
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.train_run import Overrides, ResolvedSettings
 from transformer_jax.runtime.startup import available_cores
 from transformer_jax.tools.sizing.plans import (
@@ -263,7 +263,7 @@ def _supported_vocabulary(
     if tokenizer.kind not in SUBWORD_KINDS or not size or is_far:
         return chosen
     # This imports JAX.
-    from transformer_jax.data.tokenizers.training import train_supported
+    from transformer_jax.data.tokenizers.tokenizer_training import train_supported
 
     tokenizer = replace(tokenizer, vocabulary_size=size, character_coverage=settings["tokenizer.character_coverage"])
     texts = [[pair.source for pair in sample.pairs], [pair.target for pair in sample.pairs]]

@@ -12,9 +12,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.config.json_text import printable
 from transformer_jax.evaluation.text_table import text_table
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.json_text import printable
 
 WIDTH = 100
 FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -11,8 +11,8 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, Metric, resolve
 from transformer_jax.config.experiment import read_value
-from transformer_jax.config.plugins import loaded_plugins
-from transformer_jax.runtime.atomic_files import require_writable, write_whole
+from transformer_jax.files.atomic_files import require_writable, write_whole
+from transformer_jax.registry.python_files import loaded_plugins
 from transformer_jax.tools.sizing.plans import seconds_of
 from transformer_jax.tools.sizing.sizes import require_sizes
 from transformer_jax.tools.study.comparability import require_comparable, require_same_text

@@ -17,10 +17,10 @@ import jax
 
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve
 from transformer_jax.config.optimization import decays
+from transformer_jax.files.atomic_files import locked, write_whole
 from transformer_jax.runs.goodput import TRAINING
 from transformer_jax.runs.run import Position, RunParts
 from transformer_jax.runs.trainer import run_training
-from transformer_jax.runtime.atomic_files import locked, write_whole
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.compiled_program import bytes_on_a_device, product_flops, without_recomputation

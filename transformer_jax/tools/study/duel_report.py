@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_jax.config import Metric
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.goodput import TRAINING
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, font
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels

@@ -6,9 +6,9 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError
 from transformer_jax.config.languages import require_tokenizer
-from transformer_jax.config.paths import as_path
-from transformer_jax.runs.run_directory import short_names
-from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.files.atomic_files import require_writable
+from transformer_jax.files.paths import as_path
+from transformer_jax.run_directory.layout import short_names
 
 
 @flags.command(

@@ -6,17 +6,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from transformer_jax.checkpoints.format import stored_checkpoints
-from transformer_jax.checkpoints.selection import best_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
-from transformer_jax.config.errors import StoreError, natural_order
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.paths import as_path
 from transformer_jax.config.tasks import TASKS
+from transformer_jax.errors import StoreError, natural_order
+from transformer_jax.files.json_text import finite_or_none, is_count, parse_json
+from transformer_jax.files.paths import as_path
+from transformer_jax.run_directory.layout import RunDirectory
+from transformer_jax.run_directory.selection import best_step
+from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 from transformer_jax.runs.learning_signs import signs_of
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime.json_numbers import finite_or_none, is_count
 from transformer_jax.tasks.saved_evaluations import saved_reports
 
 Value = TypeVar("Value")

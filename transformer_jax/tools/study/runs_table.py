@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import ConfigError, Metric
-from transformer_jax.config.json_text import printable
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
+from transformer_jax.files.json_text import printable
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.saved_evaluations import signature_of, whose_parameters
 from transformer_jax.tools.pictures.curves import draw_curves, read_series
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
-from transformer_jax.config.checks import is_address
-from transformer_jax.config.errors import StoreError
-from transformer_jax.config.paths import as_path
-from transformer_jax.runtime.atomic_files import require_writable, write_whole
+from transformer_jax.errors import StoreError
+from transformer_jax.files.atomic_files import require_writable, write_whole
+from transformer_jax.files.paths import as_path, is_address
 from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, load_sweep
 from transformer_jax.tools.study.worker_processes import (
     end_with_parent,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, resolve
-from transformer_jax.config.errors import nearest
 from transformer_jax.config.experiment import read_value, type_of
-from transformer_jax.config.plugins import call_in_file
 from transformer_jax.config.tasks import TASKS
+from transformer_jax.errors import nearest
+from transformer_jax.registry.python_files import call_in_file
 from transformer_jax.tools.sizing.sizes import require_sizes
 from transformer_jax.tools.study.comparability import differing_settings, require_comparable, require_same_text
 

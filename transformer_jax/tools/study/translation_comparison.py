@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.sentence_pairs import SentencePair, digest_of
 from transformer_jax.evaluation.significance import PairedScores, SystemComparison
-from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
-from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.files.atomic_files import require_writable
+from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
+from transformer_jax.run_directory.selection import steps_to_average
 from transformer_jax.tasks.saved_evaluations import (
     SavedEvaluation,
     ScoredCheckpoint,

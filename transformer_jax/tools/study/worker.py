@@ -15,10 +15,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, to_dict
-from transformer_jax.config.errors import StoreError
+from transformer_jax.errors import StoreError
+from transformer_jax.run_directory.layout import RunDirectory, RunIsBusy
 from transformer_jax.runs.hooks import Callback
 from transformer_jax.runs.run import TrainingDiverged
-from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.runs.train_run import settings_to_train, train_run
 from transformer_jax.tools.study.optuna_study import (
     ERROR,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transformer_jax.config.errors import ConfigError, DataError, nearest
 from transformer_jax.data.text_files import BYTE_ORDER_MARK, raw_lines
-from transformer_jax.runtime.atomic_files import appearing_file
+from transformer_jax.errors import ConfigError, DataError, nearest
+from transformer_jax.files.atomic_files import appearing_file
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors as KeyedVectors

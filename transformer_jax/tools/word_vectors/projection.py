@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from transformer_jax.config.errors import ConfigError, DataError
+from transformer_jax.errors import ConfigError, DataError
 
 PERPLEXITY = 30.0
 

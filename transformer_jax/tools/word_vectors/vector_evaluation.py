@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_jax.config.errors import DataError
 from transformer_jax.data.text_files import read_lines
+from transformer_jax.errors import DataError
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.tools.word_vectors.keyed_vectors import WORD_START, keyed_vectors
 

@@ -17,7 +17,7 @@ from transformer_jax.config import DataError
 from transformer_jax.data.stores import open_or_build
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenization import BuildProgress
-from transformer_jax.runtime.file_digests import changed_files, write_digests
+from transformer_jax.files.file_digests import changed_files, write_digests
 from transformer_jax.tools.word_vectors.task.row_updates import Lookup
 from transformer_jax.tools.word_vectors.task.text_blocks import random_bits
 from transformer_jax.tools.word_vectors.task.word2vec import OUTPUTS, WORDS

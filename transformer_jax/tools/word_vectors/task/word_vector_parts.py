@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from transformer_jax.config.plugins import register
 from transformer_jax.config.tasks import LOSSES, Metric, TaskSettings
+from transformer_jax.registry.plugins import register
 from transformer_jax.tools.word_vectors.task.word_vector_settings import (
     BlockConfig,
     GloveConfig,

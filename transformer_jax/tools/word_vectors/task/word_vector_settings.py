@@ -4,10 +4,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.checks import absolute_path, check_settings, same_setting, setting
+from transformer_jax.config.checks import check_settings, same_setting, setting
 from transformer_jax.config.data import TokenizerConfig
 from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.config.model import KIND
+from transformer_jax.files.paths import absolute_path
 
 SPANS_IN_UPDATE = 16
 """Minimum number of spans per update. A span of token ids stays together when an epoch is shuffled, and windows end with it."""

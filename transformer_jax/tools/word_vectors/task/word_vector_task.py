@@ -18,13 +18,13 @@ from transformer_jax.config import (
     load_run_config,
     without_its_cache,
 )
-from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.listed import LowerWordTokenizer
-from transformer_jax.data.tokenizers.training import train_text_tokenizer
-from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
+from transformer_jax.data.tokenizers.tokenizer_training import train_text_tokenizer
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import DataReport, MeasuredSplit
 from transformer_jax.tasks.text_task import TextTask

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import DataError
-from transformer_jax.config.json_text import parse_json
+from transformer_jax.files.json_text import parse_json
 
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 

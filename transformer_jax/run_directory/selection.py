@@ -1,8 +1,13 @@
 """Selection of a checkpoint: ``best`` (by its score on the validation split), ``last`` or a number. Does not import Orbax."""
 
-from transformer_jax.checkpoints.format import CheckpointError, StoredCheckpoint, is_step, stored_checkpoints
 from transformer_jax.config import ExperimentConfig, Metric, load_run_config
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.run_directory.layout import RunDirectory
+from transformer_jax.run_directory.stored_checkpoints import (
+    CheckpointError,
+    StoredCheckpoint,
+    is_step,
+    stored_checkpoints,
+)
 
 
 def selection_of(run: RunDirectory) -> Metric:

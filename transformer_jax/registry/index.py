@@ -28,6 +28,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from transformer_jax.errors import ConfigError
+
 PACKAGE = "transformer_jax"
 TOOL_ENTRY_POINTS = "transformer_jax.tools"
 COMMAND_GROUPS = {
@@ -72,9 +74,9 @@ class Index(NamedTuple):
         except ModuleNotFoundError as error:
             if error.name and not f"{self.package}.{module}".startswith(error.name):
                 raise
-            raise _error(f"{key}: {error}", self.file) from error
+            raise ConfigError(str(self.file), f"{key}: {error}") from error
         except AttributeError as error:
-            raise _error(f"{key}: {error}", self.file) from error
+            raise ConfigError(str(self.file), f"{key}: {error}") from error
 
 
 class ListedCommand(NamedTuple):
@@ -94,7 +96,9 @@ class ListedCommand(NamedTuple):
     def load(self) -> Any:
         """Import the command; raise ConfigError if a tool that it needs is missing."""
         if self.missing:
-            raise _error(f"needs the tool {' and the tool '.join(self.missing)}, which is not installed", self.name)
+            raise ConfigError(
+                self.name, f"needs the tool {' and the tool '.join(self.missing)}, which is not installed"
+            )
         return self.owner.load(f"commands.{self.name}", self.owner.commands[self.name]["function"])
 
 
@@ -105,54 +109,47 @@ class ListedPart(NamedTuple):
     owner: Index
 
 
-def _error(problem: str, where: Path | str) -> Exception:
-    # Here: the package `config` imports libraries that a list of commands does without.
-    from transformer_jax.config.errors import ConfigError
-
-    return ConfigError(f"{where}: {problem}")
-
-
 def _read(file: Path, package: str, tool: str = "") -> Index:
     """Read an index; raise ConfigError, with the file, for an unknown key or a value of another form."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _error(f"cannot be read: {error}", file) from error
+        raise ConfigError(str(file), f"cannot be read: {error}") from error
     tables: dict[str, Any] = {name: content.pop(name, {}) for name in ("parts", "commands", "doors")}
     needs = content.pop("needs", [])
     if content:
-        raise _error(f"unknown key {min(content)}; expected needs, parts, commands, doors", file)
+        raise ConfigError(str(file), f"unknown key {min(content)}; expected needs, parts, commands, doors")
     for name, table in tables.items():
         if not isinstance(table, dict) or not all(isinstance(entries, dict) for entries in table.values()):
-            raise _error(f"{name}: expected tables [{name}.NAME]", file)
+            raise ConfigError(str(file), f"{name}: expected tables [{name}.NAME]")
     for name, command in tables["commands"].items():
         if command.keys() - {"needs"} != {"function", "group", "help"} or command["group"] not in COMMAND_GROUPS:
-            raise _error(
-                f"commands.{name}: expected function, help and group, one of {', '.join(COMMAND_GROUPS)}", file
+            raise ConfigError(
+                str(file), f"commands.{name}: expected function, help and group, one of {', '.join(COMMAND_GROUPS)}"
             )
     if odd := tables["doors"].keys() - {*DOORS}:
-        raise _error(f"doors.{min(odd)}: is not a door; doors are {', '.join(DOORS)}", file)
+        raise ConfigError(str(file), f"doors.{min(odd)}: is not a door; doors are {', '.join(DOORS)}")
     targets = {f"doors.{door}.{name}": to for door, entries in tables["doors"].items() for name, to in entries.items()}
     targets |= {f"commands.{name}.function": command["function"] for name, command in tables["commands"].items()}
     for key, target in targets.items():
         if not isinstance(target, str) or not TARGET.fullmatch(target):
-            raise _error(f"{key}: expected 'module:function' (got {target!r})", file)
+            raise ConfigError(str(file), f"{key}: expected 'module:function' (got {target!r})")
     lists = {"needs": needs} | {
         f"commands.{name}.needs": each.get("needs", []) for name, each in tables["commands"].items()
     }
     for key, names in lists.items():
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise _error(f"{key}: expected a list of names of tools", file)
+            raise ConfigError(str(file), f"{key}: expected a list of names of tools")
     for kind, modules in tables["parts"].items():
         if not all(isinstance(names, str) for names in modules.values()):
-            raise _error(f"parts.{kind}: expected module = 'NAME NAME ...'", file)
+            raise ConfigError(str(file), f"parts.{kind}: expected module = 'NAME NAME ...'")
     return Index(file, package, tool, needs, **tables)
 
 
 @cache
 def own_indexes() -> tuple[Index, ...]:
     """Return the indexes of the package: its folders, the kit after the core, then its tools, by name."""
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     folders = sorted(
         (file.parent for file in root.glob("*/index.toml")), key=lambda path: (path.name == "kit", path.name)
     )
@@ -178,7 +175,7 @@ def indexes() -> tuple[Index, ...]:
             entries += [("door", door)] if door in SINGLE_DOORS else [("door", door, name) for name in names]
         for entry in entries:
             if entry in owners:
-                raise _error(f"{' '.join(entry)} is already in {owners[entry].file}", index.file)
+                raise ConfigError(str(index.file), f"{' '.join(entry)} is already in {owners[entry].file}")
             owners[entry] = index
     return tuple(found)
 
@@ -211,7 +208,7 @@ def _index_of(entry_point: Any) -> Index:
             return _read(file, entry_point.value, entry_point.name)
     distribution = entry_point.dist.name if entry_point.dist else "an installed distribution"
     problem = f"its tool {entry_point.name} names {entry_point.value}, which is no package with an index.toml"
-    raise _error(f"{problem}; fix or uninstall it", distribution)
+    raise ConfigError(distribution, f"{problem}; fix or uninstall it")
 
 
 def _parts_of(index: Index) -> dict[tuple[str, str], ListedPart]:

@@ -10,10 +10,10 @@ import numpy as np
 from transformer_jax.config import ConfigError, DataConfig, DataError
 from transformer_jax.config.data import SourceConfig
 from transformer_jax.config.mixture import by_corpus, weights_of
-from transformer_jax.config.plugins import register
 from transformer_jax.data.orders import index_type, random_order
 from transformer_jax.data.parallel_text import TextCorpus, text_corpus
 from transformer_jax.data.sentence_pairs import FileSource, SentencePair, digest, require_split
+from transformer_jax.registry.plugins import register
 
 # First stream of random numbers for the pairs that an epoch repeats.
 REPEATED_STREAM = 2**33

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.json_text import parse_json
 
 DIGESTS = "digests.json"
 SEGMENT_BYTES = 1 << 22

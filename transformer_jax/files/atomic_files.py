@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.checks import absolute_path
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.paths import in_store
-from transformer_jax.runtime.json_numbers import finite_or_none, is_count
+from transformer_jax.errors import ConfigError, DataError
+from transformer_jax.files.json_text import finite_or_none, is_count, parse_json
+from transformer_jax.files.paths import absolute_path, in_store
 
 DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 """Numbers of the errors of a full disk, a full quota and a file beyond the limit of its size."""

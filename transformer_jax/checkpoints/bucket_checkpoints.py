@@ -10,14 +10,14 @@ from typing import Any
 import orbax.checkpoint as ocp
 
 from transformer_jax.checkpoints.folder import CheckpointFolder
-from transformer_jax.checkpoints.format import COMMIT, IN_PROGRESS, MARKER, is_step, unused_name
 from transformer_jax.checkpoints.save_failure import SaveFailed
-from transformer_jax.config.errors import ConfigError, StoreError, first_line
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.store_path import StorePath, kvstore, store_errors
+from transformer_jax.errors import ConfigError, StoreError, first_line
+from transformer_jax.files.file_digests import Part
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.store_path import StorePath, kvstore, store_errors
 from transformer_jax.private_modules import fit_orbax_to_stores
+from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, is_step, unused_name
 from transformer_jax.runtime.distributed import all_agree, is_first
-from transformer_jax.runtime.file_digests import Part
 from transformer_jax.runtime.store_lock import LockLost, StoreLock
 
 # Digests of the objects of a checkpoint, which the store computed.

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.config import DataError, ExperimentConfig, from_json
-from transformer_jax.config.errors import StoreError
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.paths import in_store
-from transformer_jax.runtime.file_digests import changed_files
+from transformer_jax.errors import StoreError
+from transformer_jax.files.file_digests import changed_files
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.paths import in_store
 
 # Orbax writes it into every checkpoint.
 MARKER = "_CHECKPOINT_METADATA"

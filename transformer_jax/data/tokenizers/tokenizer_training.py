@@ -10,9 +10,9 @@ from transformer_jax.config.data import SUBWORD_KINDS
 from transformer_jax.data.corpus_statistics import SAMPLED, side_text
 from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, SentencePair
 from transformer_jax.data.tokenizers.files import LISTED_KINDS
-from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.data.tokenizers.subword import TooManyPieces, train_subword_tokenizer
+from transformer_jax.data.tokenizers.tokenizer_interface import Tokenizer, TokenizerPair
 
 MAX_PIECES_A_WORD, MAX_PIECES_A_CHARACTER = 4.0, 1.5
 # A million pairs of news have 250 million characters; documents may be longer than the memory.

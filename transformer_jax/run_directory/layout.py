@@ -12,14 +12,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_jax.checkpoints.format import step_names, written_settings
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference, load_run_config, may_change
-from transformer_jax.config.checks import is_unasked, without_mark
 from transformer_jax.config.experiment import CONFIG_FILE
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.paths import as_path, in_store
-from transformer_jax.config.plugins import loaded_plugins
-from transformer_jax.runtime.atomic_files import locked, remove_partial, require_writable, write_whole
+from transformer_jax.files.atomic_files import locked, remove_partial, require_writable, write_whole
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.paths import as_path, in_store, is_unasked, without_mark
+from transformer_jax.registry.python_files import loaded_plugins
+from transformer_jax.run_directory.stored_checkpoints import step_names, written_settings
 
 if TYPE_CHECKING:
     from transformer_jax.runtime.store_lock import StoreLock

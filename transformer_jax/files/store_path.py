@@ -17,7 +17,7 @@ os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
 from etils.epath import gpath
 from etils.epath.stat_utils import StatResult
 
-from transformer_jax.config.errors import ConfigError, DataError, StoreError, first_line
+from transformer_jax.errors import ConfigError, DataError, StoreError, first_line
 
 gpath._is_tf_installed.cache_clear()
 

@@ -1,4 +1,4 @@
-"""Plugins of users: parts of models, optimizers, data sources, tasks and trackers; and execution of Python files.
+"""Parts by name: of models, optimizers, data sources, tasks and trackers, from the package and from plugins.
 
 A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
 group ``transformer_jax.plugins``; it calls ``register``. A run records the names and digests of plugin files, not their code.
@@ -7,20 +7,13 @@ The package registers its own parts, of the core and of the kit (``transformer_j
 
 import importlib
 import inspect
-import runpy
-import shlex
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import cache, partial
-from hashlib import sha256
-from pathlib import Path
 from typing import Any, TypeVar
 
-from transformer_jax.config.errors import ConfigError, nearest
-from transformer_jax.config.kinds import KINDS
-from transformer_jax.index import ListedPart, all_parts, entry_points, own_parts
+from transformer_jax.errors import ConfigError
+from transformer_jax.registry.index import ListedPart, all_parts, entry_points, own_parts
+from transformer_jax.registry.kinds import KINDS
 
 EXAMPLES = {("tracker", name): f"examples/{name}_tracker.py" for name in ("mlflow", "trackio")}
 """Files of the repository that register parts which users may know from other versions or packages."""
@@ -35,8 +28,6 @@ OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in KINDS}
 """Other names of the core, values without a registered part: scores of sacreBLEU, ``none`` except of ``model.positions``."""
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _SETTINGS: dict[tuple[str, str], type] = {}
-_LOADED: dict[str, str] = {}
-"""Digests of the loaded files."""
 
 
 def register(kind: str, name: str, settings: type | None = None) -> Callable[[Registered], Registered]:
@@ -193,50 +184,6 @@ class _PartsOfKind(Mapping[str, Any]):
         return len(names_of(self._kind))
 
 
-def load_plugin(file: str) -> None:
-    """Runs the Python file of a plugin; raises ConfigError when it does not exist or fails."""
-    path = Path(file).expanduser()
-    if not path.is_file():
-        hint = "; repeat --plugin for each file" if "," in file else ""
-        raise ConfigError(f"--plugin: {path} is not a file{hint}")
-    digest = sha256(path.read_bytes()).hexdigest()
-    try:
-        names_in_file(path)
-    except ConfigError as error:
-        if str(error).startswith("register: "):
-            raise ConfigError(f"{path}: {error}") from error
-        raise
-    _LOADED[str(path.absolute())] = digest
-
-
-def loaded_plugins() -> dict[str, str]:
-    """The loaded files, each with its SHA-256 when it was loaded."""
-    return dict(_LOADED)
-
-
-def line_of_plugin(error: BaseException) -> str:
-    """``FILE, line N`` where a loaded file raised an error, or called the function that did; empty if none did."""
-    inside = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_loaded(frame.filename)]
-    return f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else ""
-
-
-def is_of_plugin(error: BaseException) -> bool:
-    """Whether a loaded file, or a library that it called, raised an error, and no code of this package that it called."""
-    package = Path(__file__).parents[1]
-    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    ours_or_loaded = [file for file in files if _is_loaded(file) or Path(file).is_relative_to(package)]
-    return bool(ours_or_loaded) and _is_loaded(ours_or_loaded[-1])
-
-
-def _is_loaded(file: str) -> bool:
-    return str(Path(file).absolute()) in _LOADED
-
-
-def plugin_flags() -> str:
-    """The ``--plugin`` flags of loaded files for a printed command, each after a space."""
-    return "".join(f" --plugin={shlex.quote(file)}" for file in loaded_plugins())
-
-
 @cache
 def load_installed_plugins() -> None:
     """Import the installed plugins; raises ConfigError when one fails, and where an index lists parts of an unknown kind."""
@@ -249,61 +196,3 @@ def load_installed_plugins() -> None:
         except Exception as error:
             problem = f"plugin {entry_point.name} ({entry_point.value}) fails: {type(error).__name__}: {error}"
             raise ConfigError(f"{problem}; fix or uninstall it") from error
-
-
-def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
-    """Calls a function of a Python file, with ``argument`` unless it is empty, and returns its result.
-
-    ``kind`` names such files in messages. Raises ConfigError when the file fails or has no such function, or the argument is
-    not in its ``VARIANTS``.
-    """
-    spec = f"{path}:{argument}" if argument else str(path)
-    with _running(path, spec):
-        # Under a separate name: run_path puts the module where a file called copy.py would hide the real copy.
-        namespace = runpy.run_path(str(path), run_name=f"file_{path.stem}")
-        called = namespace.get(function)
-        if not callable(called):
-            raise ConfigError(f"{path}: not {kind}: it has no function {function}()")
-        variants = [str(variant) for variant in namespace.get("VARIANTS", ())]
-        if argument and variants and argument not in variants:
-            near = nearest(argument, variants)
-            hint = f"did you mean {path.name}:{near}?" if near else f"one of {', '.join(variants)}"
-            raise ConfigError(f"{spec}: unknown variant {argument!r}; {hint}")
-        if argument and not inspect.signature(called).parameters:
-            raise ConfigError(f"{spec}: {path.name} has no variants")
-        return called(argument) if argument else called()
-
-
-def names_in_file(path: Path) -> dict[str, Any]:
-    """The names that a Python file defines; raises ConfigError when it fails."""
-    with _running(path, str(path)):
-        return runpy.run_path(str(path), run_name=f"file_{path.stem}")
-
-
-@contextmanager
-def _running(path: Path, spec: str) -> Iterator[None]:
-    """Lets a file import its siblings; removes them from ``sys.modules`` after it, since other folders may have the same names.
-
-    Raises ConfigError, with file and line, for every exception of the file.
-    """
-    folder, before = path.resolve().parent, set(sys.modules)
-    # At the end: a recipe called copy.py must not hide the module of the standard library.
-    sys.path.append(str(folder))
-    try:
-        yield
-    except ConfigError:
-        raise
-    except SyntaxError as error:
-        raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
-    # A file that calls sys.exit would end the command without a message.
-    except (Exception, SystemExit) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        inside = [frame for frame in frames if Path(frame.filename).resolve().parent == folder]
-        where = f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else spec
-        raise ConfigError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
-    finally:
-        sys.path.remove(str(folder))
-        for name in set(sys.modules) - before:
-            file = getattr(sys.modules[name], "__file__", None)
-            if file and Path(file).resolve().parent == folder:
-                del sys.modules[name]

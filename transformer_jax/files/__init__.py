@@ -1,0 +1,1 @@
+"""Files on a disk or in a bucket: paths, whole writes, digests, JSON of untrusted files."""
