@@ -58,7 +58,7 @@ DOORS: dict[str, set[str]] = {
     "flax": {"layers", "models", "kit"},
     "optax": {"training", "kit"},
     "orbax": {"checkpoints.manager", "checkpoints.disk", "checkpoints.bucket_checkpoints", "private_modules"},
-    "etils": {"checkpoints.manager", "files.store_path"},
+    "etils": {"checkpoints.manager", "files.store_path", "private_modules"},
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
     "matplotlib": {"tools.pictures"},
     "optuna": {"tools.study.optuna_study", "tools.study.worker"},
