@@ -363,7 +363,18 @@ NOT_FOR_A_SENTENCE = ", ".join(
         *("training.losses", "models.inspection", "evaluation", "tools", "config.language_model", "notebook"),
     )
 )
-WITHOUT_TENSORFLOW = {"config", "data", "decoding", "evaluation", "models", "training", "tasks", "commands"}
+WITHOUT_TENSORFLOW = {
+    "checkpoints",
+    "config",
+    "files",
+    "data",
+    "decoding",
+    "evaluation",
+    "models",
+    "training",
+    "tasks",
+    "commands",
+}
 
 
 def test_a_trained_translator_loads_no_library_of_training_and_inference_no_tensorflow():
