@@ -58,7 +58,7 @@ DOORS: dict[str, set[str]] = {
     "flax": {"layers", "models", "kit"},
     "optax": {"training", "kit"},
     "orbax": {"checkpoints.manager", "checkpoints.disk", "checkpoints.bucket_checkpoints", "private_modules"},
-    "etils": {"checkpoints.manager", "files.store_path"},
+    "etils": {"checkpoints.manager", "files.store_path", "private_modules"},
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
     "matplotlib": {"tools.pictures"},
     "optuna": {"tools.study.optuna_study", "tools.study.worker"},
@@ -363,7 +363,18 @@ NOT_FOR_A_SENTENCE = ", ".join(
         *("training.losses", "models.inspection", "evaluation", "tools", "config.language_model", "notebook"),
     )
 )
-WITHOUT_TENSORFLOW = {"config", "data", "decoding", "evaluation", "models", "training", "tasks", "commands"}
+WITHOUT_TENSORFLOW = {
+    "checkpoints",
+    "config",
+    "files",
+    "data",
+    "decoding",
+    "evaluation",
+    "models",
+    "training",
+    "tasks",
+    "commands",
+}
 
 
 def test_a_trained_translator_loads_no_library_of_training_and_inference_no_tensorflow():

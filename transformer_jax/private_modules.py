@@ -1,9 +1,10 @@
 """The private modules of libraries that this package uses, each with the public name to use once there is one.
 
-Another version may not have them: ``tests/runtime/test_private_modules.py`` imports each.
+Another version may not have them: ``tests/test_private_modules.py`` imports each.
 """
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,17 @@ def coordination_client() -> Any:
     from jax._src.distributed import global_state
 
     return global_state.client
+
+
+def keep_tensorflow_from_epath() -> None:
+    """Make epath use fsspec: TensorFlow, which it imports where that is installed, does not know ``s3://``.
+
+    ``EPATH_USE_TF`` alone has no effect where epath was used before.
+    """
+    from etils.epath import gpath
+
+    os.environ["EPATH_USE_TF"] = "false"
+    gpath._is_tf_installed.cache_clear()
 
 
 @functools.cache

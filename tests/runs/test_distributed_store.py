@@ -117,9 +117,8 @@ def store(request) -> Iterator[Store]:
 
 
 @pytest.fixture(autouse=True)
-def scratch(store, monkeypatch, tmp_path):
+def no_fault(store):
     store.fault, store.watch = "", lambda method, path: None
-    monkeypatch.setenv("TRANSFORMER_JAX_SCRATCH", str(tmp_path / "scratch"))
 
 
 def on(devices: int, cache: Path, **training: object) -> ExperimentConfig:

@@ -8,18 +8,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Any, Self
 
-# TensorFlow, which epath would import where it is installed, does not know s3://.
-os.environ["EPATH_USE_TF"] = "false"
-# TensorStore asks again after a minute without an answer; it would wait without limit.
-os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
-os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
-
-from etils.epath import gpath
+from etils.epath.gpath import PosixGPath
 from etils.epath.stat_utils import StatResult
 
 from transformer_jax.errors import ConfigError, DataError, StoreError, first_line
+from transformer_jax.private_modules import keep_tensorflow_from_epath
 
-gpath._is_tf_installed.cache_clear()
+keep_tensorflow_from_epath()
+# TensorStore asks again after a minute without an answer; it would wait without limit.
+os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
+os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
 
 
 @contextmanager
@@ -75,7 +73,7 @@ class _Listing:
         self.root, self.files, self.folders = "", dict[str, dict[str, Any]](), frozenset[str]()
 
 
-class StorePath(gpath.PosixGPath):
+class StorePath(PosixGPath):
     """A file or folder of a run at ``s3://`` or ``gs://``, with the methods of ``pathlib.Path`` that runs use.
 
     Each method makes one request where the store allows it, and raises StoreError where it is refused. A folder exists
