@@ -14,7 +14,7 @@ import pytest
 from process_environment import process_environment
 from run_settings import UPDATES
 
-from transformer_jax.checkpoints.manager import CheckpointReader, on_host
+from transformer_jax.checkpoints.reader import CheckpointReader, on_host
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ExperimentConfig, to_json
 from transformer_jax.run_directory.layout import RunDirectory

@@ -15,7 +15,8 @@ import pytest
 
 from transformer_jax.checkpoints import manager
 from transformer_jax.checkpoints.disk import DigestedFolder
-from transformer_jax.checkpoints.manager import CheckpointReader, Checkpoints, on_host
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.reader import CheckpointReader, on_host
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config import ExperimentConfig, MeshConfig, Metric, hyperparameters_of
 from transformer_jax.files import file_digests

@@ -11,7 +11,8 @@ import pytest
 
 from transformer_jax.checkpoints import save_failure
 from transformer_jax.checkpoints.disk import DiskFolder
-from transformer_jax.checkpoints.manager import CheckpointReader, Checkpoints
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.reader import CheckpointReader
 from transformer_jax.checkpoints.save_failure import SaveFailed, require_free_space
 from transformer_jax.config import ConfigError
 from transformer_jax.training.state import TrainState

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from subjects import UPDATES
 
-from transformer_jax.checkpoints.manager import CheckpointReader, on_host
+from transformer_jax.checkpoints.reader import CheckpointReader, on_host
 
 FRAMES = re.compile(
     r"Traceback \(most recent call last\)|^\s+File \"|\*\*\* Check failure|Fatal Python error", re.MULTILINE

@@ -12,7 +12,7 @@ import pytest
 from run_settings import tiny_config, tiny_settings
 from run_steps import train
 
-from transformer_jax.checkpoints.manager import CheckpointReader
+from transformer_jax.checkpoints.reader import CheckpointReader
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations

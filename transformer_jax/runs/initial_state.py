@@ -8,7 +8,8 @@ from typing import Any
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.manager import CheckpointReader, Checkpoints, on_host
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.reader import CheckpointReader, on_host
 from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,

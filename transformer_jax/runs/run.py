@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from transformer_jax.checkpoints.manager import Checkpoints, Progress
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.reader import Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
 from transformer_jax.config.optimization import decays
 from transformer_jax.run_directory.layout import RunDirectory, write_json

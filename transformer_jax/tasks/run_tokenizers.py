@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import jax
 
-from transformer_jax.checkpoints.manager import CheckpointReader
+from transformer_jax.checkpoints.reader import CheckpointReader
 from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import TOKENIZER_FILES, TokenizerPair, load_tokenizers, tokenizer_files
 from transformer_jax.files.atomic_files import write_whole

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_check
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.checkpoints.manager import CheckpointReader
+from transformer_jax.checkpoints.reader import CheckpointReader
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.tasks import TASKS, imported
 from transformer_jax.data.tokenizers import TokenizerPair

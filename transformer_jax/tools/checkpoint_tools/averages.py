@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.manager import CheckpointReader, on_host
+from transformer_jax.checkpoints.reader import CheckpointReader, on_host
 from transformer_jax.config import ConfigError, Metric, from_json, load_run_config, to_json
 from transformer_jax.errors import natural_order
 from transformer_jax.evaluation.text_table import text_table

@@ -1,0 +1,198 @@
+"""Checkpoints read with Orbax: restored onto any mesh, or into the memory of the host, and averaged."""
+
+import logging
+import operator
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.disk import DiskFolder
+from transformer_jax.checkpoints.folder import CheckpointFolder
+from transformer_jax.checkpoints.save_failure import ignore_abandoned_work
+from transformer_jax.config import DataError
+from transformer_jax.errors import StoreError, first_line
+from transformer_jax.files.file_digests import WHOLE, Part
+from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.paths import in_store
+from transformer_jax.run_directory.stored_checkpoints import (
+    CheckpointError,
+    CheckpointMismatch,
+    CheckpointUnread,
+    step_names,
+)
+from transformer_jax.runtime.distributed import say
+from transformer_jax.training.state import TrainState
+
+if TYPE_CHECKING:
+    from transformer_jax.runtime.store_lock import StoreLock
+
+Progress = dict[str, Any]
+"""JSON saved with a state: the loop's counters, the config, the tokenizers, digests of the data."""
+
+TRAINED = "trained_params"
+"""The item with the parameters that are trained, where ``params`` are an average of them."""
+
+
+def folder_of(path: Path, lock: "StoreLock | None" = None) -> CheckpointFolder:
+    """The checkpoints at ``path``, on a disk or in an object store; ``lock``: of a run there that trains."""
+    if in_store(path):
+        # The libraries of object stores, which a run on a disk does without.
+        from transformer_jax.checkpoints.bucket_checkpoints import BucketFolder
+
+        return BucketFolder(path, lock)
+    return DiskFolder(path.absolute())
+
+
+class CheckpointReader:
+    """The checkpoints of a run, read by this process alone.
+
+    Each holds three items: ``params``, ``rest`` (optimizer state, step, key) and ``progress`` (JSON).
+    """
+
+    def __init__(self, directory: Path, lock: "StoreLock | None" = None) -> None:
+        # This class reports the errors that Orbax would log.
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
+        ignore_abandoned_work()
+        self._given, self._folder = directory, folder_of(directory, lock)
+
+    def steps(self) -> list[int]:
+        """Steps of the complete checkpoints, oldest first."""
+        return list(map(int, step_names(self._folder.path)))
+
+    def restore(self, step: int, like: TrainState, part: Part = WHOLE) -> tuple[TrainState, Progress]:
+        """The state of ``step`` with the shapes and the shardings of ``like`` (arrays, ShapeDtypeStructs).
+
+        Raises CheckpointError when it cannot be read, or a file is damaged in the ``part`` that this process checks.
+        """
+        rest = like._asdict()
+        params = rest.pop("params")
+        name = TRAINED if (self._folder.path / str(step) / TRAINED).is_dir() else "params"
+        restored = self._read(step, {name: params, "rest": rest, "progress": None}, part)
+        return TrainState(params=restored[name], **restored["rest"]), restored["progress"]
+
+    def progress(self, step: int) -> Progress:
+        """The JSON saved with ``step``."""
+        return self._read(step, {"progress": None})["progress"]
+
+    def shapes(self, step: int, item: str = "params") -> PyTree:
+        """Nested dictionaries of the shapes and types of ``params`` or ``rest``, from their description alone.
+
+        Empty for the ``rest`` of averaged parameters. Raises CheckpointError when the description cannot be read.
+        """
+        folder = self._folder.path / str(step) / item
+        if item == "rest" and not folder.is_dir():
+            return {}
+        self._folder.require_undamaged(step, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
+        try:
+            described = ocp.StandardCheckpointHandler().metadata(folder).tree
+        # A damaged file can make the reader raise anything.
+        except Exception as error:
+            reason = first_line(error)
+            raise CheckpointError(f"{folder}: the description of the checkpoint cannot be read ({reason})") from error
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
+
+    def restore_params(self, step: int, like: PyTree) -> PyTree:
+        """The parameters of ``step`` alone, with shapes and shardings of ``like``; NumPy arrays where ``like`` has them."""
+        try:
+            return self._read(step, {"params": like})["params"]
+        except CheckpointError as error:
+            # Another checkpoint of the run has the same arrays.
+            is_damage = not isinstance(error, CheckpointMismatch | CheckpointUnread)
+            others = [each for each in self.steps() if is_damage and 0 < each != step]
+            remedy = f"; use --checkpoint={max(others)}" if others else ""
+            raise type(error)(f"{self._folder.path}: {error}{remedy}") from error
+
+    def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
+        """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
+        total = self.restore_params(steps[0], like)
+        for step in steps[1:]:
+            total = jax.tree.map(operator.add, total, self.restore_params(step, like))
+        return total if len(steps) == 1 else jax.tree.map(lambda leaf: leaf / len(steps), total)
+
+    def _read(self, step: int, items: dict[str, PyTree], part: Part = WHOLE) -> dict[str, Any]:
+        """Items of a checkpoint, with the shapes, types and shardings of these trees; ``progress`` is JSON.
+
+        Raises CheckpointError where one of its files changed since it was written.
+        """
+        folder, names = self._folder.path / str(step), list(items)
+        try:
+            with self._folder.listed(step):
+                self._folder.require_undamaged(step, names, part)
+                restored = {name: _restored(folder / name, like) for name, like in items.items()}
+                has_digests = self._folder.has_digests(step)
+        except (CheckpointError, StoreError):
+            raise
+        # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
+        except Exception as error:
+            differing, reason = "", first_line(error)
+            with suppress(OSError, DataError):
+                differing = self._differing_arrays(step, items)
+            if differing:
+                remedy = "train again, or use the version and settings that wrote it"
+                raise CheckpointMismatch(f"checkpoint {step} does not fit the model ({differing}); {remedy}") from error
+            if self._seems_undamaged(step, names):
+                problem = f"cannot be read, but its files seem undamaged ({reason}); run the same command again"
+                raise CheckpointUnread(f"checkpoint {step} {problem}") from error
+            raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
+        if "params" in names and not has_digests:
+            _warn_unprotected(self._folder.path)
+            require_finite(step, restored["params"])
+        return restored
+
+    def _seems_undamaged(self, step: int, names: list[str]) -> bool:
+        """Whether a checkpoint has digests, and no file differs from them; also where they cannot be compared now."""
+        try:
+            return self._folder.has_digests(step) and not self._folder.changed(step, names, WHOLE)
+        except (OSError, DataError):
+            return True
+
+    def _differing_arrays(self, step: int, items: dict[str, PyTree]) -> str:
+        """Arrays that only the checkpoint or only the model has, and arrays whose shapes differ."""
+        texts = []
+        for item in sorted({"params", TRAINED, "rest"} & items.keys()):
+            saved, wanted = (
+                {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
+                for leaves in map(jax.tree.leaves_with_path, (self.shapes(step, item), items[item]))
+            )
+            for owner, names in (("checkpoint", saved.keys() - wanted), ("model", wanted.keys() - saved)):
+                texts += [f"only the {owner} has {', '.join(sorted(names)[:3])}"] if names else []
+            others = sorted(name for name in saved.keys() & wanted if saved[name] != wanted[name])
+            texts += [f"{name} is {saved[name]} in the checkpoint, {wanted[name]} in the model" for name in others[:3]]
+        return "; ".join(texts)
+
+
+@cache
+def _warn_unprotected(folder: Any) -> None:
+    origin = "of an earlier version, or copied from a store"
+    say(f"{folder}: checkpoints without digests ({origin}): damage to them may go unnoticed", sys.stderr)
+
+
+def on_host(shapes: PyTree) -> PyTree:
+    """Uninitialized NumPy arrays of these shapes, for ``restore_params`` into host memory."""
+    return jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
+
+
+def _restored(folder: Path, like: PyTree) -> Any:
+    """The arrays in a folder with the shapes, types and shardings of ``like``; without arrays its JSON."""
+    if like is None:
+        return parse_json((folder / "metadata").read_bytes())
+    args = ocp.args.PyTreeRestore(like, restore_args=ocp.checkpoint_utils.construct_restore_args(like))
+    return ocp.PyTreeCheckpointHandler().restore(epath.Path(folder), args=args)
+
+
+def require_finite(step: int, params: PyTree) -> None:
+    """Raises CheckpointError where parameters are not finite."""
+    leaves = [leaf for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    parts = [[s.data for s in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf] for leaf in leaves]
+    if not all(bool(jnp.isfinite(part).all()) for held in parts for part in held):
+        raise CheckpointError(f"restored parameters are not finite: checkpoint {step} is damaged")
