@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import gc
-import importlib.util
 import inspect
 import os
 import platform
@@ -123,7 +122,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     tools = re.findall(
         r"^from transformer_jax\.tools\.(\w+)", collection_path.read_text(encoding="utf-8"), re.MULTILINE
     )
-    return True if any(importlib.util.find_spec(f"transformer_jax.tools.{tool}") is None for tool in tools) else None
+    from transformer_jax.registry.index import is_usable
+
+    return None if all(map(is_usable, tools)) else True
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -206,7 +206,7 @@ def test_no_folder_imports_itself_by_way_of_others():
                 graph.setdefault(own, set()).add(folder(inner))
     # Raises CycleError, which names the folders.
     order = [*TopologicalSorter(graph).static_order()]
-    assert order.index("config") < order.index("layers") < order.index("runs") < order.index("tools.study")
+    assert order.index("config") < order.index("layers") < order.index("runs") < order.index("commands")
 
 
 def test_imports_only_lower_floors_and_heavy_dependencies_by_their_door():

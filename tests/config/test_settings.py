@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from libraries import with_all_tools
 
 from transformer_jax.__main__ import main
 from transformer_jax.commands.config_command import all_explained, explained, settings_page
@@ -100,6 +101,7 @@ def settings_of(text: str) -> ExperimentConfig:
     return from_dict(apply_overrides({}, [each.partition("=")[::2] for each in text.split(" & ")]))
 
 
+@with_all_tools
 @pytest.mark.parametrize(("text", "message"), REFUSED)
 def test_an_impossible_setting_is_refused_with_its_remedy(text, message):
     with pytest.raises(ConfigError) as raised:
@@ -131,6 +133,7 @@ def test_every_setting_has_a_meaning_and_a_reader_and_is_listed_with_its_task(ca
     assert [each.key for each in all_explained()] == keys
 
 
+@with_all_tools
 def test_an_explanation_has_meanings_values_defaults_and_readers(capsys):
     assert main(["config", "--explain", "model.normalization"]) == 0
     printed = capsys.readouterr().out
@@ -193,6 +196,7 @@ def _flat(settings, hyperparameters, d_model):
 _flat.decays = False
 
 
+@with_all_tools
 def test_the_page_of_settings_is_not_stale():
     page = (Path(__file__).resolve().parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
     assert page == settings_page(), "transformer-jax config --list --markdown > docs/settings.md"
