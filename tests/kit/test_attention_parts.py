@@ -251,7 +251,7 @@ def test_a_part_that_reads_its_layer_is_refused_where_layers_are_scanned():
     ],
 )
 def test_what_does_not_go_together_is_refused(settings, problem):
-    register("attention", "a_function")(lambda settings, config, site: None)
+    register("attention", "a_function")(type("Other", (), {}))
     register("attention", "a_whole")(MultiHeadAttention)
     parts = {"grouped_query": GroupedQuerySettings(3), "rope": RopeSettings(share=0.1)}
     with pytest.raises(ConfigError, match=problem):

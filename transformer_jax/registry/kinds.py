@@ -27,6 +27,18 @@ class MakesFeedForward(Protocol):
     def __call__(self, settings: Any, model: Any, site: Any, *, dropout: Any, precision: Any) -> Any: ...
 
 
+class MakesProjection(Protocol):
+    """Makes the output layer around ``embedding``."""
+
+    def __call__(self, settings: Any, model: Any, site: Any, *, embedding: Any, precision: Any) -> Any: ...
+
+
+class ReadsWordTable(Protocol):
+    """Returns words and their vectors, float32 [V, D]."""
+
+    def __call__(self, path: str) -> tuple[list[str], Any]: ...
+
+
 class Initializes(Protocol):
     """Returns the factor of a parameter's initial values, or an initializer."""
 
@@ -79,7 +91,7 @@ class Kind(NamedTuple):
     """A kind of parts.
 
     ``setting``: selects parts of the kind. ``part``: a part in words. ``maker``: how a part that is a function is called; None
-    where it must be a class, or is never called. ``has_settings``: whether parts may have settings of their own.
+    where it must not be a function. ``has_settings``: whether parts may have settings of their own.
     ``has_parameters``: whether parts may add parameters to the model.
     """
 
@@ -93,7 +105,7 @@ class Kind(NamedTuple):
 KINDS: dict[str, Kind] = {
     "attention": Kind(
         "model.attention",
-        "in Transformers a subclass of AttentionChange, or of MultiHeadAttention, which it replaces",
+        "a subclass of AttentionChange, or of MultiHeadAttention, which it replaces",
         has_parameters=True,
     ),
     "rnn_attention": Kind(
@@ -106,7 +118,9 @@ KINDS: dict[str, Kind] = {
     "norm": Kind("model.norm", "a function: module, x -> norm of x", MakesWithPrecision, has_parameters=True),
     "residual": Kind("model.normalization", "a subclass of layers.residual.Residual", has_parameters=True),
     "feed_forward": Kind("model.feed_forward", "a function: module", MakesFeedForward, has_parameters=True),
-    "projection": Kind("model.projection", "a subclass of layers.embedding.Projection", has_parameters=True),
+    "projection": Kind(
+        "model.projection", "a subclass of layers.embedding.Projection", MakesProjection, has_parameters=True
+    ),
     "initialization": Kind("model.initialization", "a function: factor or initializer of a parameter", Initializes),
     "data_source": Kind("data.source", "of translation, a function: Corpus", OpensCorpus),
     "tokenizer": Kind(
@@ -126,7 +140,9 @@ KINDS: dict[str, Kind] = {
     ),
     "search": Kind("decoding.search", "of translation, a function: Search", MakesSearch),
     "metric": Kind("evaluation.metrics", "a function: score of a text", ScoresText),
-    "word_table": Kind("init.embeddings", "a function of a path: words and their vectors [V, D]", has_settings=False),
+    "word_table": Kind(
+        "init.embeddings", "a function of a path: words and their vectors [V, D]", ReadsWordTable, has_settings=False
+    ),
     "tracker": Kind("training.trackers", "a function: Tracker", OpensTracker),
 }
 """The kinds of parts by name."""

@@ -75,10 +75,10 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
 
 
 def _require_call(kind: str, name: str, made: Callable[..., Any], *, has_settings: bool) -> None:
-    """Raise ConfigError unless a function takes the arguments that its kind passes."""
+    """Raise ConfigError unless parts of the kind may be functions, and this one takes the arguments that the kind passes."""
     maker: Any = KINDS[kind].maker
     if maker is None:
-        return
+        raise ConfigError(f"register: {kind} {name!r} is a function; it must be {KINDS[kind].part}")
     _, *passed = inspect.signature(maker.__call__).parameters.values()
     positional = [argument.name for argument in passed if argument.kind is not argument.KEYWORD_ONLY]
     options = [argument.name for argument in passed if argument.kind is argument.KEYWORD_ONLY]
