@@ -105,7 +105,7 @@ class StoredArray:
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def __getitem__(self, index: Any) -> np.ndarray:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             begin, end, step = index.indices(len(self))
             index = slice(begin, max(begin, end), step)
