@@ -32,7 +32,7 @@ def test_evaluate_measures_what_training_measured(run, capsys):
     logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     logged = next(record for record in logged if record["step"] == 30 and "validation/loss" in record)
     # On as many devices, so that every sum is taken in the same order.
-    devices = "--config.mesh=data=1,fsdp=2,tensor=1"
+    devices = "--config.mesh=data=1,fsdp=1,tensor=1"
     main(["evaluate", f"--workdir={run}", "--split=validation", "--checkpoint=30", devices, "--json"])
     report = json.loads(capsys.readouterr().out)
     assert (report["num_sentences"], report["loss"]) == (40, logged["validation/loss"])
