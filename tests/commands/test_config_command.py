@@ -100,6 +100,23 @@ def test_flags_and_arguments_may_stand_anywhere(tmp_path):
     assert (values.n_best, values.arguments) == (3, ["a", *after])
 
 
+def test_the_flags_that_are_present_are_the_arguments_of_another_process():
+    defined = (
+        flags.config,
+        flags.string("name", None, ""),
+        flags.strings("metrics", [], ""),
+        flags.boolean("search", True, ""),
+        flags.repeated("text", [], ""),
+        flags.arguments("RUN ...", ""),
+    )
+    given = ["--config=quickstart", "--config.seed=3", "--config.data.train=a b=c", "--name=x y", "--nosearch"]
+    given += ["--metrics=a,b", "--text=one", "--text=--two", "c", "d"]
+    values = flags.parse(defined, given)
+    again = flags.parse(defined, values.as_arguments())
+    assert again.flag_values_dict() == values.flag_values_dict() and not again.search
+    assert flags.parse(defined, ["--config=a"]).as_arguments() == ["--config=a"]
+
+
 def test_the_first_argument_is_the_run():
     assert flags.parse([run_flags], ["runs/a b", "--checkpoint", "last"]).workdir == "runs/a b"
     values = flags.parse(translate.flags, ["--input", "text", "runs/a", "--n-best", "2"])

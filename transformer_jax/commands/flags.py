@@ -95,6 +95,15 @@ class Values(dict[str, FlagValue]):
     def __setattr__(self, name: str, value: Any) -> None:
         self[name].value = value
 
+    def as_arguments(self) -> list[str]:
+        """Return the flags that are present as arguments, for the same command in another process."""
+        words: list[str] = []
+        for name, flag in self.items():
+            values = flag.value if flag.repeated else [",".join(flag.value) if flag.separated else flag.value]
+            before = {OVERRIDE_FLAG: "--config.", ARGUMENTS_FLAG: ""}.get(name, f"--{name}=")
+            words += [f"{before}{value}" for value in values] if flag.present else []
+        return words
+
     def flag_values_dict(self) -> dict[str, Any]:
         """Return the values by name."""
         return {name: flag.value for name, flag in self.items()}

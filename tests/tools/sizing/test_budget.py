@@ -31,7 +31,8 @@ def test_a_run_ends_when_its_budget_does(spent, seconds_per_update, current, len
 
 
 @pytest.mark.slow
-def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(cache, tmp_path, monkeypatch, capfd):
+def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(tmp_path, monkeypatch, capfd):
+    cache = tmp_path / "cache"
     monkeypatch.setattr(budget, "affordable_updates", lambda *_: 9)
     monkeypatch.setattr(budget, "SECONDS_OF_AN_ESTIMATE", 0.0)
     config = tiny_config(cache, budget_seconds=60.0)

@@ -6,10 +6,13 @@ import shutil
 import numpy as np
 import pytest
 from run_steps import read_parameters
+from shared_run import few_devices
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError, load_run_config
 from transformer_jax.tools.study import translation_comparison
+
+__all__ = ["few_devices"]
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
 
 def _plan_in_process(values: flags.Values, workdir: Path) -> int:
     """Makes the plan in a process of its own; returns its exit status."""
-    command = [sys.executable, "-m", "transformer_jax", "duel", *filter(None, values.flags_into_string().splitlines())]
+    command = [sys.executable, "-m", "transformer_jax", "duel", *values.as_arguments()]
     log = workdir / "plan.log"
     # On the devices and cores of a worker, whose runs the pilots measure.
     environments = gpu_environments(values.workers or max(len(gpus()), 1), gpus())
