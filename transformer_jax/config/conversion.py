@@ -194,6 +194,8 @@ def type_of(key: str, task: str = "") -> type:
 
     Raises ConfigError for an unknown key, with the nearest one, and for a block.
     """
+    if not key:
+        raise unknown_key("--config.")
     path, _, name = key.rpartition(".")
     if task in TASKS and path in BLOCKS_OF_TASKS:
         for of_task in kinds_of(task, path).values():
@@ -300,14 +302,23 @@ def read_value(key: str, text: str, task: str = "") -> str | int | float | bool:
     """
     kind = type_of(key, task)
     try:
-        return BOOLEANS[text.lower()] if kind is bool else kind(text)
-    except (KeyError, ValueError):
+        return value_of(kind, text)
+    except ValueError:
         raise ConfigError(key, f"expected {EXPECTED[kind]}, found {text!r}") from None
+
+
+def value_of(kind: type, text: str) -> Any:
+    """Return the value of a type that ``text`` writes; raise ValueError if it writes none, as 1_000 no number."""
+    if kind is bool and text.lower() in BOOLEANS:
+        return BOOLEANS[text.lower()]
+    if kind is bool or (kind is not str and ("_" in text or not text.isascii())):
+        raise ValueError(text)
+    return kind(text)
 
 
 def spelled_out(key: str, text: str) -> list[tuple[str, str]]:
     """Return ``("mesh", "data=-1,fsdp=4")`` as ``mesh.data`` and ``mesh.fsdp``; only blocks are split."""
-    if "=" not in text or block_at(key) is None:
+    if not key or "=" not in text or block_at(key) is None:
         return [(key, text)]
     parts = (part.strip().partition("=") for part in text.split(","))
     return [(f"{key}.{name}", value) for name, _, value in parts]

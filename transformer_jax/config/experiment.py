@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformer_jax.config.checks import LARGEST_SEED, check_choice, check_settings, declared, setting
 from transformer_jax.config.data import TokenizerConfig
@@ -26,9 +26,6 @@ from transformer_jax.registry.plugins import (
     registered,
     settings_class,
 )
-
-if TYPE_CHECKING:
-    pass
 
 TaskBlock = Any
 """A settings dataclass that ``TASKS[task]`` names."""
