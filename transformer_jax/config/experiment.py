@@ -9,7 +9,14 @@ from transformer_jax.config.data import TokenizerConfig
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.languages import UNDETERMINED
 from transformer_jax.config.model import InitConfig
-from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig, decays, require_rows_divide
+from transformer_jax.config.optimization import (
+    MeshConfig,
+    OptimizerConfig,
+    TrainingConfig,
+    decays,
+    require_rows_divide,
+    says_whether_it_decays,
+)
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections
 from transformer_jax.config.tasks import (
     BLOCKS_OF_TASKS,
@@ -80,7 +87,8 @@ class ExperimentConfig:
             raise ConfigError("mesh.context", f"{mesh.context} does not divide rows of {length} positions")
         schedule, warmup, updates = self.optimizer.schedule, self.optimizer.warmup_updates, self.training.num_updates
         if warmup >= updates and decays(schedule):
-            reason = f"the {schedule} schedule decays after the warm-up"
+            says = "decays after the warm-up" if says_whether_it_decays(schedule) else "does not say decays = False"
+            reason = f"the {schedule} schedule {says}"
             problem = f"{warmup} must be less than training.num_updates={updates}: {reason}"
             remedy = f"use {updates // 10 or 1}, for example" if updates > 1 else "use optimizer.schedule=constant"
             raise ConfigError("optimizer.warmup_updates", problem, remedy)
