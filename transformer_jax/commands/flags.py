@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
-from transformer_jax.config.conversion import BOOLEANS, block_at, other_toolkits, settings_called, spelled_out, value_of
+from transformer_jax.config.conversion import (
+    BOOLEANS,
+    block_at,
+    either,
+    leaf_keys,
+    other_toolkits,
+    settings_called,
+    similar_settings,
+    spelled_out,
+    value_of,
+)
 from transformer_jax.config.languages import ISO_639_1, base_language
 from transformer_jax.config.recipes import find_recipe, is_recipe
 from transformer_jax.config.run_settings import is_run_directory
@@ -333,17 +343,37 @@ def _unknown(written: str, name: str, values: Values) -> ConfigError:
     if name == WORKDIR_FLAG and "RUN" in usage:
         return ConfigError(written, "the run is an argument of this command", f"write {usage}")
     here = set(values) - {OVERRIDE_FLAG, ARGUMENTS_FLAG}
-    meant = [f"--{flag}" for flag in other_toolkits("flags").get(name, []) if flag in here]
-    if not meant and OVERRIDE_FLAG in values:
-        # A command on a trained run changes no training.
-        trains, used = CONFIG_FLAG in here, ("decoding.", "mesh.", "evaluation.")
-        keys = settings_called(name)
-        first = [key for key in keys if key.startswith(used) is not trains]
-        meant = [f"--config.{key}" for key in (first or keys if trains else first)]
-    if not meant and (near := nearest(name, here)):
-        meant = [f"--{near}"]
-    hint = f"did you mean {' or '.join(meant)}?" if meant else "--help lists the flags"
+    if advice := other_toolkits("advice").get(name):
+        return ConfigError(written, "unknown flag", " ".join(advice))
+    meant = _meant(name, here, sets=OVERRIDE_FLAG in values)
+    hint = f"did you mean {either(meant)}?" if meant else "--help lists the flags"
     return ConfigError(written, "unknown flag", hint)
+
+
+def _meant(name: str, here: set[str], *, sets: bool) -> list[str]:
+    """Return the flags ``here``, or --config.KEY if the command ``sets`` settings, that an unknown flag may mean."""
+    # A command on a trained run changes no training.
+    trains, used = CONFIG_FLAG in here, ("decoding.", "mesh.", "evaluation.")
+    named = other_toolkits("flags").get(name, [])
+    if meant := [each for each in named if sets and trains and each.startswith("config.")]:
+        return [f"--{each}" for each in meant]
+    if meant := [each for each in named if each in here]:
+        return [f"--{each}" for each in meant]
+    keys: list[str] = []
+    if sets:
+        keys = (not trains and settings_called(f"decoding.{name}")) or settings_called(name)
+    if sets and not keys and block_at(name):
+        return [f"--config.{name}"]
+    if sets and "." in name:
+        keys = similar_settings(name)
+    elif sets and not keys:
+        names = {key.rpartition(".")[2]: key for key, _ in leaf_keys() if trains or key.startswith(used)}
+        near = nearest(name, (*here, *names))
+        keys = [names[near]] if near in names and near not in here else []
+    first = [key for key in keys if key.startswith(used) is not trains]
+    if meant := (first or keys if trains else first):
+        return [f"--config.{key}" for key in meant]
+    return [f"--{near}"] if (near := nearest(name, here)) else []
 
 
 def takes_run(values: Values) -> bool:

@@ -215,17 +215,42 @@ def type_of(key: str, task: str = "") -> type:
 
 @cache
 def other_toolkits(table: str) -> dict[str, list[str]]:
-    """Return the keys of ``settings``, or the ``flags``, that a name in another toolkit stands for."""
+    """Return the keys of ``settings``, ``flags``, ``commands`` or ``advice`` that a name in another toolkit stands for."""
     text = Path(__file__).with_name("other_toolkits.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)[table].items()
     return {name: ours.split() for ours, names in rows for name in names.split()}
 
 
-def settings_called(name: str) -> list[str]:
-    """Return the keys of the settings of this name, or which other toolkits call so."""
-    keys = [key for key, _ in leaf_keys()]
-    named = [name] if name in keys else [key for key in keys if key.endswith(f".{name}")]
-    return named or other_toolkits("settings").get(name, [])
+def settings_called(key: str) -> list[str]:
+    """Return the settings of this key or name, as other toolkits call them or, if none does, as the package does."""
+    keys, (block, _, name) = [leaf for leaf, _ in leaf_keys()], key.rpartition(".")
+    if key in keys:
+        return [key]
+    foreign = other_toolkits("settings")
+    if row := foreign.get(key) or foreign.get(name):
+        return [each for each in row if block and each.startswith(f"{block}.")] or row
+    return [each for each in keys if each.endswith(f".{name}")]
+
+
+def similar_settings(key: str) -> list[str]:
+    """Return at most three keys that an unknown key, or a name without a block, may mean."""
+    keys, blocks, called = [leaf for leaf, _ in leaf_keys()], fields_of(ExperimentConfig), settings_called(key)
+    block, _, name = key.rpartition(".")
+    if called and called[0].endswith(f".{name}") and (near := nearest(key, called, cutoff=0.8)):
+        return [near]
+    if called and len(called) <= 3:
+        return called
+    if is_block(blocks.get(block)):
+        names = [each.rpartition(".")[2] for each in keys if each.startswith(f"{block}.")]
+        near = nearest(name, names)
+        return [f"{block}.{near}"] if near else [*filter(None, [nearest(key, keys, cutoff=0.8)])]
+    return [*filter(None, [nearest(key, (*keys, *blocks))])]
+
+
+def either(keys: Iterable[str]) -> str:
+    """Return ``a.x or b.y``; keys of one block belong together: ``a.x and a.y``."""
+    keys = list(keys)
+    return (" or " if len({key.rpartition(".")[0] for key in keys}) > 1 else " and ").join(keys)
 
 
 def unknown_key(key: str) -> ConfigError:
@@ -238,13 +263,9 @@ def unknown_key(key: str) -> ConfigError:
         near = nearest(name, names)
         hint = f"did you mean {path}.{near}?" if near else f"{path} has {', '.join(names)}"
         return ConfigError(key, "unknown key", hint)
-    keys, blocks, same_name = [leaf for leaf, _ in leaf_keys()], fields_of(ExperimentConfig), settings_called(name)
-    near = nearest(key, same_name, cutoff=0.8)
-    candidates = [near] if near else same_name if len(same_name) <= 3 else []
-    if not candidates and (near := nearest(key, (*keys, *blocks))):
-        candidates = [near]
-    if candidates:
-        return ConfigError(key, "unknown key", f"did you mean {' or '.join(candidates)}?")
+    if similar := similar_settings(key):
+        return ConfigError(key, "unknown key", f"did you mean {either(similar)}?")
+    blocks = fields_of(ExperimentConfig)
     owner = path if is_block(blocks.get(path)) else ""
     siblings = fields_of(blocks[owner]) if owner else blocks
     return ConfigError(key, "unknown key", f"{owner or 'the config'} has {', '.join(siblings)}")
