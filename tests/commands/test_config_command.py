@@ -84,6 +84,33 @@ def test_the_name_of_a_flag_in_the_release_before_works_with_a_warning(capsys):
     assert capsys.readouterr().err == "transformer-jax: --target is --translation now\n"
 
 
+@pytest.mark.parametrize("written", ["learning-rate", "LR", "Learning_Rate", "--config.optimizer.learning-rate"])
+def test_an_explanation_takes_other_spellings(written, capsys):
+    assert main(["config", f"--explain={written}"]) == 0
+    assert "optimizer.learning_rate " in capsys.readouterr().out
+
+
+def test_two_letters_are_not_searched_in_meanings(capsys):
+    assert main(["config", "--explain=b1"]) == 0
+    assert main(["config", "--explain=zz"]) == 2
+    assert main(["config", "--explain=is"]) == 0
+    assert all("is" in line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  parts."))
+
+
+def test_a_list_is_that_of_the_task_of_the_recipe(capsys):
+    assert main(["config", "--list", "--config=language_model"]) == 0
+    assert "These are the settings of task=language_model" in capsys.readouterr().out
+
+
+def test_a_recipe_that_waits_for_text_is_compared_from_both_sides(recipe, capsys):
+    assert main(["config", "--config=small.py", "--against=text"]) == 0
+    there = capsys.readouterr().out.splitlines()[1:]
+    assert main(["config", "--config=text", "--against=small.py"]) == 0
+    back = capsys.readouterr().out.splitlines()[1:]
+    pairs = [line.partition(" = ")[2].partition(" -> ") for line in back]
+    assert [line.partition(" = ")[2].partition(" -> ")[::2] for line in there] == [pair[2::-2] for pair in pairs] != []
+
+
 TRAIN = ["train", "--config=quickstart"]
 
 
@@ -109,6 +136,9 @@ TRAIN = ["train", "--config=quickstart"]
         (["config", "--config=quickstart", "--config=text"], "--config: is both quickstart and text; leave one out"),
         (["translate", "--workdir=a", "-workdir=b"], "--workdir: is both a and b; leave one out"),
         (["translate", "-workdir=a", "b"], "unexpected argument 'b'"),
+        (["config", "--list", "--json"], "--json: prints the settings of a recipe or a run; leave out --list"),
+        (["config", "--explain=seed", "--json"], "--json: prints the settings of a recipe or a run; leave out"),
+        (["config", "--explain="], "--explain: is empty; give a setting, a group or a word"),
         (["train", "quickstart"], "--config: is required; did you mean --config=quickstart?"),
         (["train", "quickstart", "--workdir=a"], "--config: is required; did you mean --config=quickstart?"),
         (["train", "a.yaml"], "config: 'a.yaml' is not a recipe; recipes are Python files; see docs/migration.md"),
