@@ -90,6 +90,11 @@ def test_an_explanation_takes_other_spellings(written, capsys):
     assert "optimizer.learning_rate " in capsys.readouterr().out
 
 
+def test_a_model_of_another_kind_names_a_recipe(capsys):
+    assert main(["config", "--config=quickstart", "--config.model.kind=rnn"]) == 2
+    assert capsys.readouterr().err.endswith("; --config=seq2seq is a recipe for rnn\n")
+
+
 def test_two_letters_are_not_searched_in_meanings(capsys):
     assert main(["config", "--explain=b1"]) == 0
     assert main(["config", "--explain=zz"]) == 2
@@ -139,6 +144,10 @@ TRAIN = ["train", "--config=quickstart"]
         (["config", "--list", "--json"], "--json: prints the settings of a recipe or a run; leave out --list"),
         (["config", "--explain=seed", "--json"], "--json: prints the settings of a recipe or a run; leave out"),
         (["config", "--explain="], "--explain: is empty; give a setting, a group or a word"),
+        (
+            ["config", "--config=quickstart", "--config.model.kind=rnn"],
+            "model.d_ff: is set, but only model.kind=transformer has it; rnn has kind, cell",
+        ),
         (["train", "quickstart"], "--config: is required; did you mean --config=quickstart?"),
         (["train", "quickstart", "--workdir=a"], "--config: is required; did you mean --config=quickstart?"),
         (["train", "a.yaml"], "config: 'a.yaml' is not a recipe; recipes are Python files; see docs/migration.md"),

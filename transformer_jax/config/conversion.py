@@ -18,6 +18,7 @@ from transformer_jax.config.checks import check_choice, declared
 from transformer_jax.config.experiment import PARTS, ExperimentConfig
 from transformer_jax.config.migration import EVALUATION, SCHEMA_VERSION, key_error, migrated
 from transformer_jax.config.parts import Parts, settings_of_part
+from transformer_jax.config.recipes import recipe_with_kind
 from transformer_jax.config.tasks import (
     BLOCKS_OF_TASKS,
     DEFAULT_TASK,
@@ -129,6 +130,10 @@ def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
         elif name not in types:
             if key not in dict(leaf_keys()):
                 raise unknown_key(key)
+            if owners := [each for each, settings in kinds.items() if name in declared(settings)]:
+                problem = f"is set, but only {path}.kind={' or '.join(owners)} has it; {kind} has {', '.join(types)}"
+                recipe = recipe_with_kind(kind) if kind != next(iter(kinds)) else ""
+                raise ConfigError(key, problem, f"--config={recipe} is a recipe for {kind}" if recipe else "")
             owner = f"{path}.kind={kind}, which" if len(kinds) > 1 else f"task={task}, whose {path}"
             raise ConfigError(key, f"not a setting of {owner} has {', '.join(types)}")
         elif key in BLOCKS_OF_TASKS or is_block(types[name]):

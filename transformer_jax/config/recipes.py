@@ -83,3 +83,12 @@ def is_recipe(spec: str) -> bool:
     with suppress(ConfigError):
         return find_recipe(spec.partition(":")[0]).is_file()
     return False
+
+
+def recipe_with_kind(kind: str) -> str:
+    """Return the recipe of the package that names this kind of model most often; empty if none does."""
+    counts = {
+        file.stem: file.read_text(encoding="utf-8").count(f'"kind": "{kind}"') for file in SHIPPED.glob("[!_]*.py")
+    }
+    recipe = max(sorted(counts), key=counts.__getitem__, default="")
+    return recipe if counts.get(recipe) else ""
