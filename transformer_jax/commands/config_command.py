@@ -155,7 +155,7 @@ def config(values: flags.Values) -> int:
         found = flags.resolve_config(values)
         print(json.dumps(to_json(found), indent=2, ensure_ascii=False) if values.json else _settings_text(found))
         return 0
-    before, after = _settings_of(values.against), _settings_of(flags.required_config(values), overrides)
+    after, before = _settings_of(flags.required_config(values), overrides), _settings_of(values.against)
     keys = sorted(before.keys() | after.keys())
     changes = [(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]
     if values.json:
