@@ -61,7 +61,7 @@ def test_a_mistake_is_one_message_and_status_2(recipe, capsys):
     for arguments, message in (
         (["config", "--confg=x"], "--confg: unknown flag; did you mean --config?"),
         (["config", "--explain"], "--explain: a value is missing; write --explain=VALUE, a setting, for example"),
-        (["translate", "runs/a", "runs/b"], "unexpected argument 'runs/b'; flags are written --name=value; to join"),
+        (["translate", "runs/a", "runs/b"], "unexpected argument 'runs/b'; flags are written --name=value\n"),
         ([*SMALL, "--config.model.num_head=2"], "model.num_head: unknown key; did you mean model."),
         (["config", "--config.model.d_ff", "--config=small.py"], "--config.model.d_ff: a value is missing; write "),
         ([*SMALL, "--config.model.num_heads=7"], "model.num_heads: d_model=512 is not divisible"),
@@ -82,6 +82,101 @@ def test_the_name_of_a_flag_in_the_release_before_works_with_a_warning(capsys):
     renamed = flags.repeated("translation", [], "translations", also=("target",))
     assert flags.parse([renamed], ["--target=a b", "--translation", "c"]).translation == ["a b", "c"]
     assert capsys.readouterr().err == "transformer-jax: --target is --translation now\n"
+
+
+@pytest.mark.parametrize("written", ["learning-rate", "LR", "Learning_Rate", "--config.optimizer.learning-rate"])
+def test_an_explanation_takes_other_spellings(written, capsys):
+    assert main(["config", f"--explain={written}"]) == 0
+    assert "optimizer.learning_rate " in capsys.readouterr().out
+
+
+def test_a_model_of_another_kind_names_a_recipe(capsys):
+    assert main(["config", "--config=quickstart", "--config.model.kind=rnn"]) == 2
+    assert capsys.readouterr().err.endswith("; --config=seq2seq is a recipe for rnn\n")
+
+
+def test_two_letters_are_not_searched_in_meanings(capsys):
+    assert main(["config", "--explain=b1"]) == 0
+    assert main(["config", "--explain=zz"]) == 2
+    assert main(["config", "--explain=is"]) == 0
+    assert all("is" in line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  parts."))
+
+
+def test_a_list_is_that_of_the_task_of_the_recipe(capsys):
+    assert main(["config", "--list", "--config=language_model"]) == 0
+    assert "These are the settings of task=language_model" in capsys.readouterr().out
+
+
+def test_a_recipe_that_waits_for_text_is_compared_from_both_sides(recipe, capsys):
+    assert main(["config", "--config=small.py", "--against=text"]) == 0
+    there = capsys.readouterr().out.splitlines()[1:]
+    assert main(["config", "--config=text", "--against=small.py"]) == 0
+    back = capsys.readouterr().out.splitlines()[1:]
+    pairs = [line.partition(" = ")[2].partition(" -> ") for line in back]
+    assert [line.partition(" = ")[2].partition(" -> ")[::2] for line in there] == [pair[2::-2] for pair in pairs] != []
+
+
+TRAIN = ["train", "--config=quickstart"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            [*TRAIN, "optimizer.learning_rate=1e-3"],
+            "optimizer.learning_rate=1e-3: is not a flag; did you mean --config.optimizer.learning_rate=1e-3?",
+        ),
+        ([*TRAIN, "--workdir=a", "lr=3"], "lr=3: is not a flag; did you mean --config.lr=3?"),
+        ([*TRAIN, "config.seed=3"], "config.seed=3: is not a flag; did you mean --config.seed=3?"),
+        ([*TRAIN, "workdir=a"], "workdir=a: is not a flag; did you mean --workdir=a?"),
+        ([*TRAIN, "mesh=data=2"], "mesh=data=2: is not a flag; did you mean --config.mesh=data=2?"),
+        (["translate", "--trust_config", "false"], "false: is not a flag; write --trust_config=false"),
+        ([*TRAIN, "--distributed", "False"], "False: is not a flag; write --distributed=False"),
+        ([*TRAIN, "--nodistributed=true"], "--nodistributed: takes no value; write --distributed=true or"),
+        ([*TRAIN, "-"], "-: is not the folder of a run"),
+        ([*TRAIN, "--config.decoding.beam_width", "=", "5"], "--config.decoding.beam_width: no spaces around =; write"),
+        ([*TRAIN, "a", "--config.seed", "=5"], "--config.seed: no spaces around =; write --config.seed=VALUE"),
+        ([*TRAIN, "seed", "=", "5"], "=: no spaces around =; flags are written --name=value"),
+        (["config", "--config.=3", "--config=quickstart"], "--config.: unknown key; the config has task, seed"),
+        (["config", "--config=quickstart", "--config=text"], "--config: is both quickstart and text; leave one out"),
+        (["translate", "--workdir=a", "-workdir=b"], "--workdir: is both a and b; leave one out"),
+        (["translate", "-workdir=a", "b"], "unexpected argument 'b'"),
+        (["config", "--list", "--json"], "--json: prints the settings of a recipe or a run; leave out --list"),
+        (["config", "--explain=seed", "--json"], "--json: prints the settings of a recipe or a run; leave out"),
+        (["config", "--explain="], "--explain: is empty; give a setting, a group or a word"),
+        (
+            ["config", "--config=quickstart", "--config.model.kind=rnn"],
+            "model.d_ff: is set, but only model.kind=transformer has it; rnn has kind, cell",
+        ),
+        (["train", "quickstart"], "--config: is required; did you mean --config=quickstart?"),
+        (["train", "quickstart", "--workdir=a"], "--config: is required; did you mean --config=quickstart?"),
+        (["train", "a.yaml"], "config: 'a.yaml' is not a recipe; recipes are Python files; see docs/migration.md"),
+        (["train", "--config=a.yaml", "--workdir=a"], "config: 'a.yaml' is not a recipe; recipes are Python files"),
+        (["checkpoint", "ls", "--workdir=a"], "--workdir: the run is an argument of this command; write ACTION RUN"),
+        (["translate", "a", "--average=1_0"], "--average: expected a whole number, found '1_0'"),
+        (["translate", "a", "--average=\u0663"], "--average: expected a whole number, found '\u0663'"),
+        (["translate", "a", "--ensemble=a,,b"], "--ensemble: 'a,,b' has an empty item; remove a comma"),
+        ([*SMALL, "--config.model.d_model=1_024"], "model.d_model: expected a whole number (int), found '1_024'"),
+        ([*SMALL, "-config.model.d_model=x"], "model.d_model: expected a whole number (int), found 'x'"),
+        (["translate", "a", "-b", "3"], "-b: unknown flag; "),
+    ],
+)
+def test_a_wrong_command_line_is_refused(recipe, capsys, arguments, message):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"transformer-jax: {message}")
+
+
+def test_a_run_is_the_folder_of_that_name(recipe, tmp_path):
+    (tmp_path / "seed=1").mkdir()
+    with pytest.raises(ConfigError, match="A folder of this name is --workdir=seed=1"):
+        flags.parse([run_flags], ["seed=1"])
+    assert flags.parse([run_flags], ["runs/seed=1"]).workdir == "runs/seed=1"
+    assert flags.parse([run_flags], ["a", "-config.seed=3"]).config_override == ["seed=3"]
+    for more in ([], ["--average=3", "--workdir=a"]):
+        assert flags.parse([run_flags], ["--workdir=a", "--average=2", *more]).workdir == "a"
+    (tmp_path / "b").mkdir()
+    with pytest.raises(ConfigError, match="to join runs write --ensemble=b"):
+        flags.parse(translate.flags, ["a", "b"])
 
 
 WITH_ARGUMENTS = (flags.integer("n_best", 1, "how many"), flags.arguments("RUN ...", "folders of runs"))

@@ -149,7 +149,7 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
         ([*evaluate, "--split=tset"], "no split 'tset'; expected tset.en"),
         ([*evaluate, at_400], "no checkpoint '400'; kept are 0, 10, 20, 30 (best "),
         (["export", str(run), "--format=safetensors", f"--output={tmp_path}/new", at_400], "no checkpoint '400'; kept"),
-        ([*evaluate, f"--ensemble={run},"], "--ensemble: the name of a run is empty"),
+        ([*evaluate, f"--ensemble={run},"], "run,' has an empty item; remove a comma"),
         ([*translate, f"--input={tmp_path}/none"], "none: cannot be read: No such file"),
         ([*translate, f"--output={tmp_path}"], "is a folder; give a file"),
         ([*translate, "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),

@@ -185,8 +185,15 @@ def test_a_schedule_says_whether_it_decays(monkeypatch):
     settings_of("optimizer.schedule=flat_here & optimizer.warmup_updates=50 & training.num_updates=10")
     assert not decays("flat_here") and decays("wsd") and decays("cosine") and not decays("noam")
     monkeypatch.setattr(_flat, "decays", True)
+    long_warmup = "optimizer.schedule=flat_here & optimizer.warmup_updates=50 & training.num_updates=10"
     with pytest.raises(ConfigError, match="the flat_here schedule decays after the warm-up"):
-        settings_of("optimizer.schedule=flat_here & optimizer.warmup_updates=50 & training.num_updates=10")
+        settings_of(long_warmup)
+    monkeypatch.setattr(_flat, "decays", "no")
+    with pytest.raises(ConfigError, match="optimizer.schedule: decays = 'no' of flat_here; write True or False"):
+        settings_of(long_warmup)
+    monkeypatch.delattr(_flat, "decays")
+    with pytest.raises(ConfigError, match="the flat_here schedule does not say decays = False"):
+        settings_of(long_warmup)
 
 
 def _flat(settings, hyperparameters, d_model):

@@ -64,6 +64,19 @@ def test_settings_that_are_not_those_of_the_checkpoints_are_refused(old_run, key
     assert main(["checkpoint", "ls", str(old_run), "--trust_config"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("names", "warned"), [("word_dropout, word_dropout", "word_dropout twice and applied it twice; now once"), ("", "")]
+)
+def test_a_corruption_that_was_applied_twice_is_told(old_run, names, warned, capsys, monkeypatch):
+    monkeypatch.setenv(TRUST_CONFIG, "1")
+    settings = parse_json((old_run / "config.json").read_text())
+    settings["config"]["training"]["corruptions"] = names
+    write_json(old_run / "config.json", settings)
+    require_same_run(load_run_config(old_run), str(old_run))
+    said = capsys.readouterr().err
+    assert warned in said and ("twice" in said) == bool(names)
+
+
 @pytest.mark.parametrize("old_run", ["rnn"], indirect=True)
 @pytest.mark.slow
 def test_a_run_is_resumed_and_opened_with_the_plugin_files_that_it_loaded(old_run, tmp_path, monkeypatch, capsys):

@@ -5,7 +5,7 @@ import itertools
 import json
 import shutil
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from transformer_jax.commands import flags
@@ -131,11 +131,17 @@ def config(values: flags.Values) -> int:
     and the readers of one setting, or the settings that a word fits; --list the meaning of all settings of a task, by default
     translation, --explain=model of a group. JAX is imported only for parts of the kit.
     """
-    if values.explain is not None or (values.list and not values.markdown):
-        load_installed_plugins()
+    overrides = flags.overrides_of(values)
     if values.explain is not None or values.list:
-        key = (values.explain or "").removeprefix("--config.").removeprefix("config.")
-        task = dict(flags.overrides_of(values)).get("task", DEFAULT_TASK)
+        if values.json:
+            raise ConfigError("--json", "prints the settings of a recipe or a run", "leave out --list and --explain")
+        key = (values.explain or "").removeprefix("--config.").removeprefix("config.").lower().replace("-", "_")
+        if values.explain is not None and not key:
+            raise ConfigError("--explain", "is empty; give a setting, a group or a word")
+        if not values.markdown:
+            load_installed_plugins()
+        stated = stated_settings(values.config, overrides) if values.config else {}
+        task = dict(overrides).get("task", stated.get("task", DEFAULT_TASK))
         if values.list and values.markdown:
             print(settings_page(), end="")
         elif values.explain is None or key in BLOCK_TITLES:
@@ -145,11 +151,11 @@ def config(values: flags.Values) -> int:
         return 0
     if values.config is None:
         raise ConfigError("--config", "is required; --help shows an example")
-    found = flags.resolve_config(values)
     if values.against is None:
+        found = flags.resolve_config(values)
         print(json.dumps(to_json(found), indent=2, ensure_ascii=False) if values.json else _settings_text(found))
         return 0
-    before, after = _settings_of(values.against), flatten(found)
+    after, before = _settings_of(flags.required_config(values), overrides), _settings_of(values.against)
     keys = sorted(before.keys() | after.keys())
     changes = [(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]
     if values.json:
@@ -159,12 +165,12 @@ def config(values: flags.Values) -> int:
     return 0
 
 
-def _settings_of(source: str) -> dict[str, Any]:
-    """Return the settings of a recipe or a run by key; of a recipe that waits for text, what it states and the defaults."""
+def _settings_of(source: str, overrides: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+    """Return the settings of a recipe or a run by key; of a recipe that waits for text, its own and the defaults."""
     try:
-        return flatten(resolve(source))
+        return flatten(resolve(source, overrides))
     except ConfigError as error:
-        stated = apply_overrides(stated_settings(source))
+        stated = apply_overrides(stated_settings(source, overrides), overrides)
         if not str(error).startswith("data."):
             raise
         complain(f"transformer-jax: {source}: {error} (compared without)")
@@ -205,11 +211,16 @@ def _explanation(key: str) -> str:
         return explained(key).text()
     except ConfigError:
         every = {each.key: each for each in all_explained()}
-        named = [*settings_called(key), *(name for name in every if key.lower() in name)]
-        meant = [name for name, each in every.items() if key.lower() in each.meaning.lower()]
+        named = [*settings_called(key), *(name for name in every if key in name)]
+        words = key.replace("_", " ")
+        meant = [name for name, each in every.items() if len(key) > 2 and words in _words(each.meaning)]
         if not (keys := list(dict.fromkeys([*named, *meant]))):
             raise
         return _rows([(name, every[name].meaning) for name in keys]).rstrip("\n")
+
+
+def _words(meaning: str) -> str:
+    return meaning.lower().replace("_", " ").replace("-", " ")
 
 
 def _settings_text(found: ExperimentConfig) -> str:

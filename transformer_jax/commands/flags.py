@@ -1,6 +1,6 @@
-"""Commands and their flags: ``--name=value``, ``--name value``, ``--[no]name``, ``--config.KEY=VALUE``, and a RUN first.
+"""Commands and their flags: ``--name=value``, ``--name value``, ``--[no]name``, ``--config.KEY=VALUE``, and RUN first.
 
-The parser is our own: libraries know neither settings nor ``--references A B RUN``, and their errors are texts without a key.
+The parser is our own: libraries know neither settings nor ``RUN --references A B``, and their errors are texts without a key.
 """
 
 import os
@@ -8,12 +8,23 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
-from transformer_jax.config.conversion import BOOLEANS, other_toolkits, settings_called, spelled_out
+from transformer_jax.config.conversion import (
+    BOOLEANS,
+    block_at,
+    either,
+    leaf_keys,
+    other_toolkits,
+    settings_called,
+    similar_settings,
+    spelled_out,
+    value_of,
+)
 from transformer_jax.config.languages import ISO_639_1, base_language
-from transformer_jax.config.recipes import find_recipe
+from transformer_jax.config.recipes import find_recipe, is_recipe
 from transformer_jax.config.run_settings import is_run_directory
 from transformer_jax.errors import complain, nearest
 from transformer_jax.files.json_text import is_unicode
@@ -55,8 +66,8 @@ class FlagValue:
         """Set, or add to, the value; raise ConfigError for text that is none."""
         kind, (lowest, highest) = self.kind, self.bounds
         try:
-            value: Any = BOOLEANS[text.lower()] if kind is bool else kind(text)
-        except (KeyError, ValueError):
+            value: Any = value_of(kind, text)
+        except ValueError:
             raise ConfigError(f"--{self.name}", f"expected {EXPECTED[kind]}, found {text!r}") from None
         if self.choices and value not in self.choices:
             near = nearest(text, self.choices)
@@ -69,6 +80,10 @@ class FlagValue:
             raise ConfigError(f"--{self.name}", f"{text} must be at most {highest}")
         if self.separated:
             value = [part.strip() for part in text.split(",")] if text else []
+            if "" in value:
+                raise ConfigError(f"--{self.name}", f"{text!r} has an empty item", "remove a comma")
+        if self.present and self.name in (CONFIG_FLAG, WORKDIR_FLAG) and value != self.value:
+            raise ConfigError(f"--{self.name}", f"is both {self.value} and {value}", "leave one out")
         self.value = [*(self.value if self.present else ()), value] if self.repeated else value
         self.present = True
 
@@ -234,6 +249,9 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
         source = values[CONFIG_FLAG].value if CONFIG_FLAG in values else ""
         if source and not is_run_directory(source):
             find_recipe(source.partition(":")[0])
+        for word in (*others, getattr(values, WORKDIR_FLAG, None) or "") if missing[0] == CONFIG_FLAG else ():
+            if is_recipe(word):
+                raise ConfigError("--config", "is required", f"did you mean --config={word}?")
         raise ConfigError(f"--{missing[0]}", "is required; --help shows an example")
     if values[TRUST_FLAG].present:
         os.environ["TRANSFORMER_JAX_TRUST_CONFIG"] = "1" if values[TRUST_FLAG].value else "0"
@@ -242,7 +260,8 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
     if ARGUMENTS_FLAG in values:
         values[ARGUMENTS_FLAG].value = others
     elif others:
-        hint = f"; to join runs write --ensemble={others[0]}" if "ensemble" in values else ""
+        joins = "ensemble" in values and Path(others[0]).is_dir()
+        hint = f"; to join runs write --ensemble={others[0]}" if joins else ""
         raise ConfigError(f"unexpected argument {others[0]!r}; flags are written --name=value{hint}")
     return values
 
@@ -250,15 +269,19 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
 def _read(arguments: Sequence[str], values: Values) -> list[str]:
     """Set the flags; return the other arguments, without RUN.
 
-    The first argument that is not a flag is --workdir, unless that is given. ``--references A B`` names two.
+    The first argument that is neither a flag nor its value is --workdir, unless that is given; later ones add to the list of
+    the flag before them. So RUN comes first: ``--references A B RUN`` would take B for the run.
     """
-    remaining, repeated = iter(arguments), ""
+    remaining, repeated, boolean_before = iter(arguments), "", ""
     others: list[str] = []
-    awaits_run = takes_run(values) and not any(each.partition("=")[0] == f"--{WORKDIR_FLAG}" for each in arguments)
+    has_workdir = any(re.match(rf"--?{WORKDIR_FLAG}(=|$)", each) for each in arguments)
+    awaits_run = takes_run(values) and not has_workdir
     for argument in remaining:
         if argument == SEPARATOR:
             return [*others, *remaining]
         if not argument.startswith("-") or argument == "-":
+            if ARGUMENTS_FLAG not in values and (awaits_run or not repeated):
+                _check_bare(argument, boolean_before, values)
             if awaits_run or repeated:
                 values[WORKDIR_FLAG if awaits_run else repeated].set(argument)
             else:
@@ -266,49 +289,100 @@ def _read(arguments: Sequence[str], values: Values) -> list[str]:
             awaits_run = False
             continue
         written, equals, text = argument.partition("=")
-        name, repeated = written.lstrip("-").replace("-", "_"), ""
+        name, repeated, boolean_before = written.lstrip("-").replace("-", "_"), "", ""
         for flag in values.values() if name not in values else ():
             if name in flag.also:
-                complain(f"transformer-jax: --{name} is --{flag.name} now")
+                complain(f"transformer-jax: {written} is --{flag.name} now")
                 name = flag.name
-        if written.startswith("--config."):
+        if name.startswith("config."):
             if OVERRIDE_FLAG not in values:
                 raise ConfigError(written, "this command takes no settings; --help lists its flags")
-            flag, before = values[OVERRIDE_FLAG], f"{written.removeprefix('--config.')}="
+            flag, before = values[OVERRIDE_FLAG], f"{written.lstrip('-').removeprefix('config.')}="
         else:
             negated = name[2:].lstrip("_") if name not in values and name.startswith("no") else ""
             is_no = negated in values and values[negated].kind is bool
             if not is_no and (name not in values or name in (OVERRIDE_FLAG, ARGUMENTS_FLAG)):
-                raise _unknown(name, values)
+                raise _unknown(written, name, values)
             flag, before = values[negated if is_no else name], ""
+            if is_no and equals:
+                raise ConfigError(written, "takes no value", f"write --{negated}=true or --{negated}=false")
             if flag.kind is bool and not equals:
                 flag.set("false" if is_no else "true")
+                boolean_before = flag.name
                 continue
             repeated = name if flag.repeated and name != PLUGIN_FLAG else ""
-        if not equals and (text := next(remaining, SEPARATOR)).startswith("--"):
-            meaning = f", {flag.help}" if not before else ""
-            raise ConfigError(written, f"a value is missing; write {written}=VALUE{meaning}")
+        if not equals:
+            value = next(remaining, None)
+            if value is None or value.startswith("--"):
+                meaning = f", {flag.help}" if not before else ""
+                raise ConfigError(written, f"a value is missing; write {written}=VALUE{meaning}")
+            if value == "=" or (before and value.startswith("=")):
+                raise ConfigError(written, "no spaces around =", f"write {written}=VALUE")
+            text = value
         flag.set(before + text)
     return others
 
 
-def _unknown(name: str, values: Values) -> ConfigError:
+def _check_bare(argument: str, boolean_before: str, values: Values) -> None:
+    """Raise ConfigError for an argument without a dash that is not meant as the folder of a run."""
+    name, equals, _ = argument.partition("=")
+    name = name.removeprefix("config.")
+    if boolean_before and argument.lower() in BOOLEANS:
+        raise ConfigError(argument, "is not a flag", f"write --{boolean_before}={argument}")
+    if argument == "-":
+        raise ConfigError(argument, "is not the folder of a run")
+    if equals and not name:
+        raise ConfigError(argument, "no spaces around =", "flags are written --name=value")
+    if equals and name in values:
+        raise ConfigError(argument, "is not a flag", f"did you mean --{argument}?")
+    if not equals or OVERRIDE_FLAG not in values:
+        return
+    if re.fullmatch(r"[a-z]\w*(\.\w+)+", name) or settings_called(name) or block_at(name):
+        folder = f" A folder of this name is --{WORKDIR_FLAG}={argument}" if Path(argument).is_dir() else ""
+        meant = argument.removeprefix("config.")
+        raise ConfigError(argument, "is not a flag", f"did you mean --config.{meant}?{folder}")
+
+
+def _unknown(written: str, name: str, values: Values) -> ConfigError:
     """Return the error for a flag that the command does not have: with its nearest flag, or the setting of this name."""
     if name == CONFIG_FLAG:
         takes = "write --config.KEY=VALUE" if OVERRIDE_FLAG in values else "--help lists the flags"
-        return ConfigError(f"--{name}", f"this command takes no recipe; {takes}")
+        return ConfigError(written, f"this command takes no recipe; {takes}")
+    usage = values[ARGUMENTS_FLAG].described()[0] if ARGUMENTS_FLAG in values else ""
+    if name == WORKDIR_FLAG and "RUN" in usage:
+        return ConfigError(written, "the run is an argument of this command", f"write {usage}")
     here = set(values) - {OVERRIDE_FLAG, ARGUMENTS_FLAG}
-    meant = [f"--{flag}" for flag in other_toolkits("flags").get(name, []) if flag in here]
-    if not meant and OVERRIDE_FLAG in values:
-        # A command on a trained run changes no training.
-        trains, used = CONFIG_FLAG in here, ("decoding.", "mesh.", "evaluation.")
-        keys = settings_called(name)
-        first = [key for key in keys if key.startswith(used) is not trains]
-        meant = [f"--config.{key}" for key in (first or keys if trains else first)]
-    if not meant and (near := nearest(name, here)):
-        meant = [f"--{near}"]
-    hint = f"did you mean {' or '.join(meant)}?" if meant else "--help lists the flags"
-    return ConfigError(f"--{name}", "unknown flag", hint)
+    if advice := other_toolkits("advice").get(name):
+        return ConfigError(written, "unknown flag", " ".join(advice))
+    meant = _meant(name, here, sets=OVERRIDE_FLAG in values)
+    hint = f"did you mean {either(meant)}?" if meant else "--help lists the flags"
+    return ConfigError(written, "unknown flag", hint)
+
+
+def _meant(name: str, here: set[str], *, sets: bool) -> list[str]:
+    """Return the flags ``here``, or --config.KEY if the command ``sets`` settings, that an unknown flag may mean."""
+    # A command on a trained run changes no training.
+    trains, used = CONFIG_FLAG in here, ("decoding.", "mesh.", "evaluation.")
+    named = other_toolkits("flags").get(name, [])
+    if meant := [each for each in named if sets and trains and each.startswith("config.")]:
+        return [f"--{each}" for each in meant]
+    if meant := [each for each in named if each in here]:
+        return [f"--{each}" for each in meant]
+    keys: list[str] = []
+    if sets:
+        keys = (not trains and settings_called(f"decoding.{name}")) or settings_called(name)
+    if sets and not keys and block_at(name):
+        return [f"--config.{name}"]
+    if sets and "." in name:
+        keys = similar_settings(name)
+    elif sets and not keys:
+        names = {key.rpartition(".")[2]: key for key, _ in leaf_keys() if trains or key.startswith(used)}
+        near = nearest(name, (*here, *names))
+        keys = [names[near]] if near in names and near not in here else []
+    first = [key for key in keys if key.startswith(used) is not trains]
+    if meant := (first or keys if trains else first):
+        return [f"--config.{key}" for key in meant]
+    return [f"--{near}"] if (near := nearest(name, here)) else []
 
 
 def takes_run(values: Values) -> bool:

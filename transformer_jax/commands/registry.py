@@ -5,6 +5,7 @@ import textwrap
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
+from transformer_jax.config.conversion import other_toolkits
 from transformer_jax.errors import nearest
 from transformer_jax.registry.index import commands
 
@@ -15,7 +16,8 @@ def load_command(name: str) -> flags.Command:
     """Import a command; raise ConfigError, which names the nearest one, when it does not exist."""
     listed = commands()
     if name not in listed:
-        near = nearest(name, listed)
+        meant = [each for each in other_toolkits("commands").get(name, []) if each in listed]
+        near = meant[0] if meant else nearest(name, listed)
         hint = f"did you mean {near}?" if near else f"commands are {', '.join(listed)}"
         raise ConfigError(f"{name!r} is not a command; {hint}")
     command: flags.Command = listed[name].load()

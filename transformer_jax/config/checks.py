@@ -29,7 +29,7 @@ class Facts(TypedDict, total=False):
     choices: tuple[str, ...]
     """Allowed values of a ``str`` to which plugins add, or whose default is empty; else the type is a Literal."""
     plugin: str
-    """Kind of plugin (a key of ``config.kinds.KINDS``) that adds choices."""
+    """Kind of plugin (a key of ``registry.kinds.KINDS``) that adds choices."""
     several: bool
     """Whether the value is a list of choices, each once; it is saved without spaces and empty items."""
     separator: str

@@ -18,6 +18,7 @@ from transformer_jax.config.checks import check_choice, declared
 from transformer_jax.config.experiment import PARTS, ExperimentConfig
 from transformer_jax.config.migration import EVALUATION, SCHEMA_VERSION, key_error, migrated
 from transformer_jax.config.parts import Parts, settings_of_part
+from transformer_jax.config.recipes import recipe_with_kind
 from transformer_jax.config.tasks import (
     BLOCKS_OF_TASKS,
     DEFAULT_TASK,
@@ -129,6 +130,10 @@ def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
         elif name not in types:
             if key not in dict(leaf_keys()):
                 raise unknown_key(key)
+            if owners := [each for each, settings in kinds.items() if name in declared(settings)]:
+                problem = f"is set, but only {path}.kind={' or '.join(owners)} has it; {kind} has {', '.join(types)}"
+                recipe = recipe_with_kind(kind) if kind != next(iter(kinds)) else ""
+                raise ConfigError(key, problem, f"--config={recipe} is a recipe for {kind}" if recipe else "")
             owner = f"{path}.kind={kind}, which" if len(kinds) > 1 else f"task={task}, whose {path}"
             raise ConfigError(key, f"not a setting of {owner} has {', '.join(types)}")
         elif key in BLOCKS_OF_TASKS or is_block(types[name]):
@@ -194,6 +199,8 @@ def type_of(key: str, task: str = "") -> type:
 
     Raises ConfigError for an unknown key, with the nearest one, and for a block.
     """
+    if not key:
+        raise unknown_key("--config.")
     path, _, name = key.rpartition(".")
     if task in TASKS and path in BLOCKS_OF_TASKS:
         for of_task in kinds_of(task, path).values():
@@ -213,17 +220,42 @@ def type_of(key: str, task: str = "") -> type:
 
 @cache
 def other_toolkits(table: str) -> dict[str, list[str]]:
-    """Return the keys of ``settings``, or the ``flags``, that a name in another toolkit stands for."""
+    """Return the keys of ``settings``, ``flags``, ``commands`` or ``advice`` that a name in another toolkit stands for."""
     text = Path(__file__).with_name("other_toolkits.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)[table].items()
     return {name: ours.split() for ours, names in rows for name in names.split()}
 
 
-def settings_called(name: str) -> list[str]:
-    """Return the keys of the settings of this name, or which other toolkits call so."""
-    keys = [key for key, _ in leaf_keys()]
-    named = [name] if name in keys else [key for key in keys if key.endswith(f".{name}")]
-    return named or other_toolkits("settings").get(name, [])
+def settings_called(key: str) -> list[str]:
+    """Return the settings of this key or name, as other toolkits call them or, if none does, as the package does."""
+    keys, (block, _, name) = [leaf for leaf, _ in leaf_keys()], key.rpartition(".")
+    if key in keys:
+        return [key]
+    foreign = other_toolkits("settings")
+    if row := foreign.get(key) or foreign.get(name):
+        return [each for each in row if block and each.startswith(f"{block}.")] or row
+    return [each for each in keys if each.endswith(f".{name}")]
+
+
+def similar_settings(key: str) -> list[str]:
+    """Return at most three keys that an unknown key, or a name without a block, may mean."""
+    keys, blocks, called = [leaf for leaf, _ in leaf_keys()], fields_of(ExperimentConfig), settings_called(key)
+    block, _, name = key.rpartition(".")
+    if called and called[0].endswith(f".{name}") and (near := nearest(key, called, cutoff=0.8)):
+        return [near]
+    if called and len(called) <= 3:
+        return called
+    if is_block(blocks.get(block)):
+        names = [each.rpartition(".")[2] for each in keys if each.startswith(f"{block}.")]
+        near = nearest(name, names)
+        return [f"{block}.{near}"] if near else [*filter(None, [nearest(key, keys, cutoff=0.8)])]
+    return [*filter(None, [nearest(key, (*keys, *blocks))])]
+
+
+def either(keys: Iterable[str]) -> str:
+    """Return ``a.x or b.y``; keys of one block belong together: ``a.x and a.y``."""
+    keys = list(keys)
+    return (" or " if len({key.rpartition(".")[0] for key in keys}) > 1 else " and ").join(keys)
 
 
 def unknown_key(key: str) -> ConfigError:
@@ -236,13 +268,9 @@ def unknown_key(key: str) -> ConfigError:
         near = nearest(name, names)
         hint = f"did you mean {path}.{near}?" if near else f"{path} has {', '.join(names)}"
         return ConfigError(key, "unknown key", hint)
-    keys, blocks, same_name = [leaf for leaf, _ in leaf_keys()], fields_of(ExperimentConfig), settings_called(name)
-    near = nearest(key, same_name, cutoff=0.8)
-    candidates = [near] if near else same_name if len(same_name) <= 3 else []
-    if not candidates and (near := nearest(key, (*keys, *blocks))):
-        candidates = [near]
-    if candidates:
-        return ConfigError(key, "unknown key", f"did you mean {' or '.join(candidates)}?")
+    if similar := similar_settings(key):
+        return ConfigError(key, "unknown key", f"did you mean {either(similar)}?")
+    blocks = fields_of(ExperimentConfig)
     owner = path if is_block(blocks.get(path)) else ""
     siblings = fields_of(blocks[owner]) if owner else blocks
     return ConfigError(key, "unknown key", f"{owner or 'the config'} has {', '.join(siblings)}")
@@ -300,14 +328,23 @@ def read_value(key: str, text: str, task: str = "") -> str | int | float | bool:
     """
     kind = type_of(key, task)
     try:
-        return BOOLEANS[text.lower()] if kind is bool else kind(text)
-    except (KeyError, ValueError):
+        return value_of(kind, text)
+    except ValueError:
         raise ConfigError(key, f"expected {EXPECTED[kind]}, found {text!r}") from None
+
+
+def value_of(kind: type, text: str) -> Any:
+    """Return the value of a type that ``text`` writes; raise ValueError if it writes none, as 1_000 no number."""
+    if kind is bool and text.lower() in BOOLEANS:
+        return BOOLEANS[text.lower()]
+    if kind is bool or (kind is not str and ("_" in text or not text.isascii())):
+        raise ValueError(text)
+    return kind(text)
 
 
 def spelled_out(key: str, text: str) -> list[tuple[str, str]]:
     """Return ``("mesh", "data=-1,fsdp=4")`` as ``mesh.data`` and ``mesh.fsdp``; only blocks are split."""
-    if "=" not in text or block_at(key) is None:
+    if not key or "=" not in text or block_at(key) is None:
         return [(key, text)]
     parts = (part.strip().partition("=") for part in text.split(","))
     return [(f"{key}.{name}", value) for name, _, value in parts]

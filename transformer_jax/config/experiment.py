@@ -2,14 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformer_jax.config.checks import LARGEST_SEED, check_choice, check_settings, declared, setting
 from transformer_jax.config.data import TokenizerConfig
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.languages import UNDETERMINED
 from transformer_jax.config.model import InitConfig
-from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig, decays, require_rows_divide
+from transformer_jax.config.optimization import (
+    MeshConfig,
+    OptimizerConfig,
+    TrainingConfig,
+    decays,
+    require_rows_divide,
+    says_whether_it_decays,
+)
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections
 from transformer_jax.config.tasks import (
     BLOCKS_OF_TASKS,
@@ -26,9 +33,6 @@ from transformer_jax.registry.plugins import (
     registered,
     settings_class,
 )
-
-if TYPE_CHECKING:
-    pass
 
 TaskBlock = Any
 """A settings dataclass that ``TASKS[task]`` names."""
@@ -83,7 +87,8 @@ class ExperimentConfig:
             raise ConfigError("mesh.context", f"{mesh.context} does not divide rows of {length} positions")
         schedule, warmup, updates = self.optimizer.schedule, self.optimizer.warmup_updates, self.training.num_updates
         if warmup >= updates and decays(schedule):
-            reason = f"the {schedule} schedule decays after the warm-up"
+            says = "decays after the warm-up" if says_whether_it_decays(schedule) else "does not say decays = False"
+            reason = f"the {schedule} schedule {says}"
             problem = f"{warmup} must be less than training.num_updates={updates}: {reason}"
             remedy = f"use {updates // 10 or 1}, for example" if updates > 1 else "use optimizer.schedule=constant"
             raise ConfigError("optimizer.warmup_updates", problem, remedy)

@@ -52,6 +52,13 @@ def migrated(saved: Mapping[str, Any], version: int) -> dict[str, Any]:
     return values
 
 
+def corruptions_applied_twice(content: Mapping[str, Any]) -> list[str]:
+    """Return the corruptions that the settings of a run name twice: versions before 0.4 applied them twice."""
+    text = content["config"].get("training", {}).get("corruptions", "")
+    names = [name.strip() for name in text.split(",")]
+    return sorted({name for name in names if name and names.count(name) > 1})
+
+
 def decoding_of_report(saved: Mapping[str, Any], now: Any) -> dict[str, Any]:
     """Decoding settings in a saved report, with defaults for settings of ``now`` that did not exist then."""
     return asdict(type(now)()) | migrated({"decoding": saved}, SCHEMA_VERSION)["decoding"]

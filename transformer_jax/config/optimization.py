@@ -16,7 +16,16 @@ DECAYS = {"noam": False, "inverse_square_root": False, "constant": False, "cosin
 
 def decays(schedule: str) -> bool:
     """Whether the rate depends on the number of updates of the run; ``decays = False`` on a registered schedule says no."""
-    return DECAYS[schedule] if schedule in DECAYS else bool(getattr(registered("schedule")[schedule], "decays", True))
+    if schedule in DECAYS:
+        return DECAYS[schedule]
+    value = getattr(registered("schedule")[schedule], "decays", True)
+    if type(value) is not bool:
+        raise ConfigError("optimizer.schedule", f"decays = {value!r} of {schedule}", "write True or False")
+    return value
+
+
+def says_whether_it_decays(schedule: str) -> bool:
+    return schedule in DECAYS or hasattr(registered("schedule")[schedule], "decays")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ transformer_base``). It may also define:
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,8 @@ def find_recipe(name: str) -> Path:
     Raises ConfigError, with the files that were tried, if there is none.
     """
     given = Path(name).expanduser()
+    if given.suffix in (".yaml", ".yml"):
+        raise ConfigError("config", f"{name!r} is not a recipe", "recipes are Python files; see docs/migration.md")
     file = given if given.suffix == ".py" else given.with_name(given.name + ".py") if given.name else given
     files = [file]
     if not file.is_absolute():
@@ -71,3 +74,21 @@ def find_recipe(name: str) -> Path:
     near = nearest(file.stem, known)
     hint = f"did you mean {near}?" if near else f"recipes here: {', '.join(known)}" if known else ""
     raise ConfigError("config", f"no recipe {name!r} (looked for {tried})", hint)
+
+
+def is_recipe(spec: str) -> bool:
+    """Whether there is a recipe of this name; raises ConfigError for a YAML file."""
+    if not spec or Path(spec).suffix in (".yaml", ".yml"):
+        return bool(spec and find_recipe(spec))
+    with suppress(ConfigError):
+        return find_recipe(spec.partition(":")[0]).is_file()
+    return False
+
+
+def recipe_with_kind(kind: str) -> str:
+    """Return the recipe of the package that names this kind of model most often; empty if none does."""
+    counts = {
+        file.stem: file.read_text(encoding="utf-8").count(f'"kind": "{kind}"') for file in SHIPPED.glob("[!_]*.py")
+    }
+    recipe = max(sorted(counts), key=counts.__getitem__, default="")
+    return recipe if counts.get(recipe) else ""

@@ -4,6 +4,9 @@ from pathlib import Path
 
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.conversion import listed
+from transformer_jax.config.migration import corruptions_applied_twice
+from transformer_jax.errors import complain
+from transformer_jax.files.json_text import parse_json
 from transformer_jax.run_directory.layout import RunDirectory, require_plugins, require_settings, run_to_read
 from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 
@@ -33,6 +36,8 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     require_settings(run_directory.path)
     require_plugins(run_directory.path)
     saved = load_run_config(workdir)
+    for name in corruptions_applied_twice(parse_json(run_directory.config.read_text(encoding="utf-8"))):
+        complain(f"transformer-jax: {workdir}: training.corruptions named {name} twice and applied it twice; now once")
     clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
     if clashes:
         raise ConfigError(

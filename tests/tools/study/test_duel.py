@@ -92,7 +92,8 @@ def test_ideas_replace_parts_of_the_base_with_their_settings():
     ],
 )
 def test_what_it_refuses(arguments, message, tmp_path, capsys):
-    assert main(["duel", f"--config={QUICKSTART}", f"--workdir={tmp_path / 'duel'}", *arguments]) == 2
+    recipe = [] if any(each.startswith("--config=") for each in arguments) else [f"--config={QUICKSTART}"]
+    assert main(["duel", *recipe, f"--workdir={tmp_path / 'duel'}", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "duel").exists()
 
