@@ -1,5 +1,6 @@
 """Runs in an object store: in memory, and where moto and s3fs are installed at a server that speaks S3."""
 
+import errno
 import hashlib
 import json
 import signal
@@ -27,6 +28,7 @@ from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import ConfigError, load_run_config, to_json
 from transformer_jax.errors import StoreError
+from transformer_jax.files import store_path
 from transformer_jax.files.paths import as_path, in_store
 from transformer_jax.run_directory.layout import RunDirectory, RunIsBusy
 from transformer_jax.run_directory.selection import chosen_step
@@ -105,6 +107,65 @@ def test_a_refusal_is_an_error_with_its_address_and_not_a_missing_file(store, mo
         with pytest.raises(StoreError, match=f"^{RUN}.*: Forbidden") as caught:
             read()
         assert caught.value.address.startswith(RUN) and caught.value.reason == "Forbidden"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only pauses between requests move, with the time in ``[0]``."""
+    now = [0.0]
+    pauses = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(store_path, "time", pauses)
+    monkeypatch.setattr(store_path, "_GAVE_UP", threading.Event())
+    return now
+
+
+@pytest.mark.parametrize("seconds", [5.0, 100.0, 1000.0])
+def test_every_request_is_repeated_while_the_store_does_not_answer(store, clock, seconds, monkeypatch, capsys):
+    path, said = as_path(RUN), f"{RUN}/a does not answer ([Errno {errno.EBUSY}] Slow Down); asking again\n"
+    requests = {
+        "info": path.__class__.exists,
+        "cat_file": path.__class__.read_bytes,
+        "pipe_file": lambda each: each.create(b"a"),
+        "find": path.__class__.objects,
+        "rm_file": path.__class__.unlink,
+        "cp_file": lambda each: each.copy_to(path / "b"),
+    }
+    for method, request in requests.items():
+        clock[0] = 0.0
+        (path / "a").write_bytes(b"a")
+        if method == "pipe_file":
+            (path / "a").unlink()
+        with monkeypatch.context() as patch:
+
+            def busy(self, *arguments, _usual=getattr(MemoryS3, method), **options):
+                if clock[0] < seconds:
+                    raise OSError(errno.EBUSY, "Slow Down")
+                return _usual(self, *arguments, **options)
+
+            patch.setattr(MemoryS3, method, busy)
+            if seconds > store_path.SECONDS_TO_ANSWER:
+                with pytest.raises(StoreError, match="Slow Down") as caught:
+                    request(path / "a")
+                assert caught.value.is_outage and 100 < clock[0] <= store_path.SECONDS_TO_ANSWER
+                before = clock[0]
+                with pytest.raises(StoreError):
+                    request(path / "a")
+                assert clock[0] == before, "a run that ends waits once"
+            else:
+                request(path / "a")
+        assert capsys.readouterr().err == said * (seconds > store_path.SECONDS_UNTIL_REPORTED)
+
+
+def test_a_store_that_does_not_answer_is_told_from_one_that_refuses():
+    def of_s3(status: int) -> Exception:
+        error, error.__cause__ = OSError(errno.EIO, "text"), Exception()
+        error.__cause__.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
+        return error
+
+    assert [store_path.is_outage(of_s3(status)) for status in (500, 503, 429, 401, 403, 404)] == [True] * 3 + [False] * 3
+    assert store_path.is_outage(ValueError("ABORTED: All 3 retry attempts failed")) and store_path.is_outage(TimeoutError())
+    for error in (PermissionError("Forbidden"), FileNotFoundError(), ValueError("PERMISSION_DENIED: no"), KeyError("a")):
+        assert not store_path.is_outage(error)
 
 
 @pytest.mark.parametrize("address", ["s3:///run", "s3://", "s3:/bucket/run", "http://bucket/run"])

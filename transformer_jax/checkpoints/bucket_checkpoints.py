@@ -14,10 +14,10 @@ from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.errors import ConfigError, StoreError, first_line
 from transformer_jax.files.file_digests import Part
 from transformer_jax.files.json_text import parse_json
-from transformer_jax.files.store_path import StorePath, kvstore, store_errors
+from transformer_jax.files.store_path import StorePath, is_outage, kvstore, store_errors
 from transformer_jax.private_modules import fit_orbax_to_stores
 from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, is_step, unused_name
-from transformer_jax.runtime.distributed import all_agree, is_first
+from transformer_jax.runtime.distributed import STATUS_TO_RESTART, all_agree, is_first
 from transformer_jax.runtime.store_lock import LockLost, StoreLock
 
 # Digests of the objects of a checkpoint, which the store computed.
@@ -107,9 +107,14 @@ class BucketFolder(CheckpointFolder):
         if self._lock:
             self._lock.release()
 
+    def status_of(self, error: BaseException) -> int:
+        return STATUS_TO_RESTART if is_outage(error) else 1
+
     def problem_of(self, error: BaseException) -> str:
         if isinstance(error, LockLost):
             return str(error)
+        if not is_outage(error):
+            return f"{self.path}: cannot be written ({first_line(error)}); when the store allows it, run the same command"
         return f"{self.path}: cannot be written ({first_line(error)}); when the store answers, run the same command"
 
     def changed(self, step: int, names: list[str], part: Part) -> list[str]:
