@@ -1,6 +1,7 @@
 """Checkpoints that Orbax writes and reads at ``s3://`` and ``gs://``: arrays by TensorStore, other files by epath."""
 
 import asyncio
+import hashlib
 import json
 import time
 from collections.abc import Iterable
@@ -121,8 +122,8 @@ class BucketFolder(CheckpointFolder):
         """Of several processes that check parts, the first lists the objects: it is one request for a thousand."""
         return [] if part.number else changed_objects(self.path / str(step), names)
 
-    def has_digests(self, step: int) -> bool:
-        return bool((self.path / str(step) / OBJECTS).is_file())
+    def has_digests(self, step: int, names: list[str]) -> bool:
+        return has_checksums(self.path / str(step), names)
 
     def set_aside(self, step: int) -> Any:
         """Moves a checkpoint, object by object, since a store cannot rename a folder."""
@@ -162,26 +163,46 @@ def write_object_digests(checkpoint: StorePath) -> None:
 def changed_objects(checkpoint: StorePath, prefixes: Iterable[str]) -> list[str]:
     """Objects of a checkpoint that were removed or changed since ``OBJECTS``; empty where it has none.
 
-    ``prefixes``: files or folders to check. Of a checkpoint that was copied to another address, ETags are not compared.
+    ``prefixes``: files or folders to check.
     """
+    return sorted(name for name, compared in _compared(checkpoint, prefixes).items() if not all(compared.values()))
+
+
+def has_checksums(checkpoint: StorePath, prefixes: Iterable[str]) -> bool:
+    """Whether ``changed_objects`` compares a checksum of each object below ``prefixes``."""
+    compared = _compared(checkpoint, prefixes).values()
+    return bool(compared) and all(each.keys() - {"size"} for each in compared)
+
+
+def _compared(checkpoint: StorePath, prefixes: Iterable[str]) -> dict[str, dict[str, bool]]:
+    """Whether the size, and the checksums that can be compared, are as recorded, by object."""
     found = _digests(checkpoint)
     if OBJECTS not in found:
-        return []
+        return {}
     content = (checkpoint / OBJECTS).read_bytes()
     try:
         described = parse_json(content)
         recorded = {name: dict(digests) for name, digests in described["objects"].items()}
-        left_out = () if described["address"] == str(checkpoint) else (ETAG,)
+        # ETags depend on encryption; elsewhere only those are compared that are the MD5 of the content, in both buckets.
+        is_here = described["address"] == str(checkpoint)
+        has_md5 = _is_md5(recorded.get(IN_PROGRESS, {}), b"") and _is_md5(found[OBJECTS], content)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return [OBJECTS]
+        return {OBJECTS: {"size": False}}
 
-    def is_same(name: str) -> bool:
+    def compared(name: str) -> dict[str, bool]:
         before, now = recorded[name], found.get(name, {})
-        keys = (before.keys() & now.keys()).difference(left_out)
-        return "size" in keys and all(before[key] == now[key] for key in keys)
+        keys = before.keys() & now.keys()
+        # That of an upload in parts has a hyphen.
+        if ETAG in keys and not is_here and (not has_md5 or "-" in f"{before[ETAG]}{now[ETAG]}"):
+            keys.remove(ETAG)
+        return {"size": "size" in keys} | {key: before[key] == now[key] for key in keys}
 
     wanted = tuple(f"{prefix}/" for prefix in prefixes)
-    return sorted(name for name in recorded if f"{name}/".startswith(wanted) and not is_same(name))
+    return {name: compared(name) for name in recorded if f"{name}/".startswith(wanted)}
+
+
+def _is_md5(digests: dict[str, Any], content: bytes) -> bool:
+    return str(digests.get(ETAG)).strip('"') == hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
 def _digests(checkpoint: StorePath) -> dict[str, dict[str, Any]]:

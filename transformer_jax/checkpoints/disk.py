@@ -91,7 +91,7 @@ class DiskFolder(CheckpointFolder):
     def changed(self, step: int, names: list[str], part: Part) -> list[str]:
         return changed_files(self.path / str(step), names, part)
 
-    def has_digests(self, step: int) -> bool:
+    def has_digests(self, step: int, names: list[str]) -> bool:
         return has_digests(self.path / str(step))
 
     def set_aside(self, step: int) -> Path:

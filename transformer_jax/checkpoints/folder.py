@@ -83,8 +83,8 @@ class CheckpointFolder:
         """The files for ``require_undamaged``."""
         raise NotImplementedError
 
-    def has_digests(self, step: int) -> bool:
-        """Whether ``changed`` finds damage to the files of a checkpoint."""
+    def has_digests(self, step: int, names: list[str]) -> bool:
+        """Whether ``changed`` compares checksums of the files of these items."""
         raise NotImplementedError
 
     def set_aside(self, step: int) -> Path:

@@ -177,7 +177,7 @@ class Checkpoints(CheckpointReader):
             by_another = f"checkpoint {step} cannot be read by another process"
             unread = problem if isinstance(problem, CheckpointUnread) else None
             if not all_agree(not unread, "checkpoint"):
-                raise unread or CheckpointUnread(f"{by_another}; run the same command again")
+                raise CheckpointUnread(f"{self._folder.path}: {unread or f'{by_another}; run the same command again'}")
             damaged[step] = str(problem or by_another)
         if len(damaged) < len(steps):
             complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]

@@ -28,7 +28,8 @@ SECONDS_TO_ANSWER = 120.0
 SECONDS_UNTIL_REPORTED = 20.0
 LONGEST_PAUSE = 5.0
 Answer = TypeVar("Answer")
-_GAVE_UP = threading.Event()
+# Since the last answer.
+_GAVE_UP, _IS_REPORTED = threading.Event(), threading.Event()
 
 
 @contextmanager
@@ -74,11 +75,12 @@ def answer(address: object, ask: Callable[[], Answer]) -> Answer:
     Raises the last error after ``SECONDS_TO_ANSWER``, and each refusal at once. Then a run ends, and the requests that it
     still makes are not repeated.
     """
-    began, pause, is_said = time.monotonic(), 0.1, False
+    began, pause = time.monotonic(), 0.1
     while True:
         try:
             found = ask()
             _GAVE_UP.clear()
+            _IS_REPORTED.clear()
             return found
         except Exception as error:
             waited = time.monotonic() - began
@@ -87,8 +89,8 @@ def answer(address: object, ask: Callable[[], Answer]) -> Answer:
             if waited + pause > SECONDS_TO_ANSWER:
                 _GAVE_UP.set()
                 raise
-            if waited > SECONDS_UNTIL_REPORTED and not is_said:
-                is_said = True
+            if waited > SECONDS_UNTIL_REPORTED and not _IS_REPORTED.is_set():
+                _IS_REPORTED.set()
                 complain(f"{address} does not answer ({first_line(error) or type(error).__name__}); asking again")
         time.sleep(pause)
         pause = min(1.7 * pause, LONGEST_PAUSE)
