@@ -17,23 +17,24 @@ from run_steps import assert_same_run, copy_until, train
 
 from transformer_jax.__main__ import main
 from transformer_jax.api.loaded_run import load
-from transformer_jax.checkpoints.bucket_checkpoints import (
-    OBJECTS,
-    CommittedFolder,
-    changed_objects,
-    has_checksums,
-    remove_uncommitted,
-    write_object_digests,
-)
+from transformer_jax.checkpoints.bucket_checkpoints import CommittedFolder, remove_uncommitted
+from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import ConfigError, load_run_config, to_json
 from transformer_jax.errors import StoreError
 from transformer_jax.files import store_path
+from transformer_jax.files.object_digests import (
+    IN_PROGRESS,
+    OBJECTS,
+    changed_objects,
+    has_checksums,
+    write_object_digests,
+)
 from transformer_jax.files.paths import as_path, in_store
 from transformer_jax.run_directory.layout import RunDirectory, RunIsBusy
 from transformer_jax.run_directory.selection import chosen_step
-from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, stored_checkpoints
+from transformer_jax.run_directory.stored_checkpoints import COMMIT, MARKER, stored_checkpoints
 from transformer_jax.runs import metrics_log
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
 from transformer_jax.runtime import store_lock
@@ -133,13 +134,13 @@ def test_every_request_is_repeated_while_the_store_does_not_answer(store, clock,
         "cp_file": lambda each: each.copy_to(path / "b"),
     }
     for method, request in requests.items():
-        clock[0] = 0.0
+        clock[0], usual = 0.0, getattr(MemoryS3, method)
         (path / "a").write_bytes(b"a")
         if method == "pipe_file":
             (path / "a").unlink()
         with monkeypatch.context() as patch:
 
-            def busy(self, *arguments, _usual=getattr(MemoryS3, method), **options):
+            def busy(self, *arguments, _usual=usual, **options):
                 if clock[0] < seconds:
                     raise OSError(errno.EBUSY, "Slow Down")
                 return _usual(self, *arguments, **options)
@@ -164,9 +165,18 @@ def test_a_store_that_does_not_answer_is_told_from_one_that_refuses():
         error.__cause__.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
         return error
 
-    assert [store_path.is_outage(of_s3(status)) for status in (500, 503, 429, 401, 403, 404)] == [True] * 3 + [False] * 3
-    assert store_path.is_outage(ValueError("ABORTED: All 3 retry attempts failed")) and store_path.is_outage(TimeoutError())
-    for error in (PermissionError("Forbidden"), FileNotFoundError(), ValueError("PERMISSION_DENIED: no"), KeyError("a")):
+    assert [store_path.is_outage(of_s3(status)) for status in (500, 503, 429, 401, 403, 404)] == [True] * 3 + [
+        False
+    ] * 3
+    assert store_path.is_outage(ValueError("ABORTED: All 3 retry attempts failed")) and store_path.is_outage(
+        TimeoutError()
+    )
+    for error in (
+        PermissionError("Forbidden"),
+        FileNotFoundError(),
+        ValueError("PERMISSION_DENIED: no"),
+        KeyError("a"),
+    ):
         assert not store_path.is_outage(error)
 
 
@@ -212,6 +222,34 @@ def test_only_complete_checkpoints_are_seen_and_cut_ones_removed(store):
     assert sorted(folder.name for folder in run.checkpoints.iterdir()) == ["2", "6", "note"]
     # An earlier version uploaded it from a disk.
     assert (run.checkpoints / "2" / COMMIT).exists()
+
+
+def test_an_unfinished_checkpoint_that_was_copied_to_a_disk_is_not_complete(tmp_path):
+    for name in ("3/params/a", "6/params/a", f"6/{IN_PROGRESS}"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert [each.step for each in stored_checkpoints(tmp_path)] == [3]
+    assert DiskFolder(tmp_path).prepare() == [f"checkpoint 6 is unfinished; moved to {tmp_path.parent / 'damaged-6'}"]
+
+
+def test_a_score_that_was_replaced_in_a_store_is_damage(store, checksums):
+    checksums("ETag")
+    run = RunDirectory(RUN)
+    for step in (3, 6):
+        add(run.checkpoints / str(step), MARKER, "progress/metadata", "metrics/metrics", content='{"bleu": 1.0}')
+        write_object_digests(run.checkpoints / str(step))
+    add(run.checkpoints / "6", "metrics/metrics", content='{"bleu": 9.0}')
+    assert [(each.score, each.is_sound) for each in stored_checkpoints(run.checkpoints)] == [(1.0, True), (None, False)]
+
+
+def test_evaluate_asks_whether_the_results_can_be_written_before_it_decodes(store, monkeypatch):
+    from transformer_jax.commands.evaluate import _results
+
+    values = SimpleNamespace(output=None, workdir=RUN)
+    assert _results(values) == as_path(RUN) and not as_path(RUN).exists()
+    monkeypatch.setattr(MemoryS3, "pipe_file", refuse)
+    with pytest.raises(ConfigError, match=f"^{RUN}/.*: Forbidden; the scores cannot be written there: give --output"):
+        _results(values)
 
 
 @pytest.fixture

@@ -1,10 +1,7 @@
 """Checkpoints that Orbax writes and reads at ``s3://`` and ``gs://``: arrays by TensorStore, other files by epath."""
 
 import asyncio
-import hashlib
-import json
 import time
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,17 +12,12 @@ from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.errors import ConfigError, StoreError, first_line
 from transformer_jax.files.file_digests import Part
 from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.object_digests import IN_PROGRESS, changed_objects, has_checksums, write_object_digests
 from transformer_jax.files.store_path import StorePath, is_outage, kvstore, store_errors
 from transformer_jax.private_modules import fit_orbax_to_stores
-from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, is_step, unused_name
+from transformer_jax.run_directory.stored_checkpoints import COMMIT, MARKER, is_step, unused_name
 from transformer_jax.runtime.distributed import STATUS_TO_RESTART, all_agree, is_first
 from transformer_jax.runtime.store_lock import LockLost, StoreLock
-
-# Digests of the objects of a checkpoint, which the store computed.
-OBJECTS = "object_digests.json"
-# The names that s3fs and gcsfs give these digests; S3's depends on upload and encryption too.
-ETAG = "ETag"
-_DIGESTS = ("size", ETAG, "crc32c", "md5Hash")
 
 
 class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
@@ -115,7 +107,9 @@ class BucketFolder(CheckpointFolder):
         if isinstance(error, LockLost):
             return str(error)
         if not is_outage(error):
-            return f"{self.path}: cannot be written ({first_line(error)}); when the store allows it, run the same command"
+            return (
+                f"{self.path}: cannot be written ({first_line(error)}); when the store allows it, run the same command"
+            )
         return f"{self.path}: cannot be written ({first_line(error)}); when the store answers, run the same command"
 
     def changed(self, step: int, names: list[str], part: Part) -> list[str]:
@@ -152,59 +146,3 @@ def remove_uncommitted(checkpoints: StorePath) -> None:
                 (folder / COMMIT).write_text("")
         if not is_whole:
             folder.rmtree()
-
-
-def write_object_digests(checkpoint: StorePath) -> None:
-    """Writes ``OBJECTS`` into a checkpoint: the size of each of its objects, and checksums from the listing."""
-    content = {"address": str(checkpoint), "objects": _digests(checkpoint)}
-    (checkpoint / OBJECTS).write_text(json.dumps(content))
-
-
-def changed_objects(checkpoint: StorePath, prefixes: Iterable[str]) -> list[str]:
-    """Objects of a checkpoint that were removed or changed since ``OBJECTS``; empty where it has none.
-
-    ``prefixes``: files or folders to check.
-    """
-    return sorted(name for name, compared in _compared(checkpoint, prefixes).items() if not all(compared.values()))
-
-
-def has_checksums(checkpoint: StorePath, prefixes: Iterable[str]) -> bool:
-    """Whether ``changed_objects`` compares a checksum of each object below ``prefixes``."""
-    compared = _compared(checkpoint, prefixes).values()
-    return bool(compared) and all(each.keys() - {"size"} for each in compared)
-
-
-def _compared(checkpoint: StorePath, prefixes: Iterable[str]) -> dict[str, dict[str, bool]]:
-    """Whether the size, and the checksums that can be compared, are as recorded, by object."""
-    found = _digests(checkpoint)
-    if OBJECTS not in found:
-        return {}
-    content = (checkpoint / OBJECTS).read_bytes()
-    try:
-        described = parse_json(content)
-        recorded = {name: dict(digests) for name, digests in described["objects"].items()}
-        # ETags depend on encryption; elsewhere only those are compared that are the MD5 of the content, in both buckets.
-        is_here = described["address"] == str(checkpoint)
-        has_md5 = _is_md5(recorded.get(IN_PROGRESS, {}), b"") and _is_md5(found[OBJECTS], content)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return {OBJECTS: {"size": False}}
-
-    def compared(name: str) -> dict[str, bool]:
-        before, now = recorded[name], found.get(name, {})
-        keys = before.keys() & now.keys()
-        # That of an upload in parts has a hyphen.
-        if ETAG in keys and not is_here and (not has_md5 or "-" in f"{before[ETAG]}{now[ETAG]}"):
-            keys.remove(ETAG)
-        return {"size": "size" in keys} | {key: before[key] == now[key] for key in keys}
-
-    wanted = tuple(f"{prefix}/" for prefix in prefixes)
-    return {name: compared(name) for name in recorded if f"{name}/".startswith(wanted)}
-
-
-def _is_md5(digests: dict[str, Any], content: bytes) -> bool:
-    return str(digests.get(ETAG)).strip('"') == hashlib.md5(content, usedforsecurity=False).hexdigest()
-
-
-def _digests(checkpoint: StorePath) -> dict[str, dict[str, Any]]:
-    found = checkpoint.objects().items()
-    return {name: {key: info[key] for key in _DIGESTS if key in info} for name, info in found}

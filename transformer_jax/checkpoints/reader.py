@@ -180,7 +180,10 @@ class CheckpointReader:
 @cache
 def _warn_unprotected(folder: Any) -> None:
     origin = "of an earlier version, or copied from or to a store"
-    say(f"{folder}: checkpoints without digests that can be compared ({origin}): damage to them may go unnoticed", sys.stderr)
+    say(
+        f"{folder}: checkpoints without digests that can be compared ({origin}): damage to them may go unnoticed",
+        sys.stderr,
+    )
 
 
 def on_host(shapes: PyTree) -> PyTree:

@@ -46,10 +46,12 @@ class StoreLock:
                 self._object.unlink()
                 continue
             if found != seen:
+                if found:
+                    complain(f"{self._run}: waits up to {LEASE:.0f} s for the lock of {_holder(found)}")
                 seen, since = found, time.monotonic()
             elif found and time.monotonic() - since > LEASE:
                 self._object.unlink()
-            time.sleep(LEASE / 30)
+            time.sleep(LEASE / 6)
         try:
             with in_background(self._keep, "lock"):
                 yield
