@@ -53,8 +53,9 @@ def is_outage(error: BaseException) -> bool:
     if isinstance(error, StoreError):
         return error.is_outage
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
-    is_of_s3 = isinstance(response, dict)
-    status = response["ResponseMetadata"].get("HTTPStatusCode") if is_of_s3 else getattr(error, "code", None)
+    status = getattr(error, "code", None)
+    if isinstance(response, dict):
+        status = response["ResponseMetadata"].get("HTTPStatusCode")
     if str(status).isdecimal():
         return int(str(status)) in (408, 409, 429) or int(str(status)) >= 500
     # Of botocore, aiohttp, requests and google.auth, which need not be installed.

@@ -126,7 +126,7 @@ def were_set_aside(run: Path) -> list[Path]:
 
 def _stored(folder: Path) -> StoredCheckpoint:
     scores = _scores(folder)
-    changed = changed_objects if in_store(folder) else changed_files
+    changed: Any = changed_objects if in_store(folder) else changed_files
     if scores is None or changed(folder, ["metrics"]):
         return StoredCheckpoint(int(folder.name), folder, None, is_sound=False)
     # The metric that selects checkpoints is the only one that is stored with them.
