@@ -10,9 +10,15 @@ import orbax.checkpoint as ocp
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.errors import ConfigError, StoreError, first_line
-from transformer_jax.files.file_digests import Part
+from transformer_jax.files.file_digests import WHOLE, Part
 from transformer_jax.files.json_text import parse_json
-from transformer_jax.files.object_digests import IN_PROGRESS, changed_objects, has_checksums, write_object_digests
+from transformer_jax.files.object_digests import (
+    IN_PROGRESS,
+    changed,
+    compared_objects,
+    has_checksums,
+    write_object_digests,
+)
 from transformer_jax.files.store_path import StorePath, is_outage, kvstore, store_errors
 from transformer_jax.private_modules import fit_orbax_to_stores
 from transformer_jax.run_directory.stored_checkpoints import COMMIT, MARKER, is_step, unused_name
@@ -70,7 +76,7 @@ class BucketFolder(CheckpointFolder):
                 f"{path}: Orbax has no {error.name}; install the extra object-stores, or orbax-checkpoint>=0.12.8"
             ) from None
         super().__init__(path)
-        self._lock = lock
+        self._lock, self._has_checksums = lock, dict[int, bool]()
         self.temporary_path = type("CommittedFolder", (CommittedFolder,), {"lock": lock})
 
     def opening(self) -> AbstractContextManager[None]:
@@ -114,10 +120,16 @@ class BucketFolder(CheckpointFolder):
 
     def changed(self, step: int, names: list[str], part: Part) -> list[str]:
         """Of several processes that check parts, the first lists the objects: it is one request for a thousand."""
-        return [] if part.number else changed_objects(self.path / str(step), names)
+        if part.number:
+            return []
+        compared = compared_objects(self.path / str(step), names)
+        self._has_checksums[step] = has_checksums(compared)
+        return changed(compared)
 
     def has_digests(self, step: int, names: list[str]) -> bool:
-        return has_checksums(self.path / str(step), names)
+        if step not in self._has_checksums:
+            self.changed(step, names, WHOLE)
+        return self._has_checksums[step]
 
     def set_aside(self, step: int) -> Any:
         """Moves a checkpoint, object by object, since a store cannot rename a folder."""

@@ -159,11 +159,14 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
             task_class(config.task).require_split(config, evaluated)
     except DataError:
         evaluated = "validation"
+    has_curves = False
+    with suppress(StoreError):
+        has_curves = run.curves.is_file()
     lines = [
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
         *(f"  WARNING: {sign}" for sign in outcome.signs),
         f"  {outcome.time_spent}",
-        *([f"  curves: {run.curves}"] if run.curves.is_file() else []),
+        *([f"  curves: {run.curves}"] if has_curves else []),
         *(f"  {command}" for command in commands_to_try(config, run.path, evaluated=evaluated)),
     ]
     return "\n".join(lines)

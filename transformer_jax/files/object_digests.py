@@ -15,6 +15,7 @@ IN_PROGRESS = "in_progress"
 OBJECTS = "object_digests.json"
 # The names that s3fs and gcsfs give these digests; S3's depends on upload and encryption too.
 ETAG = "ETag"
+Compared = dict[str, dict[str, bool]]
 _DIGESTS = ("size", ETAG, "crc32c", "md5Hash")
 
 
@@ -29,16 +30,20 @@ def changed_objects(checkpoint: "StorePath", prefixes: Iterable[str]) -> list[st
 
     ``prefixes``: files or folders to check.
     """
-    return sorted(name for name, compared in _compared(checkpoint, prefixes).items() if not all(compared.values()))
+    return changed(compared_objects(checkpoint, prefixes))
 
 
-def has_checksums(checkpoint: "StorePath", prefixes: Iterable[str]) -> bool:
-    """Whether ``changed_objects`` compares a checksum of each object below ``prefixes``."""
-    compared = _compared(checkpoint, prefixes).values()
-    return bool(compared) and all(each.keys() - {"size"} for each in compared)
+def changed(compared: Compared) -> list[str]:
+    """The objects that differ."""
+    return sorted(name for name, same in compared.items() if not all(same.values()))
 
 
-def _compared(checkpoint: "StorePath", prefixes: Iterable[str]) -> dict[str, dict[str, bool]]:
+def has_checksums(compared: Compared) -> bool:
+    """Whether a checksum of each object was compared."""
+    return bool(compared) and all(same.keys() - {"size"} for same in compared.values())
+
+
+def compared_objects(checkpoint: "StorePath", prefixes: Iterable[str]) -> Compared:
     """Whether the size, and the checksums that can be compared, are as recorded, by object."""
     found = _digests(checkpoint)
     if OBJECTS not in found:

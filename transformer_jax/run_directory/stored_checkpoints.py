@@ -125,6 +125,9 @@ def were_set_aside(run: Path) -> list[Path]:
 
 
 def _stored(folder: Path) -> StoredCheckpoint:
+    if in_store(folder) and not (folder / "metrics" / "metrics").is_file():
+        # No request: the folder is listed.
+        return StoredCheckpoint(int(folder.name), folder, None, is_sound=True)
     scores = _scores(folder)
     changed: Any = changed_objects if in_store(folder) else changed_files
     if scores is None or changed(folder, ["metrics"]):
