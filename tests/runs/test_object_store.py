@@ -462,7 +462,7 @@ def test_a_run_that_was_copied_to_s3_resumes_there(cache, whole, bucket, tmp_pat
 @pytest.mark.slow
 def test_a_save_at_s3_that_fails_before_its_commit_is_not_the_last(cache, bucket, monkeypatch):
     async def fail(self):
-        raise StoreError(bucket, "Slow Down")
+        raise StoreError(bucket, "Slow Down", is_outage=True)
 
     with monkeypatch.context() as patch:
 
@@ -472,8 +472,9 @@ def test_a_save_at_s3_that_fails_before_its_commit_is_not_the_last(cache, bucket
                 patch.setattr(CommittedFolder, "finalize", fail)
 
         problem = r"cannot be written \(.*Slow Down\); when the store answers, run the same command"
-        with pytest.raises(SaveFailed, match=problem):
+        with pytest.raises(SaveFailed, match=problem) as caught:
             train(tiny_config(cache), bucket, callbacks=[cannot_commit])
+        assert caught.value.status == 75
     directory = RunDirectory(bucket)
     assert directory.checkpoint_steps() == [0, 3] and chosen_step(directory, "last") == 3
     assert f"{6}/{IN_PROGRESS}" in directory.checkpoints.objects()
