@@ -147,17 +147,17 @@ def test_every_request_is_repeated_while_the_store_does_not_answer(store, clock,
                 return _usual(self, *arguments, **options)
 
             patch.setattr(MemoryS3, method, busy)
-            if seconds > store_path.SECONDS_TO_ANSWER:
+            if seconds > store_path.SECONDS_OF_OUTAGE:
                 with pytest.raises(StoreError, match="Slow Down") as caught:
                     request(path / "a")
-                assert caught.value.is_outage and 100 < clock[0] <= store_path.SECONDS_TO_ANSWER
+                assert caught.value.is_outage and 100 < clock[0] <= store_path.SECONDS_OF_OUTAGE
                 before = clock[0]
                 with pytest.raises(StoreError):
                     request(path / "a")
                 assert clock[0] == before, "a run that ends waits once"
             else:
                 request(path / "a")
-        assert capsys.readouterr().err == said * (seconds > store_path.SECONDS_UNTIL_REPORTED)
+        assert capsys.readouterr().err == said * (seconds > store_path.SECONDS_OF_SILENCE)
 
 
 def test_a_store_that_does_not_answer_is_told_from_one_that_refuses():

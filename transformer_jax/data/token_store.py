@@ -161,13 +161,13 @@ def _request(numbers: Any) -> Any:
 def _answer(address: str, request: Any) -> Any:
     if isinstance(request, np.ndarray | np.generic):
         return request
-    from transformer_jax.files.store_path import SECONDS_UNTIL_REPORTED, is_outage
+    from transformer_jax.files.store_path import SECONDS_OF_SILENCE, is_outage
 
     try:
         with suppress(TimeoutError):
-            return request.result(timeout=min(SECONDS_UNTIL_REPORTED, SECONDS_TO_ANSWER))
+            return request.result(timeout=min(SECONDS_OF_SILENCE, SECONDS_TO_ANSWER))
         complain(f"{address} does not answer; TensorStore asks again")
-        return request.result(timeout=SECONDS_TO_ANSWER)
+        return request.result(timeout=max(SECONDS_TO_ANSWER - SECONDS_OF_SILENCE, 0))
     except TimeoutError:
         problem = f"the bucket did not answer for {SECONDS_TO_ANSWER} seconds"
         raise StoreError(address, problem, is_outage=True) from None

@@ -24,8 +24,8 @@ os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
 os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
 
 # A request that the store does not answer is repeated for so many seconds.
-SECONDS_TO_ANSWER = 120.0
-SECONDS_UNTIL_REPORTED = 20.0
+SECONDS_OF_OUTAGE = 120.0
+SECONDS_OF_SILENCE = 20.0
 LONGEST_PAUSE = 5.0
 Answer = TypeVar("Answer")
 # Since the last answer.
@@ -73,7 +73,7 @@ def is_outage(error: BaseException) -> bool:
 def answer(address: object, ask: Callable[[], Answer]) -> Answer:
     """Return the result of ``ask``, which is called again while the store does not answer, and say so after a while.
 
-    Raises the last error after ``SECONDS_TO_ANSWER``, and each refusal at once. Then a run ends, and the requests that it
+    Raises the last error after ``SECONDS_OF_OUTAGE``, and each refusal at once. Then a run ends, and the requests that it
     still makes are not repeated.
     """
     began, pause = time.monotonic(), 0.1
@@ -87,10 +87,10 @@ def answer(address: object, ask: Callable[[], Answer]) -> Answer:
             waited = time.monotonic() - began
             if not is_outage(error) or _GAVE_UP.is_set():
                 raise
-            if waited + pause > SECONDS_TO_ANSWER:
+            if waited + pause > SECONDS_OF_OUTAGE:
                 _GAVE_UP.set()
                 raise
-            if waited > SECONDS_UNTIL_REPORTED and not _IS_REPORTED.is_set():
+            if waited > SECONDS_OF_SILENCE and not _IS_REPORTED.is_set():
                 _IS_REPORTED.set()
                 complain(f"{address} does not answer ({first_line(error) or type(error).__name__}); asking again")
         time.sleep(pause)
