@@ -250,7 +250,7 @@ class StorePath(PosixGPath):
         if self._is_listed() and self.is_dir():
             # A store has no times of folders.
             return StatResult(is_directory=True, length=0, mtime=0)
-        return super().stat()
+        return answer(self, super().stat)
 
     def iterdir(self) -> Iterator[Self]:
         if self._is_listed():
