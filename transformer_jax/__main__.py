@@ -5,9 +5,11 @@ import io
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,13 +41,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not problem:
             raise
         print(f"transformer-jax: {printable(problem)}", file=sys.stderr)
-        return USER_ERROR
+        # A scheduler starts it again.
+        return os.EX_TEMPFAIL if getattr(error, "is_outage", False) else USER_ERROR
     finally:
         if sys.stdout:
             _flush_output()
         if argv is None:
             # Python would search all objects for garbage before it ends: 0.15 s where JAX is loaded.
             gc.freeze()
+
+
+def program() -> int:
+    """Runs the command of this process; where a run could not be saved, ends the process at once."""
+    status = main()
+    # After a save that failed, threads of Orbax wait five minutes, and Python would wait for them.
+    if status in (1, os.EX_TEMPFAIL) and any(not each.daemon for each in threading.enumerate()[1:]):
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(status)
+    return status
 
 
 def _flush_output() -> None:
@@ -141,4 +156,4 @@ def run_command(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

@@ -24,11 +24,11 @@ class DataError(ValueError):
 
 
 class StoreError(DataError):
-    """An object store refused, or did not answer, at ``address``."""
+    """An object store refused, or did not answer (``is_outage``), at ``address``."""
 
-    def __init__(self, address: str, reason: str) -> None:
+    def __init__(self, address: str, reason: str, *, is_outage: bool = False) -> None:
         super().__init__(address, reason)
-        self.address, self.reason = address, reason
+        self.address, self.reason, self.is_outage = address, reason, is_outage
 
     def __str__(self) -> str:
         return f"{self.address}: {self.reason}"

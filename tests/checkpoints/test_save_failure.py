@@ -2,6 +2,8 @@
 
 import errno
 import resource
+import subprocess
+import sys
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
@@ -76,3 +78,18 @@ def test_room_is_asked_for_before_the_first_update(tmp_path, monkeypatch):
     monkeypatch.setattr(save_failure.shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
     with pytest.raises(ConfigError, match="0.003 GB free, and one checkpoint needs 0.004 GB; make room"):
         require_free_space(tmp_path, state, kept=1)
+
+
+def test_a_command_that_failed_ends_though_a_thread_still_waits():
+    code = """
+import sys, threading
+import transformer_jax.__main__ as program
+def main():
+    threading.Thread(target=threading.Event().wait).start()
+    print("cannot be written")
+    return 75
+program.main = main
+sys.exit(program.program())
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (75, "cannot be written\n"), ended.stderr

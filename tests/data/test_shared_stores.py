@@ -150,12 +150,13 @@ def test_a_bucket_that_refuses_is_not_taken_for_a_damaged_or_an_empty_one(
     answer.set_exception(ValueError("PERMISSION_DENIED: Access Denied"))
     with monkeypatch.context() as refusal:
         refusal.setattr(token_store, "_request", lambda numbers: answer)
-        with pytest.raises(DataError, match=r"^data\.store: PERMISSION_DENIED: Access Denied"):
+        with pytest.raises(DataError, match=rf"^data\.store: {address}: PERMISSION_DENIED: Access Denied"):
             store.source_side.ids[:]
         refusal.setattr(token_store, "_request", lambda numbers: Future())
         refusal.setattr(token_store, "SECONDS_TO_ANSWER", 0)
-        with pytest.raises(DataError, match="the bucket did not answer for 0 seconds; resume when it does"):
+        with pytest.raises(StoreError, match=f"{address}: the bucket did not answer for 0 seconds") as caught:
             store.source_side.ids[:]
+        assert caught.value.is_outage
     files = use_memory(monkeypatch)
     monkeypatch.setattr(type(files), "cat_file", lambda *arguments, **options: Path("/").read_bytes())
     with pytest.raises(StoreError, match="s3://bucket/tokens/manifest.json: .*Is a directory"):

@@ -1,5 +1,6 @@
 """Runs in an object store: in memory, and where moto and s3fs are installed at a server that speaks S3."""
 
+import errno
 import hashlib
 import json
 import signal
@@ -16,21 +17,25 @@ from run_steps import assert_same_run, copy_until, train
 
 from transformer_jax.__main__ import main
 from transformer_jax.api.loaded_run import load
-from transformer_jax.checkpoints.bucket_checkpoints import (
-    OBJECTS,
-    CommittedFolder,
-    changed_objects,
-    remove_uncommitted,
-    write_object_digests,
-)
+from transformer_jax.checkpoints.bucket_checkpoints import CommittedFolder, remove_uncommitted
+from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import ConfigError, load_run_config, to_json
 from transformer_jax.errors import StoreError
+from transformer_jax.files import store_path
+from transformer_jax.files.object_digests import (
+    IN_PROGRESS,
+    OBJECTS,
+    changed_objects,
+    compared_objects,
+    has_checksums,
+    write_object_digests,
+)
 from transformer_jax.files.paths import as_path, in_store
 from transformer_jax.run_directory.layout import RunDirectory, RunIsBusy
 from transformer_jax.run_directory.selection import chosen_step
-from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, stored_checkpoints
+from transformer_jax.run_directory.stored_checkpoints import COMMIT, MARKER, stored_checkpoints
 from transformer_jax.runs import metrics_log
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
 from transformer_jax.runtime import store_lock
@@ -107,6 +112,75 @@ def test_a_refusal_is_an_error_with_its_address_and_not_a_missing_file(store, mo
         assert caught.value.address.startswith(RUN) and caught.value.reason == "Forbidden"
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only pauses between requests move, with the time in ``[0]``."""
+    now = [0.0]
+    pauses = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(store_path, "time", pauses)
+    for name in ("_GAVE_UP", "_IS_REPORTED"):
+        monkeypatch.setattr(store_path, name, threading.Event())
+    return now
+
+
+@pytest.mark.parametrize("seconds", [5.0, 100.0, 1000.0])
+def test_every_request_is_repeated_while_the_store_does_not_answer(store, clock, seconds, monkeypatch, capsys):
+    path, said = as_path(RUN), f"{RUN}/a does not answer ([Errno {errno.EBUSY}] Slow Down); asking again\n"
+    requests = {
+        "info": path.__class__.exists,
+        "cat_file": path.__class__.read_bytes,
+        "pipe_file": lambda each: each.create(b"a"),
+        "find": path.__class__.objects,
+        "rm_file": path.__class__.unlink,
+        "cp_file": lambda each: each.copy_to(path / "b"),
+    }
+    for method, request in requests.items():
+        clock[0], usual = 0.0, getattr(MemoryS3, method)
+        (path / "a").write_bytes(b"a")
+        if method == "pipe_file":
+            (path / "a").unlink()
+        with monkeypatch.context() as patch:
+
+            def busy(self, *arguments, _usual=usual, **options):
+                if clock[0] < seconds:
+                    raise OSError(errno.EBUSY, "Slow Down")
+                return _usual(self, *arguments, **options)
+
+            patch.setattr(MemoryS3, method, busy)
+            if seconds > store_path.SECONDS_OF_OUTAGE:
+                with pytest.raises(StoreError, match="Slow Down") as caught:
+                    request(path / "a")
+                assert caught.value.is_outage and 100 < clock[0] <= store_path.SECONDS_OF_OUTAGE
+                before = clock[0]
+                with pytest.raises(StoreError):
+                    request(path / "a")
+                assert clock[0] == before, "a run that ends waits once"
+            else:
+                request(path / "a")
+        assert capsys.readouterr().err == said * (seconds > store_path.SECONDS_OF_SILENCE)
+
+
+def test_a_store_that_does_not_answer_is_told_from_one_that_refuses():
+    def of_s3(status: int) -> Exception:
+        error, error.__cause__ = OSError(errno.EIO, "text"), Exception()
+        error.__cause__.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
+        return error
+
+    assert [store_path.is_outage(of_s3(status)) for status in (500, 503, 429, 401, 403, 404)] == [True] * 3 + [
+        False
+    ] * 3
+    assert store_path.is_outage(ValueError("ABORTED: All 3 retry attempts failed")) and store_path.is_outage(
+        TimeoutError()
+    )
+    for error in (
+        PermissionError("Forbidden"),
+        FileNotFoundError(),
+        ValueError("PERMISSION_DENIED: no"),
+        KeyError("a"),
+    ):
+        assert not store_path.is_outage(error)
+
+
 @pytest.mark.parametrize("address", ["s3:///run", "s3://", "s3:/bucket/run", "http://bucket/run"])
 def test_only_folders_at_s3_and_gs_are_runs(address):
     with pytest.raises(ConfigError, match="not the address of a run; write s3://BUCKET/FOLDER"):
@@ -151,6 +225,34 @@ def test_only_complete_checkpoints_are_seen_and_cut_ones_removed(store):
     assert (run.checkpoints / "2" / COMMIT).exists()
 
 
+def test_an_unfinished_checkpoint_that_was_copied_to_a_disk_is_not_complete(tmp_path):
+    for name in ("3/params/a", "6/params/a", f"6/{IN_PROGRESS}"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert [each.step for each in stored_checkpoints(tmp_path)] == [3]
+    assert DiskFolder(tmp_path).prepare() == [f"checkpoint 6 is unfinished; moved to {tmp_path.parent / 'damaged-6'}"]
+
+
+def test_a_score_that_was_replaced_in_a_store_is_damage(store, checksums):
+    checksums("ETag")
+    run = RunDirectory(RUN)
+    for step in (3, 6):
+        add(run.checkpoints / str(step), MARKER, "progress/metadata", "metrics/metrics", content='{"bleu": 1.0}')
+        write_object_digests(run.checkpoints / str(step))
+    add(run.checkpoints / "6", "metrics/metrics", content='{"bleu": 9.0}')
+    assert [(each.score, each.is_sound) for each in stored_checkpoints(run.checkpoints)] == [(1.0, True), (None, False)]
+
+
+def test_evaluate_asks_whether_the_results_can_be_written_before_it_decodes(store, monkeypatch):
+    from transformer_jax.commands.evaluate import _results
+
+    values = SimpleNamespace(output=None, workdir=RUN)
+    assert _results(values) == as_path(RUN) and not as_path(RUN).exists()
+    monkeypatch.setattr(MemoryS3, "pipe_file", refuse)
+    with pytest.raises(ConfigError, match=f"^{RUN}/.*: Forbidden; the scores cannot be written there: give --output"):
+        _results(values)
+
+
 @pytest.fixture
 def checksums(store, monkeypatch):
     """A store whose listings have checksums under this name."""
@@ -168,32 +270,39 @@ def checksums(store, monkeypatch):
 
 
 @pytest.mark.parametrize("address", [f"{RUN}/checkpoints/3", "s3://bucket/moved/checkpoints/3"])
-@pytest.mark.parametrize("key", ["ETag", "crc32c"])
+@pytest.mark.parametrize("key", ["ETag", "ETag of encrypted", "crc32c"])
 def test_objects_that_changed_since_a_checkpoint_was_complete_are_found(store, checksums, address, key):
-    checksums(key)
+    checksums(key.partition(" ")[0])
+    has_md5 = key == "ETag"
     names = ["params/ocdbt.process_1/d/a", "params/ocdbt.process_1/d/b", "params/manifest", "rest/a", MARKER]
     written, there = as_path(f"{RUN}/checkpoints/3"), as_path(address)
     for name in names:
         (written / name).write_text(name)
+    if has_md5:
+        (written / IN_PROGRESS).write_text("")
     write_object_digests(written)
+    (written / IN_PROGRESS).unlink()
     (written.parent / "30").write_text("")
     if written != there:
         for name in [*names, OBJECTS]:
             (there / name).write_bytes((written / name).read_bytes())
-    assert changed_objects(there, ["params", "rest"]) == []
+    # ETags of S3 depend on the upload and on encryption too.
+    is_found = written == there or key in ("ETag", "crc32c")
+    assert (
+        changed_objects(there, ["params", "rest"]) == []
+        and has_checksums(compared_objects(there, ["params", "rest"])) == is_found
+    )
     (there / MARKER).write_text("written later")
     (there / "params/ocdbt.process_1/d/b").unlink()
     (there / "params/manifest").write_text("other size")
     (there / "params/ocdbt.process_1/d/a").write_text("x" * len(names[0]))
     assert changed_objects(there, ["rest", "par"]) == []
-    # ETags of S3 depend on the upload too.
-    is_found = written == there or key == "crc32c"
     assert changed_objects(there, ["params"]) == sorted([*names[1:3], *names[: int(is_found)]])
     for content in ('{"objects', '{"objects": {"params/a": 1}}'):
         (there / OBJECTS).write_text(content)
         assert changed_objects(there, ["params"]) == [OBJECTS]
     (there / OBJECTS).unlink()
-    assert changed_objects(there, ["params"]) == []
+    assert changed_objects(there, ["params"]) == [] and not has_checksums(compared_objects(there, ["params"]))
 
 
 def busy(holder: str) -> ConfigError:
@@ -353,7 +462,7 @@ def test_a_run_that_was_copied_to_s3_resumes_there(cache, whole, bucket, tmp_pat
 @pytest.mark.slow
 def test_a_save_at_s3_that_fails_before_its_commit_is_not_the_last(cache, bucket, monkeypatch):
     async def fail(self):
-        raise StoreError(bucket, "Slow Down")
+        raise StoreError(bucket, "Slow Down", is_outage=True)
 
     with monkeypatch.context() as patch:
 
@@ -363,8 +472,9 @@ def test_a_save_at_s3_that_fails_before_its_commit_is_not_the_last(cache, bucket
                 patch.setattr(CommittedFolder, "finalize", fail)
 
         problem = r"cannot be written \(.*Slow Down\); when the store answers, run the same command"
-        with pytest.raises(SaveFailed, match=problem):
+        with pytest.raises(SaveFailed, match=problem) as caught:
             train(tiny_config(cache), bucket, callbacks=[cannot_commit])
+        assert caught.value.status == 75
     directory = RunDirectory(bucket)
     assert directory.checkpoint_steps() == [0, 3] and chosen_step(directory, "last") == 3
     assert f"{6}/{IN_PROGRESS}" in directory.checkpoints.objects()

@@ -1,9 +1,7 @@
 """Checkpoints that Orbax writes and reads at ``s3://`` and ``gs://``: arrays by TensorStore, other files by epath."""
 
 import asyncio
-import json
 import time
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,19 +10,20 @@ import orbax.checkpoint as ocp
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.errors import ConfigError, StoreError, first_line
-from transformer_jax.files.file_digests import Part
+from transformer_jax.files.file_digests import WHOLE, Part
 from transformer_jax.files.json_text import parse_json
-from transformer_jax.files.store_path import StorePath, kvstore, store_errors
+from transformer_jax.files.object_digests import (
+    IN_PROGRESS,
+    changed,
+    compared_objects,
+    has_checksums,
+    write_object_digests,
+)
+from transformer_jax.files.store_path import StorePath, is_outage, kvstore, store_errors
 from transformer_jax.private_modules import fit_orbax_to_stores
-from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, is_step, unused_name
-from transformer_jax.runtime.distributed import all_agree, is_first
+from transformer_jax.run_directory.stored_checkpoints import COMMIT, MARKER, is_step, unused_name
+from transformer_jax.runtime.distributed import STATUS_TO_RESTART, all_agree, is_first
 from transformer_jax.runtime.store_lock import LockLost, StoreLock
-
-# Digests of the objects of a checkpoint, which the store computed.
-OBJECTS = "object_digests.json"
-# The names that s3fs and gcsfs give these digests; S3's depends on upload and encryption too.
-ETAG = "ETag"
-_DIGESTS = ("size", ETAG, "crc32c", "md5Hash")
 
 
 class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
@@ -77,7 +76,7 @@ class BucketFolder(CheckpointFolder):
                 f"{path}: Orbax has no {error.name}; install the extra object-stores, or orbax-checkpoint>=0.12.8"
             ) from None
         super().__init__(path)
-        self._lock = lock
+        self._lock, self._has_checksums = lock, dict[int, bool]()
         self.temporary_path = type("CommittedFolder", (CommittedFolder,), {"lock": lock})
 
     def opening(self) -> AbstractContextManager[None]:
@@ -107,17 +106,30 @@ class BucketFolder(CheckpointFolder):
         if self._lock:
             self._lock.release()
 
+    def status_of(self, error: BaseException) -> int:
+        return STATUS_TO_RESTART if is_outage(error) else 1
+
     def problem_of(self, error: BaseException) -> str:
         if isinstance(error, LockLost):
             return str(error)
+        if not is_outage(error):
+            return (
+                f"{self.path}: cannot be written ({first_line(error)}); when the store allows it, run the same command"
+            )
         return f"{self.path}: cannot be written ({first_line(error)}); when the store answers, run the same command"
 
     def changed(self, step: int, names: list[str], part: Part) -> list[str]:
         """Of several processes that check parts, the first lists the objects: it is one request for a thousand."""
-        return [] if part.number else changed_objects(self.path / str(step), names)
+        if part.number:
+            return []
+        compared = compared_objects(self.path / str(step), names)
+        self._has_checksums[step] = has_checksums(compared)
+        return changed(compared)
 
-    def has_digests(self, step: int) -> bool:
-        return bool((self.path / str(step) / OBJECTS).is_file())
+    def has_digests(self, step: int, names: list[str]) -> bool:
+        if step not in self._has_checksums:
+            self.changed(step, names, WHOLE)
+        return self._has_checksums[step]
 
     def set_aside(self, step: int) -> Any:
         """Moves a checkpoint, object by object, since a store cannot rename a folder."""
@@ -146,39 +158,3 @@ def remove_uncommitted(checkpoints: StorePath) -> None:
                 (folder / COMMIT).write_text("")
         if not is_whole:
             folder.rmtree()
-
-
-def write_object_digests(checkpoint: StorePath) -> None:
-    """Writes ``OBJECTS`` into a checkpoint: the size of each of its objects, and checksums from the listing."""
-    content = {"address": str(checkpoint), "objects": _digests(checkpoint)}
-    (checkpoint / OBJECTS).write_text(json.dumps(content))
-
-
-def changed_objects(checkpoint: StorePath, prefixes: Iterable[str]) -> list[str]:
-    """Objects of a checkpoint that were removed or changed since ``OBJECTS``; empty where it has none.
-
-    ``prefixes``: files or folders to check. Of a checkpoint that was copied to another address, ETags are not compared.
-    """
-    found = _digests(checkpoint)
-    if OBJECTS not in found:
-        return []
-    content = (checkpoint / OBJECTS).read_bytes()
-    try:
-        described = parse_json(content)
-        recorded = {name: dict(digests) for name, digests in described["objects"].items()}
-        left_out = () if described["address"] == str(checkpoint) else (ETAG,)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return [OBJECTS]
-
-    def is_same(name: str) -> bool:
-        before, now = recorded[name], found.get(name, {})
-        keys = (before.keys() & now.keys()).difference(left_out)
-        return "size" in keys and all(before[key] == now[key] for key in keys)
-
-    wanted = tuple(f"{prefix}/" for prefix in prefixes)
-    return sorted(name for name in recorded if f"{name}/".startswith(wanted) and not is_same(name))
-
-
-def _digests(checkpoint: StorePath) -> dict[str, dict[str, Any]]:
-    found = checkpoint.objects().items()
-    return {name: {key: info[key] for key in _DIGESTS if key in info} for name, info in found}

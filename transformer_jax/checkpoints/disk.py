@@ -14,6 +14,7 @@ from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.errors import first_line
 from transformer_jax.files.file_digests import Part, changed_files, has_digests, write_digests
+from transformer_jax.files.object_digests import IN_PROGRESS
 from transformer_jax.run_directory.stored_checkpoints import (
     UNFINISHED,
     CheckpointError,
@@ -59,7 +60,9 @@ class DiskFolder(CheckpointFolder):
     arrays = DigestedArrays
 
     def prepare(self) -> list[str]:
-        """Makes the folder and moves checkpoints with damaged scores out of it; returns a sentence about each.
+        """Makes the folder and moves checkpoints that are unfinished, or have damaged scores, out of it.
+
+        Returns a sentence about each.
 
         Raises CheckpointError when all are damaged.
         """
@@ -68,8 +71,13 @@ class DiskFolder(CheckpointFolder):
         damaged = [checkpoint.folder for checkpoint in checkpoints if not checkpoint.is_sound]
         if damaged and len(damaged) == len(checkpoints):
             raise CheckpointError(f"{', '.join(map(str, damaged))}: the scores in it are damaged; move it away")
-        moved = damaged if is_first() else []
-        return [f"checkpoint {each.name} is damaged; moved to {self.set_aside(int(each.name))}" for each in moved]
+        unfinished = [each.parent for each in self.path.glob(f"[0-9]*/{IN_PROGRESS}") if is_step(each.parent.name)]
+        moved = dict.fromkeys(damaged, "is damaged") | dict.fromkeys(unfinished, "is unfinished")
+        return [
+            f"checkpoint {folder.name} {problem}; moved to {self.set_aside(int(folder.name))}"
+            for folder, problem in moved.items()
+            if is_first()
+        ]
 
     def require_present(self) -> None:
         # Orbax would make a new run directory.
@@ -91,7 +99,7 @@ class DiskFolder(CheckpointFolder):
     def changed(self, step: int, names: list[str], part: Part) -> list[str]:
         return changed_files(self.path / str(step), names, part)
 
-    def has_digests(self, step: int) -> bool:
+    def has_digests(self, step: int, names: list[str]) -> bool:
         return has_digests(self.path / str(step))
 
     def set_aside(self, step: int) -> Path:

@@ -59,7 +59,15 @@ class CheckpointFolder:
                 raise
             # Python warns about the abandoned writes when they are collected.
             warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-            raise SaveFailed(self.problem_of(error)) from None
+            raise self.failure(error) from None
+
+    def failure(self, error: BaseException) -> SaveFailed:
+        """The error that ends a run which cannot be written."""
+        return SaveFailed(self.problem_of(error), self.status_of(error))
+
+    def status_of(self, error: BaseException) -> int:
+        """The exit status of such a run."""
+        return 1
 
     def problem_of(self, error: BaseException) -> str:
         """One line: why the folder cannot be written, and the remedy."""
@@ -75,8 +83,8 @@ class CheckpointFolder:
         """The files for ``require_undamaged``."""
         raise NotImplementedError
 
-    def has_digests(self, step: int) -> bool:
-        """Whether ``changed`` finds damage to the files of a checkpoint."""
+    def has_digests(self, step: int, names: list[str]) -> bool:
+        """Whether ``changed`` compares checksums of the files of these items."""
         raise NotImplementedError
 
     def set_aside(self, step: int) -> Path:

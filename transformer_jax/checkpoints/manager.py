@@ -15,7 +15,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.reader import TRAINED, CheckpointReader, Progress
-from transformer_jax.checkpoints.save_failure import SaveFailed, end_after_failed_save
+from transformer_jax.checkpoints.save_failure import end_after_failed_save
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.files.file_digests import Part
 from transformer_jax.run_directory.stored_checkpoints import (
@@ -148,7 +148,7 @@ class Checkpoints(CheckpointReader):
         except Exception as error:
             if is_of_another(error):
                 raise
-            raise SaveFailed(self._folder.problem_of(error)) from None
+            raise self._folder.failure(error) from None
         finally:
             if is_first():
                 self._folder.remove_unfinished()
@@ -177,7 +177,7 @@ class Checkpoints(CheckpointReader):
             by_another = f"checkpoint {step} cannot be read by another process"
             unread = problem if isinstance(problem, CheckpointUnread) else None
             if not all_agree(not unread, "checkpoint"):
-                raise unread or CheckpointUnread(f"{by_another}; run the same command again")
+                raise CheckpointUnread(f"{self._folder.path}: {unread or f'{by_another}; run the same command again'}")
             damaged[step] = str(problem or by_another)
         if len(damaged) < len(steps):
             complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]
@@ -221,4 +221,4 @@ class _Manager(ocp.CheckpointManager):
             self._folder.release()
             if is_of_another(error):
                 end_with_another(error)
-            end_after_failed_save(partial(self._folder.problem_of, error))
+            end_after_failed_save(partial(self._folder.problem_of, error), self._folder.status_of(error))

@@ -2,6 +2,7 @@
 
 import logging
 import operator
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 Progress = dict[str, Any]
 """JSON saved with a state: the loop's counters, the config, the tokenizers, digests of the data."""
+
+# TensorStore's own checksums, or a missing or short object.
+_DAMAGE = re.compile(r"\b(DATA_LOSS|NOT_FOUND|OUT_OF_RANGE)\b")
 
 TRAINED = "trained_params"
 """The item with the parameters that are trained, where ``params`` are an average of them."""
@@ -129,7 +133,7 @@ class CheckpointReader:
             with self._folder.listed(step):
                 self._folder.require_undamaged(step, names, part)
                 restored = {name: _restored(folder / name, like) for name, like in items.items()}
-                has_digests = self._folder.has_digests(step)
+                has_digests = self._folder.has_digests(step, names)
         except (CheckpointError, StoreError):
             raise
         # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
@@ -140,7 +144,7 @@ class CheckpointReader:
             if differing:
                 remedy = "train again, or use the version and settings that wrote it"
                 raise CheckpointMismatch(f"checkpoint {step} does not fit the model ({differing}); {remedy}") from error
-            if self._seems_undamaged(step, names):
+            if self._seems_undamaged(step, names, error):
                 problem = f"cannot be read, but its files seem undamaged ({reason}); run the same command again"
                 raise CheckpointUnread(f"checkpoint {step} {problem}") from error
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
@@ -149,10 +153,12 @@ class CheckpointReader:
             require_finite(step, restored["params"])
         return restored
 
-    def _seems_undamaged(self, step: int, names: list[str]) -> bool:
-        """Whether a checkpoint has digests, and no file differs from them; also where they cannot be compared now."""
+    def _seems_undamaged(self, step: int, names: list[str], error: Exception) -> bool:
+        """Whether checksums were compared, and no file differs from them; also where they cannot be compared now."""
+        if _DAMAGE.search(str(error)):
+            return False
         try:
-            return self._folder.has_digests(step) and not self._folder.changed(step, names, WHOLE)
+            return self._folder.has_digests(step, names) and not self._folder.changed(step, names, WHOLE)
         except (OSError, DataError):
             return True
 
@@ -173,8 +179,11 @@ class CheckpointReader:
 
 @cache
 def _warn_unprotected(folder: Any) -> None:
-    origin = "of an earlier version, or copied from a store"
-    say(f"{folder}: checkpoints without digests ({origin}): damage to them may go unnoticed", sys.stderr)
+    origin = "of an earlier version, or copied from or to a store"
+    say(
+        f"{folder}: checkpoints without digests that can be compared ({origin}): damage to them may go unnoticed",
+        sys.stderr,
+    )
 
 
 def on_host(shapes: PyTree) -> PyTree:

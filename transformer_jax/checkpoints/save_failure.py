@@ -12,16 +12,28 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.errors import StoreError
 from transformer_jax.files.atomic_files import DISK_FULL
 from transformer_jax.run_directory.stored_checkpoints import bytes_in
-from transformer_jax.runtime.distributed import end_at_once
+from transformer_jax.runtime.distributed import STATUS_TO_RESTART, end_at_once
 
 # tensorstore's errors have no number, only the message of the system.
 _FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large")
 
 
 class SaveFailed(DataError):
-    """The newest state cannot be saved, and the run ends. The message has the cause and the newest checkpoint."""
+    """The newest state cannot be saved, and the run ends with ``status``. The message has the cause and the remedy."""
+
+    def __init__(self, problem: str, status: int = 1) -> None:
+        super().__init__(problem)
+        self.status = status
+
+
+def of_store(error: StoreError) -> SaveFailed:
+    """The failure of a run that a store ends outside of a checkpoint."""
+    if error.is_outage:
+        return SaveFailed(f"{error}; when the store answers, run the same command", STATUS_TO_RESTART)
+    return SaveFailed(f"{error}; when the store allows it, run the same command")
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -30,14 +42,14 @@ def is_disk_full(error: BaseException) -> bool:
     return number in DISK_FULL or any(text in str(error) for text in _FULL_TEXTS)
 
 
-def end_after_failed_save(problem: Callable[[], str]) -> NoReturn:
-    """Prints why this one of several processes cannot write, and ends it with status 1."""
+def end_after_failed_save(problem: Callable[[], str], status: int = 1) -> NoReturn:
+    """Prints why this one of several processes cannot write, and ends it."""
     try:
         # Standard error may be on the full disk.
         with suppress(OSError):
             sys.stderr.write(f"{problem()}\n")
     finally:
-        end_at_once(1)
+        end_at_once(status)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

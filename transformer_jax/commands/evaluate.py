@@ -11,10 +11,15 @@ from transformer_jax.commands.run_flags import (
     run_config,
     run_flags,
 )
-from transformer_jax.config import ExperimentConfig, load_run_config
+from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
+from transformer_jax.errors import StoreError
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import require_writable
+from transformer_jax.files.paths import in_store
 from transformer_jax.run_directory.layout import RunDirectory
+
+# An object that shows whether a bucket can be written.
+PROBE = "evaluation.partial"
 
 
 @flags.command(
@@ -120,4 +125,14 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
 def _results(values: flags.Values) -> Path:
     if values.output:
         return require_writable(values.output, "--output")
-    return require_writable(RunDirectory(values.workdir).path, "--workdir")
+    folder = require_writable(RunDirectory(values.workdir).path, "--workdir")
+    if in_store(folder):
+        # Before hours of decoding.
+        try:
+            (folder / PROBE).write_text("")
+            (folder / PROBE).unlink(missing_ok=True)
+        except StoreError as error:
+            if error.is_outage:
+                raise
+            raise ConfigError(f"{error}; the scores cannot be written there: give --output=FOLDER") from None
+    return folder

@@ -17,6 +17,7 @@ from transformer_jax.runs.trackers import require_libraries
 from transformer_jax.runtime.startup import program_name
 
 if TYPE_CHECKING:
+    from transformer_jax.checkpoints.save_failure import SaveFailed
     from transformer_jax.runs.hooks import ProfiledSteps
     from transformer_jax.runs.run import Outcome
 
@@ -106,33 +107,36 @@ def train_and_report(
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
-    except (SaveFailed, OSError) as error:
-        problem = _record_failure(directory, error, is_written=not is_distributed or is_first())
+    except (SaveFailed, StoreError, OSError) as error:
+        failure = _recorded_failure(directory, error, is_written=not is_distributed or is_first())
         if is_distributed and jax.process_count() > 1:
-            end_after_failed_save(lambda: problem)
-        print(problem, file=sys.stderr)
-        return 1
+            end_after_failed_save(lambda: str(failure), failure.status)
+        print(failure, file=sys.stderr)
+        return failure.status
     say(summary(outcome, directory, config, time.perf_counter() - started))
     return 128 + outcome.signal if outcome.signal else 0
 
 
-def _record_failure(run: RunDirectory, error: Exception, is_written: bool) -> str:
-    """One line on why nothing more can be saved, if ``is_written`` also in ``outcome.json``; raises any other error again."""
+def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> "SaveFailed":
+    """The reason that nothing more can be saved, if ``is_written`` also in ``outcome.json``; raises any other error again."""
     from transformer_jax.checkpoints.disk import DiskFolder
-    from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
+    from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full, of_store
 
     is_gone = not in_store(run.path) and not run.path.is_dir()
-    if not (isinstance(error, SaveFailed) or is_disk_full(error) or is_gone):
+    if not (isinstance(error, SaveFailed | StoreError) or is_disk_full(error) or is_gone):
         raise error
-    problem = str(error) if isinstance(error, SaveFailed) else DiskFolder(run.checkpoints).problem_of(error)
+    if isinstance(error, SaveFailed):
+        failure = error
+    else:
+        failure = of_store(error) if isinstance(error, StoreError) else DiskFolder(run.checkpoints).failure(error)
     if is_written and not is_gone:
         with suppress(OSError, StoreError):
             if in_store(run.path) and (run.path / "train.lock").exists():
                 # Another process took the run over.
-                return problem
+                return failure
             steps = run.checkpoint_steps()
-            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": problem})
-    return problem
+            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": str(failure)})
+    return failure
 
 
 def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
@@ -155,11 +159,14 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
             task_class(config.task).require_split(config, evaluated)
     except DataError:
         evaluated = "validation"
+    has_curves = False
+    with suppress(StoreError):
+        has_curves = run.curves.is_file()
     lines = [
         f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
         *(f"  WARNING: {sign}" for sign in outcome.signs),
         f"  {outcome.time_spent}",
-        *([f"  curves: {run.curves}"] if run.curves.is_file() else []),
+        *([f"  curves: {run.curves}"] if has_curves else []),
         *(f"  {command}" for command in commands_to_try(config, run.path, evaluated=evaluated)),
     ]
     return "\n".join(lines)

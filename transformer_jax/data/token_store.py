@@ -12,6 +12,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -21,7 +22,7 @@ from transformer_jax.config import DataError
 from transformer_jax.data.orders import blocks, joined_ranges
 from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.store_statistics import SideStatistics, StoreStatistics, summed
-from transformer_jax.errors import first_line
+from transformer_jax.errors import StoreError, complain, first_line
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import is_address
 
@@ -82,12 +83,14 @@ class Piece(NamedTuple):
 class StoredArray:
     """An array of all parts of a store, one after the other; index it by a position or positions from 0, or a slice.
 
-    A block is compared with its CRC-32 before it is first used. Raises ``damaged(part)`` where they differ, and DataError where
-    a bucket refuses or does not answer.
+    A block is compared with its CRC-32 before it is first used. Raises ``damaged(part)`` where they differ, and StoreError
+    where the bucket at ``address`` refuses or does not answer.
     """
 
-    def __init__(self, pieces: Sequence[Piece], dtype: str, damaged: Callable[[str], Exception]) -> None:
-        self.dtype, self._damaged = np.dtype(dtype), damaged
+    def __init__(
+        self, pieces: Sequence[Piece], dtype: str, damaged: Callable[[str], Exception], address: str = ""
+    ) -> None:
+        self.dtype, self._damaged, self._address = np.dtype(dtype), damaged, f"data.store: {address}"
         self._ends = np.cumsum([0, *(piece.length for piece in pieces)], dtype=np.int64)
         self._bases = np.array([piece.base for piece in pieces], np.int64)
         self._numbers = _concatenated([piece.numbers[: piece.length] for piece in pieces], dtype)
@@ -113,7 +116,7 @@ class StoredArray:
             index = np.asarray(index)
         if self._has_unchecked:
             self._check(index)
-        numbers: np.ndarray = _answer(_request(self._numbers[index]))
+        numbers: np.ndarray = _answer(self._address, _request(self._numbers[index]))
         if self._bases.any():
             positions = np.arange(index.start, index.stop, index.step) if isinstance(index, slice) else index
             return numbers + self._bases[np.searchsorted(self._ends, positions, "right") - 1]
@@ -135,7 +138,7 @@ class StoredArray:
             requests = [_request(piece.numbers[at:end]) for piece, at, end, _ in group]
             for (piece, _, _, crc), request in zip(group, requests, strict=True):
                 try:
-                    is_sound = zlib.crc32(_answer(request)) == crc
+                    is_sound = zlib.crc32(_answer(self._address, request)) == crc
                 except Missing as error:
                     raise self._damaged(piece.part) from error
                 if not is_sound:
@@ -155,18 +158,23 @@ def _request(numbers: Any) -> Any:
     return numbers if isinstance(numbers, np.ndarray | np.generic) else numbers.read()
 
 
-def _answer(request: Any) -> Any:
+def _answer(address: str, request: Any) -> Any:
     if isinstance(request, np.ndarray | np.generic):
         return request
+    from transformer_jax.files.store_path import SECONDS_OF_SILENCE, is_outage
+
     try:
-        return request.result(timeout=SECONDS_TO_ANSWER)
+        with suppress(TimeoutError):
+            return request.result(timeout=min(SECONDS_OF_SILENCE, SECONDS_TO_ANSWER))
+        complain(f"{address} does not answer; TensorStore asks again")
+        return request.result(timeout=max(SECONDS_TO_ANSWER - SECONDS_OF_SILENCE, 0))
     except TimeoutError:
-        raise DataError(
-            f"data.store: the bucket did not answer for {SECONDS_TO_ANSWER} seconds; resume when it does"
-        ) from None
+        problem = f"the bucket did not answer for {SECONDS_TO_ANSWER} seconds"
+        raise StoreError(address, problem, is_outage=True) from None
     except Exception as error:
-        is_missing = str(error).startswith(("NOT_FOUND", "DATA_LOSS", "OUT_OF_RANGE", "FAILED_PRECONDITION"))
-        raise (Missing if is_missing else DataError)(f"data.store: {first_line(error)}") from error
+        if str(error).startswith(("NOT_FOUND", "DATA_LOSS", "OUT_OF_RANGE", "FAILED_PRECONDITION")):
+            raise Missing(f"{address}: {first_line(error)}") from error
+        raise StoreError(address, first_line(error), is_outage=is_outage(error)) from error
 
 
 def _concatenated(arrays: Sequence[Any], dtype: str) -> Any:
@@ -232,7 +240,7 @@ class StoreParts(NamedTuple):
                     raise self.damaged(part) from error
                 pieces.append(Piece(numbers, used, base, part, array))
             base += totals[index] if totals else 0
-        return StoredArray(pieces, array["dtype"], self.damaged)
+        return StoredArray(pieces, array["dtype"], self.damaged, self.address)
 
 
 class Side(NamedTuple):

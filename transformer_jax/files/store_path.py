@@ -1,23 +1,35 @@
 """Files in object stores by etils.epath and fsspec: paths, the file system of an address, errors that carry the address."""
 
 import errno
+import logging
 import os
-from collections.abc import Iterator
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from etils.epath.gpath import PosixGPath
 from etils.epath.stat_utils import StatResult
 
-from transformer_jax.errors import ConfigError, DataError, StoreError, first_line
+from transformer_jax.errors import ConfigError, DataError, StoreError, complain, first_line
 from transformer_jax.private_modules import keep_tensorflow_from_epath
 
 keep_tensorflow_from_epath()
 # TensorStore asks again after a minute without an answer; it would wait without limit.
 os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
 os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
+
+# A request that the store does not answer is repeated for so many seconds.
+SECONDS_OF_OUTAGE = 120.0
+SECONDS_OF_SILENCE = 20.0
+LONGEST_PAUSE = 5.0
+Answer = TypeVar("Answer")
+# Since the last answer.
+_GAVE_UP, _IS_REPORTED = threading.Event(), threading.Event()
 
 
 @contextmanager
@@ -33,7 +45,56 @@ def store_errors(address: object) -> Iterator[None]:
             reason = "Orbax needs the permission storage.buckets.get (roles/storage.legacyBucketReader)"
         elif isinstance(error, FileNotFoundError):
             reason = f"no such file: {error.filename or reason}"
-        raise StoreError(str(address), reason) from error
+        raise StoreError(str(address), reason, is_outage=is_outage(error)) from error
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether a store, or the network, did not answer: the same request may succeed later. False where it was refused."""
+    if isinstance(error, StoreError):
+        return error.is_outage
+    response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+    status = getattr(error, "code", None)
+    if isinstance(response, dict):
+        status = response["ResponseMetadata"].get("HTTPStatusCode")
+    if str(status).isdecimal():
+        return int(str(status)) in (408, 409, 429) or int(str(status)) >= 500
+    # Of botocore, aiohttp, requests and google.auth, which need not be installed.
+    names = {each.__name__ for each in type(error).__mro__}
+    if names & {"HTTPClientError", "EndpointConnectionError", "ConnectTimeoutError", "ClientError", "RequestException"}:
+        return True
+    if names & {"TransportError", "FSTimeoutError", "ChecksumError", "ResponseParserError"}:
+        return True
+    is_of_network = isinstance(error, OSError) and error.errno in (errno.EBUSY, errno.EIO, errno.EREMOTEIO)
+    # TensorStore's errors have no class of their own.
+    of_tensorstore = re.search(r"\b(UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED)\b", str(error)) is not None
+    return isinstance(error, TimeoutError | ConnectionError) or is_of_network or of_tensorstore
+
+
+def answer(address: object, ask: Callable[[], Answer]) -> Answer:
+    """Return the result of ``ask``, which is called again while the store does not answer, and say so after a while.
+
+    Raises the last error after ``SECONDS_OF_OUTAGE``, and each refusal at once. Then a run ends, and the requests that it
+    still makes are not repeated.
+    """
+    began, pause = time.monotonic(), 0.1
+    while True:
+        try:
+            found = ask()
+            _GAVE_UP.clear()
+            _IS_REPORTED.clear()
+            return found
+        except Exception as error:
+            waited = time.monotonic() - began
+            if not is_outage(error) or _GAVE_UP.is_set():
+                raise
+            if waited + pause > SECONDS_OF_OUTAGE:
+                _GAVE_UP.set()
+                raise
+            if waited > SECONDS_OF_SILENCE and not _IS_REPORTED.is_set():
+                _IS_REPORTED.set()
+                complain(f"{address} does not answer ({first_line(error) or type(error).__name__}); asking again")
+        time.sleep(pause)
+        pause = min(1.7 * pause, LONGEST_PAUSE)
 
 
 def file_system(scheme: str) -> Any:
@@ -44,7 +105,13 @@ def file_system(scheme: str) -> Any:
         # Listings of other processes' objects must be new, also for epath.
         for store in ("s3", "gs", "gcs"):
             fsspec.config.conf.setdefault(store, {}).setdefault("use_listings_cache", False)
-        return fsspec.filesystem(scheme)
+        # ``answer`` repeats requests; botocore does not repeat all, and gcsfs logs tracebacks.
+        fsspec.config.conf["s3"].setdefault("config_kwargs", {"retries": {"max_attempts": 0}})
+        logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+        files = fsspec.filesystem(scheme)
+        if scheme == "s3":
+            files.retries = 1
+        return files
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{scheme}://: {error}; install the extra object-stores, or s3fs and gcsfs") from None
 
@@ -110,6 +177,10 @@ class StorePath(PosixGPath):
         root = self._listing.root
         return bool(root) and f"{self}/".startswith(f"{root}/")
 
+    def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of fsspec's file system with the address and ``arguments``."""
+        return answer(self, lambda: getattr(self.files, method)(str(self), *arguments, **options))
+
     @property
     def files(self) -> Any:
         """fsspec's file system."""
@@ -122,7 +193,7 @@ class StorePath(PosixGPath):
             return {name.removeprefix(f"{self}/"): info for name, info in known if name.startswith(f"{self}/")}
         with store_errors(self):
             self.files.invalidate_cache()
-            found = self.files.find(str(self), detail=True)
+            found = self._ask("find", detail=True)
         root = f"{str(self).partition('://')[2]}/"
         return {name.removeprefix(root): info for name, info in found.items() if not name.endswith("/")}
 
@@ -130,7 +201,7 @@ class StorePath(PosixGPath):
         """Return the content; raises FileNotFoundError where there is no object."""
         with store_errors(self), suppress(FileNotFoundError):
             # By default s3fs asks for the size before.
-            content: bytes = self.files.cat_file(str(self), max_concurrency=1)
+            content: bytes = self._ask("cat_file", max_concurrency=1)
             return content
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
 
@@ -139,7 +210,7 @@ class StorePath(PosixGPath):
 
     def write_bytes(self, data: bytes) -> int:
         with store_errors(self):
-            self.files.pipe_file(str(self), data)
+            self._ask("pipe_file", data)
         return len(data)
 
     def write_text(self, data: str, encoding: str | None = None, errors: str | None = None) -> int:
@@ -149,7 +220,7 @@ class StorePath(PosixGPath):
         """Write a new object; raises FileExistsError where there is one: of several writers one alone succeeds."""
         with store_errors(self), suppress(FileExistsError):
             # If-None-Match: * at S3, if_generation_match=0 at GCS.
-            self.files.pipe_file(str(self), data, mode="create")
+            self._ask("pipe_file", data, mode="create")
             return
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self))
 
@@ -159,7 +230,7 @@ class StorePath(PosixGPath):
             return "file" if name in listing.files else "directory" if name in listing.folders else ""
         with store_errors(self):
             try:
-                return str(self.files.info(str(self))["type"])
+                return str(self._ask("info")["type"])
             except FileNotFoundError:
                 return ""
 
@@ -179,7 +250,7 @@ class StorePath(PosixGPath):
         if self._is_listed() and self.is_dir():
             # A store has no times of folders.
             return StatResult(is_directory=True, length=0, mtime=0)
-        return super().stat()
+        return answer(self, super().stat)
 
     def iterdir(self) -> Iterator[Self]:
         if self._is_listed():
@@ -188,7 +259,7 @@ class StorePath(PosixGPath):
             return
         with store_errors(self):
             try:
-                names = self.files.ls(str(self), detail=False)
+                names = self._ask("ls", detail=False)
             except FileNotFoundError:
                 names = []
         yield from (self / PurePath(name).name for name in names if not name.endswith("/"))
@@ -203,21 +274,21 @@ class StorePath(PosixGPath):
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove an object, which a first attempt whose answer was lost may have removed."""
         with store_errors(self), suppress(FileNotFoundError):
-            self.files.rm_file(str(self))
+            self._ask("rm_file")
 
     def rmtree(self, missing_ok: bool = False) -> None:
         with store_errors(self), suppress(FileNotFoundError):
-            self.files.rm(str(self), recursive=True)
+            self._ask("rm", recursive=True)
 
     def copy_to(self, target: "StorePath") -> None:
         """Copy an object within the store."""
         with store_errors(self):
-            self.files.cp_file(str(self), str(target))
+            self._ask("cp_file", str(target))
 
     def upload(self, file: Path) -> None:
         """Write the content of a local file, in parts where it is large."""
         with store_errors(self):
-            self.files.put_file(str(file), str(self))
+            answer(self, lambda: self.files.put_file(str(file), str(self)))
 
     def expanduser(self) -> Self:
         return self

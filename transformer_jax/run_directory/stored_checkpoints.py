@@ -11,12 +11,13 @@ from transformer_jax.config import DataError, ExperimentConfig, from_json
 from transformer_jax.errors import StoreError
 from transformer_jax.files.file_digests import changed_files
 from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.object_digests import IN_PROGRESS, changed_objects
 from transformer_jax.files.paths import in_store
 
 # Orbax writes it into every checkpoint.
 MARKER = "_CHECKPOINT_METADATA"
 # A store cannot rename a folder: a checkpoint there has IN_PROGRESS until it is complete, then COMMIT alone.
-IN_PROGRESS, COMMIT = "in_progress", "commit_success.txt"
+COMMIT = "commit_success.txt"
 # In the name of a folder that is half-written or half-deleted; the next start of the run removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
 
@@ -60,7 +61,12 @@ class StoredCheckpoint(NamedTuple):
 
 def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
     """The complete checkpoints of a folder, oldest first."""
-    return [_stored(directory / name) for name in step_names(directory)]
+    if not in_store(directory):
+        return [_stored(directory / name) for name in step_names(directory)]
+    # With a listing of its own: a run may write there meanwhile.
+    directory = type(directory)(str(directory))
+    with directory.listed():
+        return [_stored(directory / name) for name in step_names(directory)]
 
 
 def step_names(directory: Path) -> list[str]:
@@ -70,7 +76,8 @@ def step_names(directory: Path) -> list[str]:
         found = {name.partition("/")[0] for name in objects}
         names = [name for name in found if f"{name}/{MARKER}" in objects and f"{name}/{IN_PROGRESS}" not in objects]
     else:
-        names = [entry.name for entry in directory.glob("[0-9]*")]
+        # One that was copied from a store may be unfinished.
+        names = [entry.name for entry in directory.glob("[0-9]*") if not (entry / IN_PROGRESS).exists()]
     return sorted(filter(is_step, names), key=int)
 
 
@@ -118,9 +125,12 @@ def were_set_aside(run: Path) -> list[Path]:
 
 
 def _stored(folder: Path) -> StoredCheckpoint:
+    if in_store(folder) and not (folder / "metrics" / "metrics").is_file():
+        # No request: the folder is listed.
+        return StoredCheckpoint(int(folder.name), folder, None, is_sound=True)
     scores = _scores(folder)
-    # The store finds a flipped bit.
-    if scores is None or (not in_store(folder) and changed_files(folder, ["metrics"])):
+    changed: Any = changed_objects if in_store(folder) else changed_files
+    if scores is None or changed(folder, ["metrics"]):
         return StoredCheckpoint(int(folder.name), folder, None, is_sound=False)
     # The metric that selects checkpoints is the only one that is stored with them.
     score = next(iter(scores.values()), None)

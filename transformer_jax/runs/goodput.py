@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from transformer_jax.config import DataError
+from transformer_jax.errors import StoreError, complain
 from transformer_jax.files.atomic_files import write_whole
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import in_store
@@ -102,7 +103,10 @@ class Goodput:
             "seconds": {kind: round(value, 3) for kind, value in seconds.items()},
             "unsaved_step_seconds": {str(saved): round(steps - before, 3) for saved, before in self._saves},
         }
-        write_whole(self._path, json.dumps(content, indent=2) + "\n")
+        try:
+            write_whole(self._path, json.dumps(content, indent=2) + "\n")
+        except StoreError as error:
+            complain(f"WARNING: {error}; the time spent is written at the next checkpoint")
 
     def line(self) -> str:
         """One line for the end of a run."""

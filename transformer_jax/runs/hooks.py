@@ -226,15 +226,16 @@ def validate(run: RunParts, position: Position) -> None:
 def write_checkpoint(run: RunParts, position: Position) -> None:
     """Start writing a checkpoint, with the score of its validation, once the log of all updates before it is written."""
     run.trackers.sync()
-    with run.checkpoints.writing():
-        run.log.sync()
-        run.directory.publish()
     with run.clock.spend("checkpoint"):
+        with run.checkpoints.writing():
+            run.log.sync()
+            run.directory.publish()
         evaluated = run.update.evaluation_params(position.state)
         run.checkpoints.save(position.state, run.progress(position), position.results.score, evaluated)
     position.results.is_saved, position.is_shortened = True, False
     run.goodput.saved(position.number)
-    run.goodput.write(position.number)
+    with run.clock.spend("checkpoint"):
+        run.goodput.write(position.number)
 
 
 def dry_run(run: RunParts, position: Position) -> None:

@@ -46,10 +46,13 @@ class StoreLock:
                 self._object.unlink()
                 continue
             if found != seen:
+                if found:
+                    complain(f"{self._run}: waits up to {LEASE * 7 / 6:.0f} s for the lock of {_holder(found)}")
                 seen, since = found, time.monotonic()
             elif found and time.monotonic() - since > LEASE:
                 self._object.unlink()
-            time.sleep(LEASE / 30)
+                continue
+            time.sleep(LEASE / 6)
         try:
             with in_background(self._keep, "lock"):
                 yield

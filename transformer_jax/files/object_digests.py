@@ -1,0 +1,79 @@
+"""Digests of the objects of a checkpoint in a bucket, which the store computed."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from transformer_jax.files.json_text import parse_json
+
+if TYPE_CHECKING:
+    from transformer_jax.files.store_path import StorePath
+
+# An empty object while a checkpoint is written.
+IN_PROGRESS = "in_progress"
+OBJECTS = "object_digests.json"
+# The names that s3fs and gcsfs give these digests; S3's depends on upload and encryption too.
+ETAG = "ETag"
+Compared = dict[str, dict[str, bool]]
+_DIGESTS = ("size", ETAG, "crc32c", "md5Hash")
+
+
+def write_object_digests(checkpoint: "StorePath") -> None:
+    """Writes ``OBJECTS`` into a checkpoint: the size of each of its objects, and checksums from the listing."""
+    content = {"address": str(checkpoint), "objects": _digests(checkpoint)}
+    (checkpoint / OBJECTS).write_text(json.dumps(content))
+
+
+def changed_objects(checkpoint: "StorePath", prefixes: Iterable[str]) -> list[str]:
+    """Objects of a checkpoint that were removed or changed since ``OBJECTS``; empty where it has none.
+
+    ``prefixes``: files or folders to check.
+    """
+    return changed(compared_objects(checkpoint, prefixes))
+
+
+def changed(compared: Compared) -> list[str]:
+    """The objects that differ."""
+    return sorted(name for name, same in compared.items() if not all(same.values()))
+
+
+def has_checksums(compared: Compared) -> bool:
+    """Whether a checksum of each object was compared."""
+    return bool(compared) and all(same.keys() - {"size"} for same in compared.values())
+
+
+def compared_objects(checkpoint: "StorePath", prefixes: Iterable[str]) -> Compared:
+    """Whether the size, and the checksums that can be compared, are as recorded, by object."""
+    found = _digests(checkpoint)
+    if OBJECTS not in found:
+        return {}
+    try:
+        content = (checkpoint / OBJECTS).read_bytes()
+        described = parse_json(content)
+        recorded = {name: dict(digests) for name, digests in described["objects"].items()}
+        # ETags depend on encryption; elsewhere only those are compared that are the MD5 of the content, in both buckets.
+        is_here = described["address"] == str(checkpoint)
+        has_md5 = _is_md5(recorded.get(IN_PROGRESS, {}), b"") and _is_md5(found[OBJECTS], content)
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return {OBJECTS: {"size": False}}
+
+    def compared(name: str) -> dict[str, bool]:
+        before, now = recorded[name], found.get(name, {})
+        keys = before.keys() & now.keys()
+        # That of an upload in parts has a hyphen.
+        if ETAG in keys and not is_here and (not has_md5 or "-" in f"{before[ETAG]}{now[ETAG]}"):
+            keys.remove(ETAG)
+        return {"size": "size" in keys} | {key: before[key] == now[key] for key in keys}
+
+    wanted = tuple(f"{prefix}/" for prefix in prefixes)
+    return {name: compared(name) for name in recorded if f"{name}/".startswith(wanted)}
+
+
+def _is_md5(digests: dict[str, Any], content: bytes) -> bool:
+    return str(digests.get(ETAG)).strip('"') == hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def _digests(checkpoint: "StorePath") -> dict[str, dict[str, Any]]:
+    found = checkpoint.objects().items()
+    return {name: {key: info[key] for key in _DIGESTS if key in info} for name, info in found}
