@@ -238,7 +238,7 @@ def test_ideas_are_found_by_name_kind_and_file(tmp_path):
     with pytest.raises(ConfigError, match=r"no part 'ropes'; did you mean rope\?"):
         ideas_named("ropes")
     file = tmp_path / "mine.py"
-    first = "import transformer_jax\ntransformer_jax.register('attention', 'mine')(lambda: 1)\n"
+    first = "import transformer_jax\ntransformer_jax.register('attention', 'mine')(type('Mine', (), {}))\n"
     file.write_text(first)
     assert ideas_named(str(file)) == [Idea("attention", "mine")]
     file.write_text(f"{first}transformer_jax.register('optimizer', 'mine')(lambda hyperparameters: [])\n")
