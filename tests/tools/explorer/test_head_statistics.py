@@ -7,9 +7,9 @@ import pytest
 
 from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.evaluation.word_alignment import read_gold
 from transformer_jax.tools.explorer import head_statistics
 from transformer_jax.tools.explorer.head_statistics import entropies, head_error_rates
+from transformer_jax.tools.explorer.word_alignment import read_gold
 
 PIECES = ["<s>", "</s>", "?", "?", *"ab.-\u2581!"]
 LETTERS = SimpleNamespace(vocabulary_size=10, pieces=lambda ids: PIECES[: len(ids)])

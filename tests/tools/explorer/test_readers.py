@@ -9,10 +9,10 @@ from tools.explorer.small_runs import language_model_run, translation_run
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.evaluation.word_alignment import read_gold
 from transformer_jax.models.inspection import ATTENTION_KINDS, head_counts, without_head
 from transformer_jax.tasks.language_model.generator import Generator
 from transformer_jax.tools.explorer.readers import LanguageModelReader, TranslationReader
+from transformer_jax.tools.explorer.word_alignment import read_gold
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import write_whole
 
 if TYPE_CHECKING:
-    from transformer_jax.evaluation.word_alignment import GoldAlignment
+    from transformer_jax.tools.explorer.word_alignment import GoldAlignment
 
 
 @flags.command(
@@ -49,7 +49,7 @@ def align(values: flags.Values) -> int:
         raise ConfigError(f"--workdir: {problem}")
     import numpy as np
 
-    from transformer_jax.evaluation import word_alignment
+    from transformer_jax.tools.explorer import word_alignment
 
     require_attention(config, "cross", values.layer, values.head)
     sources, targets, gold = read_pairs(values.source, values.target, values.gold, values.first_word)
@@ -96,7 +96,7 @@ def read_pairs(
     source: str, target: str, gold: str | None, first_word: int
 ) -> "tuple[list[str], list[str], list[GoldAlignment]]":
     """The sentences of both files, and their gold alignments, if given; raises DataError where the numbers of lines differ."""
-    from transformer_jax.evaluation.word_alignment import read_gold
+    from transformer_jax.tools.explorer.word_alignment import read_gold
 
     sources, targets = (list(read_lines(Path(name))) for name in (source, target))
     if len(sources) != len(targets):

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from socket import socket
 
-    from transformer_jax.evaluation.word_alignment import GoldAlignment
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
     from transformer_jax.tools.explorer.page import Page
     from transformer_jax.tools.explorer.readers import Reader
     from transformer_jax.tools.explorer.readings import Reading
     from transformer_jax.tools.explorer.searches import Forced
+    from transformer_jax.tools.explorer.word_alignment import GoldAlignment
 
     Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
 

@@ -17,17 +17,17 @@ from transformer_jax.data.scripts import lack_spaces
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.subword import SPACE_SIGN
 from transformer_jax.decoding.source_batches import source_batches
-from transformer_jax.evaluation.word_alignment import (
+from transformer_jax.models.inspection import ATTENTION_KINDS, attention_maps, layers_by_kind
+from transformer_jax.models.interface import Module, shift_right
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.tools.explorer.soft_alignment import between_words, word_membership
+from transformer_jax.tools.explorer.word_alignment import (
     GoldAlignment,
     Links,
     best_links,
     require_words,
     score_alignments,
 )
-from transformer_jax.models.inspection import ATTENTION_KINDS, attention_maps, layers_by_kind
-from transformer_jax.models.interface import Module, shift_right
-from transformer_jax.sequence_types import Tokens
-from transformer_jax.tools.explorer.soft_alignment import between_words, word_membership
 
 BATCH_TOKENS = 2048
 OFFSETS = {"previous": -1, "same": 0, "next": 1}

@@ -17,7 +17,6 @@ from transformer_jax.data.documents import open_documents
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.source_batches import source_batches
-from transformer_jax.evaluation.word_alignment import GoldAlignment
 from transformer_jax.files.paths import as_path
 from transformer_jax.models.interface import call
 from transformer_jax.run_directory.layout import ChosenRun, RunDirectory, short_names
@@ -39,6 +38,7 @@ from transformer_jax.tools.explorer.page import RunName
 from transformer_jax.tools.explorer.readings import Reading, TextReader
 from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
 from transformer_jax.tools.explorer.soft_alignment import compiled_weights, cross_attention
+from transformer_jax.tools.explorer.word_alignment import GoldAlignment
 
 
 class _RunReader(Generic[AnyTask]):

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import DataError
-from transformer_jax.evaluation.word_alignment import best_links, read_gold, require_words, score_alignments, to_pharaoh
+from transformer_jax.tools.explorer.word_alignment import (
+    best_links,
+    read_gold,
+    require_words,
+    score_alignments,
+    to_pharaoh,
+)
 
 
 def test_every_target_word_has_its_strongest_source_word():
