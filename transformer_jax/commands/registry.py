@@ -7,14 +7,16 @@ from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
 from transformer_jax.config.conversion import other_toolkits
 from transformer_jax.errors import nearest
-from transformer_jax.registry.index import commands
+from transformer_jax.registry.index import commands, own_commands
 
 WIDTH = 100
 
 
 def load_command(name: str) -> flags.Command:
     """Import a command; raise ConfigError, which names the nearest one, when it does not exist."""
-    listed = commands()
+    listed = own_commands()
+    if name not in listed:
+        listed = commands()
     if name not in listed:
         meant = [each for each in other_toolkits("commands").get(name, []) if each in listed]
         near = meant[0] if meant else nearest(name, listed)

@@ -232,13 +232,21 @@ def all_parts() -> Mapping[tuple[str, str], ListedPart]:
     return {part: listed for index in indexes() for part, listed in _parts_of(index).items()}
 
 
-def commands() -> dict[str, ListedCommand]:
-    """Return all commands by name, in the order of their groups."""
-    listed = [
+def own_commands() -> dict[str, ListedCommand]:
+    """Return the commands of the package by name; does not look for other distributions."""
+    return {command.name: command for index in own_indexes() for command in _commands_of(index)}
+
+
+def _commands_of(index: Index) -> list[ListedCommand]:
+    return [
         ListedCommand(name, entry["group"], entry["help"], [*index.needs, *entry.get("needs", [])], index)
-        for index in indexes()
         for name, entry in index.commands.items()
     ]
+
+
+def commands() -> dict[str, ListedCommand]:
+    """Return all commands by name, in the order of their groups."""
+    listed = [command for index in indexes() for command in _commands_of(index)]
     groups = [*COMMAND_GROUPS]
     return {command.name: command for command in sorted(listed, key=lambda command: groups.index(command.group))}
 
