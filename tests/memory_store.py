@@ -27,6 +27,10 @@ class MemoryS3(MemoryFileSystem):
         self.requests.append("PUT")
         super().pipe_file(path, value, mode=mode)
 
+    def put_file(self, lpath: Any, rpath: Any, **options: Any) -> None:
+        self.requests.append("PUT")
+        super().put_file(lpath, rpath, **options)
+
     def info(self, path: str, **options: Any) -> dict:
         self.requests.append("HEAD")
         return super().info(path)

@@ -8,7 +8,7 @@ from typing import Any
 import orbax.checkpoint as ocp
 
 from transformer_jax.checkpoints.folder import CheckpointFolder
-from transformer_jax.checkpoints.save_failure import SaveFailed
+from transformer_jax.checkpoints.save_failure import SaveFailed, failed_in_store
 from transformer_jax.errors import ConfigError, StoreError, first_line
 from transformer_jax.files.file_digests import WHOLE, Part
 from transformer_jax.files.json_text import parse_json
@@ -22,7 +22,7 @@ from transformer_jax.files.object_digests import (
 from transformer_jax.files.store_path import StorePath, is_outage, kvstore, store_errors
 from transformer_jax.private_modules import fit_orbax_to_stores
 from transformer_jax.run_directory.stored_checkpoints import COMMIT, MARKER, is_step, unused_name
-from transformer_jax.runtime.distributed import STATUS_TO_RESTART, all_agree, is_first
+from transformer_jax.runtime.distributed import all_agree, is_first
 from transformer_jax.runtime.store_lock import LockLost, StoreLock
 
 
@@ -106,17 +106,10 @@ class BucketFolder(CheckpointFolder):
         if self._lock:
             self._lock.release()
 
-    def status_of(self, error: BaseException) -> int:
-        return STATUS_TO_RESTART if is_outage(error) else 1
-
-    def problem_of(self, error: BaseException) -> str:
+    def failure(self, error: BaseException) -> SaveFailed:
         if isinstance(error, LockLost):
-            return str(error)
-        if not is_outage(error):
-            return (
-                f"{self.path}: cannot be written ({first_line(error)}); when the store allows it, run the same command"
-            )
-        return f"{self.path}: cannot be written ({first_line(error)}); when the store answers, run the same command"
+            return SaveFailed(str(error))
+        return failed_in_store(f"{self.path}: cannot be written ({first_line(error)})", is_outage=is_outage(error))
 
     def changed(self, step: int, names: list[str], part: Part) -> list[str]:
         """Of several processes that check parts, the first lists the objects: it is one request for a thousand."""

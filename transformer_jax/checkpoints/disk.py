@@ -84,7 +84,11 @@ class DiskFolder(CheckpointFolder):
         if not self.path.is_dir():
             raise SaveFailed(_GONE.format(self.path.parent))
 
+    def failure(self, error: BaseException) -> SaveFailed:
+        return SaveFailed(self.problem_of(error))
+
     def problem_of(self, error: BaseException) -> str:
+        """Return why the folder cannot be written, and the remedy."""
         if not self.path.is_dir():
             return _GONE.format(self.path.parent)
         steps = [each.step for each in stored_checkpoints(self.path) if each.is_sound]

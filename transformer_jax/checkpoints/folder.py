@@ -62,15 +62,7 @@ class CheckpointFolder:
             raise self.failure(error) from None
 
     def failure(self, error: BaseException) -> SaveFailed:
-        """The error that ends a run which cannot be written."""
-        return SaveFailed(self.problem_of(error), self.status_of(error))
-
-    def status_of(self, error: BaseException) -> int:
-        """The exit status of such a run."""
-        return 1
-
-    def problem_of(self, error: BaseException) -> str:
-        """One line: why the folder cannot be written, and the remedy."""
+        """Return the error that ends the run: one line on why the folder cannot be written, and the remedy."""
         raise NotImplementedError
 
     def require_undamaged(self, step: int, names: list[str], part: Part) -> None:

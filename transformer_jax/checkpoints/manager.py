@@ -221,4 +221,4 @@ class _Manager(ocp.CheckpointManager):
             self._folder.release()
             if is_of_another(error):
                 end_with_another(error)
-            end_after_failed_save(partial(self._folder.problem_of, error), self._folder.status_of(error))
+            end_after_failed_save(partial(self._folder.failure, error))

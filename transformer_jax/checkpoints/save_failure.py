@@ -12,7 +12,6 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.errors import StoreError
 from transformer_jax.files.atomic_files import DISK_FULL
 from transformer_jax.run_directory.stored_checkpoints import bytes_in
 from transformer_jax.runtime.distributed import STATUS_TO_RESTART, end_at_once
@@ -29,11 +28,10 @@ class SaveFailed(DataError):
         self.status = status
 
 
-def of_store(error: StoreError) -> SaveFailed:
-    """The failure of a run that a store ends outside of a checkpoint."""
-    if error.is_outage:
-        return SaveFailed(f"{error}; when the store answers, run the same command", STATUS_TO_RESTART)
-    return SaveFailed(f"{error}; when the store allows it, run the same command")
+def failed_in_store(problem: str, *, is_outage: bool) -> SaveFailed:
+    """Return the error of a run that a store ends: after an outage a scheduler starts the run again."""
+    when, status = ("answers", STATUS_TO_RESTART) if is_outage else ("allows it", 1)
+    return SaveFailed(f"{problem}; when the store {when}, run the same command", status)
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -42,12 +40,15 @@ def is_disk_full(error: BaseException) -> bool:
     return number in DISK_FULL or any(text in str(error) for text in _FULL_TEXTS)
 
 
-def end_after_failed_save(problem: Callable[[], str], status: int = 1) -> NoReturn:
-    """Prints why this one of several processes cannot write, and ends it."""
+def end_after_failed_save(failure: Callable[[], SaveFailed]) -> NoReturn:
+    """Print why this one of several processes cannot write, and end it."""
+    status = 1
     try:
+        problem = failure()
+        status = problem.status
         # Standard error may be on the full disk.
         with suppress(OSError):
-            sys.stderr.write(f"{problem()}\n")
+            sys.stderr.write(f"{problem}\n")
     finally:
         end_at_once(status)
 

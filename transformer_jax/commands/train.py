@@ -110,7 +110,7 @@ def train_and_report(
     except (SaveFailed, StoreError, OSError) as error:
         failure = _recorded_failure(directory, error, is_written=not is_distributed or is_first())
         if is_distributed and jax.process_count() > 1:
-            end_after_failed_save(lambda: str(failure), failure.status)
+            end_after_failed_save(lambda: failure)
         print(failure, file=sys.stderr)
         return failure.status
     say(summary(outcome, directory, config, time.perf_counter() - started))
@@ -120,18 +120,20 @@ def train_and_report(
 def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> "SaveFailed":
     """The reason that nothing more can be saved, if ``is_written`` also in ``outcome.json``; raises any other error again."""
     from transformer_jax.checkpoints.disk import DiskFolder
-    from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full, of_store
+    from transformer_jax.checkpoints.save_failure import SaveFailed, failed_in_store, is_disk_full
 
     is_gone = not in_store(run.path) and not run.path.is_dir()
     if not (isinstance(error, SaveFailed | StoreError) or is_disk_full(error) or is_gone):
         raise error
     if isinstance(error, SaveFailed):
         failure = error
+    elif isinstance(error, StoreError):
+        failure = failed_in_store(str(error), is_outage=error.is_outage)
     else:
-        failure = of_store(error) if isinstance(error, StoreError) else DiskFolder(run.checkpoints).failure(error)
+        failure = DiskFolder(run.checkpoints).failure(error)
     if is_written and not is_gone:
         with suppress(OSError, StoreError):
-            if in_store(run.path) and (run.path / "train.lock").exists():
+            if in_store(run.path) and run.lock_file.exists():
                 # Another process took the run over.
                 return failure
             steps = run.checkpoint_steps()

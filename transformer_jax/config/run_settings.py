@@ -148,7 +148,7 @@ def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) 
 
 
 def used_settings(trained: ExperimentConfig, overrides: Iterable[tuple[str, str]]) -> ExperimentConfig:
-    """Return the settings that ``config_for_use`` makes of those of a run."""
+    """Return the settings of a run as ``config_for_use`` does, from its saved settings ``trained``."""
     saved, overrides = on_any_devices(trained), list(overrides)
     if not overrides:
         return saved

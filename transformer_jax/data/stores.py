@@ -51,7 +51,7 @@ CHECKED_AT_ONCE = 1 << 28
 # A partial folder of a killed process is removed when nothing was written to it for this long.
 ABANDONED_SECONDS = 24 * 3600
 LAYOUT = 3
-# Runs that began with a store of layout 2 go on with the same text in this layout.
+# A run that began with a store of layout 2 resumes with the same text in this layout.
 LAYOUT_OF_DIGEST = 2
 SETTINGS, TOKENIZERS = "settings.json", "tokenizers"
 _DESCRIPTION = re.compile(rf"(\d+)-of-(\d+)/{re.escape(PART)}")
@@ -293,7 +293,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _complete(store: Path) -> list[tuple[int, int]]:
-    """Index and number of shards of every shard that has its description."""
+    """Return index and count of each shard whose description is there."""
     matches = (_DESCRIPTION.fullmatch(name) for name in _sizes(store / SHARDS))
     return [(int(match[1]), int(match[2])) for match in matches if match]
 

@@ -110,6 +110,10 @@ def _lock_file(path: Path) -> IO[str]:
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w")
 
 
+RUN_LOCK = "train.lock"
+"""The name of the lock of a run, on a disk or in an object store."""
+
+
 @contextlib.contextmanager
 def locked(path: Path, problem: ConfigError) -> Iterator[None]:
     """Holds a lock on a file; raises ``problem`` while another process holds it."""
@@ -154,7 +158,7 @@ def require_local(path: str | Path, flag: str) -> None:
 def require_writable_file(file: str | Path, flag: str) -> Path:
     """The file; raises ConfigError, which names ``flag``, when it is a folder, has no folder, or cannot be written.
 
-    A path in an object store, that of a run, is returned as it is.
+    The path of a run in an object store is returned as it is.
     """
     if not isinstance(file, str) and in_store(file):
         return file
@@ -181,7 +185,7 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
 def require_writable(folder: str | Path, flag: str) -> Path:
     """The folder, made if it does not exist; raises ConfigError, which names ``flag``, when it cannot be written.
 
-    A path in an object store, that of a run, is returned as it is: a store has no folders.
+    The path of a run in an object store is returned as it is: a store has no folders.
     """
     if not isinstance(folder, str) and in_store(folder):
         return folder

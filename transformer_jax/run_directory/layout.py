@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.run_settings import CONFIG_FILE
-from transformer_jax.files.atomic_files import locked, remove_partial, require_writable, write_whole
+from transformer_jax.files.atomic_files import RUN_LOCK, locked, remove_partial, require_writable, write_whole
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import as_path, in_store, is_unasked, without_mark
 from transformer_jax.registry.python_files import loaded_plugins
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
 # Files of a start that failed before it wrote the settings; ``lost+found`` belongs to the file system.
-BEFORE_SETTINGS = ("train.lock", "checkpoints", "outcome.json", "lost+found")
+BEFORE_SETTINGS = (RUN_LOCK, "checkpoints", "outcome.json", "lost+found")
 # Endings of unfinished files, and of the output of shells and schedulers.
 NO_RUN = (".partial", ".log", ".out", ".err")
 # "1" by --trust_config, also for the processes that a command starts.
@@ -80,7 +80,7 @@ class RunDirectory:
         self.tracker_ids = own / IDS_FILE  # Ids of the run in trackers, by tracker.
         self.hang = own / "hang.txt"  # Stacks of all threads of a process that the watchdog ended.
         self.profile = self.local / "profile"  # The folder of traces.
-        self._lock = own / "train.lock"
+        self.lock_file = own / RUN_LOCK
 
     def remove_partial_files(self) -> None:
         """Removes unfinished files of a killed training process; a store has none."""
@@ -115,10 +115,13 @@ class RunDirectory:
         self.require_lock()
         for file in self.local.rglob("*"):
             if file.is_file():
-                found = file.stat()
-                if self._published.get(file) != (found.st_size, found.st_mtime_ns):
-                    write_whole(self.path / file.relative_to(self.local), file.read_bytes())
-                    self._published[file] = found.st_size, found.st_mtime_ns
+                status = file.stat()
+                version = status.st_size, status.st_mtime_ns
+                if self._published.get(file) != version:
+                    # A trace need not fit into memory.
+                    target: Any = self.path / file.relative_to(self.local)
+                    target.upload(file)
+                    self._published[file] = version
 
     def require_lock(self) -> None:
         """Raises LockLost where another process took the lock of the run over."""
@@ -156,11 +159,11 @@ class RunDirectory:
                 finally:
                     self.lock = None
             return
-        made = [each for each in (self._lock, self.path, *self.path.parents) if not each.exists()]
+        made = [each for each in (self.lock_file, self.path, *self.path.parents) if not each.exists()]
         self.require_no_links()
         require_own(self.path)
         require_writable(self.path, "--workdir")
-        with locked(self._lock, RunIsBusy(refusal or problem, self.path)):
+        with locked(self.lock_file, RunIsBusy(refusal or problem, self.path)):
             try:
                 yield
             finally:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from transformer_jax.errors import StoreError, complain
+from transformer_jax.files.atomic_files import RUN_LOCK
 from transformer_jax.files.store_path import StorePath
 from transformer_jax.runtime.background import in_background
 
 # Seconds after which a trainer that no longer renews its lock of an address counts as dead.
 LEASE = 30.0
-LOCK = "train.lock"
 
 
 class LockLost(StoreError):
@@ -30,7 +30,7 @@ class StoreLock:
     """
 
     def __init__(self, run: StorePath) -> None:
-        self._run, self._object = run, run / LOCK
+        self._run, self._object = run, run / RUN_LOCK
         self._owner = f"{platform.node()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
 
     @contextmanager
