@@ -127,6 +127,7 @@ def test_without_all_tools_a_run_is_trained_and_used_and_another_distribution_br
         ("[doors.run_hook]\na = 'a:b'", "doors.run_hook: is not a door; doors are settings, run_hooks"),
         ("[doors.run_hooks]\na = 'b'", "doors.run_hooks.a: expected 'module:function' (got 'b')"),
         ("needs = 'sizing'", "needs: expected a list of names of tools"),
+        ("[parts.nrom]\na = 'b'", "parts.nrom: is not one of attention, "),
         ("[parts.norm]\na = 1", "parts.norm: expected module = 'NAME NAME ...'"),
     ],
 )

@@ -16,7 +16,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, con
 from transformer_jax.config.conversion import spelled_out
 from transformer_jax.config.tasks import require_use
 from transformer_jax.notebook import element, folded, settings_table, table
-from transformer_jax.registry.index import behind
+from transformer_jax.registry.index import single_behind
 from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
 from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.runs.metrics_log import read_metrics
@@ -106,12 +106,11 @@ class Attention(Sequence[AttentionLayer]):
 
     def draw(self, path: str | Path, kind: str | None = None) -> Path:
         """A picture of every layer and head of one kind, by default the first that the model has; returns its path."""
-        drawers = behind("draw_attention")
-        if not drawers:
+        draw = single_behind("draw_attention")
+        if draw is None:
             raise ConfigError(
                 "draw: no tool that draws attention is installed; reinstall the package with all its tools"
             )
-        draw = next(iter(drawers.values()))
         layers = self.of(kind or self.layers[0].kind).layers
         weights = {f"{each.kind} layer {each.layer}": each.weights for each in layers}
         title = self.source if self.translation is None else f"{self.source}\n{self.translation}"

@@ -25,7 +25,7 @@ STEPS = (
         "a picture of its attention weights for one sentence               about 10 seconds",
     ),
 )
-"""Commands in order, those of tools if the tools are installed, with what they do."""
+"""The commands and their descriptions; a command of an absent tool is left out."""
 NEXT = (
     "echo {sentence} | {program} translate --workdir={workdir}",
     "{program} attention --workdir={workdir} --kind=encoder --text={sentence}",
@@ -62,6 +62,6 @@ def quickstart(values: flags.Values) -> int:
         "workdir": shlex.quote(values.workdir),
         "rnn": shlex.quote(str(Path(values.workdir).parent / "bahdanau")),
     }
-    lines = [line for line in NEXT if {*line.partition("{program} ")[2].split()} & usable]
+    lines = [line for line in NEXT if line.partition("{program} ")[2].split()[0] in usable]
     print("Next, for example:", *(f"  {line.format(**words)}" for line in lines), sep="\n")
     return 0

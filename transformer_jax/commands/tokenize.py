@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.run_settings import budget_of
-from transformer_jax.registry.index import behind
+from transformer_jax.registry.index import single_behind
 
 if TYPE_CHECKING:
     from transformer_jax.data.tokenization import Tokenization
@@ -71,8 +71,8 @@ def tokenize(values: flags.Values) -> int:
 def checked_config(values: flags.Values) -> ExperimentConfig:
     """The settings of ``tokenize``, without reading text; raises ConfigError where flags or settings cannot be used."""
     recipe, overrides = flags.required_config(values), flags.overrides_of(values)
-    if require_stated := [*behind("require_stated").values()]:
-        require_stated[0](recipe, overrides, None, "tokenize")
+    if require_stated := single_behind("require_stated"):
+        require_stated(recipe, overrides, None, "tokenize")
     elif budget_of(recipe, overrides):
         raise ConfigError(f"tokenize: --config={recipe} gets its sizes from a budget; take a recipe that states them")
     config = flags.resolve_config(values)

@@ -155,7 +155,7 @@ def _typed(kind: type, value: Any, key: str) -> Any:
 
 
 def fields_of(block: Block) -> dict[str, Any]:
-    """Return fields with their types, in order of declaration; those of ``ExperimentConfig`` load all tasks."""
+    """Return fields with their types, in order of declaration; the fields of ``ExperimentConfig`` load all tasks."""
     kinds = {name: each.type for kind in get_args(block) or (block,) for name, each in declared(kind).items()}
     return kinds | ({name: any_kind_of(name) for name in BLOCKS_OF_TASKS} if block is ExperimentConfig else {})
 

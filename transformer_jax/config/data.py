@@ -49,7 +49,10 @@ class SourceConfig:
         "~/.cache/transformer_jax", "Folder for tokenized corpora and compiled programs.", changeable=True
     )
     seed: int = setting(
-        -1, "Seed of generated data, tokenizers, batch order; -1: that of the run.", at_least=-1, at_most=LARGEST_SEED
+        -1,
+        "Seed of generated data, tokenizers and batch order; -1: the seed of the run.",
+        at_least=-1,
+        at_most=LARGEST_SEED,
     )
 
     has_pairs: ClassVar[bool] = False

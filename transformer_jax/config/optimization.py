@@ -34,7 +34,9 @@ class OptimizerConfig:
 
     name: str = setting("adam", "Update rule.", plugin="optimizer")
     schedule: str = setting(
-        "noam", "Learning-rate schedule after the warm-up; noam: that of Vaswani et al. 2017.", plugin="schedule"
+        "noam",
+        "Learning-rate schedule after the warm-up; noam: the schedule of Vaswani et al. 2017.",
+        plugin="schedule",
     )
     learning_rate: float = setting(
         1.0, "Peak learning rate; for noam the factor on the formula of the paper (section 5.3).", program="traced"

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.errors import ConfigError
+from transformer_jax.registry.kinds import KINDS
 
 PACKAGE = "transformer_jax"
 TOOL_ENTRY_POINTS = "transformer_jax.tools"
@@ -135,12 +136,14 @@ def _read(file: Path, package: str, tool: str = "") -> Index:
         if not isinstance(target, str) or not TARGET.fullmatch(target):
             raise ConfigError(str(file), f"{key}: expected 'module:function' (got {target!r})")
     lists = {"needs": needs} | {
-        f"commands.{name}.needs": each.get("needs", []) for name, each in tables["commands"].items()
+        f"commands.{name}.needs": command.get("needs", []) for name, command in tables["commands"].items()
     }
     for key, names in lists.items():
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ConfigError(str(file), f"{key}: expected a list of names of tools")
     for kind, modules in tables["parts"].items():
+        if kind not in KINDS:
+            raise ConfigError(str(file), f"parts.{kind}: is not one of {', '.join(KINDS)}")
         if not all(isinstance(names, str) for names in modules.values()):
             raise ConfigError(str(file), f"parts.{kind}: expected module = 'NAME NAME ...'")
     return Index(file, package, tool, needs, **tables)
@@ -166,9 +169,9 @@ def indexes() -> tuple[Index, ...]:
 
     Raises ConfigError for a tool without an index, and where two of them have a tool, a command, a part or a door in common.
     """
-    found = [*own_indexes(), *(_index_of(entry_point) for entry_point in entry_points(TOOL_ENTRY_POINTS))]
+    every = [*own_indexes(), *(_index_of(entry_point) for entry_point in entry_points(TOOL_ENTRY_POINTS))]
     owners: dict[tuple[str, ...], Index] = {}
-    for index in found:
+    for index in every:
         entries: list[tuple[str, ...]] = [("tool", index.tool)] if index.tool else []
         entries += [*_parts_of(index), *(("command", name) for name in index.commands)]
         for door, names in index.doors.items():
@@ -177,7 +180,7 @@ def indexes() -> tuple[Index, ...]:
             if entry in owners:
                 raise ConfigError(str(index.file), f"{' '.join(entry)} is already in {owners[entry].file}")
             owners[entry] = index
-    return tuple(found)
+    return tuple(every)
 
 
 @cache
@@ -266,3 +269,8 @@ def behind(door: str) -> dict[str, Any]:
         for name, target in index.doors.get(door, {}).items()
         if all(map(is_usable, index.needs))
     }
+
+
+def single_behind(door: str) -> Any:
+    """Import and return what the only tool at a door offers; None where no usable tool does."""
+    return next(iter(behind(door).values()), None)

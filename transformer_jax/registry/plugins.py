@@ -186,10 +186,7 @@ class _PartsOfKind(Mapping[str, Any]):
 
 @cache
 def load_installed_plugins() -> None:
-    """Import the installed plugins; raises ConfigError when one fails, and where an index lists parts of an unknown kind."""
-    for kind, name in all_parts():
-        if kind not in KINDS:
-            raise ConfigError(f"{all_parts()[kind, name].owner.file}: parts.{kind}: is not one of {', '.join(KINDS)}")
+    """Import the installed plugins; raise ConfigError when one fails."""
     for entry_point in entry_points(PLUGIN_ENTRY_POINTS):
         try:
             entry_point.load()

@@ -11,7 +11,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig, apply_override
 from transformer_jax.config.run_settings import budget_of, stated_settings
 from transformer_jax.data.corpora import completed
 from transformer_jax.errors import complain
-from transformer_jax.registry.index import behind
+from transformer_jax.registry.index import behind, single_behind
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.resumption import require_same_run
 
@@ -86,9 +86,9 @@ def settings_to_train(
 def _resolved(
     recipe: str | Mapping[str, Any], overrides: Overrides, workdir: str, budget: str | None, *, is_distributed: bool
 ) -> ResolvedSettings:
-    choosers: list[ChoosesSettings] = [*behind("settings").values()]
-    if choosers:
-        return choosers[0](recipe, overrides, workdir, budget, is_distributed=is_distributed)
+    choose: ChoosesSettings | None = single_behind("settings")
+    if choose:
+        return choose(recipe, overrides, workdir, budget, is_distributed=is_distributed)
     key = "--budget" if budget else f"--config={recipe}"
     if budget or (isinstance(recipe, str) and budget_of(recipe, overrides)):
         raise ConfigError(f"{key}: {NO_SIZING}")
