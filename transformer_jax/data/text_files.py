@@ -6,6 +6,7 @@ import hashlib
 import io
 import lzma
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -31,9 +32,28 @@ OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNREADABLE = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
+_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""Letters and marks that Unicode calls ignorable, such as variation selectors."""
+
+
 def as_one_line(text: str) -> str:
     """The text with spaces in place of line breaks and tabs."""
     return re.sub(r"[\n\r\t]", " ", text)
+
+
+def ascii_words(text: str) -> list[str]:
+    """The words of a format whose words are separated by ASCII white space; U+00A0 and U+3000 are parts of a word."""
+    return re.findall(r"\S+", text, re.ASCII)
+
+
+def is_invisible(character: str) -> bool:
+    """Whether a character shows nothing by itself: white space, a control or format character, an ignorable one."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Zs", "Zl", "Zp") or bool(_INVISIBLE.match(character))
+
+
+def visible(text: str) -> str:
+    """The text for a message: invisible characters other than the space are shown as ``<U+00A0>``."""
+    return "".join(f"<U+{ord(each):04X}>" if each != " " and is_invisible(each) else each for each in text)
 
 
 def read_lines(path: Path, skipped: int = 0) -> Iterator[str]:
