@@ -13,14 +13,13 @@ import sentencepiece
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.data.tokenizers.tokenizer_interface import PiecesTokenizer, Tokenizer
+from transformer_jax.data.tokenizers.tokenizer_interface import BYTE_PIECE, PiecesTokenizer, Tokenizer
 
 SPACE_SIGN = "\u2581"
 _ESCAPE = "\x1b"
 _ESCAPES = {_ESCAPE: _ESCAPE + "0", SPACE_SIGN: _ESCAPE + "1"}
 _TO_ESCAPE = re.compile(f"[{_ESCAPE}{SPACE_SIGN}]")
 _ESCAPED = re.compile(f"{_ESCAPE}[01]")
-_BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 _UNESCAPES = {escaped: character for character, escaped in _ESCAPES.items()}
 # Unigram training sums floats by thread: with a fixed number of threads the vocabulary is the same on every machine.
 _TRAINING_THREADS = 16
@@ -78,13 +77,13 @@ class SubwordTokenizer(Tokenizer):
         return _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], text) if _ESCAPE in text else text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Text of each id, for display: U+2581 is a space, ``<0x0A>`` a byte."""
+        """The entry of each id: U+2581 is a space, ``<0x0A>`` a byte."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:
         """The pieces in UTF-8, with escapes; concatenated, they are the escaped text after a space."""
         return [
-            bytes([int(piece[3:5], 16)]) if _BYTE_PIECE.fullmatch(piece) else piece.replace(SPACE_SIGN, " ").encode()
+            bytes([int(piece[3:5], 16)]) if BYTE_PIECE.fullmatch(piece) else piece.replace(SPACE_SIGN, " ").encode()
             for piece in self.pieces(self.encode(text))
         ]
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,6 +12,9 @@ from transformer_jax.config import DataError
 from transformer_jax.files.json_text import parse_json
 
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
+BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+UNFINISHED = "\N{MIDLINE HORIZONTAL ELLIPSIS}"
+"""Shown for a byte of a character that the next pieces complete."""
 
 
 class Tokenizer(ABC):
@@ -43,7 +47,24 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Text of each id, for display."""
+        """The entry of each id in the vocabulary; ``<0x41>`` is a byte."""
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """The text of each of consecutive ids: a character that several bytes spell stands at the last, a mark at the others."""
+        found, spelled = [], b""
+        for piece in self.pieces(ids):
+            byte = BYTE_PIECE.fullmatch(piece)
+            number = bytes.fromhex(byte[1]) if byte else b""
+            # Bytes from 0x80 to 0xBF continue a character.
+            spelled = spelled + number if b"\x80" <= number < b"\xc0" else number
+            if not byte:
+                found.append(piece)
+            elif len(spelled) < _size_of_character(spelled[0]):
+                found.append(UNFINISHED)
+            else:
+                found.append(spelled.decode("utf-8", "replace")[:1])
+                spelled = b""
+        return found
 
     @abstractmethod
     def surfaces(self, text: str) -> list[bytes]:
@@ -56,6 +77,11 @@ class Tokenizer(ABC):
     def fingerprint(self) -> str:
         """SHA-256 of the kind and the vocabulary."""
         return hashlib.sha256(self.kind.encode() + b"\0" + self.to_bytes()).hexdigest()
+
+
+def _size_of_character(first: int) -> int:
+    """The bytes of a character whose first byte is ``first``."""
+    return 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
 
 
 class PiecesTokenizer(Tokenizer):

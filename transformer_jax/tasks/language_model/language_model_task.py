@@ -216,7 +216,7 @@ def ids_of_text(tokenizer: Tokenizer, text: str, limit: int, name: str = "the te
 
 def axes_of(tokenizer: Tokenizer, ids: list[int]) -> dict[str, list[str]]:
     """The pieces of a text that ends with EOS, and the pieces of the decoder input."""
-    pieces = [*tokenizer.pieces(ids[:-1]), "</s>"]
+    pieces = [*tokenizer.shown(ids[:-1]), "</s>"]
     return {"target": pieces, "input": ["<s>", *pieces[:-1]]}
 
 
@@ -344,7 +344,7 @@ class LanguageModelTask(TextTask):
                 (text, start), end = windows[index], len(rows[index])
                 known = length // 2 if start else 0
                 found[text][start + known : start + end] = log_probs[known:end]
-        pieces_of = self.tokenizer.pieces
+        pieces_of = self.tokenizer.shown
         return [
             TokenScores([*pieces_of(ids[len(before) : -1]), "</s>"], log_probs[len(before) :].tolist())
             for ids, log_probs in zip(encoded, found, strict=True)

@@ -80,7 +80,7 @@ class PairScorer:
         for chosen, batch in pairs.batches(READING_TOKENS, row_groups(self._mesh), self._longest):
             log_probs = jax.device_get(self._score(params, put_rows(batch, self._mesh)))
             found |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(chosen)}
-        pieces_of = self._tokenizers.target.pieces
+        pieces_of = self._tokenizers.target.shown
         return [
             TokenScores([*pieces_of(ids[:-1]), "</s>"], found[pair].tolist()) for pair, ids in enumerate(pairs.targets)
         ]
@@ -96,6 +96,6 @@ def tokens_of_pair(
 ) -> tuple[tuple[list[int], list[int]], dict[str, list[str]]]:
     """Source and target ids, both with EOS at the end, and the pieces of source, target and decoder input."""
     ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
-    source_pieces, pieces = ([*side.pieces(each), "</s>"] for side, each in zip(tokenizers, ids, strict=True))
+    source_pieces, pieces = ([*side.shown(each), "</s>"] for side, each in zip(tokenizers, ids, strict=True))
     axes = {"source": source_pieces, "target": pieces, "input": ["<s>", *pieces[:-1]]}
     return ([*ids[0], EOS_ID], [*ids[1], EOS_ID]), axes

@@ -142,16 +142,10 @@ class TranslationReader(_RunReader[TranslationTask]):
 class ParsingReader(TranslationReader):
     """Reads sentences with a parser; the reading has the tree."""
 
-    def require_texts(self, texts: Sequence[str], *, with_search: bool) -> None:
-        super().require_texts([" ".join(text.split()) for text in texts], with_search=with_search)
-
     def read(self, text: str, target: str | None = None, number: int = 1, **options: bool) -> Reading:
-        found = super().read(" ".join(text.split()), target, number, **options)
+        found = super().read(text, target, number, **options)
         tree = self.trained.task.outline(found.text, found.translation or "")  # type: ignore[attr-defined]  # ParsingTask
         return replace(found, tree=tree)
-
-    def _source(self, text: str) -> tuple[np.ndarray, int, int]:
-        return super()._source(" ".join(text.split()))
 
     def _pairs(self, split: str, limit: int) -> list[SentencePair]:
         """Sentences and the symbols of their trees; the evaluator has the trees."""

@@ -110,7 +110,7 @@ def _described(
     weights: np.ndarray, texts: tuple[str, str], are_words: tuple[bool, bool], tokenizers: TokenizerPair
 ) -> SoftAlignment:
     sides = list(zip(tokenizers, texts, are_words, strict=True))
-    source, target = ([*tokenizer.pieces(tokenizer.encode(text)), "</s>"] for tokenizer, text, _ in sides)
+    source, target = ([*tokenizer.shown(tokenizer.encode(text)), "</s>"] for tokenizer, text, _ in sides)
     return SoftAlignment(weights, source, target, between_words(weights, *(word_membership(*side) for side in sides)))
 
 

@@ -9,6 +9,21 @@ function makeTokenizer(table) {
   return new ({ bpe: BytePairTokenizer, unigram: UnigramTokenizer, byte: ByteTokenizer }[table.kind] || UnitTokenizer)(table);
 }
 
+// The text of consecutive ids: a character that several bytes spell stands at the last, a mark at the others.
+function shownPieces({ pieces }, ids) {
+  let spelled = [];
+  return ids.map((id) => {
+    const byte = /^<0x([0-9A-F]{2})>$/.exec(pieces[id]);
+    const number = byte ? parseInt(byte[1], 16) : 0;
+    spelled = number >> 6 === 2 ? [...spelled, number] : byte ? [number] : []; // Bytes from 0x80 to 0xBF continue a character.
+    if (!byte) return pieces[id];
+    if (spelled.length < 1 + [0xc0, 0xe0, 0xf0].filter((least) => spelled[0] >= least).length) return "\u22ef";
+    const [letter] = new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(spelled));
+    spelled = [];
+    return letter;
+  });
+}
+
 class SubwordTokenizer {
   constructor({ pieces, scores, bytes, mergeable }) {
     Object.assign(this, { pieces, scores, bytes });
