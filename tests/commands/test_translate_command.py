@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import shutil
 import sys
@@ -40,6 +41,11 @@ def test_translate_keeps_lines_and_their_order(run):
     assert len(lines) == 6 and lines[1] == lines[3] == lines[5] == ""
     rows = [line.split("\t") for line in translate(run, text, "--n-best=2").stdout.decode().splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "3", "3", "4", "5", "5"]
+    assert {len(row) for row in rows} == {4}
+    objects = [json.loads(line) for line in translate(run, text, "--n_best=2", "--json").stdout.decode().splitlines()]
+    assert [[str(each["line"]), each["text"], " ".join(each["remarks"])] for each in objects] == [
+        [row[0], row[2], row[3]] for row in rows
+    ]
     assert float(rows[0][1]) >= float(rows[1][1])
 
 
@@ -55,6 +61,31 @@ def test_leading_lines_are_written_before_the_others_are_done(run, tmp_path, mon
     assert translate(run, b"a\n\nb\nc\n", f"--output={output}").returncode == 0
     assert written[:2] == ["", "line 0\n\nline 1\n"]
     assert output.read_text(encoding="utf-8") == "line 0\n\nline 1\nline 2\n"
+
+
+def test_what_the_model_never_saw_and_what_is_cut_is_told(run):
+    """Once for each kind, over all chunks, with the number of the first line."""
+    text = "a b c\n\u200b\na \U0001f408 b\nКошка a\n>>xyz<< a\n" + "a " * 30 + "a\n"
+    settings = "--lines_at_once=2", "--config.decoding.max_extra_tokens=1", "--n_best=2"
+    result = translate(run, text.encode(), *settings)
+    assert result.returncode == 0, result.stderr.decode()
+    code, unseen, long, cut, *repeated = result.stderr.decode().splitlines()
+    assert (
+        code
+        == "standard input: 1 of 6 lines begins with a language code that the vocabulary lacks (first: line 5): >>xyz<<"
+    )
+    assert unseen.startswith(
+        "standard input: 3 of 6 lines have characters or words that the model never saw in training (first: line 3): "
+    )
+    assert unseen.split(": ")[-1].split(" ")[:2] == ["\U0001f408", "Кошка"]
+    assert long.startswith("standard input: 1 of 6 lines is longer than every source in training, ")
+    assert long.endswith(" tokens (first: line 6): it has 31; split them into sentences")
+    rows = [line.split("\t") for line in result.stdout.decode().splitlines()]
+    best = {row[0]: row[3] for row in reversed(rows)}
+    lines_cut = [number for number, remarks in best.items() if "cut" in remarks]
+    assert f"{len(lines_cut)} of 6 lines reached the length limit" in cut or not lines_cut
+    assert all("repeat" in line for line in repeated)
+    assert not [row for row in rows if row[0] == "2" and row[2:] != ["", ""]]
 
 
 @pytest.mark.slow

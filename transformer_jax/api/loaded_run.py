@@ -4,7 +4,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack, overload
@@ -204,6 +204,7 @@ class Run:
             self._require("translate")
             stated = {name: value for name, value in options.items() if value is not None}
             sampling, sentences = sampling_of(self.config.decoding, stated), _as_list(text)
+            self._warn_of_unseen(sentences)
             if sampling:
                 found = self._sampler(**sampling).translate(
                     self.params, sentences, num_results=n_best or 1, seed=seed or 0
@@ -232,6 +233,7 @@ class Run:
             self._require("parse")
             sampling_of(self.config.decoding, {} if n_best is None else {"n_best": n_best})
             sentences, number = _as_list(text), n_best or 1
+            self._warn_of_unseen(sentences)
             found = self._trained.task.parse(self.params, sentences, num_results=number)
         return _as_given(text, n_best, found)
 
@@ -245,6 +247,7 @@ class Run:
             self._require("generate")
             prompts = [prompt] if isinstance(prompt, str) else list(prompt)
             generator = self._trained.task.generator
+            self._warn_of_unseen(prompts, has_limit=False)
             if remark := generator.windows(prompts).remark:
                 warnings.warn(remark, stacklevel=2)
             found = generator.continuations(self.params, prompts, seed=seed)
@@ -255,6 +258,7 @@ class Run:
         with python_errors():
             is_given, where = translation is not None, f"attention(): {self.path}"
             require_targets(self.config, where, "translation", is_given=is_given, is_optional=True)
+            self._warn_of_unseen([text])
             attention = self._trained.task.attention_of(self.params, text, translation)
             if not attention.kinds:
                 raise ConfigError(f"{self.path}: the model has no attention")
@@ -278,6 +282,7 @@ class Run:
             if target is not None and isinstance(source, str) != isinstance(target, str):
                 raise ConfigError("target: give one sentence for one source, or a list for a list")
             sources, targets = ([each] if isinstance(each, str) else each for each in (source, target))
+            self._warn_of_unseen(sources or (), has_limit=targets is not None)
             scores = self._trained.task.score_texts(self.params, sources or (), targets)
         return scores[0] if isinstance(source, str) else scores
 
@@ -320,6 +325,12 @@ class Run:
         with python_errors():
             chosen = ChosenRun(str(self.path), self.config, self._checkpoint)
             return open_trained(chosen, average=self._average)
+
+    def _warn_of_unseen(self, texts: Sequence[str], *, has_limit: bool = True) -> None:
+        """Warn of what the model never saw in training, a warning a kind."""
+        remarks = self._trained.remarks("the input", "text")
+        remarks.read(list(texts), has_limit=has_limit)
+        remarks.tell(partial(warnings.warn, stacklevel=4))
 
     def _require(self, method: str) -> None:
         require_use(self.config.task, method, f"{self.path} is a run of task={self.config.task}; {method}()")

@@ -45,7 +45,9 @@ def evaluate(values: flags.Values) -> int:
     Prints a table and writes evaluation-SPLIT-STEP.json into the run directory, and beside it the translations, one a line.
     Settings of decoding and of scores can be changed, and are then part of the name; so can the devices and the location of
     the data. With --ensemble the models of several runs, of any kind, are scored as one: every next token has the mean of their
-    probabilities. They must share their tokenizers; decoding, devices and data come from --workdir.
+    probabilities. They must share their tokenizers; decoding, devices and data come from --workdir. The table and the JSON count
+    translations that reached the length limit or repeat. Standard error tells which sources have something that the model never
+    saw in training.
     """
     config = run_config(values)
     if config.scores_translations:
@@ -93,6 +95,10 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         found = trained.evaluate(values.split)
     else:
         found = trained.task.evaluate_text(trained.params, text, Path(values.source).name)
+    if is_first() and (pairs := getattr(found, "pairs", ())):
+        remarks = trained.remarks(values.source or found.split)
+        remarks.read([pair.source for pair in pairs])
+        remarks.tell()
     scored = ScoredCheckpoint(found, trained.steps[-1], len(trained.steps), trained.members)
     if not is_first():
         return 0

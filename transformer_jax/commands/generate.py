@@ -47,6 +47,9 @@ def generate(values: flags.Values) -> int:
         raise DataError(f"{values.prompts}: the file is empty; expected a prompt a line")
     trained = open_runs(chosen_runs(values, config), values.average)
     generator, params, seed = trained.task.generator, trained.params, values.seed
+    remarks = trained.remarks(values.prompts or "--prompt")
+    remarks.read(prompts or [values.prompt], has_limit=False)
+    remarks.tell()
     remark = generator.windows(prompts or [values.prompt], "prompt" if prompts else "--prompt").remark
     if remark:
         print(remark, file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.data.text_files import read_lines
+from transformer_jax.files.json_text import finite_or_none
 
 
 @flags.command(
@@ -25,6 +26,8 @@ def score(values: flags.Values) -> int:
     line of --source as a document. Prints a line for each, tab-separated: the natural logarithm of its probability, the number
     of its tokens, EOS included, and the logarithms of their probabilities, separated by spaces. With --json each line is an
     object: log_prob, tokens, token_log_probs. The score of translate --n_best is log_prob over the length penalty.
+    A blank source has the blank translation alone: no token with it, and -inf (JSON: null) with another. Standard error tells
+    which sources have something that the model never saw in training.
     """
     config = run_config(values)
     runs = chosen_runs(values, config)
@@ -34,9 +37,13 @@ def score(values: flags.Values) -> int:
     sources = list(read_lines(Path(values.source)))
     targets = None if values.target is None else list(read_lines(Path(values.target)))
     trained = open_runs(runs, values.average)
+    remarks = trained.remarks(values.source)
+    remarks.read(sources, has_limit=targets is not None)
+    remarks.tell()
     for found in trained.task.score_texts(trained.params, sources, targets):
         if values.json:
-            record = {"log_prob": found.log_prob, "tokens": found.pieces, "token_log_probs": found.log_probs}
+            log_probs = [finite_or_none(each) for each in found.log_probs]
+            record = {"log_prob": finite_or_none(found.log_prob), "tokens": found.pieces, "token_log_probs": log_probs}
             print(json.dumps(record, ensure_ascii=False))
         else:
             of_tokens = " ".join(f"{each:.4f}" for each in found.log_probs)

@@ -1,5 +1,6 @@
 import gc
 import itertools
+import json
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from transformer_jax.files.atomic_files import require_writable_file
 from transformer_jax.tasks.translation.translation_options import TRANSLATION_OPTIONS, sampling_of
 
 if TYPE_CHECKING:
+    from transformer_jax.tasks.remarks import Remarks
     from transformer_jax.tasks.trained_run import TrainedRun
 
 BYTES_AT_ONCE = 1 << 16
@@ -31,6 +33,7 @@ def lines_flags(values: flags.Values) -> None:
         values
     )
     flags.integer("n_best", 1, "number of results of each line")(values)
+    flags.boolean("json", False, "print a JSON object for each result")(values)
     flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(values)
 
 
@@ -53,7 +56,10 @@ def translate(values: flags.Values) -> int:
         transformer-jax translate --workdir=runs/m30k --prefix="Eine Frau" < input.en
 
     One line in, one line out, in the same order; an empty line stays empty. With --n_best=N every line in gives up to N lines
-    out (an empty one gives one): line number, score (length-normalized log-probability) and translation, separated by tabs.
+    out (an empty one gives one): line number, score (length-normalized log-probability), translation and remarks, separated by
+    tabs. A remark is cut (the translation reached the length limit) or repeats (the same tokens in a row). With --json each
+    result is an object: line, text, score, remarks. Standard error tells which lines have something that the model never saw
+    in training: characters or words, more tokens, another language code.
     Lines that are waiting are translated together, up to --lines_at_once. Typed lines are answered one by one.
     With --temperature, --top_k, --top_p or --epsilon translations are sampled, without beam search: the same --seed, lines and
     flags give the same text. With --prefix every translation begins with that text, whose last word may continue.
@@ -72,7 +78,7 @@ def translate(values: flags.Values) -> int:
         decode = partial(sampler.translate_each, params, seed=values.seed)
     else:
         decode = partial(translator.translate_each, params, prefix=translator.prefix(values.prefix))
-    return decode_lines(values, decode)
+    return decode_lines(values, decode, trained)
 
 
 def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRun[Any]":
@@ -94,37 +100,58 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRu
     return open_runs(runs, values.average, only_decodes=True)
 
 
-def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
-    """Write the results of ``decode``, ``Translator.translate_each`` of a model, for the lines of the input; return 0."""
+def decode_lines(values: flags.Values, decode: Callable[..., Any], trained: "TrainedRun[Any]") -> int:
+    """Write the results of ``decode``, ``Translator.translate_each`` of a model, for the lines of the input; return 0.
+
+    At the end, or after typed lines, tell on standard error what the model never saw and what was cut.
+    """
     from transformer_jax.tasks.translation.translator import SentenceTooLong
 
     name = values.input or "standard input"
     lines_in = read_lines(Path(values.input)) if values.input else lines_as_they_come(sys.stdin.buffer, name)
     chunks = in_chunks(lines_in, values.lines_at_once)
-    if not values.input and sys.stdin.isatty():
+    is_typed, remarks = not values.input and sys.stdin.isatty(), trained.remarks(name)
+    if is_typed:
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
     first_chunk, lines_done = next(chunks, []), 0
     with _opened(values.output) as target:
-        write = partial(write_results, target, values)
+        write = partial(write_results, target, values, remarks)
         for lines in itertools.chain([first_chunk], chunks):
             options = {"num_results": values.n_best, "name": f"{name}, line", "first": lines_done + 1}
             on_result = partial(write, lines_done + 1)
+            remarks.read(lines, lines_done + 1)
             try:
                 decode(lines, on_result, **options)
             except SentenceTooLong as error:
                 # The lines before it are decoded all the same.
                 decode(lines[: error.index], on_result, **options)
+                remarks.tell()
                 raise
             target.flush()
             lines_done += len(lines)
+            if is_typed:
+                remarks.tell()
+    remarks.tell()
     return 0
 
 
-def write_results(target: BinaryIO, values: flags.Values, first: int, index: int, best: Sequence[Any]) -> None:
-    """Writes the results of line ``first + index``: the best text, or with ``--n_best`` a row for each."""
-    rows = [f"{first + index}\t{each.score:.4f}\t{each.text}\n" for each in best]
-    target.write((f"{best[0].text}\n" if values.n_best == 1 else "".join(rows)).encode("utf-8"))
+def write_results(
+    target: BinaryIO, values: flags.Values, remarks: "Remarks", first: int, index: int, best: Sequence[Any]
+) -> None:
+    """Writes the results of line ``first + index``: the best text, or with ``--n_best`` or ``--json`` a row for each."""
+    number = first + index
+    remarks.read_output(number, best[0].remarks)
+    if values.json:
+        rows = [
+            {"line": number, "text": each.text, "score": each.score, "remarks": list(each.remarks)} for each in best
+        ]
+        text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+    elif values.n_best > 1:
+        text = "".join(f"{number}\t{each.score:.4f}\t{each.text}\t{' '.join(each.remarks)}\n" for each in best)
+    else:
+        text = f"{best[0].text}\n"
+    target.write(text.encode("utf-8"))
     if Path(values.output or "").suffix not in OPENERS:
         target.flush()
 

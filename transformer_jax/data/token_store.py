@@ -284,7 +284,8 @@ class TokenStore(SplitStore):
         source, target = ([part[side] for part in described] for side in SIDES)
         dropped, corpora = (summed(part[name] for part in described) for name in ("dropped", "corpora"))
         read, self.num_pairs = sum(part["read"] for part in described), sum(part["sentences"] for part in source)
-        sides = SideStatistics.of(source), SideStatistics.of(target)
+        # Only of sources it is asked which tokens occur.
+        sides = SideStatistics.of(source), SideStatistics.of([{**part, "seen": ""} for part in target])
         self.statistics = StoreStatistics(described[0]["split"], read, self.num_pairs, dropped, *sides, corpora)
         self.arrays = {f"{side}.ids": parts.array(f"{side}.ids") for side in SIDES}
         for side, counts in zip(SIDES, (source, target), strict=True):
@@ -340,4 +341,4 @@ class DocumentStore(SplitStore):
 
     def to_json(self) -> dict[str, object]:
         """A JSON object of counts."""
-        return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens}
+        return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens, "seen": self.statistics.seen}

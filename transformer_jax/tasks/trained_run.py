@@ -18,6 +18,7 @@ from transformer_jax.run_directory.selection import steps_to_average
 from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.runtime.hardware import start_jax
 from transformer_jax.tasks.objective import OpenTask
+from transformer_jax.tasks.remarks import Remarks, TrainingInput
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
 from transformer_jax.training.state import param_shapes, without_loss_terms
@@ -38,12 +39,16 @@ class HasEnsembles(Protocol):
 
 @dataclass(frozen=True)
 class TrainedRun(Generic[AnyTask]):
-    """A task with parameters, the mean of the checkpoints ``steps``; ``members``: others of an ensemble, as ``RUN:UPDATE``."""
+    """A task with parameters, the mean of the checkpoints ``steps``; ``members``: others of an ensemble, as ``RUN:UPDATE``.
+
+    ``training_input``: of the first run.
+    """
 
     task: AnyTask
     params: PyTree
     steps: tuple[int, ...]
     members: tuple[str, ...] = ()
+    training_input: TrainingInput = TrainingInput()
 
     @property
     def config(self) -> ExperimentConfig:
@@ -62,6 +67,11 @@ class TrainedRun(Generic[AnyTask]):
         """The model that is evaluated, or the ensemble."""
         model: Module = self.task.objective.model
         return model
+
+    def remarks(self, name: str, unit: str = "line") -> Remarks:
+        """Return an empty record of what the model never saw in an input, which ``name`` and ``unit`` describe."""
+        tags = getattr(self.config.data, "required_tags", ())
+        return Remarks(name, self.tokenizers.source, self.training_input, unit, tags)
 
     def evaluate(self: "TrainedRun[Task]", split: str, *, limit: int = 0) -> "Evaluation":
         """Score the parameters on a split of the data of the run, or on its first ``limit`` examples (0: all)."""
@@ -105,14 +115,14 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
         restored_params(run, member.objective.init_params, mesh, each.checkpoint, average)
         for run, member, each in zip(runs, tasks, chosen, strict=True)
     ]
-    params, steps = restored[0]
+    (params, steps), training_input = restored[0], TrainingInput.of_run(runs[0])
     if len(tasks) == 1:
-        return TrainedRun(tasks[0], params, tuple(steps))
+        return TrainedRun(tasks[0], params, tuple(steps), (), training_input)
     members = [f"{each.workdir}:{updates[-1]}" for each, (_, updates) in zip(chosen, restored, strict=True)]
     from transformer_jax.models.ensemble import joined_params
 
     params = joined_params([member for member, _ in restored])
-    return TrainedRun(tasks[0].ensemble(tasks[1:]), params, tuple(steps), tuple(members[1:]))
+    return TrainedRun(tasks[0].ensemble(tasks[1:]), params, tuple(steps), tuple(members[1:]), training_input)
 
 
 def opened_class(task: str, only_decodes: bool) -> Any:

@@ -19,6 +19,7 @@ SPACE_SIGN = "\u2581"
 _ESCAPE = "\x1b"
 _ESCAPES = {_ESCAPE: _ESCAPE + "0", SPACE_SIGN: _ESCAPE + "1"}
 _TO_ESCAPE = re.compile(f"[{_ESCAPE}{SPACE_SIGN}]")
+_CODE = re.compile(r">>[^<>\s]+<<")
 _ESCAPED = re.compile(f"{_ESCAPE}[01]")
 _UNESCAPES = {escaped: character for character, escaped in _ESCAPES.items()}
 # Unigram training sums floats by thread: with a fixed number of threads the vocabulary is the same on every machine.
@@ -105,6 +106,7 @@ class MappedSubwordTokenizer(PiecesTokenizer):
         super().__init__(pieces)
         self._model, self._prefix = model, list(prefix)
         self._processor = sentencepiece_processor(model)
+        self.language_codes = tuple(piece for piece in pieces if _CODE.fullmatch(piece))
         for piece in self._prefix:
             if piece not in self._ids:
                 raise DataError(f"{piece!r} is not in the vocabulary")
@@ -135,6 +137,10 @@ class MappedSubwordTokenizer(PiecesTokenizer):
         code, mark, rest = text.partition("<<")
         codes = [code + mark] if mark and code.startswith(">>") and code + mark in self._ids else []
         return [*self._prefix, *codes, *self._processor.encode(rest if codes else text, out_type=str)]
+
+    def is_blank(self, text: str, ids: Sequence[int]) -> bool:
+        codes = {SPACE_SIGN, *self._prefix, *self.language_codes}
+        return codes.issuperset(self.pieces(ids)) or super().is_blank(text, ids)
 
 
 def sentencepiece_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:

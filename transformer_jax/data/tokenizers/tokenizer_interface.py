@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import DataError
+from transformer_jax.data.text_files import is_invisible
 from transformer_jax.files.json_text import parse_json
 
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
-UNFINISHED = "\N{MIDLINE HORIZONTAL ELLIPSIS}"
+BYTE_MARK = "\N{MIDLINE HORIZONTAL ELLIPSIS}"
 """Shown for a byte of a character that the next pieces complete."""
 
 
@@ -50,7 +51,7 @@ class Tokenizer(ABC):
         """The entry of each id in the vocabulary; ``<0x41>`` is a byte."""
 
     def shown(self, ids: Sequence[int]) -> list[str]:
-        """The text of each of consecutive ids: a character that several bytes spell stands at the last, a mark at the others."""
+        """The text of each of consecutive ids: a character of several bytes stands at the last, a mark at the others."""
         found, spelled = [], b""
         for piece in self.pieces(ids):
             byte = BYTE_PIECE.fullmatch(piece)
@@ -60,11 +61,18 @@ class Tokenizer(ABC):
             if not byte:
                 found.append(piece)
             elif len(spelled) < _size_of_character(spelled[0]):
-                found.append(UNFINISHED)
+                found.append(BYTE_MARK)
             else:
                 found.append(spelled.decode("utf-8", "replace")[:1])
                 spelled = b""
         return found
+
+    language_codes: tuple[str, ...] = ()
+    """The codes that a text may begin with, such as ``>>de<<``."""
+
+    def is_blank(self, text: str, ids: Sequence[int]) -> bool:
+        """Whether a text, with its ``ids``, says nothing: it has no visible character, or no token but codes."""
+        return not ids or all(map(is_invisible, text))
 
     @abstractmethod
     def surfaces(self, text: str) -> list[bytes]:

@@ -25,6 +25,7 @@ from transformer_jax.models.interface import Module
 from transformer_jax.runtime.distributed import first_goes_first, from_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.remarks import OUTPUTS
 from transformer_jax.tasks.task import PrintedEvaluation
 from transformer_jax.tasks.translation.translation_ensemble import EnsembleObjective
 from transformer_jax.tasks.translation.translation_objective import TranslationObjective
@@ -43,7 +44,8 @@ class TranslationEvaluation(PrintedEvaluation):
 
     ``references``: one or several lists, only for text that is not a split of the data; saved with the scores and sources.
     ``diagnostics``: measurements of whether the model uses its source, for the log. ``corpora``: scores and loss by
-    corpus of a mixture. ``is_limited``: the pairs are only the first of the split.
+    corpus of a mixture. ``is_limited``: the pairs are only the first of the split. ``remarks``: on each output, ``cut`` or
+    ``repeats``.
     """
 
     report: EvaluationReport
@@ -53,6 +55,7 @@ class TranslationEvaluation(PrintedEvaluation):
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     corpora: Mapping[str, Scores] = field(default_factory=dict)
     is_limited: bool = False
+    remarks: Sequence[tuple[str, ...]] = ()
 
     @property
     def split(self) -> str:
@@ -70,7 +73,8 @@ class TranslationEvaluation(PrintedEvaluation):
         return self.report.line()
 
     def to_json(self) -> dict[str, object]:
-        report = {**self.report.to_json(), "text": digest_of(self.pairs)}
+        remarks = {f"lines_with_{name}": numbers for name, numbers in self._lines_with().items()}
+        report = {**self.report.to_json(), "text": digest_of(self.pairs), **remarks}
         if not self.references:
             corpora = {name: found.to_json() for name, found in self.corpora.items()}
             return {**report, **({"corpora": corpora} if corpora else {})}
@@ -85,7 +89,19 @@ class TranslationEvaluation(PrintedEvaluation):
         ]
         sentences = f"{self.report.num_sentences:,} sentences"
         sentences = f"the first {sentences}" if self.is_limited else f"{sentences}, none left out"
-        return [("split", self.split, sentences), *self.report.rows(), *corpora]
+        remarks = [
+            (name, f"{len(numbers):,}", f"outputs {OUTPUTS[name]} (first: line {numbers[0]:,})")
+            for name, numbers in self._lines_with().items()
+            if numbers
+        ]
+        return [("split", self.split, sentences), *self.report.rows(), *corpora, *remarks]
+
+    def _lines_with(self) -> dict[str, list[int]]:
+        """The numbers of outputs, from 1, by remark."""
+        if not self.remarks:
+            return {}
+        numbered = list(enumerate(self.remarks, start=1))
+        return {name: [number for number, each in numbered if name in each] for name in OUTPUTS}
 
     def examples(self, count: int) -> str:
         shown = list(zip(self.pairs, self.outputs, strict=False))[:count]
@@ -165,7 +181,7 @@ class Evaluator:
         """Translates the sources of ``pairs`` and scores them against ``references``; ``nll``: in nats, of ``tokens``."""
         started = time.perf_counter()
         translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
-        measured = Measured(name, nll / tokens, perplexity(nll, tokens), time.perf_counter() - started)
+        measured = Measured(name, nll / max(tokens, 1), perplexity(nll, max(tokens, 1)), time.perf_counter() - started)
         return self.scored(measured, pairs, references, translations)
 
     def scored(
@@ -187,7 +203,8 @@ class Evaluator:
             decoding=self.config.decoding,
             compute_dtype=self._evaluation_dtype,
         )
-        return TranslationEvaluation(report, hypotheses, pairs)
+        remarks = [translation.remarks for translation in translations]
+        return TranslationEvaluation(report, hypotheses, pairs, remarks=remarks)
 
     def _scores(
         self,

@@ -51,7 +51,7 @@ from transformer_jax.tasks.translation.evaluator import (
     first_pairs,
     sharpest_entropy,
 )
-from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
+from transformer_jax.tasks.translation.pairs import PairScorer, sum_of_scores, tokens_of_pair
 from transformer_jax.tasks.translation.translating import Translating
 from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import init_cache, steps_of
@@ -298,8 +298,7 @@ class TranslationTask(Translating, Task):
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
         """Translates a text and scores it against its references; perplexity is of the first references."""
         sources, references = text
-        scored = self.scorer.score(params, sources, references[0])
-        nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
+        nll, tokens = sum_of_scores(self.scorer.score(params, sources, references[0]))
         pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]
         called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"
         found = self.evaluator.translated(params, called, pairs, references, nll, tokens)

@@ -106,6 +106,9 @@ def explore(values: flags.Values) -> int:
     from transformer_jax.tools.explorer.readers import open_readers
 
     opened = open_readers(chosen, values.average)
+    remarks = opened[0].trained.remarks("--text", "text")
+    remarks.read(texts)
+    remarks.tell()
     for run_reader in opened:
         run_reader.require_texts(texts, with_search=values.search)
     opened += [opened[0].at_checkpoint(RunDirectory(values.workdir), step) for step in checkpoints]
@@ -176,7 +179,9 @@ def _page(
             reading = each.read(text, chosen, index + 1, **options)
             readings.setdefault(number, []).append(reading)
             search = each.search(text, values.alternatives) if values.search and not is_checkpoint else None
-            page.add_reading(reading, search, text=index, run=number)
+            remarks = each.trained.remarks("this text")
+            remarks.read([text])
+            page.add_reading(reading, search, remarks.lines(), text=index, run=number)
         page.add_statistics(statistics, run=number)
         if model:
             read = [(reading.text, reading.translation) for reading in readings[number]]

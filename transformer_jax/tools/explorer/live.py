@@ -136,6 +136,11 @@ def live_model(trained: TrainedRun[Any]) -> LiveModel:
     return LiveModel(
         {
             "settings": {"kind": config.model.kind, "tying": config.model.tying, **settings},
+            "training": {
+                "longest": trained.training_input.longest if config.task == "translation" else LONGEST,
+                "limit": trained.training_input.limit if config.task == "translation" else LONGEST,
+                "unseen": sorted(trained.training_input.unseen_ids(source)),
+            },
             "entries": entries,
             "tokenizers": [tokenizer_table(each) for each in ([source] if source is target else [source, target])],
             "search": search,

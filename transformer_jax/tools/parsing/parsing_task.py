@@ -21,7 +21,9 @@ from transformer_jax.data.tokenizers.tokenizer_training import sample_examples, 
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores
 from transformer_jax.runtime.distributed import say
+from transformer_jax.tasks.remarks import CUT
 from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
+from transformer_jax.tasks.translation.pairs import sum_of_scores
 from transformer_jax.tasks.translation.translation_task import ReferencedText, TranslationData, TranslationTask
 from transformer_jax.tasks.translation.translator import Translation, Translator
 from transformer_jax.tools.parsing.bracket_scores import (
@@ -50,12 +52,16 @@ from transformer_jax.tools.parsing.well_formed import well_formed
 
 
 class Parse(NamedTuple):
-    """A tree as text, its length-normalized log-probability, the symbols of the model, and what was repaired in them."""
+    """A tree as text, its length-normalized log-probability, the symbols of the model, and what was repaired in them.
+
+    ``remarks``: of the symbols, as of a ``Translation``.
+    """
 
     text: str
     score: float
     symbols: str
     repairs: Mapping[str, int]
+    remarks: tuple[str, ...] = ()
 
 
 class ParsingReport(NamedTuple):
@@ -213,7 +219,7 @@ class ParsingTask(TranslationTask):
         """
 
         def on_translation(index: int, results: list[Translation]) -> None:
-            on_parse(index, [self._parse(sentences[index], *each[:2]) for each in results])
+            on_parse(index, [self._parse(sentences[index], each) for each in results])
 
         self.translator.translate_each(params, sentences, on_translation, **options)
 
@@ -237,15 +243,14 @@ class ParsingTask(TranslationTask):
             stack += [(depth + 1, child) for child in reversed(tree.children)]
         return found
 
-    def _parse(self, sentence: str, symbols: str, score: float) -> Parse:
-        repairs = Counter[str]()
+    def _parse(self, sentence: str, found: Translation) -> Parse:
+        repairs, source = Counter[str](), self.tokenizers.source
         form, positions = self.config.data.linearization, known_positions(self.tokenizers.target)
-        tree = (
-            tree_of_symbols(ascii_words(symbols), ascii_words(sentence), form, repairs, positions)
-            if ascii_words(sentence)
-            else ""
-        )
-        return Parse(str(tree), score, symbols, dict(+repairs))
+        is_blank = source.is_blank(sentence, source.encode(sentence))
+        words, symbols = ascii_words(sentence), ascii_words(found.text)
+        tree = "" if is_blank else str(tree_of_symbols(symbols, words, form, repairs, positions))
+        # Symbols of a tree repeat.
+        return Parse(tree, found.score, found.text, dict(+repairs), tuple({CUT} & {*found.remarks}))
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
@@ -273,8 +278,7 @@ class ParsingTask(TranslationTask):
         """Scores of a text; the result is called ``text-NAME-DIGEST``."""
         (trees,) = text.references
         symbols = [linearized(tree, self.config.data) for tree in trees_of_texts(trees)]
-        scored = self.scorer.score(params, text.sources, symbols)
-        nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
+        nll, tokens = sum_of_scores(self.scorer.score(params, text.sources, symbols))
         pairs = [SentencePair(*pair) for pair in zip(text.sources, trees, strict=True)]
         called = f"text-{name}-{digest(trees)[:8]}"
         found = self.evaluator.translated(params, called, pairs, trees, nll, tokens)

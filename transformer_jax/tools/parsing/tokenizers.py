@@ -85,6 +85,9 @@ class SentenceTokenizer(Tokenizer):
     def encode_with_dropout(self, text: str, dropout: float, seed: int) -> list[int]:
         return self._of_words.encode_with_dropout(self._written(text), dropout, seed)
 
+    def is_blank(self, text: str, ids: Sequence[int]) -> bool:
+        return self._of_words.is_blank(text, ids)
+
     def decode(self, ids: Sequence[int]) -> str:
         return self._of_words.decode(ids)
 

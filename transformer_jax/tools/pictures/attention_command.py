@@ -58,6 +58,9 @@ def attention(values: flags.Values) -> int:
     from transformer_jax.tools.pictures.attention_maps import draw_attention
 
     trained = open_runs(chosen_runs(values, config), values.average)
+    remarks = trained.remarks("--text")
+    remarks.read([values.text])
+    remarks.tell()
     read = trained.task.attention_of(trained.params, values.text, values.translation)
     weights, rows, columns, numbers = read.kinds[kind]
     if values.layer:

@@ -11,6 +11,7 @@ class Translation {
 
   // Without its mask, the source has as much padding as in a batch of this width.
   sourceIds(text, edits) {
+    if (!/[^\p{C}\p{Z}]/u.test(text)) throw new Error("the text says nothing: it has no visible character");
     const ids = [...this.source.encode(text), EOS], { maxSourceTokens } = this.settings;
     if (ids.length > maxSourceTokens) throw new Error(`${ids.length} source tokens; the limit is ${maxSourceTokens}`);
     return edits.isOn("padding") ? ids : [...ids, ...Array(Math.max(8, 16 * Math.ceil(ids.length / 16) - ids.length)).fill(PAD)];
@@ -53,6 +54,16 @@ function searchText({ model, target, task }, { text, edits, search, forced, prom
   return { ...found, given, ids: found.hypotheses.length ? found.hypotheses[0].ids : [EOS] };
 }
 
+// What the model never saw in training, as tasks/remarks.py.
+function remarksOn({ source, training: { longest, limit, unseen } }, text) {
+  const parts = unseenParts(source, text, unseen), { length } = source.encode(text);
+  const isLong = longest === null ? `has over ${limit} tokens, and how long the sources in training were is not known` : `is longer than every source in training, ${longest} tokens`;
+  return [
+    ...parts.length ? [`this text has characters or words that the model never saw in training: ${parts.slice(0, 12).join(" ")}`] : [],
+    ...length > limit ? [`this text ${isLong}: it has ${length}; split it into sentences`] : [],
+  ];
+}
+
 // A reading in the form of page.py, with arrays of plain numbers: { values } instead of packed blocks.
 function readText(live, asked) {
   const { model, task, source, target } = live, { text, search } = asked, edits = new Edits(asked.edits), started = performance.now();
@@ -63,7 +74,7 @@ function readText(live, asked) {
   const tokens = { ...sourceIds ? { source: shownPieces(source, sourceIds) } : {}, target: shownPieces(target, ids), input: ["<s>", ...shownPieces(target, ids).slice(0, -1)] };
   const logProbs = logits.map((each) => logSoftmax(each, search.temperature)), flat = (vectors) => ({ values: joined(...vectors), size: vectors[0].length });
   return {
-    source: text, translation: target.decode(found.ids), tokens, targetIds: ids, given: found.given.length, seconds, score: best ? best.score : null,
+    source: text, remarks: remarksOn(live, text), translation: target.decode(found.ids), tokens, targetIds: ids, given: found.given.length, seconds, score: best ? best.score : null,
     logProbs: logProbs.map((each, row) => each[ids[row]]),
     options: logProbs.map((each, row) => bestTokens(each, NUM_BEST).map((token) => [token, pieceOf(token, ids.slice(0, row)), each[token]])),
     attentions: withRollouts(attentionsOf(model, record, tokens, edits), record, edits), gradients: {}, tree: [], search: found.search,
