@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import ConfigError, DataConfig, DataError, DecodingConfig, TokenizerConfig, from_dict
+from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig, from_dict
 from transformer_jax.config.language_model import TextBatchingConfig, TextDataConfig
 from transformer_jax.data.corpora import open_corpus, require_target_language
 from transformer_jax.data.documents import open_documents
@@ -17,14 +17,14 @@ from transformer_jax.data.stores import open_token_store
 from transformer_jax.data.text_rows import rows_of_mixture
 from transformer_jax.data.tokenization import DocumentTokenization, PairTokenization
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.listed import ByteTokenizer, WordTokenizer
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizers
 from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask
 from transformer_jax.tasks.new_tokenizers import cached_tokenizers
 from transformer_jax.tasks.translation import translation_task as translation
 from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
 from transformer_jax.tasks.translation.translation_task import TranslationTask
-from transformer_jax.tasks.translation.translator import Translation, Translator
+from transformer_jax.tasks.translation.translator import Translation
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh
 

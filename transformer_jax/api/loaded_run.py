@@ -247,7 +247,7 @@ class Run:
             self._require("generate")
             prompts = [prompt] if isinstance(prompt, str) else list(prompt)
             generator = self._trained.task.generator
-            self._warn_of_unseen(prompts, has_limit=False)
+            self._warn_of_unseen(prompts)
             if remark := generator.windows(prompts).remark:
                 warnings.warn(remark, stacklevel=2)
             found = generator.continuations(self.params, prompts, seed=seed)
@@ -282,7 +282,7 @@ class Run:
             if target is not None and isinstance(source, str) != isinstance(target, str):
                 raise ConfigError("target: give one sentence for one source, or a list for a list")
             sources, targets = ([each] if isinstance(each, str) else each for each in (source, target))
-            self._warn_of_unseen(sources or (), has_limit=targets is not None)
+            self._warn_of_unseen(sources or ())
             scores = self._trained.task.score_texts(self.params, sources or (), targets)
         return scores[0] if isinstance(source, str) else scores
 
@@ -326,10 +326,10 @@ class Run:
             chosen = ChosenRun(str(self.path), self.config, self._checkpoint)
             return open_trained(chosen, average=self._average)
 
-    def _warn_of_unseen(self, texts: Sequence[str], *, has_limit: bool = True) -> None:
+    def _warn_of_unseen(self, texts: Sequence[str]) -> None:
         """Warn of what the model never saw in training, a warning a kind."""
         remarks = self._trained.remarks("the input", "text")
-        remarks.read(list(texts), has_limit=has_limit)
+        remarks.read(list(texts))
         remarks.tell(partial(warnings.warn, stacklevel=4))
 
     def _require(self, method: str) -> None:

@@ -48,7 +48,7 @@ def generate(values: flags.Values) -> int:
     trained = open_runs(chosen_runs(values, config), values.average)
     generator, params, seed = trained.task.generator, trained.params, values.seed
     remarks = trained.remarks(values.prompts or "--prompt")
-    remarks.read(prompts or [values.prompt], has_limit=False)
+    remarks.read(prompts or [values.prompt])
     remarks.tell()
     remark = generator.windows(prompts or [values.prompt], "prompt" if prompts else "--prompt").remark
     if remark:

@@ -38,7 +38,7 @@ def score(values: flags.Values) -> int:
     targets = None if values.target is None else list(read_lines(Path(values.target)))
     trained = open_runs(runs, values.average)
     remarks = trained.remarks(values.source)
-    remarks.read(sources, has_limit=targets is not None)
+    remarks.read(sources)
     remarks.tell()
     for found in trained.task.score_texts(trained.params, sources, targets):
         if values.json:

@@ -51,7 +51,7 @@ class SideCounts:
 class SideStatistics:
     """Statistics of one side of the kept pairs; lengths are in tokens with EOS. ``histogram``: ``{"1-5": sentences, ...}``.
 
-    ``seen``: the ids that occur, a bit an id from the lowest, in base 64; empty where a store of an earlier version does not tell.
+    ``seen``: the ids that occur, a bit an id from the lowest, in base 64; empty for a store of an earlier version.
     """
 
     tokens: int

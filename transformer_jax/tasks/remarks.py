@@ -2,6 +2,7 @@
 
 import base64
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ class Remarks:
     """Counts the lines of an input by kind of remark, and remembers the first of each; a single line is not counted.
 
     ``name``: of the input. ``unit``: of its parts. ``tags``: every source of the training text begins with one of them.
+    ``has_limit``: an input that is longer than in training is told.
     """
 
     def __init__(
@@ -82,16 +84,18 @@ class Remarks:
         training: TrainingInput,
         unit: str = "line",
         tags: Sequence[str] = (),
+        has_limit: bool = True,
     ) -> None:
         self._name, self._unit, self._tokenizer, self._training = name, unit, tokenizer, training
         self._tags, self._codes = tags, tokenizer.language_codes
+        self._limit = training.limit if has_limit else sys.maxsize
         self._unseen = training.unseen_ids(tokenizer)
         self._counts: dict[str, list[int]] = {}
         self._details: dict[str, dict[str, None]] = {}
         self._total = 0
 
-    def read(self, texts: Sequence[str], first: int = 1, has_limit: bool = True) -> None:
-        """Count texts, the first of which has the number ``first``; ``has_limit``: a longer one than in training is told."""
+    def read(self, texts: Sequence[str], first: int = 1) -> None:
+        """Count texts, the first of which has the number ``first``."""
         for number, (text, ids) in enumerate(zip(texts, self._tokenizer.encode_batch(texts), strict=True), start=first):
             self._total += 1
             if self._tokenizer.is_blank(text, ids):
@@ -99,7 +103,7 @@ class Remarks:
             self._read_code(number, text)
             if not self._unseen.isdisjoint(ids) and (parts := self._unseen_parts(text, ids)):
                 self._add("unseen", number, parts)
-            if has_limit and len(ids) > self._training.limit:
+            if len(ids) > self._limit:
                 self._add("long", number, [f"{len(ids):,}"])
 
     def read_output(self, number: int, remarks: Iterable[str]) -> None:
@@ -115,13 +119,13 @@ class Remarks:
 
     def lines(self) -> list[str]:
         """A line for each kind."""
-        longest = self._training.longest
+        longest, tags = self._training.longest, ", ".join(self._tags)
         kinds = {
             "code": "begin with a language code that the vocabulary lacks",
             "no code": "begin with none of the language codes of the model",
-            "no tag": f"begin with none of the tags {', '.join(self._tags)}, which all training text of the run has (data.tags)",
+            "no tag": f"begin with none of the tags {tags}, which all training text of the run has (data.tags)",
             "unseen": "have characters or words that the model never saw in training",
-            "long": f"are longer than every {'source' if longest else 'input'} in training, {longest or 0:,} tokens",
+            "long": f"are longer than every source in training, {longest or 0:,} tokens",
             **OUTPUTS,
         }
         if longest is None:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from jax.sharding import Mesh
@@ -48,7 +48,7 @@ class TrainedRun(Generic[AnyTask]):
     params: PyTree
     steps: tuple[int, ...]
     members: tuple[str, ...] = ()
-    training_input: TrainingInput = TrainingInput()
+    training_input: TrainingInput = field(default_factory=TrainingInput)
 
     @property
     def config(self) -> ExperimentConfig:
@@ -71,7 +71,9 @@ class TrainedRun(Generic[AnyTask]):
     def remarks(self, name: str, unit: str = "line") -> Remarks:
         """Return an empty record of what the model never saw in an input, which ``name`` and ``unit`` describe."""
         tags = getattr(self.config.data, "required_tags", ())
-        return Remarks(name, self.tokenizers.source, self.training_input, unit, tags)
+        # Language models have limits of their own.
+        has_limit = getattr(self.task, "has_targets", True)
+        return Remarks(name, self.tokenizers.source, self.training_input, unit, tags, has_limit)
 
     def evaluate(self: "TrainedRun[Task]", split: str, *, limit: int = 0) -> "Evaluation":
         """Score the parameters on a split of the data of the run, or on its first ``limit`` examples (0: all)."""

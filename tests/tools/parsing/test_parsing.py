@@ -165,9 +165,7 @@ def test_every_command_reads_a_sentence_as_parse_does(run, trained, tmp_path):
     assert len(tokenizer.encode(sentence)) == 3 == len(tokenizer.surfaces(sentence))
     assert tokenizer.surfaces(sentence)[1] == b"-LRB-sleeps-RRB-"
     (tmp_path / "text").write_text(f"{sentence}\n", encoding="utf-8")
-    (tmp_path / "trees").write_text(
-        f"(VROOT (S (NNP Ann) (X -LRB-sleeps-RRB-) (X 1\\/2\u00a0-LCB-)))", encoding="utf-8"
-    )
+    (tmp_path / "trees").write_text("(VROOT (S (NNP Ann) (X -LRB-sleeps-RRB-) (X 1\\/2\u00a0-LCB-)))", encoding="utf-8")
     text = ParsingTask.open_text(run.config, str(tmp_path / "text"), [str(tmp_path / "trees")])
     assert text.references == [["(S (NNP Ann) (X -LRB-sleeps-RRB-) (X 1\\/2\u00a0-LCB-))"]]
     assert trained.task.evaluate_text(trained.params, text, "news").report.scores.recall in (0, 100)

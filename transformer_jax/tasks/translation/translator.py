@@ -153,8 +153,8 @@ class Translator(TextTranslator):
     ) -> None:
         """Find the ``num_results`` best translations of each sentence, best first.
 
-        A blank sentence (``Tokenizer.is_blank``) has the empty translation. Every other translation begins with ``prefix``, whose
-        last word it may continue.
+        A blank sentence (``Tokenizer.is_blank``) has the empty translation. Every other translation begins with ``prefix``,
+        whose last word it may continue.
 
         Raises, before the search, SentenceTooLong when a sentence is longer than ``decoding.max_source_tokens`` or the model
         allows; and DataError at a sentence that has no translation with the prefix. The message has ``name`` and the number of

@@ -20,8 +20,27 @@ POSITIONS = 64
 MAX_DEPTH = 300
 ROOTS = ("", TOP, "ROOT", "S1", "VROOT")
 CONSTITUENTS = frozenset(
-    "S SBAR SBARQ SINV SQ SENT ADJP ADVP AP AVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP RRC UCP VP WHADJP WHADVP WHNP "
-    "WHPP X IP CP CLP CS CNP CVP DP DVP LCP VN PN".split()
+    (
+        *(
+            "S",
+            "SBAR",
+            "SBARQ",
+            "SINV",
+            "SQ",
+            "SENT",
+            "ADJP",
+            "ADVP",
+            "AP",
+            "AVP",
+            "CONJP",
+            "FRAG",
+            "INTJ",
+            "LST",
+            "NAC",
+        ),
+        *("NP", "NX", "PP", "PRN", "PRT", "QP", "RRC", "UCP", "VP", "WHADJP", "WHADVP", "WHNP", "WHPP", "X"),
+        *("IP", "CP", "CLP", "CS", "CNP", "CVP", "DP", "DVP", "LCP", "VN", "PN"),
+    )
 )
 """Labels of constituents in treebanks of several languages: a few trees of one constituent do not make them roots."""
 MANY_TREES = 50
@@ -43,7 +62,7 @@ def escaped(text: str) -> str:
 
 
 def without_escapes(text: str) -> str:
-    """The text whatever the treebank escapes: ``-LRB-`` is ``(``, ``1\\/2`` is ``1/2``."""
+    """The text whatever the treebank escapes: ``-LRB-`` is ``(``, and a slash has no backslash."""
     return _FORM.sub(lambda match: _FORMS[match[0]], text)
 
 
@@ -189,7 +208,8 @@ def roots_of(trees: Callable[[], Iterable[Tree]]) -> tuple[str, ...]:
 
 def _label_of_all(trees: Iterable[Tree]) -> str:
     label, count = "", 0
-    for count, tree in enumerate(trees, start=1):
+    for tree in trees:
+        count += 1
         label = label or tree.label
         if tree.label != label or not _has_one_constituent(tree) or label in tree.children[0].labels():
             return ""

@@ -46,7 +46,8 @@ def read_vectors(path: str | Path, format_name: str = "", limit: int = 0) -> "Ke
     """Read the first ``limit`` vectors (0: all) of a file, plain or compressed (.gz, .xz).
 
     By default the suffix decides the format: .bin, else text, word2vec's or GloVe's by its first line. A word of a text file
-    may have spaces: the last numbers of a line are its vector. Of a repeated word the first vector counts. Raises ConfigError for an unknown format, DataError if the file is missing or damaged.
+    may have spaces: the last numbers of a line are its vector. Of a repeated word the first vector counts. Raises ConfigError
+    for an unknown format, DataError if the file is missing or damaged.
     """
     path = Path(path).expanduser()
     if format_name not in ("", *FORMATS):
