@@ -106,6 +106,40 @@ def test_beam_search_scores_are_log_probabilities_over_the_length_penalty(run, t
     assert "1 target sentences; pair i is line i of each" in capsys.readouterr().err
 
 
+def test_a_blank_source_is_an_empty_line_in_every_command(run, tmp_path, capsys):
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("\u200b\n\u3000\na b c\n\u0007\n", encoding="utf-8")
+    target.write_text("\ufeff\ufeff\nx\na\n\u200e\n", encoding="utf-8")
+    flags, files = [str(run), "--checkpoint=last"], [f"--source={source}", f"--target={target}"]
+    assert main(["translate", *flags, f"--input={source}"]) == 0
+    assert [bool(line) for line in capsys.readouterr().out.split("\n")] == [False, False, True, False, False]
+    assert main(["score", *flags, *files]) == 0
+    rows = [line.split("\t")[:2] for line in capsys.readouterr().out.splitlines()]
+    assert [rows[0], rows[1][0], rows[3]] == [["0.0000", "0"], "-inf", ["0.0000", "0"]] and float(rows[2][0]) < 0
+    assert main(["score", *flags, *files, "--json"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["log_prob"] for each in records[:2]] == [0, None] and set(records[1]["token_log_probs"]) == {None}
+    for command, output in (("attention", "a.png"), ("explore", "a.html")):
+        assert main([command, *flags, "--text=\u200b", f"--output={tmp_path / output}"]) == 2
+        assert "'<U+200B>' has no visible character" in capsys.readouterr().err
+
+
+def test_evaluate_counts_what_was_cut_and_tells_what_the_model_never_saw(run, tmp_path, capsys):
+    source = tmp_path / "in.txt"
+    source.write_text("\u200b\na b\n猫 a\n" + "a b " * 9 + "\n", encoding="utf-8")
+    files = [f"--source={source}", f"--references={source}", f"--output={tmp_path}", "--checkpoint=last"]
+    command = ["evaluate", str(run), *files, "--config.decoding.max_extra_tokens=1", "--examples=0"]
+    assert main([*command, "--json"]) == 0
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    assert report["lines_with_cut"] and 1 not in report["lines_with_cut"] and report["lines_with_repeats"] is not None
+    never_saw = "has characters or words that the model never saw in training (first: line 3): 猫"
+    assert f"in.txt: 1 of 4 lines {never_saw}" in printed.err
+    assert main(command) == 0
+    first = report["lines_with_cut"][0]
+    assert f"outputs reached the length limit and may be cut (first: line {first})" in capsys.readouterr().out
+
+
 def test_attention_draws_a_picture(run, tmp_path, monkeypatch, capsys):
     for kind, output, begin in (
         ("cross", "a.png", b"\x89PNG\r"),

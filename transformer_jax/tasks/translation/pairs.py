@@ -14,7 +14,7 @@ from transformer_jax.config import DataError, DecodingConfig
 from transformer_jax.data.batches import scoring_rows, token_rows
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.text_files import visible
-from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.texts import READING_TOKENS, TokenScores, token_log_probs
@@ -107,6 +107,14 @@ def _target_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Arra
     return token_log_probs(call(model, params, "decode", batch.target, memory, train=False), batch.target.ids)
 
 
+def require_visible(tokenizer: Tokenizer, text: str, ids: Sequence[int], name: str) -> None:
+    """Raise DataError for a blank text."""
+    if tokenizer.is_blank(text, ids):
+        raise DataError(
+            f"{name}: '{visible(text)}' has no visible character, or is a language code alone; give a sentence"
+        )
+
+
 def tokens_of_pair(
     tokenizers: TokenizerPair, source: str, target: str
 ) -> tuple[tuple[list[int], list[int]], dict[str, list[str]]]:
@@ -115,10 +123,7 @@ def tokens_of_pair(
     Raises DataError for a blank source.
     """
     ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
-    if tokenizers.source.is_blank(source, ids[0]):
-        raise DataError(
-            f"the source '{visible(source)}' says nothing: it has no visible character, or a code alone; give a text"
-        )
+    require_visible(tokenizers.source, source, ids[0], "the source")
     source_pieces, pieces = ([*side.shown(each), "</s>"] for side, each in zip(tokenizers, ids, strict=True))
     axes = {"source": source_pieces, "target": pieces, "input": ["<s>", *pieces[:-1]]}
     return ([*ids[0], EOS_ID], [*ids[1], EOS_ID]), axes

@@ -24,7 +24,7 @@ from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.language_model.generator import cache_after_prompt, step_after_prompt
 from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask, axes_of, ids_of_text
 from transformer_jax.tasks.trained_run import AnyTask, TrainedRun, open_trained, restored_params
-from transformer_jax.tasks.translation.pairs import encode_pairs, tokens_of_pair
+from transformer_jax.tasks.translation.pairs import encode_pairs, require_visible, tokens_of_pair
 from transformer_jax.tasks.translation.translation_task import TranslationTask
 from transformer_jax.tasks.translation.translator import init_cache, limits_of, require_translatable
 from transformer_jax.tools.explorer.head_statistics import (
@@ -69,8 +69,12 @@ class TranslationReader(_RunReader[TranslationTask]):
         self._weigh = compiled_weights(trained, partial(jnp.stack, axis=1))
 
     def require_texts(self, texts: Sequence[str], *, with_search: bool) -> None:
-        """Raises DataError, which has its number, for the first text that is too long."""
-        self._require_short(list(map(self.trained.tokenizers.source.encode, texts)), "--text", 1)
+        """Raises DataError, which has its number, for the first text that is too long or blank."""
+        source = self.trained.tokenizers.source
+        encoded = list(map(source.encode, texts))
+        for number, (text, ids) in enumerate(zip(texts, encoded, strict=True), start=1):
+            require_visible(source, text, ids, f"--text {number}")
+        self._require_short(encoded, "--text", 1)
 
     def _require_short(self, rows: Sequence[Sequence[int]], name: str, first: int) -> None:
         limit, longest = self.trained.config.decoding.max_source_tokens, self.trained.config.model.longest_sequence
