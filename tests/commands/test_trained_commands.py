@@ -90,7 +90,7 @@ def test_beam_search_scores_are_log_probabilities_over_the_length_penalty(run, t
     assert main(["score", *run_flags, *files]) == 0
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == 4
-    for (log_prob, tokens, of_tokens), (_, score, *_) in zip(lines, rows, strict=True):
+    for (log_prob, tokens, of_tokens), (_, score, _) in zip(lines, rows, strict=True):
         each = [float(number) for number in of_tokens.split(" ")]
         assert len(each) == int(tokens) and sum(each) == pytest.approx(float(log_prob), abs=1e-3)
         # Length penalty 0.6 (Wu et al. 2016, equation 14).

@@ -41,7 +41,11 @@ def test_translate_keeps_lines_and_their_order(run):
     assert len(lines) == 6 and lines[1] == lines[3] == lines[5] == ""
     rows = [line.split("\t") for line in translate(run, text, "--n-best=2").stdout.decode().splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "3", "3", "4", "5", "5"]
-    assert {len(row) for row in rows} == {4}
+    assert {len(row) for row in rows} == {3}
+    with_remarks = translate(run, text, "--n-best=2", "--remarks").stdout.decode().splitlines()
+    assert [row.split("\t")[:3] for row in with_remarks] == rows
+    rows = [row.split("\t") for row in with_remarks]
+    assert b"--remarks: is a column of --n_best=N" in translate(run, text, "--remarks").stderr
     objects = [json.loads(line) for line in translate(run, text, "--n_best=2", "--json").stdout.decode().splitlines()]
     assert [[str(each["line"]), each["text"], " ".join(each["remarks"])] for each in objects] == [
         [row[0], row[2], row[3]] for row in rows
@@ -66,7 +70,7 @@ def test_leading_lines_are_written_before_the_others_are_done(run, tmp_path, mon
 def test_what_the_model_never_saw_and_what_is_cut_is_told(run):
     """Once for each kind, over all chunks, with the number of the first line."""
     text = "a b c\n\u200b\na \U0001f408 b\nКошка a\n>>xyz<< a\n" + "a " * 30 + "a\n"
-    settings = "--lines_at_once=2", "--config.decoding.max_extra_tokens=1", "--n_best=2"
+    settings = "--lines_at_once=2", "--config.decoding.max_extra_tokens=1", "--n_best=2", "--remarks"
     result = translate(run, text.encode(), *settings)
     assert result.returncode == 0, result.stderr.decode()
     code, unseen, long, cut, *repeated = result.stderr.decode().splitlines()

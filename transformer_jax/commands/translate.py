@@ -33,7 +33,8 @@ def lines_flags(values: flags.Values) -> None:
         values
     )
     flags.integer("n_best", 1, "number of results of each line")(values)
-    flags.boolean("json", False, "print a JSON object for each result")(values)
+    flags.boolean("remarks", False, "with --n_best: a fourth column, cut or repeats")(values)
+    flags.boolean("json", False, "print a JSON object for each result, with its remarks")(values)
     flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(values)
 
 
@@ -56,9 +57,9 @@ def translate(values: flags.Values) -> int:
         transformer-jax translate --workdir=runs/m30k --prefix="Eine Frau" < input.en
 
     One line in, one line out, in the same order; an empty line stays empty. With --n_best=N every line in gives up to N lines
-    out (an empty one gives one): line number, score (length-normalized log-probability), translation and remarks, separated by
-    tabs. A remark is cut (the translation reached the length limit) or repeats (the same tokens in a row). With --json each
-    result is an object: line, text, score, remarks. Standard error tells which lines have something that the model never saw
+    out (an empty one gives one): line number, score (length-normalized log-probability) and translation, separated by tabs.
+    With --remarks a fourth column has cut where the translation reached the length limit, and repeats where the same tokens
+    repeat. With --json each result is an object: line, text, score, remarks. Standard error tells which lines have something that the model never saw
     in training: characters or words, more tokens, another language code.
     Lines that are waiting are translated together, up to --lines_at_once. Typed lines are answered one by one.
     With --temperature, --top_k, --top_p or --epsilon translations are sampled, without beam search: the same --seed, lines and
@@ -85,6 +86,8 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRu
     """Restore the runs, once it is known that the input can be read and the output written."""
     # A process that starts makes little garbage, and the usual search for it takes 4 % of the CPU time of a line.
     gc.set_threshold(100_000, 50, 50)
+    if values.remarks and (values.json or values.n_best == 1):
+        raise ConfigError("--remarks: is a column of --n_best=N; --json has the remarks without it")
     paths = [Path(name).expanduser() for name in (values.input, values.output) if name]
     if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
         raise ConfigError(f"--output: {values.output} is what --input reads; write to another file")
@@ -148,7 +151,9 @@ def write_results(
         ]
         text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
     elif values.n_best > 1:
-        text = "".join(f"{number}\t{each.score:.4f}\t{each.text}\t{' '.join(each.remarks)}\n" for each in best)
+        columns = [[f"\t{' '.join(each.remarks)}"] * values.remarks for each in best]
+        rows = [f"{number}\t{each.score:.4f}\t{each.text}" for each in best]
+        text = "".join(f"{row}{''.join(last)}\n" for row, last in zip(rows, columns, strict=True))
     else:
         text = f"{best[0].text}\n"
     target.write(text.encode("utf-8"))

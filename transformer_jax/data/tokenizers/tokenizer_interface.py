@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import DataError
-from transformer_jax.data.text_files import is_invisible
+from transformer_jax.data.text_files import says_nothing, visible
 from transformer_jax.files.json_text import parse_json
 
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
@@ -63,7 +63,7 @@ class Tokenizer(ABC):
             elif len(spelled) < _size_of_character(spelled[0]):
                 found.append(BYTE_MARK)
             else:
-                found.append(spelled.decode("utf-8", "replace")[:1])
+                found.append(visible(spelled.decode("utf-8", "replace")[:1]))
                 spelled = b""
         return found
 
@@ -72,7 +72,7 @@ class Tokenizer(ABC):
 
     def is_blank(self, text: str, ids: Sequence[int]) -> bool:
         """Whether a text, with its ``ids``, says nothing: it has no visible character, or no token but codes."""
-        return not ids or all(map(is_invisible, text))
+        return not ids or says_nothing(text)
 
     @abstractmethod
     def surfaces(self, text: str) -> list[bytes]:

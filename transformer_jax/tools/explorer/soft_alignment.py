@@ -52,6 +52,10 @@ def soft_alignments(
 
     Raises DataError when the numbers of sentences differ or one is too long.
     """
+    sources, targets = (
+        ["" if tokenizer.is_blank(text, tokenizer.encode(text)) else text for text in texts]
+        for tokenizer, texts in zip(trained.tokenizers, (sources, targets), strict=True)
+    )
     are_words = lack_spaces(sources), lack_spaces(targets)
     weights, progress = {}, BuildProgress("words", len(sources), doing="aligning")
     weigh = compiled_weights(trained, partial(_chosen, layer=layer, head=head))

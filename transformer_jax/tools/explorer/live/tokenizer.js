@@ -20,7 +20,7 @@ function shownPieces({ pieces }, ids) {
     if (spelled.length < 1 + [0xc0, 0xe0, 0xf0].filter((least) => spelled[0] >= least).length) return BYTE_MARK;
     const [letter] = new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(spelled));
     spelled = [];
-    return letter;
+    return letter === " " ? letter : letter.replace(/[\p{Cc}\p{Cf}\p{Z}]/u, (hidden) => `<U+${hidden.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
   });
 }
 
