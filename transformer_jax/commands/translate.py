@@ -59,8 +59,8 @@ def translate(values: flags.Values) -> int:
     One line in, one line out, in the same order; an empty line stays empty. With --n_best=N every line in gives up to N lines
     out (an empty one gives one): line number, score (length-normalized log-probability) and translation, separated by tabs.
     With --remarks a fourth column has cut where the translation reached the length limit, and repeats where the same tokens
-    repeat. With --json each result is an object: line, text, score, remarks. Standard error tells which lines have something that the model never saw
-    in training: characters or words, more tokens, another language code.
+    repeat. With --json each result is an object: line, text, score, remarks. Standard error tells which lines have something
+    that the model never saw in training: characters or words, more tokens, another language code.
     Lines that are waiting are translated together, up to --lines_at_once. Typed lines are answered one by one.
     With --temperature, --top_k, --top_p or --epsilon translations are sampled, without beam search: the same --seed, lines and
     flags give the same text. With --prefix every translation begins with that text, whose last word may continue.
