@@ -146,14 +146,12 @@ def write_results(
     number = first + index
     remarks.read_output(number, best[0].remarks)
     if values.json:
-        rows = [
-            {"line": number, "text": each.text, "score": each.score, "remarks": list(each.remarks)} for each in best
-        ]
-        text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+        found = ({"line": number, "text": each.text, "score": each.score, "remarks": each.remarks} for each in best)
+        text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in found)
     elif values.n_best > 1:
-        columns = [[f"\t{' '.join(each.remarks)}"] * values.remarks for each in best]
-        rows = [f"{number}\t{each.score:.4f}\t{each.text}" for each in best]
-        text = "".join(f"{row}{''.join(last)}\n" for row, last in zip(rows, columns, strict=True))
+        last = [f"\t{' '.join(each.remarks)}" if values.remarks else "" for each in best]
+        rows = zip(best, last, strict=True)
+        text = "".join(f"{number}\t{each.score:.4f}\t{each.text}{column}\n" for each, column in rows)
     else:
         text = f"{best[0].text}\n"
     target.write(text.encode("utf-8"))

@@ -200,7 +200,7 @@ def roots_of(trees: Callable[[], Iterable[Tree]]) -> tuple[str, ...]:
     ``trees`` reads them as a file has them, perhaps several times, until a label has another child. A label inside a tree is no
     root, and neither is the label of a constituent unless there are ``MANY_TREES``.
     """
-    roots = ROOTS
+    roots: tuple[str, ...] = ROOTS
     while label := _label_of_all(tree for each in trees() if (tree := normalized(each, Counter(), roots))):
         roots = (*roots, label)
     return roots
