@@ -12,7 +12,7 @@ from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.errors import StoreError
 from transformer_jax.files.atomic_files import require_writable
 from transformer_jax.files.paths import in_store
-from transformer_jax.run_directory.layout import RunDirectory, require_own, write_json
+from transformer_jax.run_directory.layout import RunDirectory, require_own
 from transformer_jax.runs.trackers import require_libraries
 from transformer_jax.runtime.startup import program_name
 
@@ -137,7 +137,7 @@ def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> 
                 # Another process took the run over.
                 return failure
             steps = run.checkpoint_steps()
-            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": str(failure)})
+            run.write_outcome(step=steps[-1] if steps else 0, reason="failed", problem=str(failure))
     return failure
 
 
