@@ -1,0 +1,57 @@
+"""Memory that gives out: errors of any library that mean it, also in threads, whose errors nobody catches."""
+
+import errno
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+# XLA and TensorFlow; the loader of shared libraries; threads that cannot start; C++.
+_TEXTS = ("RESOURCE_EXHAUSTED", "Out of memory", "failed to map segment", "can't start new thread", "std::bad_alloc")
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether the error, or one that it followed, means that the memory of the host or of a device gave out."""
+    seen = set[int]()
+    while error and id(error) not in seen:
+        seen.add(id(error))
+        number = error.errno if isinstance(error, OSError) else None
+        if isinstance(error, MemoryError) or number == errno.ENOMEM or any(text in str(error) for text in _TEXTS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextmanager
+def ending_without_memory(problem: Callable[[], str]) -> Iterator[None]:
+    """End the process with status 1 and the sentence ``problem()`` when memory gives out in a thread or a callback.
+
+    There Python drops the exception, and whoever waits for the thread would wait for ever.
+    """
+    of_thread, of_callback = threading.excepthook, sys.unraisablehook
+
+    def end(error: BaseException) -> None:
+        said = "out of memory"
+        # Memory may give out again.
+        with suppress(Exception):
+            said = problem()
+        with suppress(Exception):
+            os.write(2, f"{said}\n".encode())
+        os._exit(1)
+
+    def hook_of_thread(arguments: "threading.ExceptHookArgs") -> None:
+        if arguments.exc_value and is_out_of_memory(arguments.exc_value):
+            end(arguments.exc_value)
+        of_thread(arguments)
+
+    def hook_of_callback(unraisable: "sys.UnraisableHookArgs") -> None:
+        if unraisable.exc_value and is_out_of_memory(unraisable.exc_value):
+            end(unraisable.exc_value)
+        of_callback(unraisable)
+
+    threading.excepthook, sys.unraisablehook = hook_of_thread, hook_of_callback
+    try:
+        yield
+    finally:
+        threading.excepthook, sys.unraisablehook = of_thread, of_callback
