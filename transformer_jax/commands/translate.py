@@ -12,7 +12,7 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.text_files import OPENERS, UnfinishedLine, read_lines, sentence_of_line
-from transformer_jax.files.atomic_files import require_writable_file
+from transformer_jax.files.atomic_files import DISK_FULL, require_writable_file
 from transformer_jax.tasks.translation.translation_options import TRANSLATION_OPTIONS, sampling_of
 
 if TYPE_CHECKING:
@@ -139,8 +139,16 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
         file = cast(BinaryIO, OPENERS.get(Path(path).suffix, open)(Path(path).expanduser(), "wb"))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
-    with file:
-        yield file
+    try:
+        with file:
+            yield file
+    except OSError as error:
+        # The system does not say which disk is full.
+        if error.filename is None and error.errno in DISK_FULL:
+            error.filename = path
+        if Path(path).expanduser().is_file() and not Path(path).expanduser().stat().st_size:
+            Path(path).expanduser().unlink()
+        raise
 
 
 def in_chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:

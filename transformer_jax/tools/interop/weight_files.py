@@ -75,7 +75,11 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes a safetensors file; raises ConfigError if the library is missing."""
     with needing("safetensors"):
         from safetensors.numpy import save_file
+    path.touch()
+    mode = path.stat().st_mode
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+    # The library makes a file that only its owner can read.
+    path.chmod(mode)
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
