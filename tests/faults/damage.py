@@ -3,12 +3,14 @@
     python tests/faults/damage.py > damage.md            (about eight CPU minutes)
     python tests/faults/damage.py --kinds log outcome
 
-A case is one file and one damage: a flipped bit, a digit, a cut, a missing file, a folder or a link to another file in its place. ``resume`` must reach the undisturbed run bit for bit; the other commands must print what they print of the
-undisturbed run. Or they say what is wrong. A change that nobody is told is wrong, so is a traceback, and a hang. Prints the bad
-cases and a table; exit status 1 where there is one.
+A case is one file and one damage: a flipped bit, a digit, a cut, a missing file, a folder or a link to another file in its
+place. ``resume`` must reach the undisturbed run bit for bit; the other commands must print what they print of the undisturbed
+run. Or they say what is wrong. A change that nobody is told is wrong, so is a traceback, and a hang. Prints the bad cases and a
+table; exit status 1 where there is one.
 """
 
 import argparse
+import hashlib
 import random
 import re
 import sys
@@ -31,6 +33,7 @@ DAMAGES = "flipped bit", "digit", "truncated", "removed", "folder", "link"
 COMMANDS = {
     "report": ("report", "RUN", "--output=OUT"),
     "compare": ("compare", "RUN/evaluation-test-24.txt", "RUN/evaluation-test-24-beam_width=1.txt", "--output=OUT"),
+    "explore": ("explore", "--workdir=RUN", "--text=3 5 7", "--output=OUT/page.html"),
     "translate": ("translate", "--workdir=RUN", "--input=TEXT"),
     "evaluate": ("evaluate", "--workdir=RUN", "--split=test"),
     "checkpoint info": ("checkpoint", "info", "RUN"),
@@ -63,7 +66,13 @@ def printed(name: str, case: Path) -> tuple[int, str]:
     """The status and the output of a command for the run of a case."""
     names = {"RUN": case / "run", "OUT": case / "out", "TEXT": case / "text"}
     arguments = [re.sub("RUN|OUT|TEXT", lambda word: str(names[word[0]]), each) for each in COMMANDS[name]]
-    return run_command_here(arguments, SECONDS)
+    (case / "out").mkdir(exist_ok=True)
+    status, output = run_command_here(arguments, SECONDS)
+    page = case / "out" / "page.html"
+    if name == "explore" and page.is_file():
+        output += f"page {hashlib.sha256(VARIES.sub('', page.read_text(encoding='utf-8')).encode()).hexdigest()}\n"
+        page.unlink()
+    return status, output
 
 
 def normalized(output: str) -> list[str]:

@@ -183,7 +183,8 @@ def jump(sign: int, is_killed: bool, begin: Begin, case: Path, rng: random.Rando
             return TOO_LATE
         # For the resumed run, in the time of this process, the clock jumps a second time, the other way.
         command.send(signal.SIGKILL, 0)
-    expected = (-signal.SIGKILL if is_killed else 0,)
+    # Where the clock goes forward, Orbax may give up a save: the run ends, to be started again.
+    expected = (-signal.SIGKILL,) if is_killed else (0, LOST_ANOTHER) if sign > 0 else (0,)
     return end_of(command, f"{sign * hours:.1f} h after {after:.1f} s", expected)
 
 

@@ -35,7 +35,8 @@ def test_a_thread_or_a_callback_without_memory_ends_the_process(work, problem):
     code = PROGRAM.format(error="MemoryError", work=work, problem=problem)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
     assert done.returncode == 1
-    assert done.stderr == ("out of memory\n" if problem == "fail" else "no more memory; newest: 5\n")
+    said = "out of memory" if problem == "fail" else "no more memory; newest: 5"
+    assert done.stderr == f"transformer-jax: {said}\n"
 
 
 def chained(error: Exception) -> Exception:

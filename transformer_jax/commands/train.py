@@ -113,7 +113,7 @@ def train_and_report(
         failure = _recorded_failure(directory, error, is_written=not is_distributed or is_first())
         if is_distributed and jax.process_count() > 1:
             end_after_failed_save(lambda: failure)
-        print(failure, file=sys.stderr)
+        print(f"transformer-jax: {failure}", file=sys.stderr)
         return failure.status
     say(summary(outcome, directory, config, time.perf_counter() - started))
     return 128 + outcome.signal if outcome.signal else 0
@@ -151,7 +151,7 @@ def _without_memory(run: RunDirectory) -> str:
     """The message of a run that ran out of memory."""
     steps = run.checkpoint_steps()
     return (
-        f"transformer-jax: {run.path}: out of memory; newest whole checkpoint: {steps[-1] if steps else 'none'}. Give the "
+        f"{run.path}: out of memory; newest whole checkpoint: {steps[-1] if steps else 'none'}. Give the "
         "run more memory and run the same command, or start a new one that needs less, with batching.accumulation_steps=2"
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.errors import DataError
+from transformer_jax.errors import DataError, StoreError
 from transformer_jax.files.json_text import finite_or_none, is_count, parse_json
 
 CRC = "crc32"
@@ -33,7 +33,7 @@ def is_unchanged(content: Mapping[str, Any]) -> bool:
 
 
 class Log(NamedTuple):
-    """The sound records of a log, and a sentence, with file and line, for each damaged line."""
+    """The sound records of a log, and a sentence for each damaged line, or for a file that cannot be read."""
 
     records: list[dict[str, Any]]
     problems: list[str]
@@ -48,13 +48,17 @@ def read_log(path: Path) -> Log:
         lines = path.read_bytes().split(b"\n")
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(f"{path}: no such file; it should have a record of metrics on each line") from None
+    except StoreError:
+        raise
+    except OSError as error:
+        return Log([], [f"{path}: cannot be read: {error.strerror or error}"])
     log = Log([], [])
     # A last line without a newline was being written when the process died.
     for number, line in enumerate(lines[:-1], start=1):
         try:
             log.records.extend([_record(line)] if line.strip() else [])
         except ValueError as error:
-            log.problems.append(f"{path}, line {number}: not a record of metrics ({error})")
+            log.problems.append(f"{path}, line {number}: not a record of metrics ({error}); remove the line to resume")
     return log
 
 

@@ -124,7 +124,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the records of a ``metrics.jsonl``, none if the file does not exist yet; raises DataError when it is damaged."""
     log = sound_metrics(path)
     if log.problems:
-        raise DataError(f"{log.problems[0]}; remove the line to resume")
+        raise DataError(log.problems[0])
     return log.records
 
 

@@ -37,7 +37,7 @@ def ending_without_memory(problem: Callable[[], str]) -> Iterator[None]:
         with suppress(Exception):
             said = problem()
         with suppress(Exception):
-            os.write(2, f"{said}\n".encode())
+            os.write(2, f"transformer-jax: {said}\n".encode())
         os._exit(1)
 
     def hook_of_thread(arguments: "threading.ExceptHookArgs") -> None:
