@@ -81,7 +81,9 @@ def test_a_mistake_is_one_message_and_status_2(recipe, capsys):
 def test_the_name_of_a_flag_in_the_release_before_works_with_a_warning(capsys):
     renamed = flags.repeated("translation", [], "translations", also=("target",))
     assert flags.parse([renamed], ["--target=a b", "--translation", "c"]).translation == ["a b", "c"]
-    assert capsys.readouterr().err == "transformer-jax: --target is --translation now\n"
+    assert flags.parse(translate.flags, ["runs/a", "--input=in.txt"]).source == "in.txt"
+    warnings = "transformer-jax: --target is --translation now\ntransformer-jax: --input is --source now\n"
+    assert capsys.readouterr().err == warnings
 
 
 @pytest.mark.parametrize("written", ["learning-rate", "LR", "Learning_Rate", "--config.optimizer.learning-rate"])
@@ -214,8 +216,8 @@ def test_the_flags_that_are_present_are_the_arguments_of_another_process():
 
 def test_the_first_argument_is_the_run():
     assert flags.parse([run_flags], ["runs/a b", "--checkpoint", "last"]).workdir == "runs/a b"
-    values = flags.parse(translate.flags, ["--input", "text", "runs/a", "--n-best", "2"])
-    assert (values.workdir, values.input, values.n_best) == ("runs/a", "text", 2)
+    values = flags.parse(translate.flags, ["--source", "text", "runs/a", "--n-best", "2"])
+    assert (values.workdir, values.source, values.n_best) == ("runs/a", "text", 2)
     for arguments in (["runs/a", "runs/b"], ["--workdir=runs/a", "runs/b"], ["--workdir", "runs/a", "runs/b"]):
         with pytest.raises(ConfigError, match="unexpected argument 'runs/b'"):
             flags.parse([run_flags], arguments)

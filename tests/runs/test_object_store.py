@@ -493,7 +493,7 @@ def test_commands_read_a_run_at_s3_and_write_their_results_there(whole, bucket, 
         (tmp_path / name).write_text(text)
     files = f"--source={tmp_path}/source", f"--target={tmp_path}/target"
     monkeypatch.chdir(tmp_path)
-    of_both = [said("translate", str(each), f"--input={tmp_path}/source") for each in (whole, bucket)]
+    of_both = [said("translate", str(each), f"--source={tmp_path}/source") for each in (whole, bucket)]
     assert of_both[0] == of_both[1]
     assert f"scores       {bucket}/evaluation-validation-" in said("evaluate", bucket, "--split=validation")
     assert len(list(run.glob("evaluation-validation-*.txt"))) == 1

@@ -26,7 +26,8 @@ def lines_flags(values: flags.Values) -> None:
     """The run, the lines in, and the lines out."""
     run_flags(values)
     ensemble_flag(values)
-    flags.string("input", None, "file to read, plain, .gz or .xz (default: standard input)")(values)
+    meaning = "file of sentences, one a line, plain, .gz or .xz (default: standard input)"
+    flags.string("source", None, meaning, also=("input",))(values)
     flags.string("output", None, "file to write, compressed if it ends in .gz or .xz (default: standard output)")(
         values
     )
@@ -79,15 +80,15 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRu
     """Restore the runs, once it is known that the input can be read and the output written."""
     # A process that starts makes little garbage, and the usual search for it takes 4 % of the CPU time of a line.
     gc.set_threshold(100_000, 50, 50)
-    paths = [Path(name).expanduser() for name in (values.input, values.output) if name]
+    paths = [Path(name).expanduser() for name in (values.source, values.output) if name]
     if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
-        raise ConfigError(f"--output: {values.output} is what --input reads; write to another file")
-    for flag, stream in (("input", sys.stdin), ("output", sys.stdout)):
+        raise ConfigError(f"--output: {values.output} is what --source reads; write to another file")
+    for flag, name, stream in (("source", "input", sys.stdin), ("output", "output", sys.stdout)):
         if not values[flag].value and stream is None:
-            raise ConfigError(f"--{flag}: standard {flag} is closed; give a file")
+            raise ConfigError(f"--{flag}", f"standard {name} is closed", "give a file")
     runs = chosen_runs(values, config)
-    if values.input and not Path(values.input).expanduser().is_fifo():
-        for _ in read_lines(Path(values.input)):
+    if values.source and not Path(values.source).expanduser().is_fifo():
+        for _ in read_lines(Path(values.source)):
             pass  # A line that cannot be read is reported before the model is restored.
     if values.output:
         require_writable_file(values.output, "--output")
@@ -98,10 +99,10 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
     """Write the results of ``decode``, ``Translator.translate_each`` of a model, for the lines of the input; return 0."""
     from transformer_jax.tasks.translation.translator import SentenceTooLong
 
-    name = values.input or "standard input"
-    lines_in = read_lines(Path(values.input)) if values.input else lines_as_they_come(sys.stdin.buffer, name)
+    name = values.source or "standard input"
+    lines_in = read_lines(Path(values.source)) if values.source else lines_as_they_come(sys.stdin.buffer, name)
     chunks = in_chunks(lines_in, values.lines_at_once)
-    if not values.input and sys.stdin.isatty():
+    if not values.source and sys.stdin.isatty():
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
     first_chunk, lines_done = next(chunks, []), 0
