@@ -73,7 +73,7 @@ class BucketFolder(CheckpointFolder):
             fit_orbax_to_stores(kvstore)
         except (ImportError, AttributeError) as error:
             raise ConfigError(
-                f"{path}: Orbax has no {error.name}; install the extra object-stores, or orbax-checkpoint>=0.12.8"
+                path, f"Orbax has no {error.name}", "install the extra object-stores, or orbax-checkpoint>=0.12.8"
             ) from None
         super().__init__(path)
         self._lock, self._has_checksums = lock, dict[int, bool]()

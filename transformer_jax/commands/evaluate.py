@@ -85,7 +85,7 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         # JAX's handler waits for the update after which to stop.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         same = repr((chosen, values.split, values.average))
-        require_same(same, "--distributed: the processes were started with different flags; use the same command")
+        require_same(same, "--distributed", "the processes were started with different flags", "use the same command")
     if text is None:
         task_class(config.task).require_split(config, values.split)
     trained = open_runs(chosen, values.average)
@@ -134,5 +134,5 @@ def _results(values: flags.Values) -> Path:
         except StoreError as error:
             if error.is_outage:
                 raise
-            raise ConfigError(f"{error}; the scores cannot be written there: give --output=FOLDER") from None
+            raise ConfigError(error, remedy="the scores cannot be written there: give --output=FOLDER") from None
     return folder

@@ -240,7 +240,7 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
         if not is_unicode(argument):
             name, equals, text = argument.partition("=")
             where = f"{name}: {text!a}" if equals and is_unicode(name) else ascii(argument)
-            raise ConfigError(f"{where} is not valid UTF-8; write or rename it in UTF-8")
+            raise ConfigError(f"{where} is not valid UTF-8", remedy="write or rename it in UTF-8")
     values = Values()
     for define in (*flags, common):
         define(values)
@@ -262,7 +262,7 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
     elif others:
         joins = "ensemble" in values and Path(others[0]).is_dir()
         hint = f"; to join runs write --ensemble={others[0]}" if joins else ""
-        raise ConfigError(f"unexpected argument {others[0]!r}; flags are written --name=value{hint}")
+        raise ConfigError(f"unexpected argument {others[0]!r}", remedy=f"flags are written --name=value{hint}")
     return values
 
 

@@ -21,7 +21,7 @@ def load_command(name: str) -> flags.Command:
         meant = [each for each in other_toolkits("commands").get(name, []) if each in listed]
         near = meant[0] if meant else nearest(name, listed)
         hint = f"did you mean {near}?" if near else f"commands are {', '.join(listed)}"
-        raise ConfigError(f"{name!r} is not a command; {hint}")
+        raise ConfigError(f"{name!r} is not a command", remedy=hint)
     command: flags.Command = listed[name].load()
     return command
 

@@ -82,7 +82,7 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRu
     gc.set_threshold(100_000, 50, 50)
     paths = [Path(name).expanduser() for name in (values.source, values.output) if name]
     if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
-        raise ConfigError(f"--output: {values.output} is what --source reads; write to another file")
+        raise ConfigError("--output", f"{values.output} is what --source reads", "write to another file")
     for flag, name, stream in (("source", "input", sys.stdin), ("output", "output", sys.stdout)):
         if not values[flag].value and stream is None:
             raise ConfigError(f"--{flag}", f"standard {name} is closed", "give a file")

@@ -85,7 +85,7 @@ def require_tokenizer(tokenizer: str, key: str) -> None:
         )
     else:
         problem = f"needs {' and '.join(NEEDED_LIBRARIES[tokenizer])}: pip install '{EXTRAS[tokenizer]}'"
-    raise ConfigError(f"{key}: {tokenizer} {problem}; or use char")
+    raise ConfigError(key, f"{tokenizer} {problem}", "or use char")
 
 
 def bleu_tokenizer_of(language: str) -> str:

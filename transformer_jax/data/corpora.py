@@ -34,7 +34,7 @@ def open_corpus(data: DataConfig, seed: int, parts: Mapping[str, Any] = MappingP
     missing = [name for name in vars(Corpus) if not name.startswith("_") and not hasattr(corpus, name)]
     if missing:
         what = f"data.source={data.source}: {type(corpus).__name__} has no {', '.join(missing)}"
-        raise ConfigError(f"{what}; a source has all methods of Corpus in transformer_jax.data.sentence_pairs")
+        raise ConfigError(what, remedy="a source has all methods of Corpus in transformer_jax.data.sentence_pairs")
     return corpus
 
 
@@ -110,4 +110,4 @@ def require_target_language(config: ExperimentConfig) -> None:
             remedy = "evaluation.selection=chrf"
     else:
         return
-    raise ConfigError(f"data.target_language: {problem}; set --config.{remedy}")
+    raise ConfigError("data.target_language", problem, f"set --config.{remedy}")

@@ -55,11 +55,13 @@ def restored_position(
             if bool(before.data.store) != bool(config.data.store):
                 begun = "with" if before.data.store else "without"
                 raise ConfigError(
-                    f"data.store: the run {directory.path} was started {begun} data.store; resume it the same way"
+                    "data.store", f"the run {directory.path} was started {begun} data.store", "resume it the same way"
                 )
             raise ConfigError(
-                f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
-                f"the data they were trained on{listed(each for each in changes if each[0].startswith('data.'))}"
+                "--workdir",
+                f"{directory.path}: the {name} changed since its checkpoints were written",
+                "use another folder, or the data they were trained on"
+                f"{listed(each for each in changes if each[0].startswith('data.'))}",
             )
     counters = Counters(**migration.counters(progress["counters"]))
     settings_of_length = attrgetter("num_updates", "budget_seconds", "budget_policy")
@@ -168,9 +170,10 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     tables = [name for name in match.taken if OF_A_VOCABULARY.search(name)]
     if tables and theirs != (tokenizers.source.fingerprint(), tokenizers.target.fingerprint()):
         raise ConfigError(
-            f"init.tokenizer: {', '.join(tables)} would be taken from a run with other tokenizers, whose rows belong to other "
-            f"pieces; leave them out, --config.init.leave_out='{OF_A_VOCABULARY.pattern}', or adopt its tokenizers, "
-            "--config.init.tokenizer=adopt"
+            "init.tokenizer",
+            f"{', '.join(tables)} would be taken from a run with other tokenizers, whose rows belong to other pieces",
+            f"leave them out, --config.init.leave_out='{OF_A_VOCABULARY.pattern}', or adopt its "
+            "tokenizers, --config.init.tokenizer=adopt",
         )
     return InitialParameters(init, step, match)
 

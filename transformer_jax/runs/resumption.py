@@ -22,16 +22,19 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
         if config.init.run:
             RunDirectory(run_to_read(config.init.run)).require_run("init.run")
         if config.init.embeddings and not Path(config.init.embeddings).is_file():
-            raise ConfigError(f"init.embeddings: {config.init.embeddings} is not a file; give word vectors")
+            raise ConfigError("init.embeddings", f"{config.init.embeddings} is not a file", "give word vectors")
         return
     if not checkpoints[-1].can_be_continued:
         raise ConfigError(
-            f"--workdir: {workdir} has averaged parameters without an optimizer state, from which no run resumes; start a new "
-            f"run in another folder with --init_from={workdir}"
+            "--workdir",
+            f"{workdir} has averaged parameters without an optimizer state, from which no run resumes",
+            f"start a new run in another folder with --init_from={workdir}",
         )
     if not run_directory.config.is_file():
         raise ConfigError(
-            f"--workdir: {workdir} has checkpoints but no {run_directory.config.name}; put it back, or use another folder"
+            "--workdir",
+            f"{workdir} has checkpoints but no {run_directory.config.name}",
+            "put it back, or use another folder",
         )
     require_settings(run_directory.path)
     require_plugins(run_directory.path)
@@ -41,5 +44,5 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
     if clashes:
         raise ConfigError(
-            f"--workdir: {workdir} holds a run with other settings; use another folder, or these:{listed(clashes)}"
+            "--workdir", f"{workdir} holds a run with other settings", f"use another folder, or these:{listed(clashes)}"
         )

@@ -46,7 +46,7 @@ def start_process(config: ExperimentConfig, *, is_distributed: bool) -> None:
         require_tensorflow()
     if is_distributed:
         join_processes()
-        require_same(repr(config), "--distributed: the processes have different settings; use the same command")
+        require_same(repr(config), "--distributed", "the processes have different settings", "use the same command")
     start_jax(config.data.cache_directory)
 
 
@@ -128,7 +128,7 @@ def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
 def require_objective(task: Task) -> None:
     """Raise ConfigError where the objective of a plugin's task lacks something; evaluates no property."""
     if missing := {"init_params", "loss", "activations", "update_rule"} - set(dir(task.objective)):
-        raise ConfigError(f"task={task.config.task}: its objective lacks {', '.join(sorted(missing))}")
+        raise ConfigError(f"task={task.config.task}", f"its objective lacks {', '.join(sorted(missing))}")
 
 
 def require_state_fits(update: Update) -> None:
@@ -150,8 +150,8 @@ def notes_on_space(directory: RunDirectory, update: Update, config: ExperimentCo
 def require_same_batches(task: Task, data: TrainingData, update: int) -> None:
     """Raise ConfigError where processes read different data."""
     same = dict(task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(update)]
-    problem = "data: the processes read different data; give all of them the same data.directory content"
-    require_same(repr(same), problem)
+    remedy = "give all of them the same data.directory content"
+    require_same(repr(same), "data", "the processes read different data", remedy)
 
 
 def write_run_files(

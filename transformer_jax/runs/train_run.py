@@ -91,11 +91,11 @@ def _resolved(
         return choose(recipe, overrides, workdir, budget, is_distributed=is_distributed)
     key = "--budget" if budget else f"--config={recipe}"
     if budget or (isinstance(recipe, str) and budget_of(recipe, overrides)):
-        raise ConfigError(f"{key}: {NO_SIZING}")
+        raise ConfigError(key, NO_SIZING)
     values = stated_settings(recipe, overrides) if isinstance(recipe, str) else recipe
     config = from_dict(apply_overrides(values, overrides))
     if config.training.budget_seconds:
-        raise ConfigError(f"training.budget_seconds: {NO_SIZING}")
+        raise ConfigError("training.budget_seconds", NO_SIZING)
     return ResolvedSettings(config)
 
 

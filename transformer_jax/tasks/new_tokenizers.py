@@ -72,5 +72,5 @@ def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
         if before != now:
             problem = f"{now!r}, but the tokenizers are adopted from {config.init.run}, where it is {before!r}"
             remedy = f"use --config.tokenizer.{name}={before}, or --config.init.tokenizer=new"
-            raise ConfigError(f"tokenizer.{name}: {problem}; {remedy}")
+            raise ConfigError(f"tokenizer.{name}", problem, remedy)
     return stored_tokenizers(source)

@@ -147,6 +147,8 @@ def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bo
             problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
             platform = mesh.devices.flat[0].platform
             raise ConfigError(
-                f"training.xla_options: {problem} (XLA for {platform}); give options that it has, or leave this empty"
+                "training.xla_options",
+                f"{problem} (XLA for {platform})",
+                "give options that it has, or leave this empty",
             ) from None
     return (DETERMINISTIC if training.deterministic else {}) | stated or None

@@ -193,7 +193,7 @@ class TranslationTask(Translating, Task):
         for tag in by_corpus(data.tags, "data.tags").values():
             if len(pieces := self.tokenizers.source.encode(tag)) != 1:
                 remedy = "use --config.init.tokenizer=new, or a word that is a piece of it"
-                raise ConfigError(f"data.tags: {tag} has {len(pieces)} pieces in the vocabulary, not one; {remedy}")
+                raise ConfigError("data.tags", f"{tag} has {len(pieces)} pieces in the vocabulary, not one", remedy)
         store, chosen, times = self.training_store, None, {}
         if store.statistics.corpora:
             times = times_an_epoch(store.statistics.corpora, data)
@@ -288,7 +288,7 @@ class TranslationTask(Translating, Task):
         """
         del config
         if not references:
-            raise ConfigError("--references: --source and --references belong together; give both")
+            raise ConfigError("--references", "--source and --references belong together", "give both")
         sources, *translations = (list(read_lines(Path(name))) for name in (source, *references))
         for name, lines in zip(references, translations, strict=True):
             if len(lines) != len(sources) or not sources:
@@ -335,8 +335,9 @@ def _evaluation_of_run(stated: EvaluationConfig, language: str, directory: RunDi
     if tokenizer != begun.bleu_tokenizer:
         if begun.selection in ("bleu", "bleu_lowercase"):
             raise ConfigError(
-                f"evaluation.bleu_tokenizer: {begun.selection}, tokenized by {begun.bleu_tokenizer}, selects the checkpoints "
-                f"of this run; keep {begun.bleu_tokenizer}, and run evaluate for scores by {tokenizer}"
+                "evaluation.bleu_tokenizer",
+                f"{begun.selection}, tokenized by {begun.bleu_tokenizer}, selects the checkpoints of this run",
+                f"keep {begun.bleu_tokenizer}, and run evaluate for scores by {tokenizer}",
             )
         before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
         say(f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared", file=sys.stderr)

@@ -54,7 +54,7 @@ def export(values: flags.Values) -> int:
     (run,) = chosen_runs(values, run_config(values))
     output = _new_folder(values.output, "--output")
     if values["quantization"].present and values.format != "ctranslate2":
-        raise ConfigError(f"--quantization: not an option of --format={values.format}; leave it out")
+        raise ConfigError("--quantization", f"not an option of --format={values.format}", "leave it out")
     options = {"quantization": values.quantization} if values.format == "ctranslate2" else {}
     require_writable(output.parent, "--output")
     model = _open(values, run.config)
@@ -88,17 +88,17 @@ def import_model(values: flags.Values) -> int:
     """
     source, workdir = Path(values.input).expanduser(), _new_folder(values.workdir, "--workdir")
     if not source.exists():
-        raise ConfigError(f"--input: {source} does not exist")
+        raise ConfigError("--input", f"{source} does not exist")
     languages = {name: values[name].value for name in LANGUAGES if values[name].value is not None}
     if languages and values.format != "huggingface":
-        raise ConfigError(f"--{next(iter(languages))}: not an option of --format={values.format}; leave it out")
+        raise ConfigError(f"--{next(iter(languages))}", f"not an option of --format={values.format}", "leave it out")
     require_writable(workdir.parent, "--workdir")
     found = format_module(values.format).read(source, **languages)
     config = flags.resolve_config(values, base=found.config)
     fixed = *FIXED, *(f"parts.{name}." for name in default_parts(found.config.model))
     for key, before, _ in difference(found.config, config):
         if key.startswith(fixed):
-            raise ConfigError(f"--config.{key}: the imported model has {before!r}")
+            raise ConfigError(f"--config.{key}", f"the imported model has {before!r}")
     with appearing_folder(workdir) as folder:
         replace(found, config=config).write(folder, format=values.format, path=str(source.absolute()))
     print(f"run directory {workdir}: {sum(leaf.size for leaf in found.named.values()):,} parameters")
@@ -128,7 +128,7 @@ def _new_folder(name: str, flag: str) -> Path:
     require_local(name, flag)
     folder = Path(name).expanduser().resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{flag}: {folder} exists already; give a new folder")
+        raise ConfigError(flag, f"{folder} exists already", "give a new folder")
     return folder
 
 
@@ -150,7 +150,7 @@ def _texts_to_compare(values: flags.Values, model: "OpenedModel") -> list[str]:
     except (ConfigError, DataError) as error:
         if "verify" in values and not values.verify:
             return []
-        raise ConfigError(f"{error}; name a file of sentences with --source") from None
+        raise ConfigError(error, remedy="name a file of sentences with --source") from None
 
 
 def _compare(model: "OpenedModel", folder: Path, texts: list[str]) -> int:
