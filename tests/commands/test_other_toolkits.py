@@ -144,11 +144,9 @@ def test_hints_name_settings_and_flags_that_exist_and_no_other_name_is_ours():
     # In other toolkits these are of the usual models.
     assert settings.keys() & {key.rpartition(".")[2] for key in keys} == {"alpha", "num_layers", "tokenizer"}
     assert not settings.keys() & {*keys}
-    ours = flags.Values()
     of_commands = (train, translate, evaluate, config, score, attention)
-    for define in (flags.common, *(flag for each in of_commands for flag in each.flags)):
-        define(ours)
-    assert {flag for meant in named.values() for flag in meant} <= ours.keys() | {f"config.{key}" for key in keys}
+    ours = {flag for each in of_commands for flag in flags.Parser(each.flags).flags}
+    assert {flag for meant in named.values() for flag in meant} <= ours | {f"config.{key}" for key in keys}
     assert {name for meant in other_toolkits("commands").values() for name in meant} <= commands().keys()
 
 

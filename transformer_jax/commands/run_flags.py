@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 CHECKPOINT_MEANING = "best (by the metric of the task, on the validation split), last, or the number of an update"
 
 
-def run_flags(values: flags.Values) -> None:
+def run_flags(parser: flags.Parser) -> None:
     """``--workdir``, ``--checkpoint``, ``--average`` and settings of decoding, devices and data."""
-    flags.string("workdir", None, "folder of the run", required=True)(values)
-    flags.string("checkpoint", "best", CHECKPOINT_MEANING)(values)
-    flags.integer("average", 1, "number of checkpoints whose parameters are averaged", lower_bound=1)(values)
-    flags.overrides(values)
+    flags.string("workdir", None, "folder of the run", required=True)(parser)
+    flags.string("checkpoint", "best", CHECKPOINT_MEANING)(parser)
+    flags.integer("average", 1, "number of checkpoints whose parameters are averaged", lower_bound=1)(parser)
+    flags.overrides(parser)
 
 
 ensemble_flag = flags.strings(

@@ -22,17 +22,17 @@ BYTES_AT_ONCE = 1 << 16
 FIRST_LINES = 256
 
 
-def lines_flags(values: flags.Values) -> None:
+def lines_flags(parser: flags.Parser) -> None:
     """The run, the lines in, and the lines out."""
-    run_flags(values)
-    ensemble_flag(values)
+    run_flags(parser)
+    ensemble_flag(parser)
     meaning = "file of sentences, one a line, plain, .gz or .xz (default: standard input)"
-    flags.string("source", None, meaning, also=("input",))(values)
+    flags.string("source", None, meaning, also=("input",))(parser)
     flags.string("output", None, "file to write, compressed if it ends in .gz or .xz (default: standard output)")(
-        values
+        parser
     )
-    flags.integer("n_best", 1, "number of results of each line")(values)
-    flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(values)
+    flags.integer("n_best", 1, "number of results of each line")(parser)
+    flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(parser)
 
 
 @flags.command(
@@ -61,7 +61,7 @@ def translate(values: flags.Values) -> int:
     With --ensemble every next token has the mean of the probabilities of the models.
     """
     config = run_config(values, "translate")
-    stated = {name: values[name].value for name in TRANSLATION_OPTIONS if values[name].present}
+    stated = {name: getattr(values, name) for name in TRANSLATION_OPTIONS if name in values.present}
     sampling = sampling_of(config.decoding, stated)
     trained = open_for_lines(values, config)
     translator, params = trained.task.translator, trained.params
@@ -84,7 +84,7 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRu
     if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
         raise ConfigError("--output", f"{values.output} is what --source reads", "write to another file")
     for flag, name, stream in (("source", "input", sys.stdin), ("output", "output", sys.stdout)):
-        if not values[flag].value and stream is None:
+        if not getattr(values, flag) and stream is None:
             raise ConfigError(f"--{flag}", f"standard {name} is closed", "give a file")
     runs = chosen_runs(values, config)
     if values.source and not Path(values.source).expanduser().is_fifo():

@@ -31,7 +31,7 @@ def _average(values: flags.Values, runs: list[str]) -> None:
     source = _existing(runs[0])
     if not values.output:
         raise ConfigError("--output", "is required", "give a folder for the new run")
-    if values.steps and (values["count"].present or values["checkpoint"].present):
+    if values.steps and values.present.keys() & {"count", "checkpoint"}:
         raise ConfigError("--steps", "says which checkpoints to average", "leave --count and --checkpoint out")
     from transformer_jax.tools.checkpoint_tools.averages import chosen_steps, write_average
 

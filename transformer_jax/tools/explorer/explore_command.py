@@ -79,7 +79,7 @@ def explore(values: flags.Values) -> int:
         aligned = list(zip(sources, translations, strict=True)), gold
     # Mistakes are found before anything is computed.
     for flag, reader in READERS_OF_FLAGS.items():
-        if values[flag].present and not values[reader].value:
+        if flag in values.present and not getattr(values, reader):
             raise ConfigError(f"--{flag}", f"only --{reader} reads it", f"give --{reader} too, or leave --{flag} out")
     if values.translation:
         # This imports JAX.
@@ -98,7 +98,7 @@ def explore(values: flags.Values) -> int:
     if values.serve:
         from transformer_jax.tools.explorer.server import listen_locally
 
-        if values["output"].present:
+        if "output" in values.present:
             raise ConfigError("--output", "--serve writes no page", "leave one of them out")
         listener = listen_locally(values.port)
     elif (path := output_path(values, "explore.html")).suffix != ".html":

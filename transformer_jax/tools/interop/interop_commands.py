@@ -53,7 +53,7 @@ def export(values: flags.Values) -> int:
     """
     (run,) = chosen_runs(values, run_config(values))
     output = _new_folder(values.output, "--output")
-    if values["quantization"].present and values.format != "ctranslate2":
+    if "quantization" in values.present and values.format != "ctranslate2":
         raise ConfigError("--quantization", f"not an option of --format={values.format}", "leave it out")
     options = {"quantization": values.quantization} if values.format == "ctranslate2" else {}
     require_writable(output.parent, "--output")
@@ -89,7 +89,7 @@ def import_model(values: flags.Values) -> int:
     source, workdir = Path(values.input).expanduser(), _new_folder(values.workdir, "--workdir")
     if not source.exists():
         raise ConfigError("--input", f"{source} does not exist")
-    languages = {name: values[name].value for name in LANGUAGES if values[name].value is not None}
+    languages = {name: getattr(values, name) for name in LANGUAGES if name in values.present}
     if languages and values.format != "huggingface":
         raise ConfigError(f"--{next(iter(languages))}", f"not an option of --format={values.format}", "leave it out")
     require_writable(workdir.parent, "--workdir")

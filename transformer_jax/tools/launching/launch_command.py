@@ -52,7 +52,7 @@ def launch(values: flags.Values) -> int:
     if launcher not in TEMPLATES:
         raise ConfigError(f"{launcher!r} is not a launcher", remedy=f"launchers are {', '.join(TEMPLATES)}")
     for flag, takers in TAKERS.items():
-        if values[flag].present and launcher not in takers:
+        if flag in values.present and launcher not in takers:
             raise ConfigError(f"--{flag}", f"is a flag for {takers}, not for {launcher}")
     first, *others = [list(words) for is_end, words in itertools.groupby(command, "--".__eq__) if not is_end] or [[""]]
     jobs = _jobs(first, values.tokenize_shards)
@@ -63,10 +63,10 @@ def launch(values: flags.Values) -> int:
         jobs.append(_follower(other, main))
         if jobs[-1].kind in [job.kind for job in jobs[:-1]]:
             raise ConfigError("--", f"{jobs[-1].kind!r} is there twice", "launch one of them by itself")
-    given = values.flag_values_dict()
+    given = dict(vars(values))
     if main.kind in TOKENIZING:
         for flag in ("nodes", "gpus_per_node", "gpu_type", "tpu"):
-            if values[flag].present and values[flag].value != 0:
+            if flag in values.present and getattr(values, flag) != 0:
                 raise ConfigError(
                     f"--{flag}", "each shard of tokenize takes CPUs of one machine (--cpus)", "leave it out"
                 )
@@ -156,7 +156,7 @@ def _sweep(arguments: list[str], kind: str, after: str | None) -> Job:
         raise ConfigError("--workdir", f"{workdir!r} is not absolute", "all workers must see it")
     loaded = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
     words = ["sweep", f"--sweep={values.sweep}", f"--workdir={workdir}"]
-    words += [f"--{flag}={values[flag].value}" for flag in ("study", "grace_seconds") if values[flag].present]
+    words += [f"--{flag}={getattr(values, flag)}" for flag in ("study", "grace_seconds") if flag in values.present]
     words += [*flags_of_trials(values), *_shared_cache(workdir, loaded.settings(loaded.points()[0])), "--workers=1"]
     return Job(kind, words, workdir, after, workers, tuple(check(loaded)))
 

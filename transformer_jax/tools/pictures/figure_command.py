@@ -34,7 +34,7 @@ def figure(values: flags.Values) -> int:
     path = Path(values.output or f"figure-{name}{ENDINGS[name]}").expanduser()
     if path.suffix != ENDINGS[name]:
         raise ConfigError("--output", f"{path}: figure {name} is a file that ends in {ENDINGS[name]}")
-    values["config"].value = values.config or "configs/transformer_base.py"
+    values.config = values.config or "configs/transformer_base.py"
     config = flags.resolve_config(values)
     from transformer_jax.runtime.hardware import start_jax
 

@@ -26,7 +26,7 @@ def _load(values: flags.Values) -> "KeyedVectors":
 
         vectors, limit = vectors_of_run(values.workdir, values.checkpoint), values.limit
         return keyed_vectors(vectors.index_to_key[:limit], vectors.vectors[:limit]) if limit else vectors
-    if values["checkpoint"].present:
+    if "checkpoint" in values.present:
         raise ConfigError("--checkpoint", "is for --workdir", "a file has one table")
     return read_vectors(values.vectors, values.format, values.limit)
 
@@ -145,7 +145,7 @@ def vectors(values: flags.Values) -> int:
     if "output" in action.flags and not values.output:
         raise ConfigError("--output", "is required", "give a file to write")
     for flag in ("output", "json"):
-        require_local(values[flag].value or "", f"--{flag}")
+        require_local(getattr(values, flag) or "", f"--{flag}")
     # Before JAX starts.
     if bool(values.vectors) == bool(values.workdir):
         raise ConfigError("--vectors", "give a file of word vectors, or a run of them with --workdir, one of the two")
