@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
-from transformer_jax.config.languages import SPLITTING_AT_SPACES, UNDETERMINED
+from transformer_jax.config.evaluation import SPLITTING_AT_SPACES
+from transformer_jax.config.languages import UNDETERMINED
 from transformer_jax.config.mixture import written
 from transformer_jax.data.corpus_statistics import side_text
 from transformer_jax.data.mixed_corpora import parts_of

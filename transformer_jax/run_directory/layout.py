@@ -34,16 +34,6 @@ TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
 IDS_FILE = "trackers.json"
 
 
-def run_to_read(text: str) -> Path:
-    """Return the path of ``init.run``; raises DataError where an address comes from the settings of a run."""
-    if is_unasked(text):
-        address = without_mark(text)
-        raise DataError(
-            f"init.run: {address} comes from the settings of a run; to open it, name it yourself: --init_from={address}"
-        )
-    return as_path(text)
-
-
 class RunIsBusy(ConfigError):
     """Another process is training in the ``folder``."""
 
@@ -219,6 +209,16 @@ def require_own(folder: Path) -> None:
             f"{folder} holds files that are not of a run ({', '.join(foreign[:8])})",
             "give a new or empty folder",
         )
+
+
+def require_run_to_start_from(text: str) -> None:
+    """Raises ConfigError unless ``init.run`` is a run, and DataError where an address comes from the settings of a run."""
+    if is_unasked(text):
+        address = without_mark(text)
+        raise DataError(
+            f"init.run: {address} comes from the settings of a run; to open it, name it yourself: --init_from={address}"
+        )
+    RunDirectory(text).require_run("init.run")
 
 
 def require_settings(folder: Path) -> None:

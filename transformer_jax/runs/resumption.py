@@ -7,7 +7,12 @@ from transformer_jax.config.conversion import listed
 from transformer_jax.config.migration import corruptions_applied_twice
 from transformer_jax.errors import complain
 from transformer_jax.files.json_text import parse_json
-from transformer_jax.run_directory.layout import RunDirectory, require_plugins, require_settings, run_to_read
+from transformer_jax.run_directory.layout import (
+    RunDirectory,
+    require_plugins,
+    require_run_to_start_from,
+    require_settings,
+)
 from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 
 
@@ -20,7 +25,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     checkpoints = stored_checkpoints(run_directory.checkpoints)
     if not checkpoints:
         if config.init.run:
-            RunDirectory(run_to_read(config.init.run)).require_run("init.run")
+            require_run_to_start_from(config.init.run)
         if config.init.embeddings and not Path(config.init.embeddings).is_file():
             raise ConfigError("init.embeddings", f"{config.init.embeddings} is not a file", "give word vectors")
         return

@@ -5,7 +5,7 @@ from pathlib import Path
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError
-from transformer_jax.config.languages import require_tokenizer
+from transformer_jax.config.evaluation import require_tokenizer
 from transformer_jax.files.atomic_files import require_writable
 from transformer_jax.files.paths import as_path
 from transformer_jax.run_directory.layout import short_names
