@@ -88,7 +88,11 @@ class TrainingConfig:
         "", "Terms that are added to the loss, separated by commas.", plugin="loss_term", several=True
     )
     corruptions: str = setting(
-        "", "Corruptions of the tokens that the model reads; the labels stay.", plugin="corruption", several=True
+        "",
+        "Corruptions of the tokens that the model reads, in order; the labels stay.",
+        plugin="corruption",
+        several=True,
+        ordered=True,
     )
     watch: str = setting(
         "", "Statistics logged as train/NAME, separated by commas.", plugin="statistic", several=True, changeable=True
