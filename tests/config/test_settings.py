@@ -196,6 +196,9 @@ def test_a_schedule_says_whether_it_decays(monkeypatch):
     monkeypatch.delattr(_flat, "decays")
     with pytest.raises(ConfigError, match="the flat_here schedule does not say decays = False"):
         settings_of(long_warmup)
+    silent = settings_of("optimizer.schedule=flat_here")
+    with pytest.raises(ConfigError, match=r"flat_here does not say .*; write _flat\.decays = True or False below it$"):
+        silent.check_new_run()
 
 
 def _flat(settings, hyperparameters, d_model):
