@@ -95,7 +95,7 @@ def require_target_language(config: ExperimentConfig) -> None:
     German, the default, is in Latin letters; languages whose BLEU counts words have spaces between words.
     """
     data, evaluation = config.data, config.evaluation
-    if data.source not in ("text", "mixture") or data.store:
+    if not config.scores_translations or data.source not in ("text", "mixture") or data.store:
         return
     parts = parts_of(open_corpus(data, config.data_seed, config.parts), data.train_split).values()
     targets = [pair.target for part in parts for pair in islice(part.pairs(data.train_split), SAMPLED_PAIRS)]

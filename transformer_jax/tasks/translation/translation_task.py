@@ -20,7 +20,7 @@ from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
-from transformer_jax.data.corpora import completed, open_corpus, require_target_language
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.mixed_corpora import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus
@@ -143,18 +143,13 @@ class TranslationTask(Translating, Task):
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
-        """The settings with the languages of the text, the tokenizer of BLEU and the selection metric.
+        """The settings with the tokenizer of BLEU and the selection metric.
 
         Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
         tokenizer is not installed.
         """
         if not config.scores_translations:
             return config
-        config, remark = completed(config)
-        if remark:
-            say(remark, file=sys.stderr)
-        if not directory.has_checkpoints():
-            require_target_language(config)
         language = config.data.target_language
         stated = config.evaluation
         settings = from_first(lambda: asdict(_evaluation_of_run(stated, language, directory)), "evaluation settings")
