@@ -89,14 +89,27 @@ def test_a_listing_answers_for_every_file_without_further_requests(store):
     for name in ("1/a", "1/b/c", "12/d"):
         (path / name).write_bytes(b"x")
     store.requests.clear()
-    with (path / "1").listed():
-        assert (path / "1" / "a").is_file() and (path / "1" / "b").is_dir() and not (path / "1" / "c").exists()
-        assert [each.name for each in (path / "1").iterdir()] == ["a", "b"]
-        assert set((path / "1").objects()) == {"a", "b/c"}
+    with (path / "1").listed() as listed:
+        assert (listed / "a").is_file() and (listed / "b").is_dir() and not (listed / "c").exists()
+        assert set(listed.objects()) == {"a", "b/c"} and set((listed / "b").objects()) == {"c"}
         assert store.requests == ["LIST"]
-        assert (path / "12" / "d").is_file()
-    (path / "1" / "e").write_bytes(b"")
-    assert (path / "1" / "e").is_file()
+        (path / "1" / "e").write_bytes(b"")
+        assert (path / "1" / "e").is_file() and not (listed / "e").exists(), "a listing is of the paths made from it"
+        assert (listed.parent / "12" / "d").is_file()
+    assert (listed / "e").is_file()
+
+
+def test_a_new_folder_knows_what_was_written_there_without_requests(store):
+    folder = (as_path(RUN) / "3").new()
+    (folder / "gone").unlink()
+    assert not folder.exists() and not (folder / "params").exists() and store.requests == []
+    (folder / "params" / "a").write_text("a")
+    (as_path(RUN) / "3" / "params" / "b").write_text("b")
+    assert folder.is_dir() and (folder / "params").is_dir() and (folder / "params" / "a").is_file()
+    assert store.requests == ["PUT", "PUT"]
+    assert [each.name for each in (folder / "params").glob("?")] == ["a", "b"], "TensorStore writes by itself"
+    (folder / "params" / "a").unlink()
+    assert not (as_path(RUN) / "3" / "params" / "a").exists() and not (folder / "params").exists()
 
 
 def test_a_refusal_is_an_error_with_its_address_and_not_a_missing_file(store, monkeypatch):

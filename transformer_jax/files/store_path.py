@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Any, Self, TypeVar
@@ -133,13 +134,6 @@ def kvstore(address: str) -> dict[str, Any]:
     return {name: value for name, value in spec.items() if value}
 
 
-class _Listing:
-    """The objects below ``root`` by address, and the folders between, while ``StorePath.listed`` holds them."""
-
-    def __init__(self) -> None:
-        self.root, self.files, self.folders = "", dict[str, dict[str, Any]](), frozenset[str]()
-
-
 class StorePath(PosixGPath):
     """A file or folder of a run at ``s3://`` or ``gs://``, with the methods of ``pathlib.Path`` that runs use.
 
@@ -147,35 +141,18 @@ class StorePath(PosixGPath):
     where an object is below it.
     """
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        # epath.Path(path) calls this again.
-        same = (each._listing for each in parts if isinstance(each, StorePath))
-        self._listing: _Listing = next(same, _Listing())
-
-    def with_segments(self, *parts: Any) -> Self:
-        path = type(self)(*parts)
-        path._listing = self._listing
-        return path
-
     @contextmanager
-    def listed(self) -> Iterator[None]:
-        """Answer questions about this folder, by paths made from this one, from one listing until the block ends.
-
-        Libraries ask for each of many files. For a folder in which nobody else writes meanwhile.
-        """
-        files = {f"{self}/{name}": info for name, info in self.objects().items()}
-        self._listing.files = files
-        self._listing.folders = frozenset(str(each) for name in files for each in self.with_segments(name).parents)
-        self._listing.root = str(self)
+    def listed(self) -> Iterator["KnownPath"]:
+        """A path to this folder that answers questions from one listing until the block ends."""
+        known = _Known(str(self), {f"{self}/{name}": info for name, info in self.objects().items()})
         try:
-            yield
+            yield KnownPath(self).knowing(known)
         finally:
-            self._listing.root = ""
+            known.objects = None
 
-    def _is_listed(self) -> bool:
-        root = self._listing.root
-        return bool(root) and f"{self}/".startswith(f"{root}/")
+    def new(self) -> "KnownPath":
+        """A path to this folder, which does not exist yet, for the only process that writes files there."""
+        return KnownPath(self).knowing(_Known(str(self), {}))
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of fsspec's file system with the address and ``arguments``."""
@@ -188,9 +165,6 @@ class StorePath(PosixGPath):
 
     def objects(self) -> dict[str, dict[str, Any]]:
         """Return the description of each object below this path by its name: one request for a thousand."""
-        if self._is_listed():
-            known = self._listing.files.items()
-            return {name.removeprefix(f"{self}/"): info for name, info in known if name.startswith(f"{self}/")}
         with store_errors(self):
             self.files.invalidate_cache()
             found = self._ask("find", detail=True)
@@ -225,9 +199,6 @@ class StorePath(PosixGPath):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self))
 
     def _kind(self) -> str:
-        if self._is_listed():
-            listing, name = self._listing, str(self)
-            return "file" if name in listing.files else "directory" if name in listing.folders else ""
         with store_errors(self):
             try:
                 return str(self._ask("info")["type"])
@@ -247,16 +218,9 @@ class StorePath(PosixGPath):
         return False
 
     def stat(self, *, follow_symlinks: bool = True) -> Any:
-        if self._is_listed() and self.is_dir():
-            # A store has no times of folders.
-            return StatResult(is_directory=True, length=0, mtime=0)
         return answer(self, super().stat)
 
     def iterdir(self) -> Iterator[Self]:
-        if self._is_listed():
-            known = self._listing.files.keys() | self._listing.folders
-            yield from (path for path in map(self.with_segments, sorted(known)) if path.parent == self)
-            return
         with store_errors(self):
             try:
                 names = self._ask("ls", detail=False)
@@ -298,3 +262,65 @@ class StorePath(PosixGPath):
 
     def resolve(self, strict: bool = False) -> Self:
         return self
+
+
+@dataclass
+class _Known:
+    """The objects of the folder ``root`` by address; None when they may have changed."""
+
+    root: str
+    objects: dict[str, dict[str, Any]] | None
+
+
+class KnownPath(StorePath):
+    """A folder whose objects are known, or a path below it: libraries ask for each of many files.
+
+    Files that such paths write and remove are known too; only ``iterdir`` lists those that TensorStore writes meanwhile.
+    """
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        # epath.Path(path) calls this again.
+        same = (each._known for each in parts if isinstance(each, KnownPath))
+        self._known: _Known = next(same, _Known("", None))
+
+    def knowing(self, known: _Known) -> Self:
+        """Return this new path with the objects that are known."""
+        self._known = known
+        return self
+
+    def with_segments(self, *parts: Any) -> Self:
+        return type(self)(*parts).knowing(self._known)
+
+    def _objects(self) -> dict[str, dict[str, Any]] | None:
+        """The known objects, None where this path is elsewhere."""
+        return self._known.objects if f"{self}/".startswith(f"{self._known.root}/") else None
+
+    def _kind(self) -> str:
+        if (objects := self._objects()) is None:
+            return super()._kind()
+        if str(self) in objects:
+            return "file"
+        return "directory" if any(name.startswith(f"{self}/") for name in list(objects)) else ""
+
+    def objects(self) -> dict[str, dict[str, Any]]:
+        if (objects := self._objects()) is None:
+            return super().objects()
+        return {name.removeprefix(f"{self}/"): info for name, info in objects.items() if name.startswith(f"{self}/")}
+
+    def stat(self, *, follow_symlinks: bool = True) -> Any:
+        if self._objects() is not None and self.is_dir():
+            # A store has no times of folders.
+            return StatResult(is_directory=True, length=0, mtime=0)
+        return super().stat()
+
+    def write_bytes(self, data: bytes) -> int:
+        size = super().write_bytes(data)
+        if (objects := self._objects()) is not None:
+            objects[str(self)] = {"size": size}
+        return size
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        objects = self._objects()
+        if objects is None or objects.pop(str(self), None):
+            super().unlink()
