@@ -131,13 +131,34 @@ def clock(monkeypatch):
     now = [0.0]
     pauses = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(store_path, "time", pauses)
-    for name in ("_GAVE_UP", "_IS_REPORTED"):
+    for name in ("_GAVE_UP", "_IS_REPORTED", "_HAS_ANSWERED"):
         monkeypatch.setattr(store_path, name, threading.Event())
     return now
 
 
+@pytest.mark.parametrize("error", [TimeoutError("Could not connect"), OSError(errno.EBUSY, "Slow Down")])
+def test_an_address_that_never_answered_is_told_soon(store, clock, error, monkeypatch):
+    def silent(self, *arguments, **options):
+        raise error
+
+    remedy = r"; check the network, and the address in AWS_ENDPOINT_URL if that is set$"
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryS3, "info", silent)
+        with pytest.raises(StoreError, match=remedy) as caught:
+            as_path(RUN).exists()
+        assert caught.value.address == RUN and caught.value.is_outage and clock[0] <= 10
+    with pytest.raises(FileNotFoundError):
+        as_path(RUN).read_bytes()
+    begun = clock[0]
+    monkeypatch.setattr(MemoryS3, "info", silent)
+    with pytest.raises(StoreError, match=str(error.args[-1])):
+        as_path(RUN).exists()
+    assert clock[0] - begun > 100, "it has answered before"
+
+
 @pytest.mark.parametrize("seconds", [5.0, 100.0, 1000.0])
 def test_every_request_is_repeated_while_the_store_does_not_answer(store, clock, seconds, monkeypatch, capsys):
+    store_path._HAS_ANSWERED.set()
     path, said = as_path(RUN), f"{RUN}/a does not answer ([Errno {errno.EBUSY}] Slow Down); asking again\n"
     requests = {
         "info": path.__class__.exists,

@@ -24,11 +24,13 @@ keep_tensorflow_from_epath()
 os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
 os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
 
-# A request that the store does not answer is repeated for so many seconds.
-SECONDS_OF_OUTAGE = 120.0
+# A request that the store does not answer is repeated for so many seconds; if it never answered before, the address is likely
+# wrong.
+SECONDS_OF_OUTAGE, SECONDS_TO_FIRST_ANSWER = 120.0, 10.0
 SECONDS_OF_SILENCE = 20.0
 LONGEST_PAUSE = 5.0
 Answer = TypeVar("Answer")
+_HAS_ANSWERED = threading.Event()
 # Since the last answer.
 _GAVE_UP, _IS_REPORTED = threading.Event(), threading.Event()
 
@@ -53,12 +55,8 @@ def is_outage(error: BaseException) -> bool:
     """Whether a store, or the network, did not answer: the same request may succeed later. False where it was refused."""
     if isinstance(error, StoreError):
         return error.is_outage
-    response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
-    status = getattr(error, "code", None)
-    if isinstance(response, dict):
-        status = response["ResponseMetadata"].get("HTTPStatusCode")
-    if str(status).isdecimal():
-        return int(str(status)) in (408, 409, 429) or int(str(status)) >= 500
+    if status := _http_status(error):
+        return status in (408, 409, 429) or status >= 500
     # Of botocore, aiohttp, requests and google.auth, which need not be installed.
     names = {each.__name__ for each in type(error).__mro__}
     if names & {"HTTPClientError", "EndpointConnectionError", "ConnectTimeoutError", "ClientError", "RequestException"}:
@@ -71,23 +69,39 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, TimeoutError | ConnectionError) or is_of_network or of_tensorstore
 
 
+def _http_status(error: BaseException) -> int:
+    """The status of the answer that an error reports, 0 without an answer."""
+    response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+    status = getattr(error, "code", None)
+    if isinstance(response, dict):
+        status = response["ResponseMetadata"].get("HTTPStatusCode")
+    return int(str(status)) if str(status).isdecimal() else 0
+
+
 def answer(address: object, ask: Callable[[], Answer]) -> Answer:
     """Return the result of ``ask``, which is called again while the store does not answer, and say so after a while.
 
     Raises the last error after ``SECONDS_OF_OUTAGE``, and each refusal at once. Then a run ends, and the requests that it
-    still makes are not repeated.
+    still makes are not repeated. Raises StoreError after ``SECONDS_TO_FIRST_ANSWER`` where the store never answered.
     """
     began, pause = time.monotonic(), 0.1
     while True:
         try:
             found = ask()
+            _HAS_ANSWERED.set()
             _GAVE_UP.clear()
             _IS_REPORTED.clear()
             return found
         except Exception as error:
             waited = time.monotonic() - began
+            if not is_outage(error) or _http_status(error):
+                _HAS_ANSWERED.set()
             if not is_outage(error) or _GAVE_UP.is_set():
                 raise
+            if not _HAS_ANSWERED.is_set() and waited + pause > SECONDS_TO_FIRST_ANSWER:
+                problem = f"no answer ({first_line(error) or type(error).__name__})"
+                remedy = "check the network, and the address in AWS_ENDPOINT_URL if that is set"
+                raise StoreError(str(address), f"{problem}; {remedy}", is_outage=True) from error
             if waited + pause > SECONDS_OF_OUTAGE:
                 _GAVE_UP.set()
                 raise
