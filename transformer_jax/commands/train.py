@@ -95,8 +95,9 @@ def train_and_report(
     from transformer_jax.runs.hooks import Profile
     from transformer_jax.runs.run import TrainingDiverged
     from transformer_jax.runs.train_run import train_run
-    from transformer_jax.runtime.distributed import ending_with_others, is_first, say
+    from transformer_jax.runtime.distributed import is_first, say
     from transformer_jax.runtime.preemption import ending_at_once
+    from transformer_jax.runtime.process_group import ending_with_others
 
     started, directory = time.perf_counter(), RunDirectory(workdir)
     try:

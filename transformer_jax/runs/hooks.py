@@ -22,9 +22,10 @@ from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run import Hook, Position, Results, RunParts, TrainingDiverged
 from transformer_jax.runtime.background import future_of, in_background
-from transformer_jax.runtime.distributed import STATUS_TO_RESTART, is_first
+from transformer_jax.runtime.distributed import is_first
 from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.runtime.preemption import CutShort
+from transformer_jax.runtime.process_group import STATUS_TO_RESTART
 from transformer_jax.tasks.task import Evaluation
 from transformer_jax.training.nonfinite import find_nonfinite
 from transformer_jax.training.sharding import put_batch, put_hyperparameters

@@ -1,0 +1,32 @@
+"""The files of checkpoints on a disk: which of them changed since they were written."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from transformer_jax.files.file_digests import Part, changed_files, has_digests
+from transformer_jax.run_directory.stored_checkpoints import CheckpointError
+
+
+class CheckpointFiles:
+    """The checkpoints in the folder ``path``, to read; ``CheckpointObjects`` has those in an object store."""
+
+    def __init__(self, path: Any) -> None:
+        self.path = path
+
+    def listed(self, step: int | None = None) -> AbstractContextManager[None]:
+        """Context in which the files of a complete checkpoint, or of all, do not change, and are not asked for one by one."""
+        return nullcontext()
+
+    def require_undamaged(self, step: int, names: list[str], part: Part) -> None:
+        """Raises CheckpointError where files of these items, or folders in them, changed since they were written."""
+        if changed := self.changed(step, names, part):
+            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+            raise CheckpointError(f"checkpoint {step} is damaged: {', '.join(changed[:3])}{more} changed since written")
+
+    def changed(self, step: int, names: list[str], part: Part) -> list[str]:
+        """The files for ``require_undamaged``."""
+        return changed_files(self.path / str(step), names, part)
+
+    def has_digests(self, step: int, names: list[str]) -> bool:
+        """Whether ``changed`` compares checksums of the files of these items."""
+        return has_digests(self.path / str(step))
