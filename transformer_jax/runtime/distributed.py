@@ -45,8 +45,7 @@ def wait_for_all(name: str) -> None:
     Reports that it waits. Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds (default: 1800), RuntimeError
     where another process died.
     """
-    client = coordination_client()
-    if jax.process_count() > 1 and client is not None:
+    if jax.process_count() > 1 and (client := coordination_client()) is not None:
         _waited_for(name, lambda: client.wait_at_barrier(f"transformer_jax/{name}", 1000 * SECONDS_TO_WAIT))
 
 

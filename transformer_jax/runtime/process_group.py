@@ -13,7 +13,6 @@ import jax
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.errors import complain
-from transformer_jax.private_modules import coordination_client
 from transformer_jax.runtime.distributed import (
     SECONDS_TO_WAIT,
     SECONDS_UNTIL_REPORTED,
@@ -39,7 +38,7 @@ def join_processes() -> int:
     ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``, like torchrun's.
     Raises ConfigError when the number of processes is unknown, or when they cannot connect.
     """
-    if coordination_client() is not None:
+    if jax.distributed.is_initialized():
         return jax.process_index()
     # C++ connects the processes. It aborts where one is missing, and Python's handler of Ctrl-C does not run meanwhile.
     explain_aborts(
