@@ -137,11 +137,13 @@ class SegmentedSearch:
         (default: of the devices) share the batches.
         """
         threads = threads or self._devices.threads
-        if threads > 1 and len(batches := list(batches)) > 1:
-            # The assignment of batches to threads does not depend on timing.
-            shares = [batches[thread::threads] for thread in range(min(threads, len(batches)))]
-            search_in_threads([partial(self.search, params, share, threads=1) for share in shares], on_done)
-            return
+        if threads > 1:
+            batches = listed = list(batches)
+            if len(listed) > 1:
+                # The assignment of batches to threads does not depend on timing.
+                shares = [listed[thread::threads] for thread in range(min(threads, len(listed)))]
+                search_in_threads([partial(self.search, params, share, threads=1) for share in shares], on_done)
+                return
         for _, of_kind in itertools.groupby(batches, lambda batch: batch.kind):
             waiting = WaitingGroups(self._join)
             for batch in of_kind:
