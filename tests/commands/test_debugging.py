@@ -73,10 +73,10 @@ def test_a_plugin_is_looked_into_while_it_trains_and_decodes(tmp_path, monkeypat
 
     (tmp_path / "lines").write_text("a b\n")
     arguments = ["translate", f"--plugin={tmp_path}/plugin.py", f"--workdir={tmp_path}/run", "--checkpoint=last"]
-    assert main([*arguments, f"--input={tmp_path}/lines"]) == 0
+    assert main([*arguments, f"--source={tmp_path}/lines"]) == 0
     assert any(has_frames(stack, decoding) for stack in stacks)
 
     monkeypatch.setenv("MAKE_NAN", "1")
     with jax.debug_nans(True):
-        assert main([*arguments, f"--input={tmp_path}/lines"]) == 2
+        assert main([*arguments, f"--source={tmp_path}/lines"]) == 2
     assert "plugin.py, line 12: FloatingPointError: invalid value (nan) encountered in log" in capfd.readouterr().err

@@ -37,7 +37,7 @@ class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
         await super().finalize()
 
 
-class DigestedArrays(ocp.StandardCheckpointHandler):
+class DigestedArrays(ocp.PyTreeCheckpointHandler):
     """Saves arrays; each process digests the files in its ``ocdbt.process_N`` before its save counts as complete."""
 
     async def async_save(self, directory: Any, *args: Any, **options: Any) -> list[Future]:

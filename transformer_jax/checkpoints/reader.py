@@ -91,7 +91,7 @@ class CheckpointReader:
         folder = self._files.path / str(step) / item
         if item == "rest" and not folder.is_dir():
             return {}
-        self._files.require_undamaged(step, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
+        self._files.require_undamaged(folder.parent, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
         try:
             described = ocp.StandardCheckpointHandler().metadata(folder).tree
         # A damaged file can make the reader raise anything.
@@ -123,12 +123,12 @@ class CheckpointReader:
 
         Raises CheckpointError where one of its files changed since it was written.
         """
-        folder, names = self._files.path / str(step), list(items)
+        names = list(items)
         try:
-            with self._files.listed(step):
-                self._files.require_undamaged(step, names, part)
+            with self._files.listed(step) as folder:
+                self._files.require_undamaged(folder, names, part)
                 restored = {name: _restored(folder / name, like) for name, like in items.items()}
-                has_digests = self._files.has_digests(step, names)
+                has_digests = self._files.has_digests(folder, names)
         except (CheckpointError, StoreError):
             raise
         # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
@@ -152,8 +152,9 @@ class CheckpointReader:
         """Whether checksums were compared, and no file differs from them; also where they cannot be compared now."""
         if _DAMAGE.search(str(error)):
             return False
+        checkpoint = self._files.path / str(step)
         try:
-            return self._files.has_digests(step, names) and not self._files.changed(step, names, WHOLE)
+            return self._files.has_digests(checkpoint, names) and not self._files.changed(checkpoint, names, WHOLE)
         except (OSError, DataError):
             return True
 

@@ -26,7 +26,7 @@ def seconds_in(name: str, default: int) -> int:
     """The number in a variable of the environment; raises ConfigError where it has none above 0."""
     text = os.environ.get(name) or str(default)
     if not (text.isdecimal() and int(text)):
-        raise ConfigError(f"{name}: {text!r} is not a number of seconds above 0, such as {default}")
+        raise ConfigError(name, f"{text!r} is not a number of seconds above 0, such as {default}")
     return int(text)
 
 
@@ -58,8 +58,10 @@ def _waited_for(name: str, wait: Callable[[], Made]) -> Made:
         if not str(error).startswith("DEADLINE_EXCEEDED"):
             raise
         raise ConfigError(
-            f"--distributed: not all processes came to {name!r} in {SECONDS_TO_WAIT} s; raise TRANSFORMER_JAX_SECONDS_TO_WAIT "
-            f"if they are slow, and tokenize a large corpus before ({str(error).splitlines()[0][:200]})"
+            "--distributed",
+            f"not all processes came to {name!r} in {SECONDS_TO_WAIT} s",
+            "raise TRANSFORMER_JAX_SECONDS_TO_WAIT if they are slow, and tokenize a large corpus "
+            f"before ({str(error).splitlines()[0][:200]})",
         ) from None
 
 
@@ -157,10 +159,10 @@ def first_goes_first(name: str) -> Iterator[None]:
     from_first(outcome, name)
 
 
-def require_same(content: str, problem: str) -> None:
-    """Raises ConfigError with ``problem``, in every process, unless ``content`` is the same in all."""
+def require_same(content: str, key: str, problem: str, remedy: str) -> None:
+    """Raises ConfigError in every process, unless ``content`` is the same in all."""
     if not all_agree(from_first(lambda: content, "settings") == content, "settings"):
-        raise ConfigError(problem)
+        raise ConfigError(key, problem, remedy)
 
 
 def require_shared_folder(folder: Path) -> None:
@@ -178,4 +180,6 @@ def require_shared_folder(folder: Path) -> None:
     if is_first():
         marker.unlink()
     if not is_seen_by_all:
-        raise ConfigError(f"--workdir: not all processes see {folder} of process 0; give a folder that all hosts share")
+        raise ConfigError(
+            "--workdir", f"not all processes see {folder} of process 0", "give a folder that all hosts share"
+        )

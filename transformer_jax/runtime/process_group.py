@@ -56,7 +56,7 @@ def join_processes() -> int:
             )
     except (ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"--distributed: {error}; outside of SLURM, Open MPI, Kubernetes and TPU pods set {', '.join(BY_HAND)}"
+            "--distributed", error, f"outside of SLURM, Open MPI, Kubernetes and TPU pods set {', '.join(BY_HAND)}"
         ) from error
     finally:
         signal.signal(signal.SIGINT, interrupt)
@@ -143,7 +143,7 @@ def _by_hand() -> dict[str, Any]:
         return {}
     for name, value in values.items():
         if not (value if name == BY_HAND[0] else value.isdigit()):
-            raise ConfigError(f"--distributed: {name} is {value!r}; all of {', '.join(BY_HAND)} must be set")
+            raise ConfigError("--distributed", f"{name} is {value!r}", f"all of {', '.join(BY_HAND)} must be set")
     address, count, index = values.values()
     options = {"coordinator_address": address, "num_processes": int(count), "process_id": int(index)}
     return options | {"cluster_detection_method": "deactivate"}

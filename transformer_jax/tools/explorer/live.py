@@ -160,7 +160,7 @@ def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree
     arrays = {"/".join(str(key.key) for key in path): np.asarray(array, np.float32) for path, array in leaves}
     size = sum(array.size for array in arrays.values())
     if size > INT8_BYTES:
-        raise ConfigError(f"--live: {size:,} parameters; a page holds at most {INT8_BYTES:,}")
+        raise ConfigError("--live", f"{size:,} parameters", f"a page holds at most {INT8_BYTES:,}")
     entries, chunks, stored = [], [], []
     for path, array in arrays.items():
         entry: dict[str, Any] = {"path": path, "shape": list(array.shape)}

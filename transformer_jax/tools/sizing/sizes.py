@@ -109,7 +109,9 @@ def sized(
         return ResolvedSettings(_with(values, kept, overrides), "the run keeps its size and its number of updates")
     if is_distributed:
         raise ConfigError(
-            "--budget: a budget, also of the recipe, sizes a run of one process; with --distributed take a recipe with sizes"
+            "--budget",
+            "a budget, also of the recipe, sizes a run of one process",
+            "with --distributed take a recipe with sizes",
         )
     flops = flops_here()
     plan = sizing.plan(config, seconds, flops, stated)
@@ -132,7 +134,7 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
     if missing:
         problem = f"with a budget, --config={source} chooses {', '.join(missing)} when training begins"
         remedy = f"state them (--config.{missing[0]}=...), or train on the text, without a store"
-        raise ConfigError(f"{key}: {problem}; {remedy}")
+        raise ConfigError(key, problem, remedy)
 
 
 def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str | None:
@@ -150,7 +152,7 @@ def require_sizes(source: str, overrides: Overrides, key: str) -> None:
     """Raises ConfigError, which begins with ``key``, where ``train`` would choose the sizes of a recipe by a budget."""
     if budget_of(source, overrides) and "model.d_model" not in dict(overrides):
         remedy = "name a run that it trained (--config=RUN), or another recipe, or state model.d_model and all that a plan sets"
-        raise ConfigError(f"{key}: --config={source} gets its sizes from a budget in train only; {remedy}")
+        raise ConfigError(key, f"--config={source} gets its sizes from a budget in train only", remedy)
 
 
 def _open_settings(stated: Mapping[str, Any]) -> dict[str, int]:
@@ -170,19 +172,26 @@ def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag:
         if sizing and not has_flag:
             others = "such as --config=multi30k:tiny_hour or --config=language_model:quick, and set its sizes"
             raise ConfigError(
-                f"data.source: {recipes} choose sizes for text, not for {config.data.source}; name another recipe, {others}"
+                "data.source",
+                f"{recipes} choose sizes for text, not for {config.data.source}",
+                f"name another recipe, {others}",
             )
         raise ConfigError(
-            f"--budget: sizes a run on text files (data.source=text; {recipes}); for others set the sizes yourself"
+            "--budget",
+            f"sizes a run on text files (data.source=text; {recipes})",
+            "for others set the sizes yourself",
         )
     if config.model.kind not in sizing.models:
         raise ConfigError(
-            f"--budget: sizes model.kind={', '.join(sizing.models)}; set the sizes of model.kind={config.model.kind} yourself"
+            "--budget",
+            f"sizes model.kind={', '.join(sizing.models)}",
+            f"set the sizes of model.kind={config.model.kind} yourself",
         )
     if has_flag and "training.num_updates" in stated:
         raise ConfigError(
-            f"--budget: training.num_updates={stated['training.num_updates']} is stated already; leave one of them out, or "
-            f"take --config={sizing.recipe}, which states no length"
+            "--budget",
+            f"training.num_updates={stated['training.num_updates']} is stated already",
+            f"leave one of them out, or take --config={sizing.recipe}, which states no length",
         )
     return sizing
 
