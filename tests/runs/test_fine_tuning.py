@@ -1,6 +1,7 @@
 """Runs of a few seconds that begin with the parameters of another."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,9 @@ def test_what_is_frozen_stays_as_in_the_other_run_and_a_resumed_run_needs_it_no_
     assert train(config, run).reason == "finished"
     told = capfd.readouterr().err
     assert f"parameters of {other}, checkpoint 0: 31 arrays taken" in told
+    assert re.search(r"saving done \(restored: BLEU \d+\.\d\d \(8 of 500 sentences, beam 2\), chrF ", told)
+    assert re.search(r"update 3: validation BLEU \d+\.\d\d \(8 of 500 sentences, beam 2\), chrF ", told)
+    assert told.count("tok:13a") == 1, "the signature stands once"
     assert "optimizer.freeze='^encoder_|embedding' holds 13 of 31 arrays" in told
     assert json.loads((run / "run.json").read_text())[0]["initial_parameters"]["step"] == 0
     shutil.rmtree(other)

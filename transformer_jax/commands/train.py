@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from transformer_jax.runs.hooks import ProfiledSteps
     from transformer_jax.runs.run import Outcome
 
+# The time of a command that its run does not count, and then does not mention.
+SECONDS_OF_A_START = 6.0
+
 
 @flags.command(
     flags.config,
@@ -145,11 +148,14 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
     """The outcome of a run, its folder, and commands to try next, as text."""
     from transformer_jax.tasks.task import task_class
 
+    minutes, here = f"{max(outcome.seconds, seconds) / 60:.1f} minutes", f"{seconds / 60:.1f}"
+    if outcome.seconds - seconds > SECONDS_OF_A_START:
+        minutes = f"{minutes}, {here} of them since the resume"
     if outcome.reason == "interrupted":
-        when = f"interrupted at update {outcome.step} after {seconds / 60:.1f} minutes, everything is saved"
+        when = f"interrupted at update {outcome.step} after {minutes}, everything is saved"
         return f"{when}; resume with:\n  {program_name()} {shlex.join(sys.argv[1:])}"
     selection = config.selection
-    best = "" if outcome.best is None else f", best validation {selection.label} {selection.text(outcome.best)}"
+    best = "" if outcome.best is None else f", best validation {selection.score(outcome.best, outcome.basis)}"
     reason = {
         "finished": "finished",
         "patience": f"stopped: validation {selection.label} no longer improved",
@@ -165,7 +171,7 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
     with suppress(StoreError):
         has_curves = run.curves.is_file()
     lines = [
-        f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
+        f"{reason} at update {outcome.step}{best}, {minutes}; run directory {run.path}",
         *(f"  WARNING: {sign}" for sign in outcome.signs),
         f"  {outcome.time_spent}",
         *([f"  curves: {run.curves}"] if has_curves else []),

@@ -309,8 +309,9 @@ def _git_commit() -> str:
 def short_names(paths: Sequence[Path]) -> list[str]:
     """Return the shortest suffix of each path that distinguishes it from the others.
 
-    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``.
+    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``. A path may be ``.`` or have ``..``.
     """
+    paths = [path.resolve() for path in paths]
     lengths = dict.fromkeys(paths, 1)
     while True:
         names = {path: "/".join(path.parts[-length:]) for path, length in lengths.items()}

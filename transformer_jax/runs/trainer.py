@@ -112,7 +112,7 @@ def run_training(
         hooks = Hooks(run, position, callbacks)
         if is_new:
             position.state = initial.state()
-            dry_run(run, position)
+            dry_run(run, position, initial.name)
         elif position.is_validation_due:
             make_up_validation(run, position)
         hooks.begin()

@@ -123,7 +123,7 @@ def verify(values: flags.Values) -> int:
 
 def _new_folder(name: str, flag: str) -> Path:
     require_local(name, flag)
-    folder = Path(name).expanduser().resolve()
+    folder = Path(name).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{flag}: {folder} exists already; give a new folder")
     return folder
