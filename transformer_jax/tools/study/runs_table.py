@@ -37,9 +37,9 @@ from transformer_jax.tools.study.sweeps import SEED, Choice, LogUniform, Sweep, 
 MEANING = (
     "Metrics are from the best validation, of the examples in brackets, after the update shown. Columns that name a split "
     "have the score of the best checkpoint on the whole split; all its scores are under Evaluations. Perplexities are "
-    "comparable only between runs with the same tokenizer. Target tokens are the total over training, an estimate after the "
-    "last line of the log; tokens/s is the median of the logged target tokens per second. Time is the total in goodput.json. An "
-    "empty cell is not known, or not yet."
+    "comparable only between runs with the same tokenizer. Target tokens are the total over training, an estimate after "
+    "the last line of the log; tokens/s is the median of the logged target tokens per second. Time is the total in "
+    "goodput.json. An empty cell is not known, or not yet."
 )
 OVER_SEEDS = "Mean over runs that differ in their seed alone; in brackets its 95 % interval by Student's t."
 
