@@ -40,13 +40,15 @@ def train(values: flags.Values) -> int:
     r"""Train a model, or resume a run that stopped.
 
     Example:
+        transformer-jax train --config=text --config.data.train=corpus/train.en,corpus/train.de \
+            --config.data.validation=corpus/dev.en,corpus/dev.de --budget=20m --workdir=runs/mine
         transformer-jax train --config=multi30k:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
         transformer-jax train --config=quickstart --workdir=runs/quickstart --config.training.num_updates=500
 
-    The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and
-    checkpoints. If it already has a run with the same settings, that resumes from its newest checkpoint, bit for bit.
-    SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143; the same command resumes.
-    It may be in an object store, --workdir=s3://bucket/runs/a (docs/run_directory.md).
+    The first trains on text of your own, for the time that you have. The run directory receives the resolved settings, the
+    tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints. If it already has a run with the same settings, that
+    resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143;
+    the same command resumes. It may be in an object store, --workdir=s3://bucket/runs/a (docs/run_directory.md).
 
     With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another,
     with its tokenizers; update count, schedule and optimizer start from zero. --config.init.rename renames parameters,
