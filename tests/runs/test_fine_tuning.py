@@ -131,3 +131,15 @@ def test_a_run_that_drew_its_parameters_does_not_go_on_with_those_of_another(cac
         require_same_run(config, str(tmp_path))
     with pytest.raises(ConfigError, match=r"init.run: .*other does not exist"):
         require_same_run(config, str(tmp_path / "new"))
+
+
+def test_the_peak_rate_of_a_run_that_is_fine_tuned_is_told_unless_one_is_stated(source, tmp_path, capfd):
+    init = ("init.run", str(source))
+    settings_to_train(str(source), [init], str(tmp_path / "new"))
+    assert (
+        f"optimizer.learning_rate=0.01 is the peak of {source}; fine-tuning usually takes less"
+        in capfd.readouterr().err
+    )
+    for overrides in ([init, ("optimizer.learning_rate", "0.001")], []):
+        settings_to_train(str(source), overrides, str(tmp_path / "new"))
+        assert "is the peak of" not in capfd.readouterr().err

@@ -36,7 +36,7 @@ from transformer_jax.data.documents import open_documents
 from transformer_jax.data.scripts import writes_without_spaces
 from transformer_jax.registry.index import behind
 from transformer_jax.run_directory.layout import RunDirectory, run_to_read
-from transformer_jax.runs.train_run import Overrides, ResolvedSettings
+from transformer_jax.runs.train_run import RATE, Overrides, ResolvedSettings
 from transformer_jax.runtime.startup import available_cores
 from transformer_jax.tools.sizing.plans import (
     CHARACTERS_OF_A_TOKEN,
@@ -62,7 +62,6 @@ ESTIMATE_FACTOR = 4
 # BLEU is the geometric mean over runs of 1 to 4 tokens: it is 0 for shorter targets.
 WORDS_OF_BLEU = 4
 LIMITS = "data.max_source_tokens", "data.max_target_tokens"
-RATE = "optimizer.learning_rate"
 # The peak rate of a run that begins with the parameters of another, as a share of the peak from random parameters.
 SHARE_OF_PEAK = 0.2
 # Share of pairs above the limits that is reported, and left out of the plan.
