@@ -48,6 +48,6 @@ def test_a_plugin_is_looked_into_while_it_trains_and_decodes(tmp_path, monkeypat
     monkeypatch.setenv("MAKE_NAN", "1")
     arguments = ["translate", f"--plugin={tmp_path}/plugin.py", f"--workdir={tmp_path}/run", "--checkpoint=last"]
     with jax.debug_nans(True):
-        assert main([*arguments, f"--input={tmp_path}/lines"]) == 2
+        assert main([*arguments, f"--source={tmp_path}/lines"]) == 2
     assert any("decode_lines" in names and "encode" in names for names in stacks)
     assert "plugin.py, line 12: FloatingPointError: invalid value (nan) encountered in log" in capfd.readouterr().err

@@ -211,12 +211,12 @@ def test_a_folder_that_not_all_see_and_different_settings_are_refused(tmp_path, 
     monkeypatch.setattr(distributed, "from_first", lambda make, name: make())
     monkeypatch.setattr(distributed, "all_agree", lambda here, name: here)
     distributed.require_shared_folder(tmp_path)
-    distributed.require_same("ours", "a problem")
+    distributed.require_same("ours", "key", "a problem", "a remedy")
     monkeypatch.setattr(distributed, "all_agree", lambda here, name: False)
     with pytest.raises(ConfigError, match="not all processes see"):
         distributed.require_shared_folder(tmp_path)
     with pytest.raises(ConfigError, match="a problem"):
-        distributed.require_same("ours", "a problem")
+        distributed.require_same("ours", "key", "a problem", "a remedy")
     assert not list(tmp_path.iterdir())
 
 

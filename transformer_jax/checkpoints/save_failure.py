@@ -83,7 +83,9 @@ def require_free_space(workdir: Path, state: PyTree, kept: int) -> list[str]:
     free = shutil.disk_usage(workdir).free
     if free < state_bytes:
         raise ConfigError(
-            f"--workdir: {workdir} has {free / 1e9:.3g} GB free, and one checkpoint needs {state_bytes / 1e9:.3g} GB; make room"
+            "--workdir",
+            f"{workdir} has {free / 1e9:.3g} GB free, and one checkpoint needs {state_bytes / 1e9:.3g} GB",
+            "make room",
         )
     # One more than is kept: an old checkpoint is deleted once the new one is complete.
     needed = (kept + 1) * state_bytes

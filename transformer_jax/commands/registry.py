@@ -25,20 +25,20 @@ def load_command(name: str) -> flags.Command:
         meant = [each for each in other_toolkits("commands").get(name, []) if each in listed]
         near = meant[0] if meant else nearest(name, listed)
         hint = f"did you mean {near}?" if near else f"commands are {', '.join(listed)}"
-        raise ConfigError(f"{name!r} is not a command; {hint}")
+        raise ConfigError(f"{name!r} is not a command", remedy=hint)
     command: flags.Command = listed[name].load()
     return command
 
 
 def command_help(name: str) -> str:
     """The docstring of a command, then its arguments, then its flags with their defaults."""
-    command, values = load_command(name), flags.Values()
-    for define in (*command.flags, flags.common):
-        define(values)
-    arguments = [values[flags.ARGUMENTS_FLAG].described()] if flags.ARGUMENTS_FLAG in values else []
-    if flags.takes_run(values):
-        arguments = [("[RUN]", f"the same as --{flags.WORKDIR_FLAG}=RUN")]
-    described = [values[flag].described() for flag in sorted(set(values) - {flags.ARGUMENTS_FLAG})]
+    command = load_command(name)
+    parser = flags.Parser(command.flags)
+    arguments = [(parser.words, parser.meaning_of_words)] if parser.words else []
+    if parser.takes_run:
+        arguments = [("[RUN]", "the same as --workdir=RUN")]
+    described = [parser.flags[flag].described() for flag in sorted(parser.flags)]
+    described += [("--config.KEY=VALUE", flags.OVERRIDE_MEANING)] * parser.takes_settings
     described.append(("--help", "show this and exit"))
     usage = " ".join(["Usage: transformer-jax", name, *(head for head, _ in arguments), "[--flag=value ...]"])
     parts = [usage, inspect.cleandoc(command.run.__doc__ or "")]

@@ -15,6 +15,7 @@ from transformer_jax.config.optimization import (
     TrainingConfig,
     decays,
     require_rows_divide,
+    require_says_whether_it_decays,
     says_whether_it_decays,
 )
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections
@@ -98,6 +99,7 @@ class ExperimentConfig:
 
         Blocks, parts and their settings may have ``check_new_run(config)``, a static method of a part.
         """
+        require_says_whether_it_decays(self.optimizer.schedule)
         parts = (registered(each.kind).get(each.name) for each in self.selections)
         for checked in (self.batching, self.model, self.decoding, *self.parts.values(), *parts):
             if check := getattr(checked, "check_new_run", None):

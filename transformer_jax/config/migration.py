@@ -67,8 +67,8 @@ def decoding_of_report(saved: Mapping[str, Any], now: Any) -> dict[str, Any]:
 def key_error(key: str) -> ConfigError | None:
     """The error for a key that was removed or renamed; None for another."""
     if key in REMOVED:
-        return ConfigError(f"{key}: was removed; leave it out")
-    return ConfigError(f"{key}: unknown key; it is {RENAMED[key]} now") if key in RENAMED else None
+        return ConfigError(key, "was removed", "leave it out")
+    return ConfigError(key, "unknown key", f"it is {RENAMED[key]} now") if key in RENAMED else None
 
 
 def counters(saved: Mapping[str, Any], step: int, evaluate_every: int) -> dict[str, Any]:

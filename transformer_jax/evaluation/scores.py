@@ -12,8 +12,13 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from transformer_jax.config.evaluation import SPBLEU_TOKENIZER, EvaluationConfig
-from transformer_jax.config.languages import SPLITTING_AT_SPACES, WITH_TER_OF_CHARACTERS, base_language
+from transformer_jax.config.evaluation import (
+    SPBLEU_TOKENIZER,
+    SPLITTING_AT_SPACES,
+    WITH_TER_OF_CHARACTERS,
+    EvaluationConfig,
+)
+from transformer_jax.config.languages import base_language
 from transformer_jax.config.translation import DecodingConfig
 from transformer_jax.errors import DataError
 from transformer_jax.registry.plugins import with_settings

@@ -35,16 +35,6 @@ TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
 IDS_FILE = "trackers.json"
 
 
-def run_to_read(text: str) -> Path:
-    """Return the path of ``init.run``; raises DataError where an address comes from the settings of a run."""
-    if is_unasked(text):
-        address = without_mark(text)
-        raise DataError(
-            f"init.run: {address} comes from the settings of a run; to open it, name it yourself: --init_from={address}"
-        )
-    return as_path(text)
-
-
 class RunIsBusy(ConfigError):
     """Another process is training in the ``folder``."""
 
@@ -63,7 +53,7 @@ class RunDirectory:
 
     def __init__(self, path: str | Path, scratch: Path | None = None, *, is_first: bool = True) -> None:
         if not str(path).strip():
-            raise ConfigError("--workdir: is empty; give the folder of the run")
+            raise ConfigError("--workdir", "is empty", "give the folder of the run")
         self.path = as_path(path)
         own = self.path if scratch is None or is_first else scratch
         self.local = scratch or self.path
@@ -135,7 +125,7 @@ class RunDirectory:
         for entry in (*self.path.glob("*"), *self.checkpoints.glob("*")):
             if entry.is_symlink() and (entry.is_dir() or not entry.exists()):
                 raise ConfigError(
-                    f"--workdir: {entry} is a link; put the folder itself there: nothing is written through one"
+                    "--workdir", f"{entry} is a link", "put the folder itself there: nothing is written through one"
                 )
 
     @contextmanager
@@ -176,9 +166,9 @@ class RunDirectory:
         if not self.config.is_file():
             if not self.path.is_dir():
                 problem = "is a file" if self.path.exists() else "does not exist"
-                raise ConfigError(f"{flag}: {self.path} {problem}; give the folder that train wrote")
+                raise ConfigError(flag, f"{self.path} {problem}", "give the folder that train wrote")
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
-            raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
+            raise ConfigError(flag, f"{self.path} is not a run directory: no config.json in it (found {found})")
         require_settings(self.path)
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
@@ -226,8 +216,20 @@ def require_own(folder: Path) -> None:
     foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(NO_RUN)]
     if foreign and CONFIG_FILE not in entries and not _has_begun(folder):
         raise ConfigError(
-            f"--workdir: {folder} holds files that are not of a run ({', '.join(foreign[:8])}); give a new or empty folder"
+            "--workdir",
+            f"{folder} holds files that are not of a run ({', '.join(foreign[:8])})",
+            "give a new or empty folder",
         )
+
+
+def require_run_to_start_from(text: str) -> None:
+    """Raises ConfigError unless ``init.run`` is a run, and DataError where an address comes from the settings of a run."""
+    if is_unasked(text):
+        address = without_mark(text)
+        raise DataError(
+            f"init.run: {address} comes from the settings of a run; to open it, name it yourself: --init_from={address}"
+        )
+    RunDirectory(text).require_run("init.run")
 
 
 def require_settings(folder: Path) -> None:
@@ -243,8 +245,9 @@ def require_settings(folder: Path) -> None:
     if changed:
         lines = "".join(f"\n  {key}: {now!r}, in the checkpoint {before!r}" for key, before, now in changed)
         raise ConfigError(
-            f"{folder / CONFIG_FILE}: not the settings that checkpoint {step} was written with; put these back, or "
-            f"use them as they are with --trust_config:{lines}"
+            folder / CONFIG_FILE,
+            f"not the settings that checkpoint {step} was written with",
+            f"put these back, or use them as they are with --trust_config:{lines}",
         )
 
 
@@ -264,8 +267,9 @@ def require_plugins(folder: Path) -> None:
     changed = [] if os.environ.get(TRUST_CONFIG) == "1" else changed_plugins(folder)
     if changed:
         raise ConfigError(
-            f"--plugin: {', '.join(changed)} changed since the run in {folder} loaded it; put it back, use another "
-            "--workdir, or resume with the new file by --trust_config"
+            "--plugin",
+            f"{', '.join(changed)} changed since the run in {folder} loaded it",
+            "put it back, use another --workdir, or resume with the new file by --trust_config",
         )
 
 

@@ -291,7 +291,7 @@ class ProfiledSteps(NamedTuple):
         """Parse ``A:B``; raises ConfigError unless A and B are numbers in order."""
         first, colon, last = text.partition(":")
         if not (colon and first.isdigit() and last.isdigit() and 0 < int(first) <= int(last)):
-            raise ConfigError(f"--profile_steps: {text!r} is not A:B with 0 < A <= B, as 20:24")
+            raise ConfigError("--profile_steps", f"{text!r} is not A:B with 0 < A <= B, as 20:24")
         return cls(int(first), int(last))
 
 

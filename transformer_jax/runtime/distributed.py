@@ -30,7 +30,7 @@ def _seconds(name: str, default: int) -> int:
     """The number in a variable of the environment; raises ConfigError where it has none above 0."""
     text = os.environ.get(name) or str(default)
     if not (text.isdecimal() and int(text)):
-        raise ConfigError(f"{name}: {text!r} is not a number of seconds above 0, such as {default}")
+        raise ConfigError(name, f"{text!r} is not a number of seconds above 0, such as {default}")
     return int(text)
 
 
@@ -76,7 +76,7 @@ def join_processes() -> int:
             )
     except (ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"--distributed: {error}; outside of SLURM, Open MPI, Kubernetes and TPU pods set {', '.join(BY_HAND)}"
+            "--distributed", error, f"outside of SLURM, Open MPI, Kubernetes and TPU pods set {', '.join(BY_HAND)}"
         ) from error
     finally:
         signal.signal(signal.SIGINT, interrupt)
@@ -177,8 +177,10 @@ def _waited_for(name: str, wait: Callable[[], Made]) -> Made:
         if not str(error).startswith("DEADLINE_EXCEEDED"):
             raise
         raise ConfigError(
-            f"--distributed: not all processes came to {name!r} in {SECONDS_TO_WAIT} s; raise TRANSFORMER_JAX_SECONDS_TO_WAIT "
-            f"if they are slow, and tokenize a large corpus before ({str(error).splitlines()[0][:200]})"
+            "--distributed",
+            f"not all processes came to {name!r} in {SECONDS_TO_WAIT} s",
+            "raise TRANSFORMER_JAX_SECONDS_TO_WAIT if they are slow, and tokenize a large corpus "
+            f"before ({str(error).splitlines()[0][:200]})",
         ) from None
 
 
@@ -200,7 +202,7 @@ def _by_hand() -> dict[str, Any]:
         return {}
     for name, value in values.items():
         if not (value if name == BY_HAND[0] else value.isdigit()):
-            raise ConfigError(f"--distributed: {name} is {value!r}; all of {', '.join(BY_HAND)} must be set")
+            raise ConfigError("--distributed", f"{name} is {value!r}", f"all of {', '.join(BY_HAND)} must be set")
     address, count, index = values.values()
     options = {"coordinator_address": address, "num_processes": int(count), "process_id": int(index)}
     return options | {"cluster_detection_method": "deactivate"}
@@ -288,10 +290,10 @@ def first_goes_first(name: str) -> Iterator[None]:
     from_first(outcome, name)
 
 
-def require_same(content: str, problem: str) -> None:
-    """Raises ConfigError with ``problem``, in every process, unless ``content`` is the same in all."""
+def require_same(content: str, key: str, problem: str, remedy: str) -> None:
+    """Raises ConfigError in every process, unless ``content`` is the same in all."""
     if not all_agree(from_first(lambda: content, "settings") == content, "settings"):
-        raise ConfigError(problem)
+        raise ConfigError(key, problem, remedy)
 
 
 def require_shared_folder(folder: Path) -> None:
@@ -309,4 +311,6 @@ def require_shared_folder(folder: Path) -> None:
     if is_first():
         marker.unlink()
     if not is_seen_by_all:
-        raise ConfigError(f"--workdir: not all processes see {folder} of process 0; give a folder that all hosts share")
+        raise ConfigError(
+            "--workdir", f"not all processes see {folder} of process 0", "give a folder that all hosts share"
+        )

@@ -195,13 +195,13 @@ def task_class(name: str) -> type[Task]:
     return made
 
 
-def task_that(protocol: type, config: ExperimentConfig, problem: str) -> Any:
-    """Return the task of a run as the ``protocol`` of a tool; raise ConfigError with ``problem`` for a task without it."""
+def task_that(protocol: type, config: ExperimentConfig, key: str, problem: str) -> Any:
+    """Return the task of a run as the ``protocol`` of a tool; raise ConfigError for a task without it."""
     task = task_class(config.task)
     if isinstance(task, protocol):
         return task
     able = " or ".join(f"task={name}" for name in TASKS if isinstance(task_class(name), protocol))
-    raise ConfigError(f"{problem}; this takes {able}")
+    raise ConfigError(key, problem, f"this takes {able}")
 
 
 def objective_of(config: ExperimentConfig, mesh: Mesh) -> Any:

@@ -27,7 +27,7 @@ def run(tmp_path_factory):
 
 @pytest.mark.slow
 def test_an_exported_model_is_compared_and_a_wrong_one_is_found(run, tmp_path, monkeypatch, capsys):
-    output, text = tmp_path / "out", f"--text={run.parent}/in.txt"
+    output, text = tmp_path / "out", f"--source={run.parent}/in.txt"
     assert main(["export", f"--workdir={run}", "--format=ctranslate2", f"--output={output}", text]) == 0
     assert "largest difference" in capsys.readouterr().out
     verify = ["verify", f"--workdir={run}", f"--against={output}", text, "--sentences=2"]

@@ -106,4 +106,5 @@ def test_a_run_from_restored_parameters_has_their_sizes_and_a_lower_rate(sized, 
     stated = sized("data.held_out=100", init, "optimizer.learning_rate=0.01", "model.d_model=32")
     assert (stated.config.optimizer.learning_rate, stated.config.model.d_model) == (0.01, 32)
     assert "optimizer.learning_rate" not in stated.remark
-    sized("data.held_out=100", f"init.run={tmp_path}/none")  # The check of init.run refuses it.
+    with pytest.raises(ConfigError, match=r"init.run: .*none does not exist"):
+        sized("data.held_out=100", f"init.run={tmp_path}/none")

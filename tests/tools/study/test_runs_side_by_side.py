@@ -40,7 +40,7 @@ def test_an_average_is_a_run_whose_parameters_are_the_mean(run, tmp_path, capsys
     for name, mean in means.items():
         np.testing.assert_allclose(mean, sum(part[name] for part in parts) / 3, rtol=1e-5, atol=1e-7)
     (tmp_path / "in.txt").write_text("a b c\n")
-    files = [f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.txt'}"]
+    files = [f"--source={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.txt'}"]
     assert main(["translate", f"--workdir={average}", *files]) == 0
     averaged = (tmp_path / "out.txt").read_text()
     assert main(["translate", f"--workdir={run}", "--checkpoint=last", "--average=3", *files]) == 0

@@ -311,7 +311,9 @@ class LanguageModelTask(TextTask):
         Raises ConfigError where references are given, DataError without a text.
         """
         if references:
-            raise ConfigError("--references: a language model is scored on the text of --source itself; leave them out")
+            raise ConfigError(
+                "--references", "a language model is scored on the text of --source itself", "leave them out"
+            )
         path = Path(source).expanduser()
         if not path.is_file():
             raise DataError(f"--source: {source!r} is not a file; give a text, plain, .gz or .xz")

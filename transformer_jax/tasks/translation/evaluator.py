@@ -13,7 +13,7 @@ import numpy as np
 
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError, ExperimentConfig
-from transformer_jax.config.languages import bleu_tokenizer_of
+from transformer_jax.config.evaluation import bleu_tokenizer_of
 from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_rows
 from transformer_jax.data.mixed_corpora import parts_of, ranges_of
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest_of

@@ -251,10 +251,12 @@ class Translator(TextTranslator):
         ids = target.encode(text.rstrip())
         written = target.decode(ids)
         if text.strip() and (UNK_ID in ids or written.split() != text.split()):
-            raise ConfigError(f"prefix: {text!r} is {written!r} in the vocabulary of this run; give text that it has")
+            raise ConfigError(
+                "prefix", f"{text!r} is {written!r} in the vocabulary of this run", "give text that it has"
+            )
         if self._longest is not None and len(ids) >= self._longest:
             problem = f"{len(ids)} tokens leave none of the {self._longest} positions of the model for EOS"
-            raise ConfigError(f"prefix: {problem}; give at most {self._longest - 1} tokens")
+            raise ConfigError("prefix", problem, f"give at most {self._longest - 1} tokens")
         return Prefix(text, tuple(ids))
 
     def _texts(self, found: Hypotheses, row: int) -> list[Translation]:

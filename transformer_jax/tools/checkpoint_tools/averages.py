@@ -148,7 +148,7 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
     """
     require_local(output, "--output")
     if any(Path(output).expanduser().glob("*")):
-        raise ConfigError(f"--output: {output} is not empty; give a folder for the new run")
+        raise ConfigError("--output", f"{output} is not empty", "give a folder for the new run")
     target = Path(output).expanduser()
     require_writable(str(target.parent), "--output")
     config = load_run_config(source.path)
@@ -164,7 +164,7 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
             if source.data_report.is_file():
                 write_whole(run.data_report, source.data_report.read_bytes())
     except OSError as error:
-        raise ConfigError(f"--output: {output} cannot be written: {error.strerror or error}") from None
+        raise ConfigError("--output", f"{output} cannot be written: {error.strerror or error}") from None
     return RunDirectory(target)
 
 
@@ -177,7 +177,7 @@ def chosen_steps(run: RunDirectory, count: int, which: str, stated: Sequence[str
         return steps_to_average(run, which, count)
     steps = sorted(chosen_step(run, text.strip()) for text in stated)
     if len(set(steps)) < len(steps):
-        raise ConfigError(f"--steps: {', '.join(stated)} has one twice; name each once")
+        raise ConfigError("--steps", f"{', '.join(stated)} has one twice", "name each once")
     return steps
 
 

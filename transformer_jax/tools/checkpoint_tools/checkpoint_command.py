@@ -30,9 +30,9 @@ def _info(values: flags.Values, runs: list[str]) -> None:
 def _average(values: flags.Values, runs: list[str]) -> None:
     source = _existing(runs[0])
     if not values.output:
-        raise ConfigError("--output: is required; give a folder for the new run")
-    if values.steps and (values["count"].present or values["checkpoint"].present):
-        raise ConfigError("--steps: says which checkpoints to average; leave --count and --checkpoint out")
+        raise ConfigError("--output", "is required", "give a folder for the new run")
+    if values.steps and values.present.keys() & {"count", "checkpoint"}:
+        raise ConfigError("--steps", "says which checkpoints to average", "leave --count and --checkpoint out")
     from transformer_jax.tools.checkpoint_tools.averages import chosen_steps, write_average
 
     steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)

@@ -92,7 +92,7 @@ def code_of_tour() -> dict[str, str]:
 def require_live(config: ExperimentConfig) -> None:
     """Raises ConfigError, with the setting, unless the JavaScript implements the model, its tokenizer and its search."""
     if config.task not in IMPLEMENTED:
-        raise ConfigError(f"--live: a run of task={config.task}; the live page takes {' and '.join(IMPLEMENTED)}")
+        raise ConfigError("--live", f"a run of task={config.task}", f"the live page takes {' and '.join(IMPLEMENTED)}")
     parts = RECURRENT if config.model.is_recurrent else TRANSFORMER
     for name, choices in (IMPLEMENTED[config.task] | parts).items():
         block, _, setting = name.partition(".")
@@ -100,7 +100,7 @@ def require_live(config: ExperimentConfig) -> None:
         for each in re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else (value,):
             if each not in choices:
                 known = ", ".join(str(choice) or "''" for choice in choices)
-                raise ConfigError(f"--live: {name}={value} is not implemented in the page; it implements {known}")
+                raise ConfigError("--live", f"{name}={value} is not implemented in the page", f"it implements {known}")
 
 
 def live_page_to_try(config: ExperimentConfig) -> list[str]:
@@ -209,7 +209,7 @@ def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree
     arrays = {"/".join(str(key.key) for key in path): np.asarray(array, np.float32) for path, array in leaves}
     size = sum(array.size for array in arrays.values())
     if size > INT8_BYTES:
-        raise ConfigError(f"--live: {size:,} parameters; a page holds at most {INT8_BYTES:,}")
+        raise ConfigError("--live", f"{size:,} parameters", f"a page holds at most {INT8_BYTES:,}")
     entries, chunks, stored = [], [], []
     for path, array in arrays.items():
         entry: dict[str, Any] = {"path": path, "shape": list(array.shape)}

@@ -110,7 +110,7 @@ def open_trees(config: ExperimentConfig) -> TreeCorpus:
     corpus = open_corpus(config.data, config.data_seed, config.parts)
     if not isinstance(corpus, TreeCorpus):
         problem = f"the corpus of {config.data.source} is not a TreeCorpus; subclass TreeCorpus of tools.parsing.corpus"
-        raise ConfigError(f"data.source: {problem}")
+        raise ConfigError("data.source", problem)
     return corpus
 
 
@@ -255,7 +255,7 @@ class ParsingTask(TranslationTask):
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
         """The sentences of a file, and the trees of another; raises DataError where they do not fit."""
         if len(references) != 1:
-            raise ConfigError("--references: give one file of trees for the sentences of --source")
+            raise ConfigError("--references", "give one file of trees for the sentences of --source")
         lines = TranslationTask.open_text(config, source, [source]).sources
         sentences = [*map(with_single_spaces, lines)]
         found = [(normalized(each.tree, Counter()), each.line) for each in read_trees(Path(references[0]))]

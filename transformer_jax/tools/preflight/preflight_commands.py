@@ -107,7 +107,7 @@ def _diagnosed(values: flags.Values) -> int:
     if values.distributed:
         join_processes()
         require_same(
-            repr(config), "--distributed: the processes were started with different flags; use the same command"
+            repr(config), "--distributed", "the processes were started with different flags", "use the same command"
         )
     wrong = 0
     for check in checks(config, Path(values.workdir)):

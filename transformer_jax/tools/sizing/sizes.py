@@ -35,7 +35,7 @@ from transformer_jax.data.corpus_statistics import (
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.scripts import writes_without_spaces
 from transformer_jax.registry.index import behind
-from transformer_jax.run_directory.layout import RunDirectory, run_to_read
+from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from
 from transformer_jax.runs.train_run import RATE, Overrides, ResolvedSettings
 from transformer_jax.runtime.startup import available_cores
 from transformer_jax.tools.sizing.plans import (
@@ -111,7 +111,9 @@ def sized(
         return ResolvedSettings(_with(values, kept, overrides), "the run keeps its size and its number of updates")
     if is_distributed:
         raise ConfigError(
-            "--budget: a budget, also of the recipe, sizes a run of one process; with --distributed take a recipe with sizes"
+            "--budget",
+            "a budget, also of the recipe, sizes a run of one process",
+            "with --distributed take a recipe with sizes",
         )
     flops = flops_here()
     restored = _restored_sizes(config, sizing, stated)
@@ -130,11 +132,10 @@ def sized(
 
 def _restored_sizes(config: ExperimentConfig, sizing: Sizing, stated: Mapping[str, Any]) -> dict[str, Any]:
     """The sizes of the run whose parameters are restored, if any, as far as ``sizing`` would choose them, but its dropout."""
-    source = RunDirectory(run_to_read(config.init.run)) if config.init.run else None
-    if source is None or not source.config.is_file():
-        # The check of init.run explains it.
+    if not config.init.run:
         return {}
-    saved = flatten(load_run_config(source.path))
+    require_run_to_start_from(config.init.run)
+    saved = flatten(load_run_config(config.init.run))
     sized = [key for key in sizing.keys if key.startswith(("model.", "tokenizer.")) and "dropout" not in key]
     return {key: saved[key] for key in sized if key in saved and key not in stated}
 
@@ -150,7 +151,7 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
     if missing:
         problem = f"with a budget, --config={source} chooses {', '.join(missing)} when training begins"
         remedy = f"state them (--config.{missing[0]}=...), or train on the text, without a store"
-        raise ConfigError(f"{key}: {problem}; {remedy}")
+        raise ConfigError(key, problem, remedy)
 
 
 def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str | None:
@@ -168,7 +169,7 @@ def require_sizes(source: str, overrides: Overrides, key: str) -> None:
     """Raises ConfigError, which begins with ``key``, where ``train`` would choose the sizes of a recipe by a budget."""
     if budget_of(source, overrides) and "model.d_model" not in dict(overrides):
         remedy = "name a run that it trained (--config=RUN), or another recipe, or state model.d_model and all that a plan sets"
-        raise ConfigError(f"{key}: --config={source} gets its sizes from a budget in train only; {remedy}")
+        raise ConfigError(key, f"--config={source} gets its sizes from a budget in train only", remedy)
 
 
 def _open_settings(stated: Mapping[str, Any]) -> dict[str, int]:
@@ -188,19 +189,26 @@ def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag:
         if sizing and not has_flag:
             others = "such as --config=multi30k:tiny_hour or --config=language_model:quick, and set its sizes"
             raise ConfigError(
-                f"data.source: {recipes} choose sizes for text, not for {config.data.source}; name another recipe, {others}"
+                "data.source",
+                f"{recipes} choose sizes for text, not for {config.data.source}",
+                f"name another recipe, {others}",
             )
         raise ConfigError(
-            f"--budget: sizes a run on text files (data.source=text; {recipes}); for others set the sizes yourself"
+            "--budget",
+            f"sizes a run on text files (data.source=text; {recipes})",
+            "for others set the sizes yourself",
         )
     if config.model.kind not in sizing.models:
         raise ConfigError(
-            f"--budget: sizes model.kind={', '.join(sizing.models)}; set the sizes of model.kind={config.model.kind} yourself"
+            "--budget",
+            f"sizes model.kind={', '.join(sizing.models)}",
+            f"set the sizes of model.kind={config.model.kind} yourself",
         )
     if has_flag and "training.num_updates" in stated:
         raise ConfigError(
-            f"--budget: training.num_updates={stated['training.num_updates']} is stated already; leave one of them out, or "
-            f"take --config={sizing.recipe}, which states no length"
+            "--budget",
+            f"training.num_updates={stated['training.num_updates']} is stated already",
+            f"leave one of them out, or take --config={sizing.recipe}, which states no length",
         )
     return sizing
 

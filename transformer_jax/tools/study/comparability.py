@@ -56,7 +56,7 @@ def require_same_text(configs: Sequence[ExperimentConfig], ignored: frozenset[st
         remedy = "use one value"
         if keys == ["seed"]:
             remedy = "set data.seed, which chooses the held-out pairs; for a study that has begun, Sweep(are_seeds_paired=True)"
-        raise ConfigError(f"runs with different {', '.join(keys)} are not scored on the same text; {remedy}")
+        raise ConfigError(f"runs with different {', '.join(keys)} are not scored on the same text", remedy=remedy)
 
 
 def require_comparable(metric: Metric, differ: Iterable[str], settings: ExperimentConfig) -> None:
@@ -70,7 +70,7 @@ def require_comparable(metric: Metric, differ: Iterable[str], settings: Experime
         ]
         remedy = f"take {' or '.join(others)}" if others else "leave them equal"
         raise ConfigError(
-            f"metric: {metric.key} is not comparable between runs that differ in {', '.join(changed)}; {remedy}"
+            "metric", f"{metric.key} is not comparable between runs that differ in {', '.join(changed)}", remedy
         )
 
 

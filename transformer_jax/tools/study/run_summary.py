@@ -156,14 +156,14 @@ def find_runs(arguments: Sequence[str]) -> list[Path]:
     for argument in arguments:
         folder = as_path(argument)
         if not argument.strip() or not folder.is_dir():
-            raise ConfigError(f"{argument!r} is not a folder; give a run, or a folder of runs")
+            raise ConfigError(f"{argument!r} is not a folder", remedy="give a run, or a folder of runs")
         is_one = _is_run(folder)
         runs = (
             [folder] if is_one else sorted(filter(_is_run, folder.iterdir()), key=lambda run: natural_order(run.name))
         )
         if not runs:
             listing = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
-            raise ConfigError(f"{folder}: no config.json in it or one level below (found {listing})")
+            raise ConfigError(folder, f"no config.json in it or one level below (found {listing})")
         for run in runs:
             found.setdefault(run.resolve(), run)
     return list(found.values())
@@ -174,7 +174,7 @@ def run_of(path: Path) -> Path:
     run = path if path.is_dir() else path.parent
     if not path.exists() or not _is_run(run):
         problem = f"no config.json in {run}" if path.exists() else "does not exist"
-        raise ConfigError(f"{path}: {problem}; give a run directory, or a file that evaluate wrote into one")
+        raise ConfigError(path, problem, "give a run directory, or a file that evaluate wrote into one")
     return run
 
 

@@ -212,7 +212,7 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
     for metric in map(str.strip, chosen):
         if not below(metric):
             hint = did_you_mean(metric, known) or f"; measured: {', '.join(known) or 'none yet'}"
-            raise ConfigError(f"--metrics: no run has measured {metric!r}{hint}")
+            raise ConfigError("--metrics", f"no run has measured {metric!r}{hint}")
     # Perplexity already shows the validation loss.
     default = [*(each.key for each in _tasks_metrics(runs) if each.name != "loss"), "train/loss"]
     default += [f"train/{name}" for run in runs for name in run.config.training.watch_names]
