@@ -35,12 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader, `head` perhaps, has seen enough.
         return 141
     except Exception as error:
+        from transformer_jax.commands.registry import with_pages
         from transformer_jax.files.json_text import printable
 
         problem = _problem_of_user(error)
         if not problem:
             raise
-        print(f"transformer-jax: {printable(problem)}", file=sys.stderr)
+        print(f"transformer-jax: {printable(with_pages(problem))}", file=sys.stderr)
         # A scheduler starts it again.
         return os.EX_TEMPFAIL if getattr(error, "is_outage", False) else USER_ERROR
     finally:
@@ -88,9 +89,8 @@ def _prepare_process() -> None:
 
 def _problem_of_user(error: Exception) -> str:
     """The message where the user can mend the error, empty for other errors; prints the traceback of a plugin's misuse."""
-    from transformer_jax.errors import ConfigError, DataError, first_line
+    from transformer_jax.errors import ConfigError, DataError, first_line, is_out_of_memory
     from transformer_jax.registry.python_files import is_of_plugin, line_of_plugin
-    from transformer_jax.runtime.out_of_memory import is_out_of_memory
 
     if isinstance(error, ConfigError | DataError):
         return str(error)

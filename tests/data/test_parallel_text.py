@@ -77,7 +77,7 @@ def test_lines_do_not_depend_on_the_blocks_that_are_read(tmp_path, monkeypatch, 
 )
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_a_line_without_end_is_refused_before_it_is_read_whole(tmp_path, monkeypatch, content, message, ending):
-    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 150_000)
+    monkeypatch.setattr(text_files, "LINE_LIMIT", 150_000)
     file = tmp_path / f"text{ending}"
     file.write_bytes(gzip.compress(content) if ending else content)
     with pytest.raises(DataError, match=message):

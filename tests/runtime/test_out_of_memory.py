@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from transformer_jax.runtime.out_of_memory import is_out_of_memory
+from transformer_jax.errors import is_out_of_memory
 
 PROGRAM = """
 import threading

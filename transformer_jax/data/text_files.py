@@ -17,7 +17,7 @@ from transformer_jax.config import DataError
 WHOLE_HASH_BYTES = 1 << 28
 _SAMPLE_BYTES = 1 << 16
 READ_AT_ONCE = 1 << 20
-MAX_LINE_BYTES = 1 << 26
+LINE_LIMIT = 1 << 26
 # An unfinished line of this length is looked through for NUL bytes.
 _LONG_LINE = 1 << 16
 _NUM_SAMPLES = 256
@@ -100,7 +100,7 @@ def _no_text(raw: bytes, where: str) -> DataError:
 
 
 class UnfinishedLine:
-    """The bytes of a line that has not ended yet, at most ``MAX_LINE_BYTES``."""
+    """The bytes of a line that has not ended yet, at most ``LINE_LIMIT``."""
 
     def __init__(self) -> None:
         self._blocks, self._size = list[bytes](), 0
@@ -111,9 +111,9 @@ class UnfinishedLine:
             raise _no_text(block, f"{name}, line {number}")
         self._blocks.append(block)
         self._size += len(block)
-        if self._size > MAX_LINE_BYTES:
+        if self._size > LINE_LIMIT:
             raise DataError(
-                f"{name}, line {number}: longer than {MAX_LINE_BYTES >> 20} MiB; text has one sentence or document a line"
+                f"{name}, line {number}: longer than {LINE_LIMIT >> 20} MiB; text has one sentence or document a line"
             )
 
     def take(self, end: bytes = b"") -> bytes:

@@ -32,14 +32,14 @@ def is_unchanged(content: Mapping[str, Any]) -> bool:
     return CRC not in content or content[CRC] == _crc_of(_without(content))
 
 
-class Log(NamedTuple):
+class CheckedLog(NamedTuple):
     """The sound records of a log, and a sentence for each damaged line, or for a file that cannot be read."""
 
     records: list[dict[str, Any]]
     problems: list[str]
 
 
-def read_log(path: Path) -> Log:
+def read_log(path: Path) -> CheckedLog:
     """Return the records of a file with a JSON object a line; skips a last line that a kill cut short.
 
     Raises DataError when there is no such file.
@@ -51,8 +51,8 @@ def read_log(path: Path) -> Log:
     except StoreError:
         raise
     except OSError as error:
-        return Log([], [f"{path}: cannot be read: {error.strerror or error}"])
-    log = Log([], [])
+        return CheckedLog([], [f"{path}: cannot be read: {error.strerror or error}"])
+    log = CheckedLog([], [])
     # A last line without a newline was being written when the process died.
     for number, line in enumerate(lines[:-1], start=1):
         try:

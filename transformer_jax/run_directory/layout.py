@@ -3,11 +3,11 @@
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,8 @@ from transformer_jax.files.atomic_files import RUN_LOCK, locked, remove_partial,
 from transformer_jax.files.checked_json import is_unchanged, with_crc, without_crc
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import as_path, in_store, is_unasked, without_mark
-from transformer_jax.registry.python_files import loaded_plugins
+from transformer_jax.registry.python_files import loaded_plugins, text_of_plugin
+from transformer_jax.run_directory.package_origin import package_origin
 from transformer_jax.run_directory.stored_checkpoints import step_names, written_settings
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class RunDirectory:
         self.run_record = own / "run.json"  # For each start: command, versions, host, devices.
         self.metrics = own / "metrics.jsonl"  # Metrics by update, one JSON object a line.
         self.curves = own / "curves.png"  # Plot of the metrics.
+        self.plugins = own / "plugins"  # The folder of the text of the plugins that a start loaded.
         self.goodput = own / "goodput.json"  # Wall time by kind, over all starts.
         self.outcome = own / "outcome.json"  # Missing while the run is in progress and after a crash.
         self.tracker_ids = own / IDS_FILE  # Ids of the run in trackers, by tracker.
@@ -176,14 +178,23 @@ class RunDirectory:
         write_json(self.outcome, with_crc(content))
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
-        """Appends an entry to ``run.json`` for this start of the run; ``origin``: further values of the entry."""
+        """Appends an entry to ``run.json`` for this start of the run; ``origin``: further values of the entry.
+
+        Also writes the text of the loaded plugins into ``plugins``, for readers: no command runs them from there.
+        """
+        for file, digest in loaded_plugins().items():
+            kept = self.plugins / Path(file).name
+            if kept.is_file() and sha256(kept.read_bytes()).hexdigest() != digest:
+                # Of an earlier start, or of another folder.
+                kept = kept.with_name(f"{kept.stem}-{digest[:8]}{kept.suffix}")
+            write_whole(kept, text_of_plugin(file))
         starts = read_starts(self.run_record)
         starts.append(
             {
                 "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                 "command": sys.argv,
                 "plugins": loaded_plugins(),
-                "git_commit": _git_commit(),
+                **package_origin(),
                 "host": platform.node(),
                 "python": platform.python_version(),
                 "packages": {name: metadata.version(name) for name in REPORTED_PACKAGES},
@@ -311,23 +322,12 @@ def read_starts(path: Path) -> list[dict[str, Any]]:
         raise DataError(f"{path}: not the starts of a run ({error}); move it away to resume") from None
 
 
-def _git_commit() -> str:
-    """The commit of this source tree, with ``-dirty`` when it has changes; empty without git."""
-    if not (Path(__file__).parents[2] / "pyproject.toml").is_file():
-        # An installed package may be inside another repository.
-        return ""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
 def short_names(paths: Sequence[Path]) -> list[str]:
     """Return the shortest suffix of each path that distinguishes it from the others.
 
-    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``.
+    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``. A path may be ``.`` or have ``..``.
     """
+    paths = [path.resolve() for path in paths]
     lengths = dict.fromkeys(paths, 1)
     while True:
         names = {path: "/".join(path.parts[-length:]) for path, length in lengths.items()}

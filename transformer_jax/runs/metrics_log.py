@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.errors import DataError, StoreError
 from transformer_jax.files.atomic_files import write_whole
-from transformer_jax.files.checked_json import Log, read_log, with_crc
+from transformer_jax.files.checked_json import CheckedLog, read_log, with_crc
 from transformer_jax.files.paths import in_store
 from transformer_jax.runtime.background import future_of
 
@@ -128,9 +128,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return log.records
 
 
-def sound_metrics(path: Path) -> Log:
+def sound_metrics(path: Path) -> CheckedLog:
     """Return the sound records of a ``metrics.jsonl``, and its damaged lines; none if the file does not exist yet."""
-    return read_log(path) if path.is_file() else Log([], [])
+    return read_log(path) if path.is_file() else CheckedLog([], [])
 
 
 def _line(record: Mapping[str, Any]) -> str:

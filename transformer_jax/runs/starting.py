@@ -29,11 +29,11 @@ from transformer_jax.runtime.distributed import (
     first_goes_first,
     from_first,
     is_first,
-    join_processes,
     require_same,
     require_shared_folder,
 )
 from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on, start_jax
+from transformer_jax.runtime.process_group import join_processes
 from transformer_jax.tasks.task import Task, TrainingData, objective_of
 from transformer_jax.training.parameters import frozen_mask
 from transformer_jax.training.state import count_parameters, param_shapes, without_loss_terms

@@ -1,26 +1,12 @@
-"""Memory that gives out: errors of any library that mean it, also in threads, whose errors nobody catches."""
+"""Memory that gives out in a thread or a callback, whose errors nobody catches."""
 
-import errno
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-# XLA and TensorFlow; the loader of shared libraries; threads that cannot start; C++.
-_TEXTS = ("RESOURCE_EXHAUSTED", "Out of memory", "failed to map segment", "can't start new thread", "std::bad_alloc")
-
-
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether the error, or one that it followed, means that the memory of the host or of a device gave out."""
-    seen = set[int]()
-    while error and id(error) not in seen:
-        seen.add(id(error))
-        number = error.errno if isinstance(error, OSError) else None
-        if isinstance(error, MemoryError) or number == errno.ENOMEM or any(text in str(error) for text in _TEXTS):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+from transformer_jax.errors import is_out_of_memory
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from transformer_jax.files.checked_json import with_crc, without_crc
 from transformer_jax.files.json_text import finite_or_none, finite_or_null, is_count, parse_json
 from transformer_jax.files.paths import is_address
 from transformer_jax.run_directory.layout import write_json
+from transformer_jax.run_directory.package_origin import package_origin
 from transformer_jax.tasks.task import Evaluation
 
 PREFIX = "evaluation-"
@@ -38,8 +39,9 @@ class ScoredCheckpoint:
     ensemble: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
+        """The fields, this package, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
         which = {"checkpoint_step": self.step, "averaged_checkpoints": self.averaged, "ensemble": list(self.ensemble)}
+        which["package"] = package_origin()
         return finite_or_null({**which, "metrics": self.evaluation.metrics, **self.evaluation.to_json()})
 
 

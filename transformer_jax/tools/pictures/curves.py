@@ -35,7 +35,7 @@ def draw_curves(
     from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 
     files = [as_path(metrics)] if isinstance(metrics, (str, PurePath)) else [as_path(file) for file in metrics]
-    names = names or short_names([file.resolve().parent for file in files])
+    names = names or short_names([file.parent for file in files])
     runs = [read_series(file, keys) for file in files]
     for problem in (problem for file in files for problem in read_log(file).problems):
         complain(f"WARNING: {problem}; left out")

@@ -13,7 +13,7 @@ from transformer_jax.files.checked_json import without_crc
 from transformer_jax.files.json_text import is_count, parse_json
 from transformer_jax.files.paths import as_path
 from transformer_jax.run_directory.layout import RunDirectory, read_starts
-from transformer_jax.run_directory.selection import best_step
+from transformer_jax.run_directory.selection import basis_of_validations, best_step
 from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints, written_progress
 from transformer_jax.runs.goodput import read_goodput
 from transformer_jax.runs.learning_signs import signs_of
@@ -31,8 +31,9 @@ class RunSummary:
     ``best_checkpoint`` is the best checkpoint still on disk. The scores of ``damaged`` checkpoints cannot be read.
     ``target_tokens`` of all ``updates``, after the last line that counts them at its mean. ``signs``: evidence that the model
     does not learn. ``target_tokens_per_second`` is the median of the logged values, ``seconds`` the total in ``goodput.json``.
-    ``is_finished``: it made all its updates. ``evaluations``: saved reports by file. ``problems``: files that are damaged,
-    missing, or of fewer updates than the others, a sentence each; what they hold is unknown.
+    ``is_finished``: it made all its updates. ``basis``: of its validations, as of an ``Evaluation``. ``evaluations``: saved
+    reports by file. ``problems``: files that are damaged, missing, or of fewer updates than the others, a sentence each; what
+    they hold is unknown.
     """
 
     name: str
@@ -49,6 +50,7 @@ class RunSummary:
     problems: tuple[str, ...]
     is_finished: bool
     signs: tuple[str, ...]
+    basis: str
     evaluations: Mapping[str, Mapping[str, Any]]
 
     @property
@@ -116,6 +118,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
         problems=tuple(dict.fromkeys([*problems, *damaged])),
         is_finished=outcome.get("reason") == "finished",
         signs=tuple(map(str, signs)),
+        basis=basis_of_validations(run),
         evaluations=evaluations,
     )
 
@@ -174,12 +177,12 @@ def _parameters(run: RunDirectory) -> int:
 
 
 def find_runs(arguments: Sequence[str]) -> list[Path]:
-    """The run directories that the arguments name, without repetitions, in order.
+    """The run directories that the arguments name, as they name them, without repetitions, in order.
 
     An argument is a run directory, or a folder that contains run directories, such as the ``trials`` of a sweep, which are
     listed in natural order (``trial-2`` before ``trial-10``). Raises ConfigError for an argument that is neither.
     """
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     for argument in arguments:
         folder = as_path(argument)
         if not argument.strip() or not folder.is_dir():
@@ -191,8 +194,9 @@ def find_runs(arguments: Sequence[str]) -> list[Path]:
         if not runs:
             listing = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
             raise ConfigError(folder, f"no config.json in it or one level below (found {listing})")
-        found |= dict.fromkeys(run.resolve() for run in runs)
-    return list(found)
+        for run in runs:
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
 
 
 def run_of(path: Path) -> Path:
