@@ -1,5 +1,6 @@
 """Translate with a trained run, through the command line."""
 
+import errno
 import gzip
 import io
 import json
@@ -9,12 +10,14 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.commands import translate as command
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.data.tokenizers.listed import WordTokenizer
+from transformer_jax.decoding.segmented_search import SegmentedSearch
 from transformer_jax.tasks.translation.translator import Translation, Translator
 
 Translated = namedtuple("Translated", "returncode stdout stderr")
@@ -56,12 +59,13 @@ def test_translate_keeps_lines_and_their_order(run):
 def test_leading_lines_are_written_before_the_others_are_done(run, tmp_path, monkeypatch):
     output, written = tmp_path / "out", []
 
-    def search(self, params, sources, num_results, prefix_ids, report):
-        for index in (1, 0, 2):
-            report(index, [Translation(f"line {index}", 0.0, [])])
+    def search(self, params, batches, on_done):
+        for row in (1, 0, 2):
+            on_done(np.array([row]), f"line {row}")
             written.append(output.read_text(encoding="utf-8"))
 
-    monkeypatch.setattr(Translator, "_search", search)
+    monkeypatch.setattr(SegmentedSearch, "search", search)
+    monkeypatch.setattr(Translator, "_texts", lambda self, found, *_: [Translation(found, 0.0, [])])
     assert translate(run, b"a\n\nb\nc\n", f"--output={output}").returncode == 0
     assert written[:2] == ["", "line 0\n\nline 1\n"]
     assert output.read_text(encoding="utf-8") == "line 0\n\nline 1\nline 2\n"
@@ -133,7 +137,7 @@ def test_translate_reads_and_writes_files_as_training_does(run, tmp_path):
     """Compressed, with the byte order mark and the line ends of Windows."""
     text = b"a b\nc d\n"
     (tmp_path / "in.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n")))
-    files = [f"--input={tmp_path / 'in.gz'}", f"--output={tmp_path / 'out.gz'}"]
+    files = [f"--source={tmp_path / 'in.gz'}", f"--output={tmp_path / 'out.gz'}"]
     assert main(["translate", str(run), "--checkpoint=last", *files]) == 0
     assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == translate(run, text).stdout
 
@@ -151,11 +155,21 @@ def test_lines_before_one_that_cannot_be_translated_are(run, text, message, line
     assert b"standard input, " + message in result.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_names_the_file_and_leaves_no_empty_one(run, tmp_path):
+    result = translate(run, b"a b\n", "--output=/dev/full")
+    assert result.returncode == 2
+    assert result.stderr.decode().endswith("transformer-jax: /dev/full: No space left on device\n")
+    with pytest.raises(OSError, match="No space left"), command._opened(str(tmp_path / "out")):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert not (tmp_path / "out").exists()
+
+
 def test_translate_leaves_its_input_and_what_it_cannot_replace(run, tmp_path, capsys):
     file = tmp_path / "file"
     file.write_text("a b\n")
-    for source, message in ((file, "is what --input reads"), (tmp_path / "nowhere", "cannot be read")):
-        assert main(["translate", f"--workdir={run}", f"--input={source}", f"--output={file}"]) == 2
+    for source, message in ((file, "is what --source reads"), (tmp_path / "nowhere", "cannot be read")):
+        assert main(["translate", f"--workdir={run}", f"--source={source}", f"--output={file}"]) == 2
         assert message in capsys.readouterr().err
         assert file.read_text() == "a b\n"
     shutil.copy(run / "config.json", tmp_path)

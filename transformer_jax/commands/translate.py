@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
-from transformer_jax.data.text_files import OPENERS, read_lines, sentence_of_line
-from transformer_jax.files.atomic_files import require_writable_file
+from transformer_jax.data.text_files import OPENERS, UnfinishedLine, read_lines, sentence_of_line
+from transformer_jax.files.atomic_files import DISK_FULL, require_writable_file
 from transformer_jax.tasks.translation.translation_options import TRANSLATION_OPTIONS, sampling_of
 
 if TYPE_CHECKING:
@@ -24,18 +24,19 @@ BYTES_AT_ONCE = 1 << 16
 FIRST_LINES = 256
 
 
-def lines_flags(values: flags.Values) -> None:
+def lines_flags(parser: flags.Parser) -> None:
     """The run, the lines in, and the lines out."""
-    run_flags(values)
-    ensemble_flag(values)
-    flags.string("input", None, "file to read, plain, .gz or .xz (default: standard input)")(values)
+    run_flags(parser)
+    ensemble_flag(parser)
+    meaning = "file of sentences, one a line, plain, .gz or .xz (default: standard input)"
+    flags.string("source", None, meaning, also=("input",))(parser)
     flags.string("output", None, "file to write, compressed if it ends in .gz or .xz (default: standard output)")(
-        values
+        parser
     )
-    flags.integer("n_best", 1, "number of results of each line")(values)
-    flags.boolean("remarks", False, "with --n_best: a fourth column, cut or repeats")(values)
-    flags.boolean("json", False, "print a JSON object for each result, with its remarks")(values)
-    flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(values)
+    flags.integer("n_best", 1, "number of results of each line")(parser)
+    flags.boolean("remarks", False, "with --n_best: a fourth column, cut or repeats")(parser)
+    flags.boolean("json", False, "print a JSON object for each result, with its remarks")(parser)
+    flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(parser)
 
 
 @flags.command(
@@ -67,7 +68,7 @@ def translate(values: flags.Values) -> int:
     With --ensemble every next token has the mean of the probabilities of the models.
     """
     config = run_config(values, "translate")
-    stated = {name: values[name].value for name in TRANSLATION_OPTIONS if values[name].present}
+    stated = {name: getattr(values, name) for name in TRANSLATION_OPTIONS if name in values.present}
     sampling = sampling_of(config.decoding, stated)
     trained = open_for_lines(values, config)
     translator, params = trained.task.translator, trained.params
@@ -87,16 +88,16 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRu
     # A process that starts makes little garbage, and the usual search for it takes 4 % of the CPU time of a line.
     gc.set_threshold(100_000, 50, 50)
     if values.remarks and (values.json or values.n_best == 1):
-        raise ConfigError("--remarks: is a column of --n_best=N; --json has the remarks without it")
-    paths = [Path(name).expanduser() for name in (values.input, values.output) if name]
+        raise ConfigError("--remarks", "is a column of --n_best=N", "--json has the remarks without it")
+    paths = [Path(name).expanduser() for name in (values.source, values.output) if name]
     if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
-        raise ConfigError(f"--output: {values.output} is what --input reads; write to another file")
-    for flag, stream in (("input", sys.stdin), ("output", sys.stdout)):
-        if not values[flag].value and stream is None:
-            raise ConfigError(f"--{flag}: standard {flag} is closed; give a file")
+        raise ConfigError("--output", f"{values.output} is what --source reads", "write to another file")
+    for flag, name, stream in (("source", "input", sys.stdin), ("output", "output", sys.stdout)):
+        if not getattr(values, flag) and stream is None:
+            raise ConfigError(f"--{flag}", f"standard {name} is closed", "give a file")
     runs = chosen_runs(values, config)
-    if values.input and not Path(values.input).expanduser().is_fifo():
-        for _ in read_lines(Path(values.input)):
+    if values.source and not Path(values.source).expanduser().is_fifo():
+        for _ in read_lines(Path(values.source)):
             pass  # A line that cannot be read is reported before the model is restored.
     if values.output:
         require_writable_file(values.output, "--output")
@@ -110,10 +111,10 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any], trained: "Tra
     """
     from transformer_jax.tasks.translation.translator import SentenceTooLong
 
-    name = values.input or "standard input"
-    lines_in = read_lines(Path(values.input)) if values.input else lines_as_they_come(sys.stdin.buffer, name)
+    name = values.source or "standard input"
+    lines_in = read_lines(Path(values.source)) if values.source else lines_as_they_come(sys.stdin.buffer, name)
     chunks = in_chunks(lines_in, values.lines_at_once)
-    is_typed, remarks = not values.input and sys.stdin.isatty(), trained.remarks(name)
+    is_typed, remarks = not values.source and sys.stdin.isatty(), trained.remarks(name)
     if is_typed:
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
@@ -169,8 +170,16 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
         file = cast(BinaryIO, OPENERS.get(Path(path).suffix, open)(Path(path).expanduser(), "wb"))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
-    with file:
-        yield file
+    try:
+        with file:
+            yield file
+    except OSError as error:
+        # The system does not say which disk is full.
+        if error.filename is None and error.errno in DISK_FULL:
+            error.filename = path
+        if Path(path).expanduser().is_file() and not Path(path).expanduser().stat().st_size:
+            Path(path).expanduser().unlink()
+        raise
 
 
 def in_chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
@@ -196,18 +205,18 @@ def lines_as_they_come(source: BinaryIO, name: str) -> Iterator[str | None]:
 
     So a person at a terminal, or a program that writes into a pipe now and then, is answered.
     """
-    unfinished, numbers = list[bytes](), itertools.count(1)
+    unfinished, lines_done = UnfinishedLine(), 0
     while data := source.read1(BYTES_AT_ONCE):  # type: ignore[attr-defined]  # of every buffered stream
         whole, line_feed, rest = data.rpartition(b"\n")
         if line_feed:
-            for line in b"".join([*unfinished, whole]).split(b"\n"):
-                yield sentence_of_line(line, name, next(numbers))
-            unfinished = []
-        unfinished.append(rest)
+            for line in unfinished.take(whole).split(b"\n"):
+                lines_done += 1
+                yield sentence_of_line(line, name, lines_done)
+        unfinished.add(rest, name, lines_done + 1)
         if not _is_readable(source):
             yield None
-    if last := b"".join(unfinished):
-        yield sentence_of_line(last, name, next(numbers))
+    if last := unfinished.take():
+        yield sentence_of_line(last, name, lines_done + 1)
 
 
 def _is_readable(source: BinaryIO) -> bool:
