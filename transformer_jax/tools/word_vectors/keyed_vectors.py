@@ -81,7 +81,7 @@ def write_vectors(path: str | Path, vectors: "KeyedVectors", format_name: str = 
     for row, word in enumerate(vectors.index_to_key, start=1):
         if word.encode().split() != [word.encode()]:
             raise DataError(
-                f"word {row:,} is {word!r}; white space separates the words of these files, so leave it out"
+                f"word {row:,} is '{visible(word)}'; white space separates the words of these files, so leave it out"
             )
     with appearing_file(path) as file:
         is_binary = format_name == "word2vec_binary"
