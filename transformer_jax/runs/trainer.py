@@ -25,6 +25,7 @@ from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import task_class
+from transformer_jax.training.parameters import trained_share
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
@@ -71,6 +72,8 @@ def run_training(
         if source:
             notes.append(source.report())
             origin = {"initial_parameters": source.to_json(), **origin}
+        if config.optimizer.freeze:
+            notes.append(trained_share(update.state_shapes.params, config.optimizer.freeze))
         if not position.ends and not in_store(directory.path):
             notes += require_free_space(directory.path, update.saved_shapes, last + best)
         data = task.training_data()
@@ -104,7 +107,7 @@ def run_training(
             first_update=updates_made,
         )
         enter(outcome_of_divergence(run, position))
-        for note in [*notes, *update.notes(), *log.contents.changes_since(logged)]:
+        for note in [*notes, *log.contents.changes_since(logged)]:
             LOGGER.info("%s", note)
         if updates_made:
             LOGGER.info("resumed at update %d", updates_made)
