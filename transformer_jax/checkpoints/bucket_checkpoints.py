@@ -5,6 +5,8 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any
 
+import jax
+import numpy as np
 import orbax.checkpoint as ocp
 
 from transformer_jax.checkpoints.folder import CheckpointFolder
@@ -36,6 +38,8 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
 
     @classmethod
     def from_final(cls, final_path: Any, **options: Any) -> Any:
+        if is_step(final_path.name) and is_first():
+            final_path = final_path.new()
         # Without the store of metadata, MARKER is not written before IN_PROGRESS.
         return super().from_final(final_path, **options | {"checkpoint_metadata_store": None})
 
@@ -54,10 +58,22 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
             return
         if self.lock:
             await asyncio.to_thread(self.lock.require_held)
-        await asyncio.to_thread(write_object_digests, folder)
-        await super().finalize()
+        # TensorStore has written objects too.
+        await asyncio.to_thread(write_object_digests, StorePath(str(folder)))
         await asyncio.to_thread((folder / COMMIT).write_text, str(time.time()))
         await asyncio.to_thread((folder / IN_PROGRESS).unlink, True)
+
+
+def array_handler() -> ocp.PyTreeCheckpointHandler:
+    """Return Orbax's handler of arrays with few requests: it writes all arrays of an item in one transaction, and no files on
+    their shardings, which a run knows.
+    """
+    arrays = ocp.type_handlers.ArrayHandler(enable_write_sharding_file=False, array_metadata_store=None)
+    handlers = (jax.Array, arrays), (np.ndarray, ocp.type_handlers.NumpyHandler())
+    registry = ocp.type_handlers.create_type_handler_registry(*handlers)
+    # A limit of the bytes in flight, which the other handlers have, excludes transactions.
+    one_transaction = ocp.BasePyTreeCheckpointHandler(save_concurrent_bytes=None, type_handler_registry=registry)
+    return ocp.PyTreeCheckpointHandler(handler_impl=one_transaction, type_handler_registry=registry)
 
 
 class BucketFolder(CheckpointFolder):
@@ -66,7 +82,7 @@ class BucketFolder(CheckpointFolder):
     ``lock``: of process 0 of a run that trains.
     """
 
-    arrays = ocp.StandardCheckpointHandler
+    arrays = staticmethod(array_handler)
 
     def __init__(self, path: StorePath, lock: StoreLock | None = None) -> None:
         try:
@@ -76,15 +92,14 @@ class BucketFolder(CheckpointFolder):
                 path, f"Orbax has no {error.name}", "install the extra object-stores, or orbax-checkpoint>=0.12.8"
             ) from None
         super().__init__(path)
-        self._lock, self._has_checksums = lock, dict[int, bool]()
+        self._lock, self._has_checksums = lock, dict[str, bool]()
         self.temporary_path = type("CommittedFolder", (CommittedFolder,), {"lock": lock})
 
     def opening(self) -> AbstractContextManager[None]:
         return store_errors(self.path)
 
-    def listed(self, step: int | None = None) -> AbstractContextManager[None]:
-        path: StorePath = self.path if step is None else self.path / str(step)
-        return path.listed()
+    def listed(self, step: int | None = None) -> AbstractContextManager[Any]:
+        return (self.path if step is None else self.path / str(step)).listed()
 
     def prepare(self) -> list[str]:
         """Removes unfinished checkpoints."""
@@ -111,18 +126,18 @@ class BucketFolder(CheckpointFolder):
             return SaveFailed(str(error))
         return failed_in_store(f"{self.path}: cannot be written ({first_line(error)})", is_outage=is_outage(error))
 
-    def changed(self, step: int, names: list[str], part: Part) -> list[str]:
+    def changed(self, checkpoint: StorePath, names: list[str], part: Part) -> list[str]:
         """Of several processes that check parts, the first lists the objects: it is one request for a thousand."""
         if part.number:
             return []
-        compared = compared_objects(self.path / str(step), names)
-        self._has_checksums[step] = has_checksums(compared)
+        compared = compared_objects(checkpoint, names)
+        self._has_checksums[checkpoint.name] = has_checksums(compared)
         return changed(compared)
 
-    def has_digests(self, step: int, names: list[str]) -> bool:
-        if step not in self._has_checksums:
-            self.changed(step, names, WHOLE)
-        return self._has_checksums[step]
+    def has_digests(self, checkpoint: StorePath, names: list[str]) -> bool:
+        if checkpoint.name not in self._has_checksums:
+            self.changed(checkpoint, names, WHOLE)
+        return self._has_checksums[checkpoint.name]
 
     def set_aside(self, step: int) -> Any:
         """Moves a checkpoint, object by object, since a store cannot rename a folder."""

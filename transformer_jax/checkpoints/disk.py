@@ -37,7 +37,7 @@ class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
         await super().finalize()
 
 
-class DigestedArrays(ocp.StandardCheckpointHandler):
+class DigestedArrays(ocp.PyTreeCheckpointHandler):
     """Saves arrays; each process digests the files in its ``ocdbt.process_N`` before its save counts as complete."""
 
     async def async_save(self, directory: Any, *args: Any, **options: Any) -> list[Future]:
@@ -100,11 +100,11 @@ class DiskFolder(CheckpointFolder):
             return f"{where}: the disk is full; {newest}. Make room and run the same command"
         return f"{self.path}: cannot be written ({first_line(error)}); {newest}. Fix that and run the same command"
 
-    def changed(self, step: int, names: list[str], part: Part) -> list[str]:
-        return changed_files(self.path / str(step), names, part)
+    def changed(self, checkpoint: Path, names: list[str], part: Part) -> list[str]:
+        return changed_files(checkpoint, names, part)
 
-    def has_digests(self, step: int, names: list[str]) -> bool:
-        return has_digests(self.path / str(step))
+    def has_digests(self, checkpoint: Path, names: list[str]) -> bool:
+        return has_digests(checkpoint)
 
     def set_aside(self, step: int) -> Path:
         target = unused_name(self.path, step)

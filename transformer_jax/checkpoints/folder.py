@@ -32,9 +32,11 @@ class CheckpointFolder:
         """Makes the folder ready for Orbax; returns a sentence about each checkpoint that was moved out of it."""
         raise NotImplementedError
 
-    def listed(self, step: int | None = None) -> AbstractContextManager[None]:
-        """Context in which the files of a complete checkpoint, or of all, do not change, and are not asked for one by one."""
-        return nullcontext()
+    def listed(self, step: int | None = None) -> AbstractContextManager[Any]:
+        """Context of a path to a complete checkpoint, or to all, while they do not change: its files are not asked for one by
+        one.
+        """
+        return nullcontext(self.path if step is None else self.path / str(step))
 
     def require_lock(self) -> None:
         """Raises SaveFailed, in all processes, where another run took the folder over."""
@@ -65,17 +67,18 @@ class CheckpointFolder:
         """Return the error that ends the run: one line on why the folder cannot be written, and the remedy."""
         raise NotImplementedError
 
-    def require_undamaged(self, step: int, names: list[str], part: Part) -> None:
+    def require_undamaged(self, checkpoint: Any, names: list[str], part: Part) -> None:
         """Raises CheckpointError where files of these items, or folders in them, changed since they were written."""
-        if changed := self.changed(step, names, part):
+        if changed := self.changed(checkpoint, names, part):
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-            raise CheckpointError(f"checkpoint {step} is damaged: {', '.join(changed[:3])}{more} changed since written")
+            listed = f"{', '.join(changed[:3])}{more}"
+            raise CheckpointError(f"checkpoint {checkpoint.name} is damaged: {listed} changed since written")
 
-    def changed(self, step: int, names: list[str], part: Part) -> list[str]:
+    def changed(self, checkpoint: Any, names: list[str], part: Part) -> list[str]:
         """The files for ``require_undamaged``."""
         raise NotImplementedError
 
-    def has_digests(self, step: int, names: list[str]) -> bool:
+    def has_digests(self, checkpoint: Any, names: list[str]) -> bool:
         """Whether ``changed`` compares checksums of the files of these items."""
         raise NotImplementedError
 

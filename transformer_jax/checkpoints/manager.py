@@ -77,12 +77,12 @@ class Checkpoints(CheckpointReader):
     def _open(self) -> ocp.CheckpointManager:
         handlers, arrays = ocp.DefaultCheckpointHandlerRegistry(), self._folder.arrays()
         for item in ("params", TRAINED, "rest"):
-            handlers.add(item, ocp.args.StandardSave, arrays)
+            handlers.add(item, ocp.args.PyTreeSave, arrays)
         # Inside, so that the other processes get the StoreError of the first.
         with first_goes_first("checkpoints"), self._folder.opening():
             self._complaints += self._folder.prepare()
-        with self._folder.opening(), self._folder.listed():
-            return _Manager(self._folder, options=self._options, handler_registry=handlers)
+        with self._folder.opening(), self._folder.listed() as path:
+            return _Manager(self._folder, path, options=self._options, handler_registry=handlers)
 
     def writing(self) -> AbstractContextManager[None]:
         """Context in which every error that the run cannot be written raises SaveFailed."""
@@ -105,9 +105,9 @@ class Checkpoints(CheckpointReader):
         rest = {name: leaf for name, leaf in state._asdict().items() if name != "params"}
         is_average = evaluated is not None and evaluated is not state.params
         items = ocp.args.Composite(
-            params=ocp.args.StandardSave(evaluated if is_average else state.params),
-            **({TRAINED: ocp.args.StandardSave(state.params)} if is_average else {}),
-            rest=ocp.args.StandardSave(rest),
+            params=ocp.args.PyTreeSave(evaluated if is_average else state.params),
+            **({TRAINED: ocp.args.PyTreeSave(state.params)} if is_average else {}),
+            rest=ocp.args.PyTreeSave(rest),
             progress=ocp.args.JsonSave(progress),
         )
         metrics = None if score is None else {self._selection.name: score}
@@ -118,7 +118,7 @@ class Checkpoints(CheckpointReader):
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
         """Starts writing parameters alone, for evaluation and initialization: no run resumes from them. Raises SaveFailed."""
-        items = ocp.args.Composite(params=ocp.args.StandardSave(params), progress=ocp.args.JsonSave(progress))
+        items = ocp.args.Composite(params=ocp.args.PyTreeSave(params), progress=ocp.args.JsonSave(progress))
         with self._folder.writing():
             self._manager.save(step, args=items, force=True)
 
@@ -207,9 +207,9 @@ class _Manager(ocp.CheckpointManager):
     Orbax's barriers would wait ten minutes for it.
     """
 
-    def __init__(self, folder: CheckpointFolder, **options: Any) -> None:
+    def __init__(self, folder: CheckpointFolder, path: Any, **options: Any) -> None:
         self._folder = folder
-        super().__init__(folder.path, **options)
+        super().__init__(path, **options)
 
     def _wait_for_checkpointers(self) -> None:
         # Called in the background, in each process, before such a barrier.

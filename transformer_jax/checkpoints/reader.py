@@ -96,7 +96,7 @@ class CheckpointReader:
         folder = self._folder.path / str(step) / item
         if item == "rest" and not folder.is_dir():
             return {}
-        self._folder.require_undamaged(step, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
+        self._folder.require_undamaged(folder.parent, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
         try:
             described = ocp.StandardCheckpointHandler().metadata(folder).tree
         # A damaged file can make the reader raise anything.
@@ -128,12 +128,12 @@ class CheckpointReader:
 
         Raises CheckpointError where one of its files changed since it was written.
         """
-        folder, names = self._folder.path / str(step), list(items)
+        names = list(items)
         try:
-            with self._folder.listed(step):
-                self._folder.require_undamaged(step, names, part)
+            with self._folder.listed(step) as folder:
+                self._folder.require_undamaged(folder, names, part)
                 restored = {name: _restored(folder / name, like) for name, like in items.items()}
-                has_digests = self._folder.has_digests(step, names)
+                has_digests = self._folder.has_digests(folder, names)
         except (CheckpointError, StoreError):
             raise
         # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
@@ -157,8 +157,9 @@ class CheckpointReader:
         """Whether checksums were compared, and no file differs from them; also where they cannot be compared now."""
         if _DAMAGE.search(str(error)):
             return False
+        checkpoint = self._folder.path / str(step)
         try:
-            return self._folder.has_digests(step, names) and not self._folder.changed(step, names, WHOLE)
+            return self._folder.has_digests(checkpoint, names) and not self._folder.changed(checkpoint, names, WHOLE)
         except (OSError, DataError):
             return True
 

@@ -63,10 +63,8 @@ def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
     """The complete checkpoints of a folder, oldest first."""
     if not in_store(directory):
         return [_stored(directory / name) for name in step_names(directory)]
-    # With a listing of its own: a run may write there meanwhile.
-    directory = type(directory)(str(directory))
-    with directory.listed():
-        return [_stored(directory / name) for name in step_names(directory)]
+    with directory.listed() as listed:
+        return [_stored(listed / name) for name in step_names(listed)]
 
 
 def step_names(directory: Path) -> list[str]:
