@@ -62,9 +62,13 @@ def run_training(
         objective = task.objective
         update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
         starting.require_state_fits(update)
-        last, best = config.training.keep_last, config.training.keep_best
-        folder, selection, lock = directory.checkpoints, config.selection, directory.lock
-        checkpoints = Checkpoints(folder, keep_last=last, keep_best=best, selection=selection, lock=lock)
+        checkpoints = Checkpoints(
+            directory.checkpoints,
+            keep_last=config.training.keep_last,
+            keep_best=config.training.keep_best,
+            selection=config.selection,
+            lock=directory.lock,
+        )
         enter(closing(checkpoints))
         position, logged, notes = restored_position(checkpoints, update, task, directory)
         is_new, updates_made = position.state is None, position.number
@@ -75,7 +79,8 @@ def run_training(
         if config.optimizer.freeze:
             notes.append(trained_share(update.state_shapes.params, config.optimizer.freeze))
         if not position.ends and not in_store(directory.path):
-            notes += require_free_space(directory.path, update.saved_shapes, last + best)
+            kept = config.training.keep_last + config.training.keep_best
+            notes += require_free_space(directory.path, update.saved_shapes, kept)
         data = task.training_data()
         starting.require_same_batches(task, data, updates_made)
         LOGGER.info("%s", data.report.text)
