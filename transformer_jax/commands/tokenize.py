@@ -1,3 +1,5 @@
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from transformer_jax.commands import flags
@@ -43,7 +45,7 @@ def tokenize(values: flags.Values) -> int:
 
     from transformer_jax.config import MeshConfig
     from transformer_jax.data.corpora import completed
-    from transformer_jax.data.stores import open_split, write_shard
+    from transformer_jax.data.stores import add_tokenizers, open_split, shared_tokenizers, write_shard
     from transformer_jax.data.tokenization import WHOLE_SPLIT, Shard
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
     from transformer_jax.tasks.new_tokenizers import cached_tokenizers
@@ -56,7 +58,13 @@ def tokenize(values: flags.Values) -> int:
     start_jax(config.data.cache_directory)
     config = resolve_for_device(config, lambda: settings_on(jax.local_devices()[0]))
     task_type = task_that(Tokenizes, config, "tokenize", f"task={config.task} tokenizes when training begins")
-    tokenizers = cached_tokenizers(config, task_type, values.output)
+    if values.output:
+        # The seed chooses their sample: runs of other seeds share the tokenizers of a store, jobs that write it do not.
+        stated = asdict(config.tokenizer) | {"data.seed": config.data_seed}
+        add_tokenizers(values.output, stated, partial(cached_tokenizers, config, task_type))
+        tokenizers = shared_tokenizers(values.output, stated, "--output")
+    else:
+        tokenizers = cached_tokenizers(config, task_type)
     work, cache = task_type(config, tokenizers, make_mesh(MeshConfig())).tokenization(), config.data.cache_directory
     where = f"the training split is tokenized in {values.output or cache}"
     if not values.output:

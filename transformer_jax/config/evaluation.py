@@ -58,7 +58,9 @@ class EvaluationConfig:
     def resolved(self, language: str) -> "EvaluationConfig":
         """Return these settings with the tokenizer and selection metric for translations into ``language``."""
         tokenizer = self.tokenizer(language)
-        by_language = "bleu" if counts_words(tokenizer, language) else "chrf"
+        # BLEU would compare characters, or whole sentences.
+        finds_no_words = base_language(language) in WITHOUT_SPACES and tokenizer in SPLITTING_AT_SPACES
+        by_language = "chrf" if tokenizer == "char" or finds_no_words else "bleu"
         return replace(self, bleu_tokenizer=tokenizer, selection=self.selection or by_language)
 
     def tokenizer(self, language: str) -> str:
@@ -121,9 +123,3 @@ def bleu_tokenizer_of(language: str) -> str:
     if own is None and base not in WITHOUT_SPACES:
         return "13a"
     return next(name for name in (own or "flores200", "flores200", "char") if is_installed(name))
-
-
-def counts_words(tokenizer: str, language: str) -> bool:
-    """Whether BLEU with this tokenizer compares words, not characters or whole sentences."""
-    is_whole_sentence = base_language(language) in WITHOUT_SPACES and tokenizer in SPLITTING_AT_SPACES
-    return tokenizer != "char" and not is_whole_sentence

@@ -25,6 +25,7 @@ from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import task_class
+from transformer_jax.training.parameters import trained_share
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
@@ -61,9 +62,13 @@ def run_training(
         objective = task.objective
         update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
         starting.require_state_fits(update)
-        last, best = config.training.keep_last, config.training.keep_best
-        folder, selection, lock = directory.checkpoints, config.selection, directory.lock
-        checkpoints = Checkpoints(folder, keep_last=last, keep_best=best, selection=selection, lock=lock)
+        checkpoints = Checkpoints(
+            directory.checkpoints,
+            keep_last=config.training.keep_last,
+            keep_best=config.training.keep_best,
+            selection=config.selection,
+            lock=directory.lock,
+        )
         enter(closing(checkpoints))
         position, logged, notes = restored_position(checkpoints, update, task, directory)
         is_new, updates_made = position.state is None, position.number
@@ -71,8 +76,11 @@ def run_training(
         if source:
             notes.append(source.report())
             origin = {"initial_parameters": source.to_json(), **origin}
+        if config.optimizer.freeze:
+            notes.append(trained_share(update.state_shapes.params, config.optimizer.freeze))
         if not position.ends and not in_store(directory.path):
-            notes += require_free_space(directory.path, update.saved_shapes, last + best)
+            kept = config.training.keep_last + config.training.keep_best
+            notes += require_free_space(directory.path, update.saved_shapes, kept)
         data = task.training_data()
         starting.require_same_batches(task, data, updates_made)
         LOGGER.info("%s", data.report.text)
@@ -104,7 +112,7 @@ def run_training(
             first_update=updates_made,
         )
         enter(outcome_of_divergence(run, position))
-        for note in [*notes, *update.notes(), *log.contents.changes_since(logged)]:
+        for note in [*notes, *log.contents.changes_since(logged)]:
             LOGGER.info("%s", note)
         if updates_made:
             LOGGER.info("resumed at update %d", updates_made)

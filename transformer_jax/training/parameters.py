@@ -10,7 +10,6 @@ from jax import lax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, InitConfig
-from transformer_jax.config.model import renamings
 from transformer_jax.training.sharding import path_of
 
 NAMES_SHOWN = 8
@@ -157,7 +156,7 @@ def renamed(names: list[str], init: InitConfig) -> dict[str, str]:
     Raises ConfigError when a rule changes none, or two come out the same.
     """
     current = {name: name for name in names}
-    for pattern, new in renamings(init.rename):
+    for pattern, new in init.renamings:
         after = {old: pattern.sub(new, name) for old, name in current.items()}
         if after == current:
             problem = f"{pattern.pattern!r} changes no path of the checkpoint"

@@ -150,10 +150,28 @@ class TranslationTask(Translating, Task):
         """
         if not config.scores_translations:
             return config
-        language = config.data.target_language
-        stated = config.evaluation
-        settings = from_first(lambda: asdict(_evaluation_of_run(stated, language, directory)), "evaluation settings")
-        found = EvaluationConfig(**settings)
+        language, stated = config.data.target_language, config.evaluation
+
+        def of_run() -> EvaluationConfig:
+            if not directory.has_checkpoints():
+                return stated.resolved(language)
+            saved = load_run_config(directory.path)
+            begun = saved.evaluation.resolved(saved.data.target_language)
+            tokenizer = stated.bleu_tokenizer or begun.bleu_tokenizer
+            if tokenizer != begun.bleu_tokenizer:
+                if begun.selection in ("bleu", "bleu_lowercase"):
+                    raise ConfigError(
+                        "evaluation.bleu_tokenizer",
+                        f"{begun.selection}, tokenized by {begun.bleu_tokenizer}, selects the checkpoints of this run",
+                        f"keep {begun.bleu_tokenizer}, and run evaluate for scores by {tokenizer}",
+                    )
+                before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
+                remark = f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared"
+                say(remark, file=sys.stderr)
+            return replace(stated, bleu_tokenizer=tokenizer, selection=begun.selection)
+
+        # Another machine may have other tokenizers.
+        found = EvaluationConfig(**from_first(lambda: asdict(of_run()), "evaluation settings"))
         found.require_installed(language, config.training.validation_metrics)
         if found != stated and (found.bleu_tokenizer, found.selection) != ("13a", "bleu"):
             chosen = f"BLEU is tokenized by {found.bleu_tokenizer}, checkpoints are selected by {found.selection}"
@@ -318,24 +336,6 @@ class TranslationTask(Translating, Task):
             target = self.translator.translate(params, [text])[0][0].text
         sides, axes = tokens_of_pair(self.tokenizers, text, target)
         return TextAttention(text, target, weights_by_kind(self.objective.model, params, sides, axes))
-
-
-def _evaluation_of_run(stated: EvaluationConfig, language: str, directory: RunDirectory) -> EvaluationConfig:
-    if not directory.has_checkpoints():
-        return stated.resolved(language)
-    saved = load_run_config(directory.path)
-    begun = saved.evaluation.resolved(saved.data.target_language)
-    tokenizer = stated.bleu_tokenizer or begun.bleu_tokenizer
-    if tokenizer != begun.bleu_tokenizer:
-        if begun.selection in ("bleu", "bleu_lowercase"):
-            raise ConfigError(
-                "evaluation.bleu_tokenizer",
-                f"{begun.selection}, tokenized by {begun.bleu_tokenizer}, selects the checkpoints of this run",
-                f"keep {begun.bleu_tokenizer}, and run evaluate for scores by {tokenizer}",
-            )
-        before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
-        say(f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared", file=sys.stderr)
-    return replace(stated, bleu_tokenizer=tokenizer, selection=begun.selection)
 
 
 def translation_program(
