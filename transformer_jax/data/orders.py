@@ -30,30 +30,36 @@ def stable_order(keys: np.ndarray) -> np.ndarray:
 
     A key and an index must fit into 64 bits together. Keys of type uint64 are overwritten, which saves memory.
     """
-    return _sorted(keys)[0]
-
-
-def stable_groups(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``stable_order(keys)`` and the offsets in it of the groups of equal keys, and its length at the end."""
-    order, sorted_keys = _sorted(keys)
-    ends = [np.flatnonzero(np.diff(sorted_keys[begin : end + 1])) + begin + 1 for begin, end in blocks(len(keys))]
-    ends = [np.array(each, order.dtype) for each in ([0], *ends, [len(keys)] if len(keys) else [])]
-    return order, np.concatenate(ends)
-
-
-def _sorted(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``stable_order(keys)``, and the sorted keys."""
-    bits, numbers = np.uint64(max(len(keys) - 1, 1).bit_length()), keys.astype(np.uint64, copy=False)
+    numbers, bits = _with_indices(keys)
+    order = np.empty(len(keys), index_type(len(keys)))
     # In blocks, since temporary arrays would double the memory.
+    for begin, end in blocks(len(keys)):
+        order[begin:end] = numbers[begin:end] & ((np.uint64(1) << bits) - np.uint64(1))
+    return order
+
+
+def grouped(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``values[stable_order(keys)]``, and the offsets in it of the groups of equal keys, with its length at the end."""
+    numbers, bits = _with_indices(keys)
+    offset_type, ends = index_type(len(keys)), []
+    for begin, end in blocks(len(keys)):
+        ends.append((np.flatnonzero(np.diff(numbers[begin : end + 1] >> bits)) + begin + 1).astype(offset_type))
+    offsets = np.concatenate([np.zeros(1, offset_type), *ends, np.full(min(len(keys), 1), len(keys), offset_type)])
+    ends.clear()
+    ordered = np.empty_like(values)
+    for begin, end in blocks(len(keys)):
+        ordered[begin:end] = values[numbers[begin:end] & ((np.uint64(1) << bits) - np.uint64(1))]
+    return ordered, offsets
+
+
+def _with_indices(keys: np.ndarray) -> tuple[np.ndarray, np.uint64]:
+    """Return sorted numbers of the keys and, in so many low bits, their indices."""
+    bits, numbers = np.uint64(max(len(keys) - 1, 1).bit_length()), keys.astype(np.uint64, copy=False)
     for begin, end in blocks(len(keys)):
         numbers[begin:end] <<= bits
         numbers[begin:end] |= np.arange(begin, end, dtype=np.uint64)
     numbers.sort()
-    order = np.empty(len(keys), index_type(len(keys)))
-    for begin, end in blocks(len(keys)):
-        order[begin:end] = numbers[begin:end] & ((np.uint64(1) << bits) - np.uint64(1))
-    numbers >>= bits
-    return order, numbers
+    return numbers, bits
 
 
 def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
