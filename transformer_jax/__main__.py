@@ -35,12 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader, `head` perhaps, has seen enough.
         return 141
     except Exception as error:
+        from transformer_jax.commands.registry import with_pages
         from transformer_jax.files.json_text import printable
 
         problem = _problem_of_user(error)
         if not problem:
             raise
-        print(f"transformer-jax: {printable(problem)}", file=sys.stderr)
+        print(f"transformer-jax: {printable(with_pages(problem))}", file=sys.stderr)
         # A scheduler starts it again.
         return os.EX_TEMPFAIL if getattr(error, "is_outage", False) else USER_ERROR
     finally:

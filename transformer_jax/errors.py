@@ -10,8 +10,8 @@ from contextlib import suppress
 class ConfigError(ValueError):
     """A setting is wrong: ``key: problem; remedy``, each of which may be left out."""
 
-    def __init__(self, key: str, problem: str = "", remedy: str = "") -> None:
-        before = f"{key}: {problem}" if problem else key
+    def __init__(self, key: object, problem: object = "", remedy: str = "") -> None:
+        before = f"{key}: {problem}" if problem else str(key)
         super().__init__(f"{before}; {remedy}" if remedy else before)
 
 

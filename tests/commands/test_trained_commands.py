@@ -82,7 +82,7 @@ def test_beam_search_scores_are_log_probabilities_over_the_length_penalty(run, t
     source, target, output = (tmp_path / name for name in ("source", "target", "n_best"))
     source.write_text("a b c\nd e f g\n")
     files, run_flags = [f"--source={source}", f"--target={target}"], [str(run), "--checkpoint=last"]
-    assert main(["translate", *run_flags, f"--input={source}", f"--output={output}", "--n_best=2"]) == 0
+    assert main(["translate", *run_flags, f"--source={source}", f"--output={output}", "--n_best=2"]) == 0
     rows = [line.split("\t") for line in output.read_text().splitlines()]
     target.write_text("".join(f"{row[2]}\n" for row in rows))
     source.write_text("".join(f"{['a b c', 'd e f g'][int(row[0]) - 1]}\n" for row in rows))
@@ -150,7 +150,7 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
         ([*evaluate, at_400], "no checkpoint '400'; kept are 0, 10, 20, 30 (best "),
         (["export", str(run), "--format=safetensors", f"--output={tmp_path}/new", at_400], "no checkpoint '400'; kept"),
         ([*evaluate, f"--ensemble={run},"], "run,' has an empty item; remove a comma"),
-        ([*translate, f"--input={tmp_path}/none"], "none: cannot be read: No such file"),
+        ([*translate, f"--source={tmp_path}/none"], "none: cannot be read: No such file"),
         ([*translate, f"--output={tmp_path}"], "is a folder; give a file"),
         ([*translate, "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
         ([*translate, f"--ensemble={run}:bst"], "bst: there is no such folder, and 'bst' is not"),

@@ -98,7 +98,7 @@ def test_translate_reads_and_writes_files_as_training_does(run, tmp_path):
     """Compressed, with the byte order mark and the line ends of Windows."""
     text = b"a b\nc d\n"
     (tmp_path / "in.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n")))
-    files = [f"--input={tmp_path / 'in.gz'}", f"--output={tmp_path / 'out.gz'}"]
+    files = [f"--source={tmp_path / 'in.gz'}", f"--output={tmp_path / 'out.gz'}"]
     assert main(["translate", str(run), "--checkpoint=last", *files]) == 0
     assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == translate(run, text).stdout
 
@@ -119,8 +119,8 @@ def test_lines_before_one_that_cannot_be_translated_are(run, text, message, line
 def test_translate_leaves_its_input_and_what_it_cannot_replace(run, tmp_path, capsys):
     file = tmp_path / "file"
     file.write_text("a b\n")
-    for source, message in ((file, "is what --input reads"), (tmp_path / "nowhere", "cannot be read")):
-        assert main(["translate", f"--workdir={run}", f"--input={source}", f"--output={file}"]) == 2
+    for source, message in ((file, "is what --source reads"), (tmp_path / "nowhere", "cannot be read")):
+        assert main(["translate", f"--workdir={run}", f"--source={source}", f"--output={file}"]) == 2
         assert message in capsys.readouterr().err
         assert file.read_text() == "a b\n"
     shutil.copy(run / "config.json", tmp_path)

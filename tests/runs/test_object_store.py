@@ -25,7 +25,6 @@ from transformer_jax.config import ConfigError, load_run_config, to_json
 from transformer_jax.errors import StoreError
 from transformer_jax.files import store_path
 from transformer_jax.files.object_digests import (
-    IN_PROGRESS,
     OBJECTS,
     changed_objects,
     compared_objects,
@@ -35,7 +34,7 @@ from transformer_jax.files.object_digests import (
 from transformer_jax.files.paths import as_path, in_store
 from transformer_jax.run_directory.layout import RunDirectory, RunIsBusy
 from transformer_jax.run_directory.selection import chosen_step
-from transformer_jax.run_directory.stored_checkpoints import COMMIT, MARKER, stored_checkpoints
+from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, stored_checkpoints
 from transformer_jax.runs import metrics_log
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
 from transformer_jax.runtime import store_lock
@@ -527,7 +526,7 @@ def test_commands_read_a_run_at_s3_and_write_their_results_there(whole, bucket, 
         (tmp_path / name).write_text(text)
     files = f"--source={tmp_path}/source", f"--target={tmp_path}/target"
     monkeypatch.chdir(tmp_path)
-    of_both = [said("translate", str(each), f"--input={tmp_path}/source") for each in (whole, bucket)]
+    of_both = [said("translate", str(each), f"--source={tmp_path}/source") for each in (whole, bucket)]
     assert of_both[0] == of_both[1]
     assert f"scores       {bucket}/evaluation-validation-" in said("evaluate", bucket, "--split=validation")
     assert len(list(run.glob("evaluation-validation-*.txt"))) == 1

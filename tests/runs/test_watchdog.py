@@ -7,7 +7,7 @@ import pytest
 
 from transformer_jax.runs import goodput, hooks
 from transformer_jax.runs.goodput import Clock
-from transformer_jax.runtime.distributed import STATUS_TO_RESTART
+from transformer_jax.runtime.process_group import STATUS_TO_RESTART
 
 
 @pytest.fixture

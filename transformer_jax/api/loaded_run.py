@@ -101,7 +101,7 @@ class Attention(Sequence[AttentionLayer]):
         found = [each for each in self.layers if each.kind == kind]
         if not found:
             kinds = dict.fromkeys(each.kind for each in self.layers)
-            raise ConfigError(f"kind: {kind!r} is not one of {', '.join(kinds) or 'none at all'}")
+            raise ConfigError("kind", f"{kind!r} is not one of {', '.join(kinds) or 'none at all'}")
         return Attention(self.source, self.translation, found)
 
     def draw(self, path: str | Path, kind: str | None = None) -> Path:
@@ -109,7 +109,7 @@ class Attention(Sequence[AttentionLayer]):
         draw = single_behind("draw_attention")
         if draw is None:
             raise ConfigError(
-                "draw: no tool that draws attention is installed; reinstall the package with all its tools"
+                "draw", "no tool that draws attention is installed", "reinstall the package with all its tools"
             )
         layers = self.of(kind or self.layers[0].kind).layers
         weights = {f"{each.kind} layer {each.layer}": each.weights for each in layers}
@@ -253,11 +253,11 @@ class Run:
     def attention(self, text: str, translation: str | None = None) -> Attention:
         """All attention weights of a sentence and its translation (default: the model's own), or of a language model's text."""
         with python_errors():
-            is_given, where = translation is not None, f"attention(): {self.path}"
-            require_targets(self.config, where, "translation", is_given=is_given, is_optional=True)
+            is_given = translation is not None
+            require_targets(self.config, "attention()", self.path, "translation", is_given=is_given, is_optional=True)
             attention = self._trained.task.attention_of(self.params, text, translation)
             if not attention.kinds:
-                raise ConfigError(f"{self.path}: the model has no attention")
+                raise ConfigError(self.path, "the model has no attention")
             layers = [
                 AttentionLayer(kind, number, weights, found.rows, found.columns)
                 for kind, found in attention.kinds.items()
@@ -274,9 +274,9 @@ class Run:
     ) -> TokenScores | list[TokenScores]:
         """The log-probability of a given translation, or of each of several; of a language model, of ``source`` itself."""
         with python_errors():
-            require_targets(self.config, f"score(): {self.path}", "target", is_given=target is not None)
+            require_targets(self.config, "score()", self.path, "target", is_given=target is not None)
             if target is not None and isinstance(source, str) != isinstance(target, str):
-                raise ConfigError("target: give one sentence for one source, or a list for a list")
+                raise ConfigError("target", "give one sentence for one source, or a list for a list")
             sources, targets = ([each] if isinstance(each, str) else each for each in (source, target))
             scores = self._trained.task.score_texts(self.params, sources or (), targets)
         return scores[0] if isinstance(source, str) else scores

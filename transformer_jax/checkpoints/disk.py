@@ -1,4 +1,4 @@
-"""Checkpoints on a disk: digests of their files, damage, failed saves."""
+"""Checkpoints written to a disk: digests of their files, failed saves."""
 
 import asyncio
 import shutil
@@ -13,9 +13,9 @@ from orbax.checkpoint.future import ChainedFuture, Future
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.errors import first_line
-from transformer_jax.files.file_digests import Part, changed_files, has_digests, write_digests
-from transformer_jax.files.object_digests import IN_PROGRESS
+from transformer_jax.files.file_digests import write_digests
 from transformer_jax.run_directory.stored_checkpoints import (
+    IN_PROGRESS,
     UNFINISHED,
     CheckpointError,
     is_step,
@@ -99,12 +99,6 @@ class DiskFolder(CheckpointFolder):
             where = self.path if Path(named).is_relative_to(self.path.parent) else named
             return f"{where}: the disk is full; {newest}. Make room and run the same command"
         return f"{self.path}: cannot be written ({first_line(error)}); {newest}. Fix that and run the same command"
-
-    def changed(self, checkpoint: Path, names: list[str], part: Part) -> list[str]:
-        return changed_files(checkpoint, names, part)
-
-    def has_digests(self, checkpoint: Path, names: list[str]) -> bool:
-        return has_digests(checkpoint)
 
     def set_aside(self, step: int) -> Path:
         target = unused_name(self.path, step)

@@ -29,7 +29,9 @@ PROBE = "evaluation.partial"
     flags.boolean("json", False, "print JSON instead of text"),
     flags.string("split", "test", "train, validation, test, or a name in the data"),
     flags.string("source", None, "file to score instead of a split, plain, .gz or .xz"),
-    flags.repeated("references", [], "files of translations of --source, one for each of several references"),
+    flags.repeated(
+        "references", [], "files of translations of --source, one for each of several references", takes_words=True
+    ),
     flags.integer("examples", 5, "how many translations to print beside their references", lower_bound=0),
     flags.string("output", None, "folder for the results (default: the run directory)"),
 )
@@ -52,7 +54,7 @@ def evaluate(values: flags.Values) -> int:
         config.evaluation.require_installed(config.data.target_language)
     if not values.distributed:
         return _score(values, config)
-    from transformer_jax.runtime.distributed import ending_with_others
+    from transformer_jax.runtime.process_group import ending_with_others
 
     with ending_with_others():
         return _score(values, config)
@@ -68,9 +70,10 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
     from transformer_jax.tasks.task import task_class
     from transformer_jax.tasks.texts import open_text_or_none
 
-    has_split = bool(values["split"].present)
+    has_split = "split" in values.present
     text = open_text_or_none(config, values.workdir, values.source, values.references, has_split=has_split)
-    from transformer_jax.runtime.distributed import is_first, join_processes, require_same
+    from transformer_jax.runtime.distributed import is_first, require_same
+    from transformer_jax.runtime.process_group import join_processes
     from transformer_jax.tasks.saved_evaluations import (
         ScoredCheckpoint,
         ensemble_suffix,
@@ -85,7 +88,7 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         # JAX's handler waits for the update after which to stop.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         same = repr((chosen, values.split, values.average))
-        require_same(same, "--distributed: the processes were started with different flags; use the same command")
+        require_same(same, "--distributed", "the processes were started with different flags", "use the same command")
     if text is None:
         task_class(config.task).require_split(config, values.split)
     trained = open_runs(chosen, values.average)
@@ -134,5 +137,5 @@ def _results(values: flags.Values) -> Path:
         except StoreError as error:
             if error.is_outage:
                 raise
-            raise ConfigError(f"{error}; the scores cannot be written there: give --output=FOLDER") from None
+            raise ConfigError(error, remedy="the scores cannot be written there: give --output=FOLDER") from None
     return folder

@@ -30,7 +30,7 @@ def score(values: flags.Values) -> int:
     runs = chosen_runs(values, config)
     from transformer_jax.tasks.texts import require_targets
 
-    require_targets(config, f"--workdir: {values.workdir}", "--target", is_given=values.target is not None)
+    require_targets(config, "--workdir", values.workdir, "--target", is_given=values.target is not None)
     sources = list(read_lines(Path(values.source)))
     targets = None if values.target is None else list(read_lines(Path(values.target)))
     trained = open_runs(runs, values.average)

@@ -55,7 +55,7 @@ def tokenize(values: flags.Values) -> int:
     print(remark, end="\n" * bool(remark))
     start_jax(config.data.cache_directory)
     config = resolve_for_device(config, lambda: settings_on(jax.local_devices()[0]))
-    task_type = task_that(Tokenizes, config, f"tokenize: task={config.task} tokenizes when training begins")
+    task_type = task_that(Tokenizes, config, "tokenize", f"task={config.task} tokenizes when training begins")
     tokenizers = cached_tokenizers(config, task_type, values.output)
     work, cache = task_type(config, tokenizers, make_mesh(MeshConfig())).tokenization(), config.data.cache_directory
     where = f"the training split is tokenized in {values.output or cache}"
@@ -74,12 +74,16 @@ def checked_config(values: flags.Values) -> ExperimentConfig:
     if require_stated := single_behind("require_stated"):
         require_stated(recipe, overrides, None, "tokenize")
     elif budget_of(recipe, overrides):
-        raise ConfigError(f"tokenize: --config={recipe} gets its sizes from a budget; take a recipe that states them")
+        raise ConfigError(
+            "tokenize", f"--config={recipe} gets its sizes from a budget", "take a recipe that states them"
+        )
     config = flags.resolve_config(values)
     if config.data.store:
-        raise ConfigError("data.store: is read by train; tokenize writes --output")
+        raise ConfigError("data.store", "is read by train", "tokenize writes --output")
     if values.shard and not values.output:
-        raise ConfigError("--shard: shards need a store; add --output=/shared/tokens or an address, for data.store")
+        raise ConfigError("--shard", "shards need a store", "add --output=/shared/tokens or an address, for data.store")
     if values.output and config.init.run and config.init.tokenizer == "adopt":
-        raise ConfigError("init.run: training adopts its tokenizers, and a store has its own; use init.tokenizer=new")
+        raise ConfigError(
+            "init.run", "training adopts its tokenizers, and a store has its own", "use init.tokenizer=new"
+        )
     return config

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from transformer_jax.runs.hooks import ProfiledSteps
     from transformer_jax.runs.run import Outcome
 
+# The time of a command that its run does not count, and then does not mention.
+SECONDS_OF_A_START = 6.0
+
 
 @flags.command(
     flags.config,
@@ -37,13 +40,15 @@ def train(values: flags.Values) -> int:
     r"""Train a model, or resume a run that stopped.
 
     Example:
+        transformer-jax train --config=text --config.data.train=corpus/train.en,corpus/train.de \
+            --config.data.validation=corpus/dev.en,corpus/dev.de --budget=20m --workdir=runs/mine
         transformer-jax train --config=multi30k:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
         transformer-jax train --config=quickstart --workdir=runs/quickstart --config.training.num_updates=500
 
-    The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and
-    checkpoints. If it already has a run with the same settings, that resumes from its newest checkpoint, bit for bit.
-    SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143; the same command resumes.
-    It may be in an object store, --workdir=s3://bucket/runs/a (docs/run_directory.md).
+    The first trains on text of your own, for the time that you have. The run directory receives the resolved settings, the
+    tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints. If it already has a run with the same settings, that
+    resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143;
+    the same command resumes. It may be in an object store, --workdir=s3://bucket/runs/a (docs/run_directory.md).
 
     With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another,
     with its tokenizers; update count, schedule and optimizer start from zero. --config.init.rename renames parameters,
@@ -95,8 +100,9 @@ def train_and_report(
     from transformer_jax.runs.hooks import Profile
     from transformer_jax.runs.run import TrainingDiverged
     from transformer_jax.runs.train_run import train_run
-    from transformer_jax.runtime.distributed import ending_with_others, is_first, say
+    from transformer_jax.runtime.distributed import is_first, say
     from transformer_jax.runtime.preemption import ending_at_once
+    from transformer_jax.runtime.process_group import ending_with_others
 
     started, directory = time.perf_counter(), RunDirectory(workdir)
     try:
@@ -145,11 +151,14 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
     """The outcome of a run, its folder, and commands to try next, as text."""
     from transformer_jax.tasks.task import task_class
 
+    minutes, here = f"{max(outcome.seconds, seconds) / 60:.1f} minutes", f"{seconds / 60:.1f}"
+    if outcome.seconds - seconds > SECONDS_OF_A_START:
+        minutes = f"{minutes}, {here} of them since the resume"
     if outcome.reason == "interrupted":
-        when = f"interrupted at update {outcome.step} after {seconds / 60:.1f} minutes, everything is saved"
+        when = f"interrupted at update {outcome.step} after {minutes}, everything is saved"
         return f"{when}; resume with:\n  {program_name()} {shlex.join(sys.argv[1:])}"
     selection = config.selection
-    best = "" if outcome.best is None else f", best validation {selection.label} {selection.text(outcome.best)}"
+    best = "" if outcome.best is None else f", best validation {selection.score(outcome.best, outcome.basis)}"
     reason = {
         "finished": "finished",
         "patience": f"stopped: validation {selection.label} no longer improved",
@@ -165,7 +174,7 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
     with suppress(StoreError):
         has_curves = run.curves.is_file()
     lines = [
-        f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
+        f"{reason} at update {outcome.step}{best}, {minutes}; run directory {run.path}",
         *(f"  WARNING: {sign}" for sign in outcome.signs),
         f"  {outcome.time_spent}",
         *([f"  curves: {run.curves}"] if has_curves else []),

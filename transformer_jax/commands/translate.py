@@ -22,16 +22,17 @@ BYTES_AT_ONCE = 1 << 16
 FIRST_LINES = 256
 
 
-def lines_flags(values: flags.Values) -> None:
+def lines_flags(parser: flags.Parser) -> None:
     """The run, the lines in, and the lines out."""
-    run_flags(values)
-    ensemble_flag(values)
-    flags.string("input", None, "file to read, plain, .gz or .xz (default: standard input)")(values)
+    run_flags(parser)
+    ensemble_flag(parser)
+    meaning = "file of sentences, one a line, plain, .gz or .xz (default: standard input)"
+    flags.string("source", None, meaning, also=("input",))(parser)
     flags.string("output", None, "file to write, compressed if it ends in .gz or .xz (default: standard output)")(
-        values
+        parser
     )
-    flags.integer("n_best", 1, "number of results of each line")(values)
-    flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(values)
+    flags.integer("n_best", 1, "number of results of each line")(parser)
+    flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(parser)
 
 
 @flags.command(
@@ -60,7 +61,7 @@ def translate(values: flags.Values) -> int:
     With --ensemble every next token has the mean of the probabilities of the models.
     """
     config = run_config(values, "translate")
-    stated = {name: values[name].value for name in TRANSLATION_OPTIONS if values[name].present}
+    stated = {name: getattr(values, name) for name in TRANSLATION_OPTIONS if name in values.present}
     sampling = sampling_of(config.decoding, stated)
     trained = open_for_lines(values, config)
     translator, params = trained.task.translator, trained.params
@@ -79,15 +80,15 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRu
     """Restore the runs, once it is known that the input can be read and the output written."""
     # A process that starts makes little garbage, and the usual search for it takes 4 % of the CPU time of a line.
     gc.set_threshold(100_000, 50, 50)
-    paths = [Path(name).expanduser() for name in (values.input, values.output) if name]
+    paths = [Path(name).expanduser() for name in (values.source, values.output) if name]
     if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
-        raise ConfigError(f"--output: {values.output} is what --input reads; write to another file")
-    for flag, stream in (("input", sys.stdin), ("output", sys.stdout)):
-        if not values[flag].value and stream is None:
-            raise ConfigError(f"--{flag}: standard {flag} is closed; give a file")
+        raise ConfigError("--output", f"{values.output} is what --source reads", "write to another file")
+    for flag, name, stream in (("source", "input", sys.stdin), ("output", "output", sys.stdout)):
+        if not getattr(values, flag) and stream is None:
+            raise ConfigError(f"--{flag}", f"standard {name} is closed", "give a file")
     runs = chosen_runs(values, config)
-    if values.input and not Path(values.input).expanduser().is_fifo():
-        for _ in read_lines(Path(values.input)):
+    if values.source and not Path(values.source).expanduser().is_fifo():
+        for _ in read_lines(Path(values.source)):
             pass  # A line that cannot be read is reported before the model is restored.
     if values.output:
         require_writable_file(values.output, "--output")
@@ -98,10 +99,10 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
     """Write the results of ``decode``, ``Translator.translate_each`` of a model, for the lines of the input; return 0."""
     from transformer_jax.tasks.translation.translator import SentenceTooLong
 
-    name = values.input or "standard input"
-    lines_in = read_lines(Path(values.input)) if values.input else lines_as_they_come(sys.stdin.buffer, name)
+    name = values.source or "standard input"
+    lines_in = read_lines(Path(values.source)) if values.source else lines_as_they_come(sys.stdin.buffer, name)
     chunks = in_chunks(lines_in, values.lines_at_once)
-    if not values.input and sys.stdin.isatty():
+    if not values.source and sys.stdin.isatty():
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
     first_chunk, lines_done = next(chunks, []), 0

@@ -69,7 +69,11 @@ class TransformerLayersConfig:
         plugin="initialization",
     )
     attention: str = setting(
-        "multi_head", "Attention, or changes of it in order: grouped_query,qk_norm.", plugin="attention", several=True
+        "multi_head",
+        "Attention, or changes of it in order: grouped_query,qk_norm.",
+        plugin="attention",
+        several=True,
+        ordered=True,
     )
     mixers: str = setting(
         "",
@@ -78,6 +82,7 @@ class TransformerLayersConfig:
         choices=("attention",),
         plugin="mixer",
         several=True,
+        ordered=True,
         separator=" ",
     )
     embedding: Literal["scaled", "unscaled", "zero_padding"] = setting(

@@ -115,7 +115,9 @@ def _missing_plugins(starts: Path) -> str:
         return ""
     loaded = {Path(file).name for file in loaded_plugins()}
     missing = [f"--plugin={shlex.quote(file)}" for file in files if Path(file).name not in loaded]
-    return f"; the run had {' '.join(missing)}" if missing else ""
+    kept = starts.with_name("plugins")
+    text = f" (their text is in {kept})" if missing and kept.is_dir() else ""
+    return f"; the run had {' '.join(missing)}{text}" if missing else ""
 
 
 def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:

@@ -261,7 +261,7 @@ def _folder(address: str, key: str) -> Path:
     if is_unasked(address):
         address = without_mark(address)
         raise ConfigError(
-            f"{key}: {address} comes from the settings of a run; name it yourself: --config.{key}={address}"
+            key, f"{address} comes from the settings of a run", f"name it yourself: --config.{key}={address}"
         )
     if not is_address(address):
         return Path(absolute_path(address, key))
@@ -323,7 +323,9 @@ def _require_equal(before: Mapping[str, object], settings: Mapping[str, object],
     if differing := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
         name = differing[0]
         old, new = ("none" if value in (None, "") else value for value in (before.get(name), now.get(name)))
-        raise ConfigError(f"{problem} with {name}={old}, not {new}; use the same settings and text, or another store")
+        raise ConfigError(
+            f"{problem} with {name}={old}, not {new}", remedy="use the same settings and text, or another store"
+        )
 
 
 def _as_json(content: Mapping[str, object]) -> str:

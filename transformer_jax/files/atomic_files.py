@@ -176,7 +176,7 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
             pass
     except OSError as error:
         reason = "is a folder" if path.is_dir() else f"cannot be written: {error.strerror}"
-        raise ConfigError(f"{flag}: {path} {reason}; give a file in a folder that can be written") from None
+        raise ConfigError(flag, f"{path} {reason}", "give a file in a folder that can be written") from None
     if is_new:
         path.unlink(missing_ok=True)
     return path
@@ -195,7 +195,7 @@ def require_writable(folder: str | Path, flag: str) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = "is a file" if path.is_file() else f"cannot be made: {error.strerror}"
-        raise ConfigError(f"{flag}: {path} {reason}; give a folder that can be written") from None
+        raise ConfigError(flag, f"{path} {reason}", "give a folder that can be written") from None
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"{flag}: {path} cannot be written; give a folder that can")
+        raise ConfigError(flag, f"{path} cannot be written", "give a folder that can")
     return path

@@ -128,7 +128,7 @@ def file_system(scheme: str) -> Any:
             files.retries = 1
         return files
     except (ImportError, ValueError) as error:
-        raise ConfigError(f"{scheme}://: {error}; install the extra object-stores, or s3fs and gcsfs") from None
+        raise ConfigError(f"{scheme}://", error, "install the extra object-stores, or s3fs and gcsfs") from None
 
 
 def kvstore(address: str) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def kvstore(address: str) -> dict[str, Any]:
     scheme, _, rest = address.partition("://")
     bucket, _, path = rest.partition("/")
     if scheme not in ("gs", "s3") or not bucket:
-        raise ConfigError(f"{address}: not the address of a bucket; write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
+        raise ConfigError(address, "not the address of a bucket", "write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
     if scheme == "gs":
         return {"driver": "gcs", "bucket": bucket, "path": path}
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")

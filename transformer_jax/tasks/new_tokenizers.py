@@ -10,7 +10,7 @@ from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.data.stores import open_or_build, shared_tokenizers
 from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
 from transformer_jax.registry.python_files import loaded_plugins
-from transformer_jax.run_directory.layout import RunDirectory, run_to_read
+from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from
 from transformer_jax.tasks.run_tokenizers import of_first, stored_tokenizers
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ def cached_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str 
 
 def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
     """The tokenizers of ``init.run``; raises ConfigError when the settings state others."""
-    source = RunDirectory(run_to_read(config.init.run))
-    source.require_run("init.run")
+    require_run_to_start_from(config.init.run)
+    source = RunDirectory(config.init.run)
     theirs = load_run_config(source.path).tokenizer
     for name in ("kind", "vocabulary_size", "joint"):
         before, now = getattr(theirs, name), getattr(config.tokenizer, name)
         if before != now:
             problem = f"{now!r}, but the tokenizers are adopted from {config.init.run}, where it is {before!r}"
             remedy = f"use --config.tokenizer.{name}={before}, or --config.init.tokenizer=new"
-            raise ConfigError(f"tokenizer.{name}: {problem}; {remedy}")
+            raise ConfigError(f"tokenizer.{name}", problem, remedy)
     return stored_tokenizers(source)

@@ -13,6 +13,7 @@ from transformer_jax.files.atomic_files import write_whole
 from transformer_jax.files.json_text import finite_or_none, finite_or_null, is_count, parse_json
 from transformer_jax.files.paths import is_address
 from transformer_jax.run_directory.layout import write_json
+from transformer_jax.run_directory.package_origin import package_origin
 from transformer_jax.tasks.task import Evaluation
 
 PREFIX = "evaluation-"
@@ -34,8 +35,9 @@ class ScoredCheckpoint:
     ensemble: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
+        """The fields, this package, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
         which = {"checkpoint_step": self.step, "averaged_checkpoints": self.averaged, "ensemble": list(self.ensemble)}
+        which["package"] = package_origin()
         return finite_or_null({**which, "metrics": self.evaluation.metrics, **self.evaluation.to_json()})
 
 

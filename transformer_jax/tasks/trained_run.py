@@ -83,7 +83,7 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
         from transformer_jax.tasks.task import task_that
 
         name = chosen[0].config.task
-        task_that(HasEnsembles, chosen[0].config, f"--ensemble: task={name} has no ensembles")
+        task_that(HasEnsembles, chosen[0].config, "--ensemble", f"task={name} has no ensembles")
     start_jax(chosen[0].config.data.cache_directory)
     mesh, runs = make_mesh(chosen[0].config.mesh), [RunDirectory(each.workdir) for each in chosen]
     tasks: list[Any] = []
@@ -93,14 +93,14 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
             say(f"{run.path}: {', '.join(changed)} changed since the run loaded it", sys.stderr)
         if task and each.config.task != task:
             raise ConfigError(
-                f"--workdir: {run.path} is a run of task={each.config.task}; this command takes task={task}"
+                "--workdir", f"{run.path} is a run of task={each.config.task}", f"this command takes task={task}"
             )
         tasks.append(opened_class(each.config.task, only_decodes)(each.config, tokenizers_of_run(run), mesh))
         for side, ours, theirs in zip(("source", "target"), tasks[0].tokenizers, tasks[-1].tokenizers, strict=True):
             if ours.fingerprint() != theirs.fingerprint():
                 differ = f"{each.workdir} and {chosen[0].workdir} have different {side} tokenizers"
                 remedy = "use runs with the same training text and tokenizer settings"
-                raise ConfigError(f"--ensemble: {differ}, so their probabilities are of different tokens; {remedy}")
+                raise ConfigError("--ensemble", f"{differ}, so their probabilities are of different tokens", remedy)
     restored = [
         restored_params(run, member.objective.init_params, mesh, each.checkpoint, average)
         for run, member, each in zip(runs, tasks, chosen, strict=True)

@@ -50,7 +50,7 @@ def test_an_imported_run_translates(archive, tmp_path, capsys):
     run, model = tmp_path / "run", small_model().opened()
     assert main(["import", "--format=safetensors", f"--input={archive}", f"--workdir={run}"]) == 0
     (tmp_path / "in.txt").write_text("\n".join(TEXTS))
-    flags = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out.txt"]
+    flags = [f"--source={tmp_path}/in.txt", f"--output={tmp_path}/out.txt"]
     assert main(["translate", f"--workdir={run}", "--config.decoding.beam_width=1", *flags]) == 0
     expected = [model.tokenizers.target.decode(example.target) for example in model.examples(TEXTS)]
     assert (tmp_path / "out.txt").read_text().splitlines() == expected

@@ -141,7 +141,7 @@ def test_a_text_is_scored_against_trees(run, trained, tmp_path, capsys):
     with pytest.raises(DataError, match="trees.mrg, line 1: a tree of other words"):
         ParsingTask.open_text(run.config, str(sentences), [str(trees)])
     sentences.write_text("Ann walks .\n\n")
-    assert main(["parse", run.workdir, "--checkpoint=last", f"--input={sentences}"]) == 0
+    assert main(["parse", run.workdir, "--checkpoint=last", f"--source={sentences}"]) == 0
     tree, empty = capsys.readouterr().out.splitlines()
     assert (tree[0], empty) == ("(", "")
     assert transformer_jax.load(run.workdir, "last").parse("Ann walks .") == tree

@@ -146,5 +146,25 @@ def test_names_are_as_short_as_can_be():
         "/a/x/run /b/x/run /b/other": "a/x/run b/x/run other",
         "/run /a/run": "//run a/run",
     }
+    assert short_names([Path(), Path("../a/../run")]) == [Path.cwd().name, "run"]
     for paths, names in cases.items():
         assert short_names([Path(path) for path in paths.split()]) == names.split()
+
+
+def test_the_heading_of_a_score_has_the_sentences_that_were_decoded(make_run, tmp_path, capsys):
+    def of(run, basis):
+        progress = tmp_path / run / "checkpoints" / "3" / "progress"
+        progress.mkdir(parents=True, exist_ok=True)
+        (progress.parent / "_CHECKPOINT_METADATA").write_text("{}")
+        (progress / "metadata").write_text(json.dumps({"counters": {"basis": basis}}))
+
+    runs = [str(make_run(name, records=RECORDS)) for name in ("first", "second")]
+    for name in ("first", "second"):
+        of(name, "96 of 1,014 sentences, greedy")
+    assert main(["report", *runs, f"--output={tmp_path / 'out'}"]) == 0
+    assert "  BLEU (96 of 1,014 sentences, greedy)   chrF" in capsys.readouterr().out
+    of("second", "1,014 sentences, beam 4")
+    assert main(["report", *runs, f"--output={tmp_path / 'out'}"]) == 0
+    heading, first, second = capsys.readouterr().out.splitlines()[:3]
+    assert "BLEU   chrF" in heading and "validated on" in heading
+    assert "96 of 1,014 sentences, greedy" in first and "1,014 sentences, beam 4" in second

@@ -215,4 +215,4 @@ def _explain(message: str, vocabulary_size: int) -> ConfigError | DataError:
         remedy = f"is too small: 4 special ids, 256 bytes and the characters of this text need {too_small[1]}"
     else:
         return DataError(f"sentencepiece could not learn a vocabulary of {vocabulary_size}: {message}")
-    return ConfigError(f"tokenizer.vocabulary_size: {vocabulary_size} {remedy}")
+    return ConfigError("tokenizer.vocabulary_size", f"{vocabulary_size} {remedy}")

@@ -20,7 +20,7 @@ from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
-from transformer_jax.data.corpora import completed, open_corpus, require_target_language
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.mixed_corpora import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus
@@ -143,18 +143,13 @@ class TranslationTask(Translating, Task):
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
-        """The settings with the languages of the text, the tokenizer of BLEU and the selection metric.
+        """The settings with the tokenizer of BLEU and the selection metric.
 
         Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
         tokenizer is not installed.
         """
         if not config.scores_translations:
             return config
-        config, remark = completed(config)
-        if remark:
-            say(remark, file=sys.stderr)
-        if not directory.has_checkpoints():
-            require_target_language(config)
         language = config.data.target_language
         stated = config.evaluation
         settings = from_first(lambda: asdict(_evaluation_of_run(stated, language, directory)), "evaluation settings")
@@ -193,7 +188,7 @@ class TranslationTask(Translating, Task):
         for tag in by_corpus(data.tags, "data.tags").values():
             if len(pieces := self.tokenizers.source.encode(tag)) != 1:
                 remedy = "use --config.init.tokenizer=new, or a word that is a piece of it"
-                raise ConfigError(f"data.tags: {tag} has {len(pieces)} pieces in the vocabulary, not one; {remedy}")
+                raise ConfigError("data.tags", f"{tag} has {len(pieces)} pieces in the vocabulary, not one", remedy)
         store, chosen, times = self.training_store, None, {}
         if store.statistics.corpora:
             times = times_an_epoch(store.statistics.corpora, data)
@@ -288,7 +283,7 @@ class TranslationTask(Translating, Task):
         """
         del config
         if not references:
-            raise ConfigError("--references: --source and --references belong together; give both")
+            raise ConfigError("--references", "--source and --references belong together", "give both")
         sources, *translations = (list(read_lines(Path(name))) for name in (source, *references))
         for name, lines in zip(references, translations, strict=True):
             if len(lines) != len(sources) or not sources:
@@ -335,8 +330,9 @@ def _evaluation_of_run(stated: EvaluationConfig, language: str, directory: RunDi
     if tokenizer != begun.bleu_tokenizer:
         if begun.selection in ("bleu", "bleu_lowercase"):
             raise ConfigError(
-                f"evaluation.bleu_tokenizer: {begun.selection}, tokenized by {begun.bleu_tokenizer}, selects the checkpoints "
-                f"of this run; keep {begun.bleu_tokenizer}, and run evaluate for scores by {tokenizer}"
+                "evaluation.bleu_tokenizer",
+                f"{begun.selection}, tokenized by {begun.bleu_tokenizer}, selects the checkpoints of this run",
+                f"keep {begun.bleu_tokenizer}, and run evaluate for scores by {tokenizer}",
             )
         before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
         say(f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared", file=sys.stderr)

@@ -46,7 +46,7 @@ def align(values: flags.Values) -> int:
     config = run_config(values)
     if config.task != "translation":
         problem = f"{values.workdir} is a run of task={config.task}; this command takes task=translation"
-        raise ConfigError(f"--workdir: {problem}")
+        raise ConfigError("--workdir", problem)
     import numpy as np
 
     from transformer_jax.tools.explorer import word_alignment
@@ -56,7 +56,7 @@ def align(values: flags.Values) -> int:
     stem = output_path(values, "alignment")
     if (values.output and stem.is_dir()) or str(values.output or "").endswith("/"):
         problem = f"{stem} is a folder; give the files a name in it, for example {stem / 'alignment'}"
-        raise ConfigError(f"--output: {problem}")
+        raise ConfigError("--output", problem)
     from transformer_jax.tools.explorer.soft_alignment import soft_alignments
 
     for flag in [flag for flag, texts in (("--source", sources), ("--target", targets)) if lack_spaces(texts)]:

@@ -94,7 +94,7 @@ class TranslationReader(_RunReader[TranslationTask]):
     def _searches(self) -> Searches:
         decoding, model = self.trained.config.decoding, self.trained.model
         if decoding.search != "beam":
-            raise ConfigError(f"decoding.search: {decoding.search} cannot be replayed; set it to beam")
+            raise ConfigError("decoding.search", f"{decoding.search} cannot be replayed", "set it to beam")
         return Searches(
             partial(init_cache, model, decoding.beam_width),
             lambda params: partial(call, model, params, "decode_step"),
@@ -222,7 +222,7 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
         return [replace(each, source=f"{each.source} {cut}") for each in found]
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
-        raise ConfigError("--gold: a language model has no source to align with")
+        raise ConfigError("--gold", "a language model has no source to align with")
 
 
 Reader = TranslationReader | LanguageModelReader
@@ -238,8 +238,8 @@ def open_readers(runs: Sequence[ChosenRun], average: int) -> list[Reader]:
     for each in runs:
         if each.config.task not in READERS:
             problem = f"{each.workdir} is a run of task={each.config.task}; explore takes {', '.join(READERS)}"
-            raise ConfigError(f"--workdir: {problem}")
-    names = short_names([as_path(each.workdir).resolve() for each in runs])
+            raise ConfigError("--workdir", problem)
+    names = short_names([as_path(each.workdir) for each in runs])
     return [
         READERS[each.config.task](open_trained(each, average=average), name)
         for each, name in zip(runs, names, strict=True)

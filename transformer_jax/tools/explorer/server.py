@@ -14,7 +14,7 @@ try:
     from flask import Flask, Response, request
     from werkzeug.serving import BaseWSGIServer, make_server
 except ImportError:
-    raise ConfigError("--serve: Flask is not installed; pip install flask") from None
+    raise ConfigError("--serve", "Flask is not installed", "pip install flask") from None
 
 HOST = "127.0.0.1"
 HTTP_BAD_REQUEST, HTTP_FORBIDDEN = 400, 403
@@ -96,7 +96,7 @@ def listen_locally(port: int) -> socket.socket:
     try:
         return socket.create_server((HOST, port))
     except OSError:
-        raise ConfigError(f"--port: {port} cannot be used on {HOST}; give another, or 0 for any free one") from None
+        raise ConfigError("--port", f"{port} cannot be used on {HOST}", "give another, or 0 for any free one") from None
 
 
 def make_local_server(app: Flask, listener: socket.socket) -> BaseWSGIServer:

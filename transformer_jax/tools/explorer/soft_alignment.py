@@ -78,7 +78,7 @@ def compiled_weights(
     def weigh(params: PyTree, source: Tokens, target: Tokens) -> Float[Array, "B ... T S"]:
         layers = layers_by_kind(attention_maps(trained.model, params, source, target)).get("cross")
         if layers is None:
-            raise ConfigError("--workdir: this model has no attention from target to source")
+            raise ConfigError("--workdir", "this model has no attention from target to source")
         return choose([*layers.values()])
 
     return jax.jit(weigh, out_shardings=replicated(trained.mesh))

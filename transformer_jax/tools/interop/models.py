@@ -144,7 +144,7 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
     if config.task not in ("translation", "language_model"):
         is_table = config.task == "word_vectors"
         remedy = "for its vectors use vectors convert" if is_table else "give one of translation or language_model"
-        raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; {remedy}")
+        raise ConfigError("--workdir", f"{run.path} is a run of task={config.task}", remedy)
     trained = open_trained(ChosenRun(str(workdir), with_exact_products(config), checkpoint), average=average)
     params, saved = jax.device_get(trained.params), replace(load_run_config(run.path), decoding=config.decoding)
     return OpenedModel(config, saved, trained.tokenizers, trained.model, params, trained.mesh, trained.steps)
@@ -227,7 +227,9 @@ def require_plain_transformer(
     config = model.config.model
     if not model.translates or config.kind != "transformer":
         kind = f"task={model.config.task}, model.kind={config.kind}"
-        raise ConfigError(f"--format: {format_name} takes Transformers for translation, not {kind}; use safetensors")
+        raise ConfigError(
+            "--format", f"{format_name} takes Transformers for translation, not {kind}", "use safetensors"
+        )
     require_settings(config, problem, choices)
 
 
@@ -246,4 +248,6 @@ def require_settings(config: TransformerLayersConfig, problem: str, choices: Map
     fitting |= {"d_key": config.head_key_size == width, "d_value": config.head_value_size == width}
     for name, fits in fitting.items():
         if not fits:
-            raise ConfigError(f"model.{name}: {getattr(config, name)!r} {problem}; export with --format=safetensors")
+            raise ConfigError(
+                f"model.{name}", f"{getattr(config, name)!r} {problem}", "export with --format=safetensors"
+            )

@@ -21,7 +21,7 @@ def needing(package: str) -> Iterator[None]:
     try:
         yield
     except ImportError:
-        raise ConfigError(f"{package} is not installed; pip install {package}") from None
+        raise ConfigError(f"{package} is not installed", remedy=f"pip install {package}") from None
 
 
 def torch_library() -> Any:
@@ -61,7 +61,7 @@ def require_values(content: Mapping[str, Any], needed: Mapping[str, Any], where:
     """Raises ConfigError naming ``where`` unless each key of ``needed`` has that value or is missing."""
     for name, value in needed.items():
         if content.get(name, value) != value:
-            raise ConfigError(f"{where}: {name}={content[name]!r} is not supported; expected {value!r}")
+            raise ConfigError(where, f"{name}={content[name]!r} is not supported", f"expected {value!r}")
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -31,7 +31,7 @@ class TreeCorpus(ABC):
 
     def __init__(self, data: TreebankConfig) -> None:
         if not hasattr(data, "linearization"):
-            raise ConfigError(f"data.source: {data.source} takes task=parsing")
+            raise ConfigError("data.source", f"{data.source} takes task=parsing")
         self.config = data
         self.source_language, self.target_language = data.source_language, data.target_language
 

@@ -75,17 +75,16 @@ class ParsingReport(NamedTuple):
         numbers = {"loss": self.loss, "perplexity": self.perplexity, "sentences_per_second": self.sentences_per_second}
         return {**self.scores._asdict(), **numbers, "repaired": self.repaired / self.num_sentences}
 
-    def line(self) -> str:
-        scores = f"F1 {self.scores.f1:.2f}, exact match {self.scores.exact_match:.2f}"
-        return f"{scores}, {self.repaired} of {self.num_sentences} repaired, perplexity {self.perplexity:.3f}"
+    @property
+    def signature(self) -> str:
+        return f"F1: {RULES}"
 
     def to_json(self) -> dict[str, object]:
         fields = {"decoding": vars(self.decoding), "scores": self.scores._asdict(), "rules": RULES}
         return self._asdict() | fields
 
     def rows(self) -> list[tuple[str, str, str]]:
-        search = "greedy" if self.decoding.beam_width == 1 else f"beam {self.decoding.beam_width}"
-        search += f", length penalty {self.decoding.length_penalty:g}"
+        search = f"{self.decoding.search_name}, length penalty {self.decoding.length_penalty:g}"
         form = "only trees over the words" if self.decoding.constrained else "any symbols"
         repairs = ", ".join(f"{count} {name}" for name, count in self.repairs.items())
         return [
@@ -111,7 +110,7 @@ def open_trees(config: ExperimentConfig) -> TreeCorpus:
     corpus = open_corpus(config.data, config.data_seed, config.parts)
     if not isinstance(corpus, TreeCorpus):
         problem = f"the corpus of {config.data.source} is not a TreeCorpus; subclass TreeCorpus of tools.parsing.corpus"
-        raise ConfigError(f"data.source: {problem}")
+        raise ConfigError("data.source", problem)
     return corpus
 
 
@@ -256,7 +255,7 @@ class ParsingTask(TranslationTask):
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
         """The sentences of a file, and the trees of another; raises DataError where they do not fit."""
         if len(references) != 1:
-            raise ConfigError("--references: give one file of trees for the sentences of --source")
+            raise ConfigError("--references", "give one file of trees for the sentences of --source")
         lines = TranslationTask.open_text(config, source, [source]).sources
         sentences = [*map(with_single_spaces, lines)]
         found = [(normalized(each.tree, Counter()), each.line) for each in read_trees(Path(references[0]))]

@@ -34,7 +34,7 @@ def draw_curves(
     from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 
     files = [as_path(metrics)] if isinstance(metrics, (str, PurePath)) else [as_path(file) for file in metrics]
-    names = names or short_names([file.resolve().parent for file in files])
+    names = names or short_names([file.parent for file in files])
     runs = [read_series(file, keys) for file in files]
     panels = []
     for number, key in enumerate(keys):

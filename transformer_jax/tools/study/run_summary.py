@@ -12,7 +12,7 @@ from transformer_jax.errors import StoreError, natural_order
 from transformer_jax.files.json_text import finite_or_none, is_count, parse_json
 from transformer_jax.files.paths import as_path
 from transformer_jax.run_directory.layout import RunDirectory
-from transformer_jax.run_directory.selection import best_step
+from transformer_jax.run_directory.selection import basis_of_validations, best_step
 from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 from transformer_jax.runs.learning_signs import signs_of
 from transformer_jax.runs.metrics_log import read_metrics
@@ -29,7 +29,8 @@ class RunSummary:
     ``best_checkpoint`` is the best checkpoint still on disk. The scores of ``damaged`` checkpoints cannot be read.
     ``target_tokens`` of all ``updates``, after the last line that counts them at its mean. ``signs``: evidence that the model
     does not learn. ``target_tokens_per_second`` is the median of the logged values, ``seconds`` the total in ``goodput.json``.
-    ``is_finished``: it made all its updates. ``evaluations``: saved reports by file.
+    ``is_finished``: it made all its updates. ``basis``: of its validations, as of an ``Evaluation``. ``evaluations``: saved
+    reports by file.
     """
 
     name: str
@@ -46,6 +47,7 @@ class RunSummary:
     damaged: tuple[Path, ...]
     is_finished: bool
     signs: tuple[str, ...]
+    basis: str
     evaluations: Mapping[str, Mapping[str, Any]]
 
     @property
@@ -101,6 +103,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
         damaged=tuple(each.folder for each in stored if not each.is_sound),
         is_finished=outcome.get("reason") == "finished",
         signs=tuple(map(str, signs if isinstance(signs, list) else signs_of(run, config))),
+        basis=basis_of_validations(run),
         evaluations={file.name: report for file, report in saved_reports(folder)},
     )
 
@@ -144,25 +147,26 @@ def _seconds(sheet: Any) -> float | None:
 
 
 def find_runs(arguments: Sequence[str]) -> list[Path]:
-    """The run directories that the arguments name, without repetitions, in order.
+    """The run directories that the arguments name, as they name them, without repetitions, in order.
 
     An argument is a run directory, or a folder that contains run directories, such as the ``trials`` of a sweep, which are
     listed in natural order (``trial-2`` before ``trial-10``). Raises ConfigError for an argument that is neither.
     """
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     for argument in arguments:
         folder = as_path(argument)
         if not argument.strip() or not folder.is_dir():
-            raise ConfigError(f"{argument!r} is not a folder; give a run, or a folder of runs")
+            raise ConfigError(f"{argument!r} is not a folder", remedy="give a run, or a folder of runs")
         is_one = _is_run(folder)
         runs = (
             [folder] if is_one else sorted(filter(_is_run, folder.iterdir()), key=lambda run: natural_order(run.name))
         )
         if not runs:
             listing = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
-            raise ConfigError(f"{folder}: no config.json in it or one level below (found {listing})")
-        found |= dict.fromkeys(run.resolve() for run in runs)
-    return list(found)
+            raise ConfigError(folder, f"no config.json in it or one level below (found {listing})")
+        for run in runs:
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
 
 
 def run_of(path: Path) -> Path:
@@ -170,7 +174,7 @@ def run_of(path: Path) -> Path:
     run = path if path.is_dir() else path.parent
     if not path.exists() or not _is_run(run):
         problem = f"no config.json in {run}" if path.exists() else "does not exist"
-        raise ConfigError(f"{path}: {problem}; give a run directory, or a file that evaluate wrote into one")
+        raise ConfigError(path, problem, "give a run directory, or a file that evaluate wrote into one")
     return run
 
 

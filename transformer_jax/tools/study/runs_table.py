@@ -35,11 +35,11 @@ from transformer_jax.tools.study.seed_statistics import paired_test
 from transformer_jax.tools.study.sweeps import SEED, Choice, LogUniform, Sweep, TrialRow, Value
 
 MEANING = (
-    "Metrics are from the best validation, after the update shown. Columns that name a split have the score of the best "
-    "checkpoint on the whole split; all its scores are under Evaluations. Perplexities are comparable only between runs "
-    "with the same tokenizer. Target tokens are the total over training, an estimate after the last line of the log; "
-    "tokens/s is the median of the logged target tokens per second. Time is the total in goodput.json. An empty cell is not "
-    "known, or not yet."
+    "Metrics are from the best validation, of the examples in brackets, after the update shown. Columns that name a split "
+    "have the score of the best checkpoint on the whole split; all its scores are under Evaluations. Perplexities are "
+    "comparable only between runs with the same tokenizer. Target tokens are the total over training, an estimate after "
+    "the last line of the log; tokens/s is the median of the logged target tokens per second. Time is the total in "
+    "goodput.json. An empty cell is not known, or not yet."
 )
 OVER_SEEDS = "Mean over runs that differ in their seed alone; in brackets its 95 % interval by Student's t."
 
@@ -128,20 +128,27 @@ def _score_table(runs: Sequence[RunSummary]) -> Table:
     splits = [
         (split, each) for split, each in pairs if any(run.score_of_best(split, each.name) is not None for run in runs)
     ]
+    bases = {run.basis for run in runs}
+    of_all = bases.pop() if len(bases) == 1 else ""
     headings = (
-        *(Cell(each.label, f"validation_{each.name}") for each in metrics),
+        *(
+            Cell(each.heading(of_all) if each in selecting else each.label, f"validation_{each.name}")
+            for each in metrics
+        ),
+        *(["validated on"] if bases else []),
         Cell("at update", "best_update"),
         *(Cell(f"{split} {each.label}", f"{split} {each.name}") for split, each in splits),
     )
     rows = [
         (
             *(run.name, *(cell(run.metrics.get(each.name), each.text) for each in metrics)),
+            *([run.basis] if bases else []),
             cell(run.best_update, "{:,}"),
             *(cell(run.score_of_best(split, each.name), each.text) for split, each in splits),
         )
         for run in runs
     ]
-    return Table(("run", *headings), tuple(rows))
+    return Table(("run", *headings), tuple(rows), frozenset({0, 1 + len(metrics)} if bases else {0}))
 
 
 def _cost_table(runs: Sequence[RunSummary]) -> Table:
@@ -205,7 +212,7 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
     for metric in map(str.strip, chosen):
         if not below(metric):
             hint = did_you_mean(metric, known) or f"; measured: {', '.join(known) or 'none yet'}"
-            raise ConfigError(f"--metrics: no run has measured {metric!r}{hint}")
+            raise ConfigError("--metrics", f"no run has measured {metric!r}{hint}")
     # Perplexity already shows the validation loss.
     default = [*(each.key for each in _tasks_metrics(runs) if each.name != "loss"), "train/loss"]
     default += [f"train/{name}" for run in runs for name in run.config.training.watch_names]

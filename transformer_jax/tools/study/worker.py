@@ -120,7 +120,7 @@ def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: 
             is_of_one_trial = isinstance(error, ConfigError | TrainingDiverged | NoMetricValue)
             failures = 0 if is_of_one_trial else failures + 1
             if failures == FAILURES_IN_A_ROW:
-                raise ConfigError(f"{failures} trials in a row failed, the last with: {first_line(error)}") from None
+                raise ConfigError(f"{failures} trials in a row failed, the last with", first_line(error)) from None
 
 
 def _await_trial(study: optuna.Study, sweep: Sweep) -> bool:

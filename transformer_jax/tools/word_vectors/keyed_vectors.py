@@ -26,7 +26,7 @@ def _keyed_vectors_class() -> "type[KeyedVectors]":
     try:
         from gensim.models import KeyedVectors
     except ImportError:
-        raise ConfigError("gensim, which holds word vectors, is not installed; pip install gensim") from None
+        raise ConfigError("gensim, which holds word vectors, is not installed", remedy="pip install gensim") from None
     return KeyedVectors
 
 
@@ -48,7 +48,7 @@ def read_vectors(path: str | Path, format_name: str = "", limit: int = 0) -> "Ke
     """
     path = Path(path).expanduser()
     if format_name not in ("", *FORMATS):
-        raise ConfigError(f"--format: {format_name!r} is not one of {', '.join(FORMATS)}")
+        raise ConfigError("--format", f"{format_name!r} is not one of {', '.join(FORMATS)}")
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected word vectors ({', '.join(FORMATS)})")
     if not format_name:
@@ -96,10 +96,10 @@ def require_format(path: str | Path, format_name: str) -> str:
     if chosen not in FORMATS:
         endings = f"or --output a file that ends in {', '.join(SUFFIXES)}"
         raise ConfigError(
-            f"--output_format: {format_name!r} is not a format; give one of {', '.join(FORMATS)}, {endings}"
+            "--output_format", f"{format_name!r} is not a format", f"give one of {', '.join(FORMATS)}, {endings}"
         )
     if path.is_dir():
-        raise ConfigError(f"--output: {path} is a folder; give a file")
+        raise ConfigError("--output", f"{path} is a folder", "give a file")
     return chosen
 
 
