@@ -64,6 +64,36 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
         await asyncio.to_thread((folder / IN_PROGRESS).unlink, True)
 
 
+class CheckpointObjects(CheckpointFiles):
+    """The checkpoints of a run at ``s3://`` or ``gs://``, to read, with the digests that the store computes."""
+
+    def __init__(self, path: StorePath) -> None:
+        try:
+            fit_orbax_to_stores(kvstore)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                path, f"Orbax has no {error.name}", "install the extra object-stores, or orbax-checkpoint>=0.12.8"
+            ) from None
+        super().__init__(path)
+        self._has_checksums = dict[str, bool]()
+
+    def listed(self, step: int | None = None) -> AbstractContextManager[Any]:
+        return (self.path if step is None else self.path / str(step)).listed()
+
+    def changed(self, checkpoint: StorePath, names: list[str], part: Part) -> list[str]:
+        """Of several processes that check parts, the first lists the objects: it is one request for a thousand."""
+        if part.number:
+            return []
+        compared = compared_objects(checkpoint, names)
+        self._has_checksums[checkpoint.name] = has_checksums(compared)
+        return changed(compared)
+
+    def has_digests(self, checkpoint: StorePath, names: list[str]) -> bool:
+        if checkpoint.name not in self._has_checksums:
+            self.changed(checkpoint, names, WHOLE)
+        return self._has_checksums[checkpoint.name]
+
+
 class BucketFolder(CheckpointFolder):
     """The checkpoints of a run at ``s3://`` or ``gs://``, to write; ``lock``: of process 0 of the run."""
 
