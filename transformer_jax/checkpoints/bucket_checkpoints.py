@@ -64,18 +64,6 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
         await asyncio.to_thread((folder / IN_PROGRESS).unlink, True)
 
 
-def array_handler() -> ocp.PyTreeCheckpointHandler:
-    """Return Orbax's handler of arrays with few requests: it writes all arrays of an item in one transaction, and no files on
-    their shardings, which a run knows.
-    """
-    arrays = ocp.type_handlers.ArrayHandler(enable_write_sharding_file=False, array_metadata_store=None)
-    handlers = (jax.Array, arrays), (np.ndarray, ocp.type_handlers.NumpyHandler())
-    registry = ocp.type_handlers.create_type_handler_registry(*handlers)
-    # A limit of the bytes in flight, which the other handlers have, excludes transactions.
-    one_transaction = ocp.BasePyTreeCheckpointHandler(save_concurrent_bytes=None, type_handler_registry=registry)
-    return ocp.PyTreeCheckpointHandler(handler_impl=one_transaction, type_handler_registry=registry)
-
-
 class CheckpointObjects(CheckpointFiles):
     """The checkpoints of a run at ``s3://`` or ``gs://``, to read, with the digests that the store computes."""
 
@@ -109,12 +97,19 @@ class CheckpointObjects(CheckpointFiles):
 class BucketFolder(CheckpointFolder):
     """The checkpoints of a run at ``s3://`` or ``gs://``, to write; ``lock``: of process 0 of the run."""
 
-    arrays = staticmethod(array_handler)
-
     def __init__(self, path: StorePath, lock: StoreLock | None = None) -> None:
         super().__init__(path)
         self._lock = lock
         self.temporary_path = type("CommittedFolder", (CommittedFolder,), {"lock": lock})
+
+    def arrays(self) -> ocp.PyTreeCheckpointHandler:
+        """Return a handler with few requests: it writes all arrays of an item in one transaction, and no files on shardings."""
+        arrays = ocp.type_handlers.ArrayHandler(enable_write_sharding_file=False, array_metadata_store=None)
+        handlers = (jax.Array, arrays), (np.ndarray, ocp.type_handlers.NumpyHandler())
+        registry = ocp.type_handlers.create_type_handler_registry(*handlers)
+        # A limit of the bytes in flight, which other handlers have, excludes transactions.
+        one_transaction = ocp.BasePyTreeCheckpointHandler(save_concurrent_bytes=None, type_handler_registry=registry)
+        return ocp.PyTreeCheckpointHandler(handler_impl=one_transaction, type_handler_registry=registry)
 
     def opening(self) -> AbstractContextManager[None]:
         return store_errors(self.path)

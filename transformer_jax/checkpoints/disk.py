@@ -58,7 +58,9 @@ class DiskFolder(CheckpointFolder):
     """Checkpoints on a disk, with digests."""
 
     temporary_path = DigestedFolder
-    arrays = DigestedArrays
+
+    def arrays(self) -> DigestedArrays:
+        return DigestedArrays()
 
     def prepare(self) -> list[str]:
         """Makes the folder and moves checkpoints that are unfinished, or have damaged scores, out of it.

@@ -13,14 +13,17 @@ from transformer_jax.runtime.process_group import is_of_another
 class CheckpointFolder:
     """A folder of checkpoints to write; subclasses add what their storage has.
 
-    ``temporary_path``: how Orbax writes a checkpoint. ``arrays``: its handler of arrays.
+    ``temporary_path``: how Orbax writes a checkpoint.
     """
 
     temporary_path: type[Any]
-    arrays: type[Any]
 
     def __init__(self, path: Any) -> None:
         self.path = path
+
+    def arrays(self) -> Any:
+        """Return a handler of arrays for Orbax."""
+        raise NotImplementedError
 
     def opening(self) -> AbstractContextManager[None]:
         """Context of ``prepare`` and of opening Orbax, which raises StoreError where a store refuses."""

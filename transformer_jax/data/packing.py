@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.data.buckets import rounded_up
-from transformer_jax.data.orders import blocks, stable_groups, stable_order
+from transformer_jax.data.orders import blocks, grouped, stable_order
 
 Widths = tuple[int, int]
 """Positions of a row: source side, target side."""
@@ -70,9 +70,7 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
             for side, length in zip(free.reshape(2, -1), needed, strict=True):
                 side[taken] -= length
             row_of_pair[chosen] = open_rows.reshape(-1)[taken]
-    by_row, offsets = stable_groups(row_of_pair)
-    del row_of_pair
-    return order[by_row], offsets
+    return grouped(row_of_pair, order)
 
 
 def longest_first(lengths: np.ndarray, pairs: np.ndarray, widths: Widths) -> tuple[np.ndarray, int]:

@@ -336,5 +336,5 @@ class KnownPath(StorePath):
 
     def unlink(self, missing_ok: bool = False) -> None:
         objects = self._objects()
-        if objects is None or objects.pop(str(self), None):
+        if objects is None or objects.pop(str(self), {}):
             super().unlink()
