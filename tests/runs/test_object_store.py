@@ -25,7 +25,6 @@ from transformer_jax.config import ConfigError, load_run_config, to_json
 from transformer_jax.errors import StoreError
 from transformer_jax.files import store_path
 from transformer_jax.files.object_digests import (
-    IN_PROGRESS,
     OBJECTS,
     changed_objects,
     compared_objects,
@@ -35,7 +34,7 @@ from transformer_jax.files.object_digests import (
 from transformer_jax.files.paths import as_path, in_store
 from transformer_jax.run_directory.layout import RunDirectory, RunIsBusy
 from transformer_jax.run_directory.selection import chosen_step
-from transformer_jax.run_directory.stored_checkpoints import COMMIT, MARKER, stored_checkpoints
+from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, stored_checkpoints
 from transformer_jax.runs import metrics_log
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
 from transformer_jax.runtime import store_lock

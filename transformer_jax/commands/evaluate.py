@@ -54,7 +54,7 @@ def evaluate(values: flags.Values) -> int:
         config.evaluation.require_installed(config.data.target_language)
     if not values.distributed:
         return _score(values, config)
-    from transformer_jax.runtime.distributed import ending_with_others
+    from transformer_jax.runtime.process_group import ending_with_others
 
     with ending_with_others():
         return _score(values, config)
@@ -72,7 +72,8 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
 
     has_split = "split" in values.present
     text = open_text_or_none(config, values.workdir, values.source, values.references, has_split=has_split)
-    from transformer_jax.runtime.distributed import is_first, join_processes, require_same
+    from transformer_jax.runtime.distributed import is_first, require_same
+    from transformer_jax.runtime.process_group import join_processes
     from transformer_jax.tasks.saved_evaluations import (
         ScoredCheckpoint,
         ensemble_suffix,

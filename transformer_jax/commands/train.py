@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import commands_to_try, split_checkpoint
 from transformer_jax.config import DataError, ExperimentConfig
-from transformer_jax.errors import StoreError
+from transformer_jax.errors import StoreError, is_out_of_memory
 from transformer_jax.files.atomic_files import require_writable
 from transformer_jax.files.paths import in_store
-from transformer_jax.run_directory.layout import RunDirectory, require_own, write_json
+from transformer_jax.run_directory.layout import RunDirectory, require_own
 from transformer_jax.runs.trackers import require_libraries
 from transformer_jax.runtime.startup import program_name
 
@@ -96,27 +96,30 @@ def train_and_report(
     """Trains and prints the result; returns the exit status."""
     import jax
 
-    from transformer_jax.checkpoints.save_failure import SaveFailed, end_after_failed_save
+    from transformer_jax.checkpoints.save_failure import end_after_failed_save
     from transformer_jax.runs.hooks import Profile
     from transformer_jax.runs.run import TrainingDiverged
     from transformer_jax.runs.train_run import train_run
-    from transformer_jax.runtime.distributed import ending_with_others, is_first, say
+    from transformer_jax.runtime.distributed import is_first, say
+    from transformer_jax.runtime.out_of_memory import ending_without_memory
     from transformer_jax.runtime.preemption import ending_at_once
+    from transformer_jax.runtime.process_group import ending_with_others
 
     started, directory = time.perf_counter(), RunDirectory(workdir)
     try:
         with ExitStack() as stack:
             stack.enter_context(ending_with_others() if is_distributed else ending_at_once())
+            stack.enter_context(ending_without_memory(lambda: _without_memory(directory)))
             profiles = [stack.enter_context(closing(Profile(profiled, directory.profile)))] if profiled else []
             outcome = train_run(config, workdir, profiles, is_distributed=is_distributed, origin=origin)
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
-    except (SaveFailed, StoreError, OSError) as error:
+    except Exception as error:
         failure = _recorded_failure(directory, error, is_written=not is_distributed or is_first())
         if is_distributed and jax.process_count() > 1:
             end_after_failed_save(lambda: failure)
-        print(failure, file=sys.stderr)
+        print(f"transformer-jax: {failure}", file=sys.stderr)
         return failure.status
     say(summary(outcome, directory, config, time.perf_counter() - started))
     return 128 + outcome.signal if outcome.signal else 0
@@ -128,10 +131,13 @@ def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> 
     from transformer_jax.checkpoints.save_failure import SaveFailed, failed_in_store, is_disk_full
 
     is_gone = not in_store(run.path) and not run.path.is_dir()
-    if not (isinstance(error, SaveFailed | StoreError) or is_disk_full(error) or is_gone):
+    is_failed_write = isinstance(error, OSError) and (is_disk_full(error) or is_gone)
+    if not (isinstance(error, SaveFailed | StoreError) or is_failed_write or is_out_of_memory(error)):
         raise error
-    if isinstance(error, SaveFailed):
+    if isinstance(error, SaveFailed) and not is_out_of_memory(error):
         failure = error
+    elif is_out_of_memory(error):
+        failure = SaveFailed(_without_memory(run))
     elif isinstance(error, StoreError):
         failure = failed_in_store(str(error), is_outage=error.is_outage)
     else:
@@ -142,8 +148,17 @@ def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> 
                 # Another process took the run over.
                 return failure
             steps = run.checkpoint_steps()
-            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": str(failure)})
+            run.write_outcome(step=steps[-1] if steps else 0, reason="failed", problem=str(failure))
     return failure
+
+
+def _without_memory(run: RunDirectory) -> str:
+    """The message of a run that ran out of memory."""
+    steps = run.checkpoint_steps()
+    return (
+        f"{run.path}: out of memory; newest whole checkpoint: {steps[-1] if steps else 'none'}. Give the "
+        "run more memory and run the same command, or start a new one that needs less, with batching.accumulation_steps=2"
+    )
 
 
 def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:

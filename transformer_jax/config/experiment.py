@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 from transformer_jax.config.checks import LARGEST_SEED, check_choice, check_settings, declared, setting
@@ -129,7 +130,7 @@ class ExperimentConfig:
         """The scores of translations that validations compute, at least BLEU."""
         return score_names(f"{self.training.validation_metrics},{self.selection.name}") or ("bleu",)
 
-    @property
+    @cached_property
     def selection(self) -> Metric:
         """The metric that selects checkpoints: of ``evaluation`` if set or found by language, else of the task."""
         task, evaluation = TASKS[self.task], self.evaluation

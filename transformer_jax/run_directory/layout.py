@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.run_settings import CONFIG_FILE
+from transformer_jax.errors import StoreError, complain
 from transformer_jax.files.atomic_files import RUN_LOCK, locked, remove_partial, require_writable, write_whole
+from transformer_jax.files.checked_json import is_unchanged, with_crc, without_crc
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import as_path, in_store, is_unasked, without_mark
 from transformer_jax.registry.python_files import loaded_plugins, text_of_plugin
@@ -171,6 +173,10 @@ class RunDirectory:
             raise ConfigError(flag, f"{self.path} is not a run directory: no config.json in it (found {found})")
         require_settings(self.path)
 
+    def write_outcome(self, **content: Any) -> None:
+        """Write ``outcome.json``."""
+        write_json(self.outcome, with_crc(content))
+
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
         """Appends an entry to ``run.json`` for this start of the run; ``origin``: further values of the entry.
 
@@ -182,7 +188,7 @@ class RunDirectory:
                 # Of an earlier start, or of another folder.
                 kept = kept.with_name(f"{kept.stem}-{digest[:8]}{kept.suffix}")
             write_whole(kept, text_of_plugin(file))
-        starts = _starts(self.run_record)
+        starts = read_starts(self.run_record)
         starts.append(
             {
                 "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -199,7 +205,7 @@ class RunDirectory:
                 **origin,
             }
         )
-        write_json(self.run_record, starts)
+        write_json(self.run_record, [with_crc(start) for start in starts])
 
 
 class ChosenRun(NamedTuple):
@@ -235,8 +241,15 @@ def require_run_to_start_from(text: str) -> None:
 def require_settings(folder: Path) -> None:
     """Raises ConfigError, which names the keys, where the settings differ from the newest readable checkpoint.
 
-    Ignores settings that may change when a run resumes. Does nothing with ``--trust_config``.
+    Ignores settings that may change when a run resumes, but says that the file was changed. Does nothing with
+    ``--trust_config``.
     """
+    file = folder / CONFIG_FILE
+    # ``load_run_config`` reports a file that is no JSON.
+    with suppress(OSError, ValueError):
+        content = parse_json(file.read_bytes())
+        if isinstance(content, dict) and not is_unchanged(content):
+            complain(f"transformer-jax: {file}: changed since it was written; its settings are used as they are now")
     step, written = written_settings(folder / "checkpoints")
     if written is None or os.environ.get(TRUST_CONFIG) == "1":
         return
@@ -253,8 +266,10 @@ def require_settings(folder: Path) -> None:
 
 def changed_plugins(folder: Path) -> list[str]:
     """The loaded plugin files that changed since the last start of the run in ``folder``."""
-    starts = _starts(folder / "run.json")
-    saved = starts[-1].get("plugins") if starts and isinstance(starts[-1], dict) else None
+    if not loaded_plugins():
+        return []
+    starts = read_starts(folder / "run.json")
+    saved = starts[-1].get("plugins") if starts else None
     # Runs of earlier versions have a list without digests. Compared by name: a run may be resumed in another checkout.
     digests: dict[str, set[str]] = {}
     for file, digest in saved.items() if isinstance(saved, dict) else ():
@@ -295,18 +310,16 @@ def write_json(path: Path, content: Any) -> None:
     write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def _starts(path: Path) -> list[dict[str, Any]]:
+def read_starts(path: Path) -> list[dict[str, Any]]:
+    """Return the starts of a run, none if there is no such file; raises DataError when ``run.json`` is damaged."""
     try:
-        content = path.read_bytes()
+        return [without_crc(start) for start in list(parse_json(path.read_bytes()))]
     except FileNotFoundError:
         return []
-    try:
-        starts = parse_json(content)
-    except ValueError:
-        starts = None
-    if not isinstance(starts, list):
-        raise DataError(f"{path}: not a JSON list of the starts of a run; move it away to resume")
-    return starts
+    except StoreError:
+        raise
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: not the starts of a run ({error}); move it away to resume") from None
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

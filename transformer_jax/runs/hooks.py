@@ -22,9 +22,10 @@ from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run import Hook, Position, Results, RunParts, TrainingDiverged, validation_interval
 from transformer_jax.runtime.background import future_of, in_background
-from transformer_jax.runtime.distributed import STATUS_TO_RESTART, is_first
+from transformer_jax.runtime.distributed import is_first
 from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.runtime.preemption import CutShort
+from transformer_jax.runtime.process_group import STATUS_TO_RESTART
 from transformer_jax.tasks.task import Evaluation
 from transformer_jax.training.nonfinite import find_nonfinite
 from transformer_jax.training.sharding import put_batch, put_hyperparameters
@@ -36,6 +37,7 @@ Due = Callable[[RunParts, Position, int], bool]
 # A batch on a CPU, so that validations reuse the programs of the dry run.
 DRY_RUN_EXAMPLES = 32
 MIN_SECONDS_OF_HANG = 60.0
+SECONDS_TO_SAVE = 3600.0
 SECONDS_TO_WRITE_STACKS = 10.0
 
 
@@ -340,15 +342,18 @@ def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], obj
     """End the process when an update takes ``factor`` times the mean of recent ones, at least a minute; 0: never.
 
     A call on a lost device or a dead collective never returns. The stacks of all threads are first appended to ``stacks`` and
-    printed. Compilation, evaluation and checkpoints may take any time.
+    printed. Also ends it when the run waits an hour for a checkpoint. Compilation and evaluation may take any time.
     """
 
     def watch(over: threading.Event) -> None:
         while not over.wait(MIN_SECONDS_OF_HANG / 20):
-            usual = clock.recent_update_seconds()
-            limit = max(factor * usual, MIN_SECONDS_OF_HANG)
-            if usual and clock.kind in TRAINING and time.perf_counter() - clock.since > limit:
-                complain(f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}, and here:")
+            usual, kind = clock.recent_update_seconds(), clock.kind
+            of_update = max(factor * usual, MIN_SECONDS_OF_HANG) if usual else math.inf
+            limits = dict.fromkeys(TRAINING, of_update) | {"checkpoint": SECONDS_TO_SAVE}
+            limit = limits.get(kind, math.inf)
+            if time.perf_counter() - clock.since > limit:
+                missing = "checkpoint" if kind == "checkpoint" else "update"
+                complain(f"no {missing} for {limit:.0f} s; the stacks of all threads are in {stacks}, and here:")
                 with suppress(OSError):
                     # Only process 0 has a file that outlives its host.
                     faulthandler.dump_traceback(2, all_threads=True)

@@ -12,7 +12,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.reader import Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
 from transformer_jax.config.optimization import decays
-from transformer_jax.run_directory.layout import RunDirectory, write_json
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.goodput import Clock, Goodput
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
@@ -267,7 +267,7 @@ class RunParts:
         line = self.goodput.line()
         outcome = Outcome(position.number, position.ends, best, line, metric, signal, signs, basis, seconds)
         self.log.sync()
-        write_json(self.directory.outcome, outcome._asdict())
+        self.directory.write_outcome(**outcome._asdict())
         return outcome
 
 
@@ -278,7 +278,7 @@ def outcome_of_divergence(run: RunParts, position: Position) -> Iterator[None]:
         yield
     except TrainingDiverged as error:
         run.checkpoints.wait()
-        write_json(run.directory.outcome, {"step": position.number, "reason": "diverged", "problem": str(error)})
+        run.directory.write_outcome(step=position.number, reason="diverged", problem=str(error))
         raise
 
 

@@ -14,6 +14,7 @@ from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizer
 from transformer_jax.models.inspection import without_head
 from transformer_jax.tasks.language_model.language_model_task import axes_of
 from transformer_jax.tools.explorer import live
+from transformer_jax.tools.explorer.live_settings import require_live
 from transformer_jax.tools.explorer.page import Page, RunName
 from transformer_jax.tools.explorer.readers import READERS, TranslationReader
 
@@ -42,7 +43,7 @@ def require_equal(reading, found):
 
 def require_equal_to_python(trained):
     """The search for a text, and its reading."""
-    live.require_live(trained.config)
+    require_live(trained.config)
     reader, model = READERS[trained.config.task](trained), live.live_model(trained)
     tree = reader.search("b a c", 0)
     best = tree.hypotheses()[0]
@@ -242,7 +243,7 @@ def test_a_setting_that_javascript_lacks_is_named(tmp_path):
         model = {"kind": "rnn"} if value == "none" else settings["model"]
         changed = settings | {"model": model | {name: value}}
         with pytest.raises(ConfigError, match=f"model.{name}={value} is not implemented .*; it implements "):
-            live.require_live(from_dict(changed))
+            require_live(from_dict(changed))
 
 
 def test_parameters_that_do_not_fit(monkeypatch):

@@ -171,7 +171,13 @@ class Translator(TextTranslator):
         for index, sentence in enumerate(sentences):
             if not sentence.strip():
                 ordered.add(index, [NOTHING])
-        self._search(params, sources, num_results, prefix.ids, lambda row, found: ordered.add(nonempty[row], found))
+
+        def on_done(rows: np.ndarray, hypotheses: Hypotheses) -> None:
+            for number, row in enumerate(rows):
+                ordered.add(nonempty[row], self._texts(hypotheses, number))
+
+        params = unshard_fsdp(params, self.mesh, self.compute_dtype)
+        self._search_for(num_results).search(params, self.batches(sources, prefix.ids), on_done)
 
     def encode_sources(self, sentences: Sequence[str], name: str, first: int) -> tuple[list[int], list[list[int]]]:
         """Return the indices of the sentences that are more than white space, and their tokens with EOS.
@@ -197,25 +203,13 @@ class Translator(TextTranslator):
     def translate_ids(self, params: PyTree, sources: Sequence[list[int]]) -> list[list[Translation]]:
         """The best translation of each source, whose token ids end with EOS, and are not EOS alone."""
         found: dict[int, list[Translation]] = {}
-        self._search(params, sources, 1, (), found.__setitem__)
-        return [found[index] for index in range(len(sources))]
 
-    def _search(
-        self,
-        params: PyTree,
-        sources: Sequence[list[int]],
-        num_results: int,
-        prefix_ids: Sequence[int],
-        on_translation: OnTranslation,
-    ) -> None:
-        """Call ``on_translation`` with the index of each source and its translations, when they are done."""
-
-        def on_done(indices: np.ndarray, hypotheses: Hypotheses) -> None:
-            for row, index in enumerate(indices):
-                on_translation(int(index), self._texts(hypotheses, row))
+        def on_done(rows: np.ndarray, hypotheses: Hypotheses) -> None:
+            found.update({int(row): self._texts(hypotheses, number) for number, row in enumerate(rows)})
 
         params = unshard_fsdp(params, self.mesh, self.compute_dtype)
-        self._search_for(num_results).search(params, self.batches(sources, prefix_ids), on_done)
+        self._search_for(1).search(params, self.batches(sources, ()), on_done)
+        return [found[index] for index in range(len(sources))]
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: Sequence[int]) -> Iterator[SearchBatch]:
         """Make batches of all sources; inputs are ids [B, S]; batches of the same shape follow each other."""
@@ -347,4 +341,4 @@ def devices_of_search(mesh: Mesh) -> SearchDevices:
 
 def steps_of(model: Module) -> MakeStep:
     """Return the function that makes the step of a model from its parameters."""
-    return lambda params: lambda ids, cache: call(model, params, "decode_step", ids, cache)
+    return lambda params: partial(call, model, params, "decode_step")

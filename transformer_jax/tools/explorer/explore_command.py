@@ -90,7 +90,7 @@ def explore(values: flags.Values) -> int:
     checkpoints = _checkpoints(values)
     listener = None
     if values.live:
-        from transformer_jax.tools.explorer.live import require_live
+        from transformer_jax.tools.explorer.live_settings import require_live
 
         require_live(chosen[0].config)
         if values.serve:

@@ -14,6 +14,7 @@ from transformer_jax.files.atomic_files import appearing_folder, require_local, 
 from transformer_jax.run_directory.layout import write_json
 from transformer_jax.run_directory.package_origin import package_origin
 from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart
+from transformer_jax.tools.interop.weight_files import require_plain_files
 
 if TYPE_CHECKING:
     from transformer_jax.tools.interop.models import OpenedModel
@@ -97,6 +98,7 @@ def import_model(values: flags.Values) -> int:
     languages = {name: getattr(values, name) for name in LANGUAGES if name in values.present}
     if languages and values.format != "huggingface":
         raise ConfigError(f"--{next(iter(languages))}", f"not an option of --format={values.format}", "leave it out")
+    require_plain_files(source)
     require_writable(workdir.parent, "--workdir")
     found = format_module(values.format).read(source, **languages)
     config = flags.resolve_config(values, base=found.config)
@@ -125,8 +127,10 @@ def verify(values: flags.Values) -> int:
     tenth of them, int8: more than four tenths), or a text is tokenized differently.
     """
     (run,) = chosen_runs(values, run_config(values))
+    against = Path(values.against).expanduser()
+    require_plain_files(against)
     model = _open(values, run.config)
-    return _compare(model, Path(values.against).expanduser(), _texts_to_compare(values, model))
+    return _compare(model, against, _texts_to_compare(values, model))
 
 
 def _new_folder(name: str, flag: str) -> Path:

@@ -12,7 +12,7 @@ from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
 from transformer_jax.files.json_text import printable
 from transformer_jax.run_directory.layout import RunDirectory
-from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runs.metrics_log import sound_metrics
 from transformer_jax.tasks.saved_evaluations import signature_of, whose_parameters
 from transformer_jax.tools.pictures.curves import draw_curves, read_series
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
@@ -74,7 +74,7 @@ def report_on_runs(runs: Sequence[RunSummary], curves: Sequence[Picture | str]) 
     names, settings = [run.name for run in runs], differing_settings([run.config for run in runs])
     remarks = [f"WARNING: {run.name}: {sign}." for run in runs for sign in run.signs]
     remarks += different_text([run.config for run in runs])
-    remarks += [f"{run.name}: {folder} is damaged: its score cannot be read." for run in runs for folder in run.damaged]
+    remarks += [f"WARNING: {run.name}: {problem}." for run in runs for problem in run.problems]
     scoring = dict.fromkeys(run.config.scoring for run in runs if run.config.scoring)
     equal = "All settings are the same." if len(runs) > 1 else "There is only one run."
     sections = [
@@ -200,7 +200,10 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
     """
     found = {
         run.name: {
-            key for each in read_metrics(RunDirectory(run.folder).metrics) for key in each if each[key] is not None
+            key
+            for each in sound_metrics(RunDirectory(run.folder).metrics).records
+            for key in each
+            if each[key] is not None
         }
         for run in runs
     }
