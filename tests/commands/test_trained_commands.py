@@ -13,6 +13,7 @@ from transformer_jax.__main__ import main
 from transformer_jax.commands.run_flags import commands_to_try
 from transformer_jax.config import from_dict, load_run_config
 from transformer_jax.data import tokenization
+from transformer_jax.registry import python_files
 
 
 def test_evaluate_prints_a_table_and_writes_json_and_every_line(run, capsys):
@@ -152,7 +153,7 @@ def test_attention_draws_a_picture(run, tmp_path, monkeypatch, capsys):
         assert capsys.readouterr().out.endswith(f"\n{tmp_path / output}\n")
 
 
-def test_commands_to_try_have_the_flags_of_the_run_and_the_tag_of_its_lines():
+def test_commands_to_try_have_the_flags_of_the_run_and_the_tag_of_its_lines(tmp_path, monkeypatch):
     data = {"source": "mixture", "train": "de=a.tsv fr=b.tsv", "tags": "de=<2de> fr=<2fr>"}
     config = from_dict({"data": data, "tokenizer": {"kind": "bpe"}})
     evaluation, translation = commands_to_try(config, "runs/a b", ["runs/c:4"], evaluated="test")
@@ -161,6 +162,11 @@ def test_commands_to_try_have_the_flags_of_the_run_and_the_tag_of_its_lines():
     translation, page = commands_to_try(from_dict({}), "runs/a")
     assert translation.endswith(" translate --workdir=runs/a < input.txt")
     assert " explore --workdir=runs/a --live --text=" in page
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(python_files, "_LOADED", {})
+    (tmp_path / "mine.py").write_text("")
+    python_files.load_plugin("mine.py")
+    assert " --workdir=runs/a --plugin=mine.py < " in commands_to_try(from_dict({}), "runs/a")[0], "as it was typed"
 
 
 WITHOUT_JAX = """

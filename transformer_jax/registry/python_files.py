@@ -13,8 +13,8 @@ from typing import Any
 
 from transformer_jax.errors import ConfigError, nearest
 
-_LOADED: dict[str, bytes] = {}
-"""The text of the loaded plugins, by file."""
+_LOADED: dict[str, tuple[str, bytes]] = {}
+"""The loaded plugins by absolute path: the file as the command named it, and its text."""
 
 
 def load_plugin(file: str) -> None:
@@ -30,17 +30,17 @@ def load_plugin(file: str) -> None:
         if str(error).startswith("register: "):
             raise ConfigError(path, error) from error
         raise
-    _LOADED[str(path.absolute())] = text
+    _LOADED[str(path.absolute())] = file, text
 
 
 def loaded_plugins() -> dict[str, str]:
     """The loaded files, each with its SHA-256 when it was loaded."""
-    return {file: sha256(text).hexdigest() for file, text in _LOADED.items()}
+    return {file: sha256(text).hexdigest() for file, (_, text) in _LOADED.items()}
 
 
 def text_of_plugin(file: str) -> bytes:
     """The text of one of the loaded files when it was loaded."""
-    return _LOADED[file]
+    return _LOADED[file][1]
 
 
 def line_of_plugin(error: BaseException) -> str:
@@ -62,8 +62,8 @@ def _is_loaded(file: str) -> bool:
 
 
 def plugin_flags() -> str:
-    """The ``--plugin`` flags of loaded files for a printed command, each after a space."""
-    return "".join(f" --plugin={shlex.quote(file)}" for file in loaded_plugins())
+    """The ``--plugin`` flags of this command for a printed one, each after a space."""
+    return "".join(f" --plugin={shlex.quote(file)}" for file, _ in _LOADED.values())
 
 
 def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
