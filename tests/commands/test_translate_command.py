@@ -8,12 +8,14 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.commands import translate as command
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.data.tokenizers.listed import WordTokenizer
+from transformer_jax.decoding.segmented_search import SegmentedSearch
 from transformer_jax.tasks.translation.translator import Translation, Translator
 
 Translated = namedtuple("Translated", "returncode stdout stderr")
@@ -46,12 +48,13 @@ def test_translate_keeps_lines_and_their_order(run):
 def test_leading_lines_are_written_before_the_others_are_done(run, tmp_path, monkeypatch):
     output, written = tmp_path / "out", []
 
-    def search(self, params, sources, num_results, prefix_ids, report):
+    def search(self, params, batches, on_done):
         for index in (1, 0, 2):
-            report(index, [Translation(f"line {index}", 0.0, [])])
+            on_done(np.array([index]), f"line {index}")
             written.append(output.read_text(encoding="utf-8"))
 
-    monkeypatch.setattr(Translator, "_search", search)
+    monkeypatch.setattr(SegmentedSearch, "search", search)
+    monkeypatch.setattr(Translator, "_texts", lambda self, found, row: [Translation(found, 0.0, [])])
     assert translate(run, b"a\n\nb\nc\n", f"--output={output}").returncode == 0
     assert written[:2] == ["", "line 0\n\nline 1\n"]
     assert output.read_text(encoding="utf-8") == "line 0\n\nline 1\nline 2\n"
