@@ -1,5 +1,6 @@
 """Translate with a trained run, through the command line."""
 
+import errno
 import gzip
 import io
 import os
@@ -117,6 +118,16 @@ def test_lines_before_one_that_cannot_be_translated_are(run, text, message, line
     result = translate(run, text, "--config.decoding.max_source_tokens=40")
     assert result.returncode == 2 and result.stdout.count(b"\n") == lines
     assert b"standard input, " + message in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_names_the_file_and_leaves_no_empty_one(run, tmp_path):
+    result = translate(run, b"a b\n", "--output=/dev/full")
+    assert result.returncode == 2
+    assert result.stderr.decode().endswith("transformer-jax: /dev/full: No space left on device\n")
+    with pytest.raises(OSError, match="No space left"), command._opened(str(tmp_path / "out")):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert not (tmp_path / "out").exists()
 
 
 def test_translate_leaves_its_input_and_what_it_cannot_replace(run, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Runs of a few seconds that begin with the parameters of another."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,9 @@ def test_what_is_frozen_stays_as_in_the_other_run_and_a_resumed_run_needs_it_no_
     assert train(config, run).reason == "finished"
     told = capfd.readouterr().err
     assert f"parameters of {other}, checkpoint 0: 31 arrays taken" in told
+    assert re.search(r"saving done \(restored: BLEU \d+\.\d\d \(8 of 500 sentences, beam 2\), chrF ", told)
+    assert re.search(r"update 3: validation BLEU \d+\.\d\d \(8 of 500 sentences, beam 2\), chrF ", told)
+    assert told.count("tok:13a") == 1, "the signature stands once"
     assert "optimizer.freeze='^encoder_|embedding' holds 13 of 31 arrays" in told
     assert json.loads((run / "run.json").read_text())[0]["initial_parameters"]["step"] == 0
     shutil.rmtree(other)
@@ -127,3 +131,15 @@ def test_a_run_that_drew_its_parameters_does_not_go_on_with_those_of_another(cac
         require_same_run(config, str(tmp_path))
     with pytest.raises(ConfigError, match=r"init.run: .*other does not exist"):
         require_same_run(config, str(tmp_path / "new"))
+
+
+def test_the_peak_rate_of_a_run_that_is_fine_tuned_is_told_unless_one_is_stated(source, tmp_path, capfd):
+    init = ("init.run", str(source))
+    settings_to_train(str(source), [init], str(tmp_path / "new"))
+    assert (
+        f"optimizer.learning_rate=0.01 is the peak of {source}; fine-tuning usually takes less"
+        in capfd.readouterr().err
+    )
+    for overrides in ([init, ("optimizer.learning_rate", "0.001")], []):
+        settings_to_train(str(source), overrides, str(tmp_path / "new"))
+        assert "is the peak of" not in capfd.readouterr().err

@@ -47,6 +47,12 @@ def test_an_update_that_hangs_ends_the_process_with_the_stacks(ends, tmp_path, c
     assert "no update for 60 s; the stacks of all threads are in" in said and "test_watchdog.py" in said
 
 
+def test_a_checkpoint_that_hangs_ends_the_process_after_an_hour(ends, capfd):
+    assert ends(3599, "checkpoint") == []
+    assert ends(3601, "checkpoint", updates=1) == [STATUS_TO_RESTART]
+    assert "no checkpoint for 3600 s" in capfd.readouterr().err
+
+
 def test_validating_and_the_first_update_may_take_long(ends, tmp_path):
     assert ends(59) == ends(99, factor=100.0) == ends(1e6, "evaluation") == ends(1e6, factor=0.0) == []
     assert ends(1e6, updates=1) == []

@@ -23,6 +23,7 @@ from transformer_jax.run_directory.stored_checkpoints import (
     unused_name,
 )
 from transformer_jax.runtime.distributed import is_first
+from transformer_jax.runtime.process_group import STATUS_TO_RESTART
 
 _GONE = "{} was removed or moved while training; put it back and run the same command"
 
@@ -85,7 +86,8 @@ class DiskFolder(CheckpointFolder):
             raise SaveFailed(_GONE.format(self.path.parent))
 
     def failure(self, error: BaseException) -> SaveFailed:
-        return SaveFailed(self.problem_of(error))
+        # Orbax measures its time limits by the time of day, which may have been set.
+        return SaveFailed(self.problem_of(error), STATUS_TO_RESTART if isinstance(error, TimeoutError) else 1)
 
     def problem_of(self, error: BaseException) -> str:
         """Return why the folder cannot be written, and the remedy."""

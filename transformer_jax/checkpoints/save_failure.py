@@ -47,7 +47,7 @@ def end_after_failed_save(failure: Callable[[], SaveFailed]) -> NoReturn:
         status = problem.status
         # Standard error may be on the full disk.
         with suppress(OSError):
-            sys.stderr.write(f"{problem}\n")
+            sys.stderr.write(f"transformer-jax: {problem}\n")
     finally:
         end_at_once(status)
 

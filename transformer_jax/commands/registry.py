@@ -1,7 +1,9 @@
 """Commands by name, and the text of ``transformer-jax COMMAND --help``."""
 
 import inspect
+import re
 import textwrap
+from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
@@ -10,6 +12,8 @@ from transformer_jax.errors import nearest
 from transformer_jax.registry.index import commands, own_commands
 
 WIDTH = 100
+PAGES = Path(__file__).parents[1] / "pages"
+"""The pages of the documentation in an installed wheel."""
 
 
 def load_command(name: str) -> flags.Command:
@@ -43,7 +47,12 @@ def command_help(name: str) -> str:
         for title, items in (("Arguments", arguments), ("Flags", described))
         if items
     ]
-    return "\n\n".join(parts)
+    return with_pages("\n\n".join(parts))
+
+
+def with_pages(text: str) -> str:
+    """Return text with the paths of the installed pages for ``docs/NAME.md``, which only a checkout has."""
+    return re.sub(r"\bdocs/(?=\w+\.md\b)", f"{PAGES}/", text) if PAGES.is_dir() else text
 
 
 def _paragraph(head: str, text: str) -> str:

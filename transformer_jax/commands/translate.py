@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
-from transformer_jax.data.text_files import OPENERS, read_lines, sentence_of_line
-from transformer_jax.files.atomic_files import require_writable_file
+from transformer_jax.data.text_files import OPENERS, UnfinishedLine, read_lines, sentence_of_line
+from transformer_jax.files.atomic_files import DISK_FULL, require_writable_file
 from transformer_jax.tasks.translation.translation_options import TRANSLATION_OPTIONS, sampling_of
 
 if TYPE_CHECKING:
@@ -140,8 +140,16 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
         file = cast(BinaryIO, OPENERS.get(Path(path).suffix, open)(Path(path).expanduser(), "wb"))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
-    with file:
-        yield file
+    try:
+        with file:
+            yield file
+    except OSError as error:
+        # The system does not say which disk is full.
+        if error.filename is None and error.errno in DISK_FULL:
+            error.filename = path
+        if Path(path).expanduser().is_file() and not Path(path).expanduser().stat().st_size:
+            Path(path).expanduser().unlink()
+        raise
 
 
 def in_chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
@@ -167,18 +175,18 @@ def lines_as_they_come(source: BinaryIO, name: str) -> Iterator[str | None]:
 
     So a person at a terminal, or a program that writes into a pipe now and then, is answered.
     """
-    unfinished, numbers = list[bytes](), itertools.count(1)
+    unfinished, lines_done = UnfinishedLine(), 0
     while data := source.read1(BYTES_AT_ONCE):  # type: ignore[attr-defined]  # of every buffered stream
         whole, line_feed, rest = data.rpartition(b"\n")
         if line_feed:
-            for line in b"".join([*unfinished, whole]).split(b"\n"):
-                yield sentence_of_line(line, name, next(numbers))
-            unfinished = []
-        unfinished.append(rest)
+            for line in unfinished.take(whole).split(b"\n"):
+                lines_done += 1
+                yield sentence_of_line(line, name, lines_done)
+        unfinished.add(rest, name, lines_done + 1)
         if not _is_readable(source):
             yield None
-    if last := b"".join(unfinished):
-        yield sentence_of_line(last, name, next(numbers))
+    if last := unfinished.take():
+        yield sentence_of_line(last, name, lines_done + 1)
 
 
 def _is_readable(source: BinaryIO) -> bool:

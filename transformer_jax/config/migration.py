@@ -71,9 +71,13 @@ def key_error(key: str) -> ConfigError | None:
     return ConfigError(key, "unknown key", f"it is {RENAMED[key]} now") if key in RENAMED else None
 
 
-def counters(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The counters in a checkpoint; version 0.1 named the best value ``best_bleu``."""
-    return {"best" if name == "best_bleu" else name: value for name, value in saved.items()}
+def counters(saved: Mapping[str, Any], step: int, evaluate_every: int) -> dict[str, Any]:
+    """The counters in the checkpoint of update ``step``.
+
+    Version 0.1 named the best value ``best_bleu``; 0.3 validated at multiples of ``evaluate_every`` and did not count that.
+    """
+    renamed = {"best" if name == "best_bleu" else name: value for name, value in saved.items()}
+    return {"validated_at": step - step % max(evaluate_every, 1)} | renamed
 
 
 def earlier_digest(config: Any, open_source: Callable[[Any], Any]) -> str:

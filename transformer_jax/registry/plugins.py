@@ -1,7 +1,8 @@
 """Parts by name: of models, optimizers, data sources, tasks and trackers, from the package and from plugins.
 
 A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
-group ``transformer_jax.plugins``; it calls ``register``. A run records the names and digests of plugin files, not their code.
+group ``transformer_jax.plugins``; it calls ``register``. A run records the digests of plugin files, and keeps their text, which
+no command runs.
 The package registers its own parts, of the core and of the kit (``transformer_jax.kit``), in the same way, on first use.
 """
 

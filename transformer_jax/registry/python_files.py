@@ -13,8 +13,8 @@ from typing import Any
 
 from transformer_jax.errors import ConfigError, nearest
 
-_LOADED: dict[str, str] = {}
-"""Digests of the loaded plugins."""
+_LOADED: dict[str, bytes] = {}
+"""The text of the loaded plugins, by file."""
 
 
 def load_plugin(file: str) -> None:
@@ -23,19 +23,24 @@ def load_plugin(file: str) -> None:
     if not path.is_file():
         hint = "; repeat --plugin for each file" if "," in file else ""
         raise ConfigError("--plugin", f"{path} is not a file{hint}")
-    digest = sha256(path.read_bytes()).hexdigest()
+    text = path.read_bytes()
     try:
         names_in_file(path)
     except ConfigError as error:
         if str(error).startswith("register: "):
             raise ConfigError(path, error) from error
         raise
-    _LOADED[str(path.absolute())] = digest
+    _LOADED[str(path.absolute())] = text
 
 
 def loaded_plugins() -> dict[str, str]:
     """The loaded files, each with its SHA-256 when it was loaded."""
-    return dict(_LOADED)
+    return {file: sha256(text).hexdigest() for file, text in _LOADED.items()}
+
+
+def text_of_plugin(file: str) -> bytes:
+    """The text of one of the loaded files when it was loaded."""
+    return _LOADED[file]
 
 
 def line_of_plugin(error: BaseException) -> str:

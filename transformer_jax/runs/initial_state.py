@@ -12,6 +12,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.reader import CheckpointReader, on_host
 from transformer_jax.config import (
     ConfigError,
+    ExperimentConfig,
     InitConfig,
     difference,
     load_run_config,
@@ -22,13 +23,15 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from
 from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.runs.metrics_log import LogContents
-from transformer_jax.runs.run import Counters, Position
+from transformer_jax.runs.run import Counters, Position, hyperparameters_of_length
 from transformer_jax.runtime.distributed import from_first
 from transformer_jax.tasks.task import Task
 from transformer_jax.training.parameters import Match, match_parameters, named_leaves
 from transformer_jax.training.sharding import path_of
 from transformer_jax.training.update import Update
 
+# A change of the learning rate by a smaller share is not logged.
+SMALL_CHANGE = 0.2
 # Parameters with a row, or a number, for each piece of a vocabulary.
 OF_A_VOCABULARY = re.compile(r"(embedding|projection)/(table|logits_bias)$")
 
@@ -61,17 +64,31 @@ def restored_position(
                 "use another folder, or the data they were trained on"
                 f"{listed(each for each in changes if each[0].startswith('data.'))}",
             )
-    counters = Counters(**migration.counters(progress["counters"]))
+    number = int(state.step)
+    counters = Counters(**migration.counters(progress["counters"], number, config.training.evaluate_every))
     settings_of_length = attrgetter("num_updates", "budget_seconds", "budget_policy")
     # Earlier versions wrote 0 for a run that was not shortened. Other settings give another length.
     if not counters.num_updates or (
         settings_of_length(from_json(progress["config"]).training) != settings_of_length(config.training)
     ):
+        notes += note_on_rate(update, config, number, counters.num_updates, length)
         counters.num_updates = length
-    position = Position(state, int(state.step), counters, progress.get("is_validation_due", False))
+    position = Position(state, number, counters, progress.get("is_validation_due", False))
     if not position.is_validation_due:
         position.stop_if_over(config)
     return position, LogContents(progress.get("num_records", 0), progress.get("log_digest", "")), notes
+
+
+def note_on_rate(update: Update, config: ExperimentConfig, number: int, before: int, length: int) -> list[str]:
+    """Return a note where the learning rate jumps after update ``number`` since the run had ``before`` updates, if known."""
+    if not before or number >= length:
+        return []
+    lengths = ((before, number), (length, number + 1))
+    was, now = (float(update.schedule(hyperparameters_of_length(config, size))(step)) for size, step in lengths)
+    if abs(now - was) <= SMALL_CHANGE * max(now, was):
+        return []
+    why = f"the run had {before:,} updates and now has {length:,}"
+    return [f"the learning rate, {was:.3g} at update {number:,}, continues at {now:.3g}: {why}"]
 
 
 class ParametersFromElsewhere(Protocol):

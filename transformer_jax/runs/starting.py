@@ -21,6 +21,7 @@ from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.errors import StoreError
 from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.checked_json import with_crc
 from transformer_jax.files.paths import as_path, in_store
 from transformer_jax.run_directory.layout import IDS_FILE, RunDirectory, write_json
 from transformer_jax.runs.progress import LOGGER
@@ -156,7 +157,7 @@ def write_run_files(
     if in_store(directory.tracker_ids):
         with suppress(FileNotFoundError):
             write_whole(directory.local / IDS_FILE, directory.tracker_ids.read_bytes())
-    write_json(directory.config, to_json(task.config))
+    write_json(directory.config, with_crc(to_json(task.config)))
     save_tokenizers(task.tokenizers, directory.tokenizer)
     write_json(directory.data_report, data.report.content)
     devices = [str(device) for device in update.mesh.devices.flat]
@@ -178,7 +179,7 @@ def write_run_directory(
     Without an optimizer state it can be evaluated and start a new run, but no run resumes from it.
     """
     run = RunDirectory(folder)
-    write_json(run.config, to_json(config))
+    write_json(run.config, with_crc(to_json(config)))
     save_tokenizers(tokenizers, run.tokenizer)
     run.write_run([], config.seed, count_parameters(without_loss_terms(params)), **origin)
     with closing(Checkpoints(run.checkpoints)) as checkpoints:

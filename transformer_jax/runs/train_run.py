@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, load_run_config
-from transformer_jax.config.run_settings import budget_of, stated_settings
+from transformer_jax.config.run_settings import budget_of, is_run_directory, stated_settings
 from transformer_jax.data.corpora import completed, require_target_language
 from transformer_jax.errors import complain
 from transformer_jax.registry.index import behind, single_behind
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from transformer_jax.runs.run import Hook, Outcome
 
 NO_SIZING = "no tool that sizes runs for a time budget is installed; state the sizes and training.num_updates"
+RATE = "optimizer.learning_rate"
 Overrides = Sequence[tuple[str, str]]
 
 
@@ -76,11 +77,15 @@ def settings_to_train(
     resolved = _resolved(recipe, overrides, workdir, budget, is_distributed=is_distributed)
     config, remark = completed(resolved.config)
     require_same_run(config, workdir)
+    rate = ""
     if RunDirectory(workdir).has_checkpoints():
         config = replace(config, init=load_run_config(workdir).init)
     else:
         require_target_language(config)
-    for line in filter(None, (resolved.remark, remark)):
+        if config.init.run and isinstance(recipe, str) and is_run_directory(recipe) and RATE not in dict(overrides):
+            peak = f"{RATE}={config.optimizer.learning_rate:g} is the peak of {recipe}"
+            rate = f"{peak}; fine-tuning usually takes less, such as a fifth"
+    for line in filter(None, (resolved.remark, remark, rate)):
         complain(line)
     return config, resolved.record
 

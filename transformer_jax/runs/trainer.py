@@ -117,7 +117,7 @@ def run_training(
         hooks = Hooks(run, position, callbacks)
         if is_new:
             position.state = update.initial_state(config.seed, source.put_into if source else None)
-            dry_run(run, position)
+            dry_run(run, position, "restored" if config.init.run else "untrained")
         elif position.is_validation_due:
             make_up_validation(run, position)
         hooks.begin()

@@ -25,7 +25,7 @@ from transformer_jax.models.interface import Module
 from transformer_jax.runtime.distributed import first_goes_first, from_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.task import PrintedEvaluation
+from transformer_jax.tasks.task import PrintedEvaluation, share_of
 from transformer_jax.tasks.translation.translation_ensemble import EnsembleObjective
 from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import Translation, Translator, require_translatable
@@ -43,7 +43,7 @@ class TranslationEvaluation(PrintedEvaluation):
 
     ``references``: one or several lists, only for text that is not a split of the data; saved with the scores and sources.
     ``diagnostics``: measurements of whether the model uses its source, for the log. ``corpora``: scores and loss by
-    corpus of a mixture. ``is_limited``: the pairs are only the first of the split.
+    corpus of a mixture. ``split_size``: pairs of the split, of which these are the first; 0: these are all.
     """
 
     report: EvaluationReport
@@ -52,7 +52,7 @@ class TranslationEvaluation(PrintedEvaluation):
     references: Sequence[Sequence[str]] = ()
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     corpora: Mapping[str, Scores] = field(default_factory=dict)
-    is_limited: bool = False
+    split_size: int = 0
 
     @property
     def split(self) -> str:
@@ -66,8 +66,14 @@ class TranslationEvaluation(PrintedEvaluation):
         return {**self.report.headline(), **of_corpora, **self.diagnostics}
 
     @property
-    def summary(self) -> str:
-        return self.report.line()
+    def basis(self) -> str:
+        scored = self.report.num_sentences
+        sentences = share_of(scored, self.split_size or scored, "sentences")
+        return f"{sentences}, {self.report.decoding.search_name}"
+
+    @property
+    def signature(self) -> str:
+        return self.report.signature
 
     def to_json(self) -> dict[str, object]:
         report = {**self.report.to_json(), "text": digest_of(self.pairs)}
@@ -83,9 +89,10 @@ class TranslationEvaluation(PrintedEvaluation):
             for corpus, found in self.corpora.items()
             for name, value in found.values.items()
         ]
-        sentences = f"{self.report.num_sentences:,} sentences"
-        sentences = f"the first {sentences}" if self.is_limited else f"{sentences}, none left out"
-        return [("split", self.split, sentences), *self.report.rows(), *corpora]
+        sentences, total = self.report.num_sentences, self.split_size
+        none_left_out = "" if 0 < total != sentences else ", none left out"
+        remark = f"{share_of(sentences, total or sentences, 'sentences')}{none_left_out}"
+        return [("split", self.split, remark), *self.report.rows(), *corpora]
 
     def examples(self, count: int) -> str:
         shown = list(zip(self.pairs, self.outputs, strict=False))[:count]
@@ -141,7 +148,7 @@ class Evaluator:
         pairs = [pair for part in parts.values() for pair in part]
         references = [pair.target for pair in pairs]
         found = self.translated(params, name, pairs, references, float(total.nll), float(total.tokens))
-        found = replace(found, is_limited=limit > 0)
+        found = replace(found, split_size=store.num_pairs)
         if "" in sums:
             return found
         corpora, outputs = {}, iter(found.outputs)

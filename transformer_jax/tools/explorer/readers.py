@@ -239,7 +239,7 @@ def open_readers(runs: Sequence[ChosenRun], average: int) -> list[Reader]:
         if each.config.task not in READERS:
             problem = f"{each.workdir} is a run of task={each.config.task}; explore takes {', '.join(READERS)}"
             raise ConfigError("--workdir", problem)
-    names = short_names([as_path(each.workdir).resolve() for each in runs])
+    names = short_names([as_path(each.workdir) for each in runs])
     return [
         READERS[each.config.task](open_trained(each, average=average), name)
         for each, name in zip(runs, names, strict=True)

@@ -1,5 +1,6 @@
 """A local server for the page, which also runs forced decoding."""
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -44,7 +45,7 @@ def make_app(render: Render, force: Force) -> Flask:
     @app.before_request
     def refuse_other_sites() -> tuple[dict, int] | None:
         # Flask before 3.1 ignores TRUSTED_HOSTS.
-        if request.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
+        if not re.fullmatch(rf"({re.escape(HOST)}|localhost)(:[0-9]{{1,5}})?", request.headers.get("Host", "")):
             return {"error": "the header Host names another machine, or is missing"}, HTTP_BAD_REQUEST
         is_own = request.headers.get("Origin", request.host_url[:-1]) == request.host_url[:-1]
         if is_own and request.headers.get("Sec-Fetch-Site", "") in OWN_SITES:

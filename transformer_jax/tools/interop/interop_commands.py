@@ -11,13 +11,18 @@ from transformer_jax.config.parts import default_parts
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import appearing_folder, require_local, require_writable
+from transformer_jax.run_directory.layout import write_json
+from transformer_jax.run_directory.package_origin import package_origin
 from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart
+from transformer_jax.tools.interop.weight_files import require_plain_files
 
 if TYPE_CHECKING:
     from transformer_jax.tools.interop.models import OpenedModel
 
 LANGUAGES = ("source_language", "target_language")
 FIXED = ("task", "model.", "tokenizer.")
+# Beside the files of every format.
+ORIGIN = "origin.json"
 
 TEXT_FLAGS = (
     flags.string(
@@ -47,9 +52,9 @@ def export(values: flags.Values) -> int:
 
     Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive
     with settings, tokenizers, and a manifest with digests). --output is a new folder, which is written completely or not at
-    all. The exported model is then loaded and compared with the run, as by verify, on the first sentences of --source (default:
-    the validation split); --no_verify skips this. Exit status 1: they differ by more than the tolerance. Libraries: pip install
-    ctranslate2 safetensors torch transformers.
+    all, with origin.json (version and commit of this package, run and updates). The exported model is then loaded and compared
+    with the run, as by verify, on the first sentences of --source (default: the validation split); --no_verify skips this. Exit
+    status 1: they differ by more than the tolerance. Libraries: pip install ctranslate2 safetensors torch transformers.
     """
     (run,) = chosen_runs(values, run_config(values))
     output = _new_folder(values.output, "--output")
@@ -61,6 +66,7 @@ def export(values: flags.Values) -> int:
     texts = _texts_to_compare(values, model)
     with appearing_folder(output) as folder:
         format_module(values.format).export(model, folder, texts, **options)
+        write_json(folder / ORIGIN, {"package": package_origin(), "run": values.workdir, "steps": list(model.steps)})
     steps = ", ".join(map(str, model.steps))
     print(f"{output}: {values.format}, checkpoint {steps} of {values.workdir}")
     return _compare(model, output, texts) if values.verify else 0
@@ -92,6 +98,7 @@ def import_model(values: flags.Values) -> int:
     languages = {name: getattr(values, name) for name in LANGUAGES if name in values.present}
     if languages and values.format != "huggingface":
         raise ConfigError(f"--{next(iter(languages))}", f"not an option of --format={values.format}", "leave it out")
+    require_plain_files(source)
     require_writable(workdir.parent, "--workdir")
     found = format_module(values.format).read(source, **languages)
     config = flags.resolve_config(values, base=found.config)
@@ -120,13 +127,15 @@ def verify(values: flags.Values) -> int:
     tenth of them, int8: more than four tenths), or a text is tokenized differently.
     """
     (run,) = chosen_runs(values, run_config(values))
+    against = Path(values.against).expanduser()
+    require_plain_files(against)
     model = _open(values, run.config)
-    return _compare(model, Path(values.against).expanduser(), _texts_to_compare(values, model))
+    return _compare(model, against, _texts_to_compare(values, model))
 
 
 def _new_folder(name: str, flag: str) -> Path:
     require_local(name, flag)
-    folder = Path(name).expanduser().resolve()
+    folder = Path(name).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(flag, f"{folder} exists already", "give a new folder")
     return folder

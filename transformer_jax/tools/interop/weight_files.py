@@ -31,6 +31,13 @@ def torch_library() -> Any:
     return torch
 
 
+def require_plain_files(source: Path) -> None:
+    """Raise DataError where the input has something else than files and folders: reading a pipe would never end."""
+    for path in (source, *source.rglob("*")):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise DataError(f"{path}: a pipe or a device, not a file; copy the model again")
+
+
 def read_bytes(path: Path) -> bytes:
     """The content of a file; raises DataError if it cannot be read."""
     try:
@@ -68,7 +75,11 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes a safetensors file; raises ConfigError if the library is missing."""
     with needing("safetensors"):
         from safetensors.numpy import save_file
+    path.touch()
+    mode = path.stat().st_mode
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+    # The library makes a file that only its owner can read.
+    path.chmod(mode)
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:

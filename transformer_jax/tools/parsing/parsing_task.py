@@ -75,17 +75,16 @@ class ParsingReport(NamedTuple):
         numbers = {"loss": self.loss, "perplexity": self.perplexity, "sentences_per_second": self.sentences_per_second}
         return {**self.scores._asdict(), **numbers, "repaired": self.repaired / self.num_sentences}
 
-    def line(self) -> str:
-        scores = f"F1 {self.scores.f1:.2f}, exact match {self.scores.exact_match:.2f}"
-        return f"{scores}, {self.repaired} of {self.num_sentences} repaired, perplexity {self.perplexity:.3f}"
+    @property
+    def signature(self) -> str:
+        return f"F1: {RULES}"
 
     def to_json(self) -> dict[str, object]:
         fields = {"decoding": vars(self.decoding), "scores": self.scores._asdict(), "rules": RULES}
         return self._asdict() | fields
 
     def rows(self) -> list[tuple[str, str, str]]:
-        search = "greedy" if self.decoding.beam_width == 1 else f"beam {self.decoding.beam_width}"
-        search += f", length penalty {self.decoding.length_penalty:g}"
+        search = f"{self.decoding.search_name}, length penalty {self.decoding.length_penalty:g}"
         form = "only trees over the words" if self.decoding.constrained else "any symbols"
         repairs = ", ".join(f"{count} {name}" for name, count in self.repairs.items())
         return [

@@ -35,8 +35,8 @@ from transformer_jax.data.corpus_statistics import (
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.scripts import writes_without_spaces
 from transformer_jax.registry.index import behind
-from transformer_jax.run_directory.layout import RunDirectory
-from transformer_jax.runs.train_run import Overrides, ResolvedSettings
+from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from
+from transformer_jax.runs.train_run import RATE, Overrides, ResolvedSettings
 from transformer_jax.runtime.startup import available_cores
 from transformer_jax.tools.sizing.plans import (
     CHARACTERS_OF_A_TOKEN,
@@ -62,6 +62,8 @@ ESTIMATE_FACTOR = 4
 # BLEU is the geometric mean over runs of 1 to 4 tokens: it is 0 for shorter targets.
 WORDS_OF_BLEU = 4
 LIMITS = "data.max_source_tokens", "data.max_target_tokens"
+# The peak rate of a run that begins with the parameters of another, as a share of the peak from random parameters.
+SHARE_OF_PEAK = 0.2
 # Share of pairs above the limits that is reported, and left out of the plan.
 MANY_TOO_LONG = 0.1
 
@@ -114,13 +116,28 @@ def sized(
             "with --distributed take a recipe with sizes",
         )
     flops = flops_here()
-    plan = sizing.plan(config, seconds, flops, stated)
+    restored = _restored_sizes(config, sizing, stated)
+    plan = sizing.plan(config, seconds, flops, restored | stated)
     record = {"budget": time_budget, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
     settings = {**plan.settings, "training.budget_seconds": 0.0 if "training.num_updates" in stated else seconds}
-    chosen = {key: value for key, value in settings.items() if key not in stated}
-    return ResolvedSettings(
-        _with(values, chosen, overrides), f"budget {time_budget}: {plan.sentence}", {"sizing": record}
-    )
+    sentence = f"budget {time_budget}: {plan.sentence}"
+    if config.init.run and RATE in settings and RATE not in stated:
+        settings[RATE] = round(settings[RATE] * SHARE_OF_PEAK, 6)
+        sentence += (
+            f"\n{RATE}={settings[RATE]:g}, {SHARE_OF_PEAK:g} of the peak from random parameters, for {config.init.run}"
+        )
+    chosen = {key: value for key, value in (settings | restored).items() if key not in stated}
+    return ResolvedSettings(_with(values, chosen, overrides), sentence, {"sizing": record})
+
+
+def _restored_sizes(config: ExperimentConfig, sizing: Sizing, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes of the run whose parameters are restored, if any, as far as ``sizing`` would choose them, but its dropout."""
+    if not config.init.run:
+        return {}
+    require_run_to_start_from(config.init.run)
+    saved = flatten(load_run_config(config.init.run))
+    sized = [key for key in sizing.keys if key.startswith(("model.", "tokenizer.")) and "dropout" not in key]
+    return {key: saved[key] for key in sized if key in saved and key not in stated}
 
 
 def require_stated_tokens(source: str, overrides: Overrides, budget: str | None, key: str) -> None:

@@ -47,7 +47,7 @@ def report(values: flags.Values) -> int:
     flags.arguments("A B", "two run directories, or two evaluation-*.txt (or .json) in run directories"),
     flags.string("split", "test", "of runs: train, validation, test, or a name that the data has; files know theirs"),
     flags.string("checkpoint", "best", f"of runs: {CHECKPOINT_MEANING}"),
-    flags.integer("examples", 10, "number of sentences to show in favor of each", lower_bound=0),
+    flags.integer("examples", 3, "number of sentences to show in favor of each", lower_bound=0),
     flags.integer("resamples", 1000, "number of bootstrap resamples", lower_bound=100),
     flags.string("output", "compare", "folder for the report"),
     flags.overrides,
@@ -90,7 +90,7 @@ def compare(values: flags.Values) -> int:
     document, tables = comparison.comparison_report(names, sides, paired, values.resamples, values.examples)
     written = write_report(output, "compare", document, tables)
     scores, *examples, _, _ = document.sections
-    for section in (*(examples if values.examples else ()), scores):
+    for section in (scores, *(examples if values.examples else ())):
         print(section_text(section) + "\n")
     print("\n".join(f"  {path}" for path in written))
     return 0
@@ -98,10 +98,10 @@ def compare(values: flags.Values) -> int:
 
 def _two_paths(values: flags.Values) -> list[Path]:
     """Paths of A and B; raises ConfigError unless there are two, and where decoding settings are given for files."""
-    paths = [as_path(argument).resolve() for argument in values.arguments]
+    paths = [as_path(argument) for argument in values.arguments]
     if len(paths) != 2:
         raise ConfigError("A B", f"give two runs to compare, not {len(paths)}", "--help shows an example")
-    if paths[0] == paths[1]:
+    if paths[0].resolve() == paths[1].resolve():
         raise ConfigError("A B", f"both are {paths[0]}", "give two different ones")
     searched = [key for key, _ in flags.overrides_of(values) if key.startswith("decoding.")]
     files = [path for path in paths if path.is_file()]
