@@ -1,7 +1,7 @@
 """Where a run that trains writes its checkpoints: what disks and object stores have in common."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ class CheckpointFolder:
     """
 
     temporary_path: type[Any]
-    arrays: type[Any]
+    arrays: Callable[[], Any]
 
     def __init__(self, path: Any) -> None:
         self.path = path
