@@ -10,7 +10,7 @@ from transformer_jax.__main__ import main
 
 PATHS = {"directory": "text", "train": "a.en,a.de", "validation": "b.en,b.de", "test": "c.en,c.de", "store": "tokens"}
 COMMANDS = (
-    ("translate", "--workdir={run}", "--input={text}"),
+    ("translate", "--workdir={run}", "--source={text}"),
     ("score", "--workdir={run}", "--source={text}", "--target={text}"),
     ("attention", "--workdir={run}", "--text=a b c", "--output={out}/heads.png"),
     ("explore", "--workdir={run}", "--text=a b c", "--output={out}/page.html"),

@@ -112,7 +112,7 @@ def test_a_blank_source_is_an_empty_line_in_every_command(run, tmp_path, capsys)
     source.write_text("\u200b\n\u3000\na b c\n\u0007\n", encoding="utf-8")
     target.write_text("\ufeff\ufeff\nx\na\n\u200e\n", encoding="utf-8")
     flags, files = [str(run), "--checkpoint=last"], [f"--source={source}", f"--target={target}"]
-    assert main(["translate", *flags, f"--input={source}"]) == 0
+    assert main(["translate", *flags, f"--source={source}"]) == 0
     assert [bool(line) for line in capsys.readouterr().out.split("\n")] == [False, False, True, False, False]
     assert main(["score", *flags, *files]) == 0
     rows = [line.split("\t")[:2] for line in capsys.readouterr().out.splitlines()]

@@ -34,7 +34,7 @@ COMMANDS = {
     "report": ("report", "RUN", "--output=OUT"),
     "compare": ("compare", "RUN/evaluation-test-24.txt", "RUN/evaluation-test-24-beam_width=1.txt", "--output=OUT"),
     "explore": ("explore", "--workdir=RUN", "--text=3 5 7", "--output=OUT/page.html"),
-    "translate": ("translate", "--workdir=RUN", "--input=TEXT"),
+    "translate": ("translate", "--workdir=RUN", "--source=TEXT"),
     "evaluate": ("evaluate", "--workdir=RUN", "--split=test"),
     "checkpoint info": ("checkpoint", "info", "RUN"),
 }
