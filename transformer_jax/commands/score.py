@@ -4,6 +4,7 @@ from pathlib import Path
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.data.text_files import read_lines
+from transformer_jax.errors import complain
 
 
 @flags.command(
@@ -28,11 +29,15 @@ def score(values: flags.Values) -> int:
     """
     config = run_config(values)
     runs = chosen_runs(values, config)
+    from transformer_jax.data.examined_texts import warnings_of_files
     from transformer_jax.tasks.texts import require_targets
 
     require_targets(config, f"--workdir: {values.workdir}", "--target", is_given=values.target is not None)
     sources = list(read_lines(Path(values.source)))
     targets = None if values.target is None else list(read_lines(Path(values.target)))
+    if targets is not None and config.scores_translations:
+        for warning in warnings_of_files(config, (values.source, values.target), sources, targets):
+            complain(warning)
     trained = open_runs(runs, values.average)
     for found in trained.task.score_texts(trained.params, sources, targets):
         if values.json:

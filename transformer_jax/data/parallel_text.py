@@ -1,7 +1,8 @@
 """Parallel text: two files or one file of tab-separated pairs for each split, in a folder or named one by one."""
 
+import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -22,6 +23,10 @@ from transformer_jax.data.text_files import (
 )
 from transformer_jax.files.paths import absolute_path
 from transformer_jax.registry.plugins import register
+
+# Rows of a .tsv that tell sentences from other columns.
+SAMPLED_ROWS = 100
+_NO_SENTENCE = re.compile(r"://|\bCC[- ]BY\b|#\d+")
 
 
 @dataclass(frozen=True)
@@ -229,11 +234,28 @@ def _tab_separated(path: Path, skipped: int) -> Iterator[SentencePair]:
     number = skipped
     for number, line in enumerate(read_lines(path, skipped), start=skipped + 1):
         if line.count("\t") != 1:
-            problem = f"{line.count(chr(9))} tabs, expected exactly one, between source and target"
-            raise DataError(f"{path}, line {number}: {problem}")
+            raise tab_error(path, number, line)
         yield SentencePair(*line.split("\t"))
     if not number:
         raise DataError(f"{path}: the file is empty; expected lines of source, tab, target")
+
+
+def tab_error(path: Path, number: int, line: str) -> DataError:
+    """The error of a line of a .tsv without exactly one tab, with a command that keeps two of several columns."""
+    tabs, remedy = line.count("\t"), "; expected source, tab, target"
+    if tabs > 1:
+        rows = [row.split("\t") for row in islice(read_lines(path), SAMPLED_ROWS)]
+        columns = zip(*(row for row in rows if len(row) == tabs + 1), strict=True)
+        texts = [column for column, values in enumerate(columns, start=1) if _is_text(values)]
+        first, second = texts[:2] if len(texts) > 1 else (1, 2)
+        remedy = f"; keep source and target: cut -f{first},{second} {path} > two.tsv"
+    return DataError(f"{path}, line {number}: {tabs} tabs, expected exactly one, between source and target{remedy}")
+
+
+def _is_text(column: Sequence[str]) -> bool:
+    """Whether a column has sentences, not numbers, codes, addresses or licenses."""
+    sentences = [text for text in column if re.search(r"[^\W\d_]", text) and not _NO_SENTENCE.search(text)]
+    return 2 * len(sentences) > len(column) and 2 * len(set(column)) > len(column)
 
 
 def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterator[SentencePair]:
@@ -252,6 +274,12 @@ def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterato
     sources, targets = count_lines(source_path), count_lines(target_path)
     if sources != targets:
         counts = f"{source_path} has {sources} lines but {target_path} has {targets}"
-        raise DataError(f"{counts}; line n of one must translate line n of the other")
+        returns = [
+            path
+            for path in (source_path, target_path)
+            if any("\r" in line for line in islice(read_lines(path), SAMPLED_ROWS))
+        ]
+        hint = f"; {returns[0]} has carriage returns within lines: convert them, tr '\\r' '\\n'" if returns else ""
+        raise DataError(f"{counts}; line n of one must translate line n of the other{hint}")
     if not sources:
         raise DataError(f"{source_path} and {target_path}: the files are empty; expected one sentence a line")

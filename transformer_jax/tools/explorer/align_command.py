@@ -13,6 +13,7 @@ from transformer_jax.commands.run_flags import (
     run_flags,
 )
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.data.examined_texts import warnings_of_files
 from transformer_jax.data.scripts import lack_spaces
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
@@ -53,6 +54,8 @@ def align(values: flags.Values) -> int:
 
     require_attention(config, "cross", values.layer, values.head)
     sources, targets, gold = read_pairs(values.source, values.target, values.gold, values.first_word)
+    for warning in warnings_of_files(config, (values.source, values.target), sources, targets):
+        print(warning, file=sys.stderr)
     stem = output_path(values, "alignment")
     if (values.output and stem.is_dir()) or str(values.output or "").endswith("/"):
         problem = f"{stem} is a folder; give the files a name in it, for example {stem / 'alignment'}"
