@@ -6,7 +6,7 @@ IBM model 1 (Brown et al. 1993). Learned from 2,000 pairs of Multi30k, Tatoeba, 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +16,8 @@ from transformer_jax.data.sentence_pairs import SentencePair
 
 # Characters are the words of scripts without spaces.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
-_WORD = regex.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[\p{{L}}\p{{M}}])+|\p{{N}}+")
-MAX_WORDS, ITERATIONS, POWER_ITERATIONS = 30, 4, 30
+_WORD = regex.compile(rf"[[\p{{L}}\p{{M}}]--[{_UNSPACED}]]+|[{_UNSPACED}]|\p{{N}}+", regex.V1)
+MAX_CHARACTERS, MAX_WORDS, ITERATIONS, POWER_ITERATIONS = 250, 30, 4, 30
 # Weight of the probability of a word without its source.
 UNIGRAM_WEIGHT = 0.1
 
@@ -145,8 +145,8 @@ def _overlap(counts: np.ndarray) -> float:
     return float(shares.min(axis=0).sum())
 
 
-def _words(text: str) -> dict[str, None]:
-    return dict.fromkeys(match[0] for match in islice(_WORD.finditer(text.lower()), MAX_WORDS))
+def _words(text: str) -> Sequence[str]:
+    return list(dict.fromkeys(_WORD.findall(text[:MAX_CHARACTERS].lower())[:MAX_WORDS]))
 
 
 def _links(sources: Words, targets: Words) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -33,10 +33,11 @@ MIN_REVERSED, REVERSED, REVERSED_OF_FEW, REVERSED_PAIRS = 60, 0.02, 0.1, 1000
 SWAPPED, MAX_OVERLAP, IN_ORDER = 0.8, 0.4, 0.9
 COPIES, ALL_COPIES, ALL_EMPTY = 0.2, 0.95, 0.95
 UNKNOWN, MORE_UNKNOWN, MORE_UNKNOWN_IN_DOMAIN = 0.7, 0.4, 0.06
-MIN_CASED, LOWER, CASED = 500, 0.001, 0.01
+READ_FOR_FORM, MIN_CASED, LOWER, CASED = 400, 500, 0.001, 0.01
 MIN_MARKS, SPACED_MARKS, MIN_PIECED, PIECED = 20, 0.9, 20, 0.3
 FEW_PAIRS, EXAMPLES = 5000, 3
-_CASED = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{Armenian}]")
+# Lower-case letters without upper-case ones in use.
+_UNICAMERAL = regex.compile(r"\p{Georgian}+")
 _MARK = regex.compile(r"(?<=[\p{L}\p{N}])( ?)[.,\u3001\u3002](?= |$)")
 _PIECES = regex.compile(r"@@ |^\u2581| \u2581")
 
@@ -411,17 +412,17 @@ def _unrelated(text: PairText, lengths: LineShift) -> list[Finding]:
 
 
 def _forms(text: PairText) -> tuple[Form, Form]:
-    source, target = (_form([pair[side] for pair in text.pairs[:READ_OF_TEXT]]) for side in (0, 1))
+    source, target = (_form([pair[side] for pair in text.pairs[:READ_FOR_FORM]]) for side in (0, 1))
     return source, target
 
 
 def _form(lines: Sequence[str]) -> Form:
     joined = "\n".join(lines)
-    cased = "".join(_CASED.findall(joined))
-    upper = sum(map(str.isupper, cased)) / max(len(cased), 1)
-    letters = sum(map(str.isalpha, joined))
-    is_lower = None
-    if len(cased) >= max(MIN_CASED, letters / 2) and not LOWER <= upper < CASED:
+    letters = _UNICAMERAL.sub("", joined)
+    number_upper = sum(map(str.isupper, letters))
+    cased = number_upper + sum(map(str.islower, letters))
+    upper, is_lower = number_upper / max(cased, 1), None
+    if cased >= max(MIN_CASED, sum(map(str.isalpha, joined)) / 2) and not LOWER <= upper < CASED:
         is_lower = upper < LOWER
     spaces = [space for line in lines for space in _MARK.findall(line)]
     spaced = sum(map(bool, spaces)) / max(len(spaces), 1)

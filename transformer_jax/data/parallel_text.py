@@ -199,15 +199,18 @@ def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]
     number = round(corpus.held_out if corpus.held_out >= 1 else corpus.held_out * count)
     if not 0 < 2 * number <= count:
         of_what = f"{count:,} pairs of {corpus.files(corpus.train)[-1]}"
+        if count < 2:
+            raise DataError(f"data.held_out: {of_what} are too few to hold any out; name a text, data.validation=FILES")
         raise DataError(f"data.held_out: {number:,} of {of_what}; hold out at least one, and at most half")
     chosen = set(np.random.default_rng(corpus.seed).choice(count, number, replace=False).tolist())
     pairs = [pair for index, pair in enumerate(corpus._all_pairs(corpus.train)) if index in chosen]
     held = frozenset(pairs)
     if all(pair in held for pair in corpus._all_pairs(corpus.train)):
-        file = corpus.files(corpus.train)[-1]
-        raise DataError(
-            f"data.held_out: every pair of {file} equals one of the {len(held):,} held out; hold out fewer, or add text"
+        file, remedy = (
+            corpus.files(corpus.train)[-1],
+            "hold out fewer, or add text" if len(held) > 1 else "add other text",
         )
+        raise DataError(f"data.held_out: every pair of {file} equals one of the {len(held):,} held out; {remedy}")
     return pairs
 
 

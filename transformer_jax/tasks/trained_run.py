@@ -105,6 +105,12 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
         restored_params(run, member.objective.init_params, mesh, each.checkpoint, average)
         for run, member, each in zip(runs, tasks, chosen, strict=True)
     ]
+    if average > 1:
+        from transformer_jax.training.schedules import remark_on_average
+
+        for each, (_, averaged) in zip(chosen, restored, strict=True):
+            if remark := remark_on_average(each.config, averaged):
+                say(f"{each.workdir}: {remark}", sys.stderr)
     params, steps = restored[0]
     if len(tasks) == 1:
         return TrainedRun(tasks[0], params, tuple(steps))
