@@ -35,6 +35,9 @@ def examine_run(config: ExperimentConfig) -> list[str]:
     trained = {} if data.store else _texts(config, "train")
     words = {name: TrainingWords(text) for name, text in trained.items()}
     found = [examine(text, words[name]) for name, text in trained.items()]
+    for finding in (finding for each in found for finding in each.findings if finding.is_serious):
+        # Training would leave out all pairs.
+        raise DataError(finding.text)
     for split in dict.fromkeys(splits):
         for name, text in _texts(config, split).items():
             own = words.get(name)

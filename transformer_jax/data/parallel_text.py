@@ -200,7 +200,8 @@ def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]
     if not 0 < 2 * number <= count:
         of_what = f"{count:,} pairs of {corpus.files(corpus.train)[-1]}"
         if count < 2:
-            raise DataError(f"data.held_out: {of_what} are too few to hold any out; name a text, data.validation=FILES")
+            remedy = _hint_at_returns(*corpus.files(corpus.train)) or "; name a text, data.validation=FILES"
+            raise DataError(f"data.held_out: {of_what} are too few to hold any out{remedy}")
         raise DataError(f"data.held_out: {number:,} of {of_what}; hold out at least one, and at most half")
     chosen = set(np.random.default_rng(corpus.seed).choice(count, number, replace=False).tolist())
     pairs = [pair for index, pair in enumerate(corpus._all_pairs(corpus.train)) if index in chosen]
@@ -243,6 +244,12 @@ def _tab_separated(path: Path, skipped: int) -> Iterator[SentencePair]:
         raise DataError(f"{path}: the file is empty; expected lines of source, tab, target")
 
 
+def _hint_at_returns(*paths: Path) -> str:
+    """A remedy where a file ends its lines with carriage returns, which are part of a line here; else empty."""
+    found = [path for path in paths if any("\r" in line for line in islice(read_lines(path), SAMPLED_ROWS))]
+    return f"; {found[0]} has carriage returns within lines: convert them, tr '\\r' '\\n'" if found else ""
+
+
 def tab_error(path: Path, number: int, line: str) -> DataError:
     """The error of a line of a .tsv without exactly one tab, with a command that keeps two of several columns."""
     tabs, remedy = line.count("\t"), "; expected source, tab, target"
@@ -277,12 +284,7 @@ def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterato
     sources, targets = count_lines(source_path), count_lines(target_path)
     if sources != targets:
         counts = f"{source_path} has {sources} lines but {target_path} has {targets}"
-        returns = [
-            path
-            for path in (source_path, target_path)
-            if any("\r" in line for line in islice(read_lines(path), SAMPLED_ROWS))
-        ]
-        hint = f"; {returns[0]} has carriage returns within lines: convert them, tr '\\r' '\\n'" if returns else ""
+        hint = _hint_at_returns(source_path, target_path)
         raise DataError(f"{counts}; line n of one must translate line n of the other{hint}")
     if not sources:
         raise DataError(f"{source_path} and {target_path}: the files are empty; expected one sentence a line")
