@@ -152,6 +152,20 @@ def test_rewriting_in_one_language_is_not_translation(pairs):
         assert examine(text(reversed_sides(rewritten[2000:], 1)), words).findings == []
 
 
+def test_other_tasks_have_no_false_alarm(pairs):
+    """Lines that answer each other, sums, and labels."""
+    rng = random.Random(4)
+    numbers = [(rng.randrange(1000), rng.randrange(1000)) for _ in range(LINES)]
+    for task in (
+        [SentencePair(one.source, other.source) for one, other in zip(pairs, [*pairs[50:], *pairs[:50]], strict=True)],
+        [SentencePair(f"{one} + {other}", str(one + other)) for one, other in numbers],
+        [pair._replace(target="long" if len(pair.source) > 50 else "short") for pair in pairs],
+    ):
+        own = text(task[:2000])
+        words = TrainingWords(own)
+        assert examine(own, words, thorough=True).findings == examine(text(task[2000:]), words).findings == []
+
+
 def test_another_form_than_in_training(pairs, training):
     few = [SentencePair(pair.source + ", a.", pair.target + ", j.") for pair in pairs[:200]]
     raw = TrainingWords(text([SentencePair(pair.source + ", a.", pair.target + ", j.") for pair in pairs]))

@@ -22,8 +22,8 @@ from transformer_jax.data.text_files import plain_name
 READ_TO_COMPARE, REPEATED = 4000, 0.2
 
 
-def examine_run(config: ExperimentConfig) -> list[str]:
-    """Examine the training text of a run, its validation and its test text; return warnings.
+def examine_run(config: ExperimentConfig, *, only_training: bool = False) -> list[str]:
+    """Examine the training text of a run and, unless ``only_training``, its validation and its test text; return warnings.
 
     Raises DataError at a serious fault, unless ``data.faults`` is ``warn``.
     """
@@ -38,7 +38,7 @@ def examine_run(config: ExperimentConfig) -> list[str]:
     for finding in (finding for each in found for finding in each.findings if finding.is_serious):
         # Training would leave out all pairs.
         raise DataError(finding.text)
-    for split in dict.fromkeys(splits):
+    for split in dict.fromkeys(() if only_training else splits):
         for name, text in _texts(config, split).items():
             own = words.get(name)
             found.append(Examination(_reversed_names(config, name, split), [], {}))

@@ -17,12 +17,12 @@ from transformer_jax.data.sentence_pairs import SentencePair
 # Characters are the words of scripts without spaces.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 _WORD = regex.compile(rf"[[\p{{L}}\p{{M}}]--[{_UNSPACED}]]+|[{_UNSPACED}]|\p{{N}}+", regex.V1)
-MAX_CHARACTERS, MAX_WORDS, ITERATIONS, POWER_ITERATIONS = 250, 30, 4, 30
+MAX_CHARACTERS, WORDS_OF_LINE, ITERATIONS, POWER_ITERATIONS = 250, 30, 4, 30
 # Weight of the probability of a word without its source.
 UNIGRAM_WEIGHT = 0.1
 
 
-class Words(NamedTuple):
+class LineWords(NamedTuple):
     """The distinct words of lines: ``ids`` one after the other, -1 where unknown, and their number in each line."""
 
     ids: np.ndarray
@@ -33,16 +33,16 @@ class Words(NamedTuple):
         """The line of each word."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
-    def known(self) -> "Words":
+    def known(self) -> "LineWords":
         """Without the words whose id is -1."""
         is_known = self.ids >= 0
-        return Words(self.ids[is_known], np.bincount(self.lines[is_known], minlength=len(self.counts)))
+        return LineWords(self.ids[is_known], np.bincount(self.lines[is_known], minlength=len(self.counts)))
 
-    def chosen(self, lines: np.ndarray) -> "Words":
+    def chosen(self, lines: np.ndarray) -> "LineWords":
         """The words of some lines, in their order."""
         starts = np.cumsum(self.counts) - self.counts
         counts = self.counts[lines]
-        return Words(self.ids[_ranges(starts[lines], counts)], counts)
+        return LineWords(self.ids[_ranges(starts[lines], counts)], counts)
 
 
 class Lexicon:
@@ -62,22 +62,22 @@ class Lexicon:
         """How much the two sides share their words, from 0 to 1."""
         return _overlap(self._side_counts)
 
-    def words(self, texts: Sequence[str]) -> Words:
-        """The distinct words of each line, the first ``MAX_WORDS``."""
+    def words(self, texts: Sequence[str]) -> LineWords:
+        """The distinct words of each line, the first ``WORDS_OF_LINE``."""
         return self._encoded([_words(text) for text in texts])
 
-    def _encoded(self, lines: Sequence[Iterable[str]]) -> Words:
+    def _encoded(self, lines: Sequence[Iterable[str]]) -> LineWords:
         of_lines = [[self._vocabulary.get(word, -1) for word in line] for line in lines]
         counts = np.array([*map(len, of_lines)], np.int64)
-        return Words(np.fromiter(chain.from_iterable(of_lines), np.int64, int(counts.sum())), counts)
+        return LineWords(np.fromiter(chain.from_iterable(of_lines), np.int64, int(counts.sum())), counts)
 
-    def unknown(self, words: Words, side: int) -> float:
+    def unknown(self, words: LineWords, side: int) -> float:
         """The share of words that a side of the lexicon does not have."""
         if not len(words.ids):
             return 0.0
         return float(np.mean((words.ids < 0) | (self._side_counts[side][words.ids] == 0)))
 
-    def orientation(self, sources: Words, targets: Words) -> np.ndarray:
+    def orientation(self, sources: LineWords, targets: LineWords) -> np.ndarray:
         """For each pair the log-likelihood of its sides in this order, minus that of the reverse order."""
         smoothed = self._side_counts + 0.5
         ratio = np.diff(np.log(smoothed / smoothed.sum(axis=1, keepdims=True)), axis=0)[0]
@@ -86,7 +86,7 @@ class Lexicon:
             found += sign * np.bincount(words.lines, ratio[words.ids], minlength=len(found))
         return found
 
-    def scores(self, sources: Words, targets: Words) -> tuple[np.ndarray, np.ndarray]:
+    def scores(self, sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarray]:
         """For each pair the mean over known target words of log p(word | source) / p(word), and the number of these words."""
         sources, targets = sources.known(), targets.known()
         source, target, of_target = _links(sources, targets)
@@ -100,7 +100,7 @@ class Lexicon:
         sums = np.bincount(targets.lines, gains, minlength=len(targets.counts))
         return sums / np.maximum(targets.counts, 1), targets.counts
 
-    def _learn(self, sources: Words, targets: Words) -> None:
+    def _learn(self, sources: LineWords, targets: LineWords) -> None:
         size = self._side_counts.shape[1]
         source, target, of_target = _links(sources, targets)
         self._keys, link = np.unique(source * size + target, return_inverse=True)
@@ -115,8 +115,9 @@ class Lexicon:
         self._unigrams = unigrams / unigrams.sum()
 
 
-def reversed_lines(pairs: Sequence[SentencePair], frequent: int = 100) -> tuple[np.ndarray, float]:
-    """Whether each pair has its sides in the rarer order, and the overlap of the words of the sides in the common order.
+def reversed_lines(pairs: Sequence[SentencePair], frequent: int = 100) -> tuple[np.ndarray, float, float]:
+    """Whether each pair has its sides in the rarer order; the overlap of the words of the sides in the common order; the
+    number of frequent words in a line.
 
     The leading direction of the differences in frequent words between the sides of a pair separates two languages.
     """
@@ -136,7 +137,8 @@ def reversed_lines(pairs: Sequence[SentencePair], frequent: int = 100) -> tuple[
     along = difference @ direction
     is_reversed = along < 0 if (along < 0).sum() <= (along > 0).sum() else along > 0
     in_order = np.where(is_reversed[:, None], presence[::-1], presence)
-    return is_reversed, _overlap(in_order.sum(axis=1))
+    in_lines = float(in_order.sum(axis=2).mean(axis=1).min())
+    return is_reversed, _overlap(in_order.sum(axis=1)), in_lines
 
 
 def _overlap(counts: np.ndarray) -> float:
@@ -146,10 +148,10 @@ def _overlap(counts: np.ndarray) -> float:
 
 
 def _words(text: str) -> Sequence[str]:
-    return list(dict.fromkeys(_WORD.findall(text[:MAX_CHARACTERS].lower())[:MAX_WORDS]))
+    return list(dict.fromkeys(_WORD.findall(text[:MAX_CHARACTERS].lower())[:WORDS_OF_LINE]))
 
 
-def _links(sources: Words, targets: Words) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _links(sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The source word and the target word of each link, every word of a pair with every one of the other side; the index of
     the target word.
     """

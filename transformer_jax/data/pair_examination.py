@@ -16,7 +16,7 @@ from transformer_jax.data.sentence_pairs import SentencePair
 
 # Pairs of a run, two thirds of which teach the lexicon while the others are scored.
 RUN, LEARNED_OF_THREE = 64, 2
-MIN_LEARNED, MIN_SCORED, MIN_WORDS = 500, 30, 3
+MIN_LEARNED, MIN_SCORED, MIN_KNOWN_WORDS = 500, 30, 3
 # Training pairs that are read for the lexicon, by default and for a thorough examination, and scored pairs of other texts.
 READ, READ_THOROUGHLY, READ_OF_TEXT = 2400, 15_000, 1000
 # Estimated shares of lines that translate another line or none, from which on they are reported: by a thorough examination of
@@ -30,12 +30,12 @@ SEARCHED_LAGS, LAG_GROUP, MAX_EVIDENCE = range(-20, 21), 8, 3.0
 # The mean evidence that confirms a lag; the lexicon of a shifted text is searched with this many pairs.
 MIN_EVIDENCE, LAG_PAIRS = 0.75, 900
 MIN_REVERSED, REVERSED, REVERSED_OF_FEW, REVERSED_PAIRS = 60, 0.02, 0.1, 1000
-SWAPPED, MAX_OVERLAP, IN_ORDER = 0.8, 0.4, 0.9
+SWAPPED, MAX_OVERLAP, IN_ORDER, MIN_FREQUENT = 0.8, 0.4, 0.9, 1.0
 COPIES, ALL_COPIES, ALL_EMPTY = 0.2, 0.95, 0.95
 UNKNOWN, MORE_UNKNOWN, MORE_UNKNOWN_IN_DOMAIN = 0.7, 0.4, 0.06
 READ_FOR_FORM, MIN_CASED, LOWER, CASED = 400, 500, 0.001, 0.01
 MIN_MARKS, SPACED_MARKS, MIN_PIECED, PIECED = 20, 0.9, 20, 0.3
-FEW_PAIRS, EXAMPLES = 5000, 3
+ENOUGH_PAIRS, SHOWN_LINES = 5000, 3
 # Lower-case letters without upper-case ones in use.
 _UNICAMERAL = regex.compile(r"\p{Georgian}+")
 _MARK = regex.compile(r"(?<=[\p{L}\p{N}])( ?)[.,\u3001\u3002](?= |$)")
@@ -135,8 +135,8 @@ class ScoredPairs:
         self.own, known = lexicon.scores(self.sources, self.targets)
         other = self.targets.chosen(np.roll(np.arange(len(chosen)), len(chosen) // 2))
         others, other_known = lexicon.scores(self.sources, other)
-        self.is_known = (known >= MIN_WORDS) & (self.sources.counts > 0)
-        others = others[(other_known >= MIN_WORDS) & (self.sources.counts > 0)]
+        self.is_known = (known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0)
+        others = others[(other_known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0)]
         self.threshold = float(np.median(others)) if len(others) else 0.0
         self.relation = (
             float(np.mean(self.own[self.is_known] > np.quantile(others, TELLS_APART))) if len(others) else 0.0
@@ -221,14 +221,19 @@ def _lines(
             f"{MIN_LEARNED * 3 // LEARNED_OF_THREE} lines" if training and is_own else "a training text of more lines"
         )
         unchecked["mismatched"] = f"whether the words of lines translate each other, which needs {needed}"
+    elif min(float(np.mean(side.counts)) for side in (scored.sources, scored.targets)) < MIN_KNOWN_WORDS:
+        unchecked["mismatched"] = "whether the words of lines translate each other, since lines have few words"
     elif training.held_out.relation < RELATED:
-        if is_own:
-            words = min(float(np.mean(side.counts)) for side in (scored.sources, scored.targets))
-            return _unrelated(text, lengths) if words >= MIN_WORDS else _shifted(text, lengths)
+        found = _unrelated(text, lengths) if is_own else []
+        # Lines of one language, such as questions and answers, need not translate each other.
+        if found and (training.lexicon.overlap <= MAX_OVERLAP or found[0].kind == "shifted"):
+            return found
         reason = "which the training text does not teach"
         unchecked["mismatched"] = f"whether the words of lines translate each other, {reason}"
+        if is_own:
+            return []
     elif scored.number < MIN_SCORED:
-        reason = f"which needs {MIN_SCORED} lines with {MIN_WORDS} words of the training text"
+        reason = f"which needs {MIN_SCORED} lines with {MIN_KNOWN_WORDS} words of the training text"
         unchecked["mismatched"] = f"whether the words of lines translate each other, {reason}"
     else:
         limit = _limit(scored, training, thorough=thorough and is_own)
@@ -236,7 +241,7 @@ def _lines(
             lengths = _confirmed(lengths, scored, training.lexicon)
         if not lengths.is_shifted and scored.mismatched >= limit:
             about = f"about {scored.mismatched:.0%} of the lines of {text.called} do not translate each other, by their words"
-            examples = tuple(text.lines[scored.worst[:EXAMPLES]].tolist())
+            examples = tuple(text.lines[scored.worst[:SHOWN_LINES]].tolist())
             where = f"{about}; examples: lines {_listed(examples)}"
             return [Finding("mismatched", where, share=scored.mismatched, lines=examples)]
     return _shifted(text, lengths)
@@ -296,7 +301,7 @@ def _copies(text: PairText) -> list[Finding]:
         number = "all lines are" if len(copies) == len(full) else f"{len(copies) / len(full):.0%} of the lines are"
         return [Finding("copies", f"{source} and {target}: {number} equal: the target is the source", is_serious=True)]
     share = f"{len(copies) / len(full):.0%} of the lines equal their source"
-    return [Finding("copies", f"{target}: {share}, the first is line {copies[0]:,}; training leaves such pairs out")]
+    return [Finding("copies", f"{target}: {share}, the first is line {copies[0]:,}; such training pairs are left out")]
 
 
 def _shift_of_lengths(text: PairText) -> LineShift:
@@ -317,7 +322,10 @@ def _order_of_sides(text: PairText, unchecked: dict[str, str]) -> list[Finding]:
     if len(chosen) < MIN_REVERSED:
         unchecked["reversed"] = f"whether lines have reversed sides, which needs {MIN_REVERSED} lines"
         return []
-    is_reversed, overlap = reversed_lines([text.pairs[index] for index in chosen])
+    is_reversed, overlap, coverage = reversed_lines([text.pairs[index] for index in chosen])
+    if coverage < MIN_FREQUENT:
+        unchecked["reversed"] = "whether lines have reversed sides, since lines have few frequent words"
+        return []
     if overlap > MAX_OVERLAP:
         unchecked["reversed"] = "whether lines have reversed sides, since both sides have the same words"
         return []
@@ -329,7 +337,7 @@ def _reversed(text: PairText, share: float, lines: np.ndarray) -> list[Finding]:
         return []
     source, target = text.names
     where = f"in about {share:.0%} of the lines of {source} and {target} the sides are reversed"
-    first = tuple(lines[:EXAMPLES].tolist())
+    first = tuple(lines[:SHOWN_LINES].tolist())
     return [Finding("reversed", f"{where}, the first are lines {_listed(first)}", share=share, lines=first)]
 
 
@@ -373,7 +381,7 @@ def _confirmed(lengths: LineShift, scored: ScoredPairs, lexicon: Lexicon) -> Lin
         has_other = np.flatnonzero(others >= 0)
         scores, known = lexicon.scores(scored.sources.chosen(has_other), targets.chosen(others[has_other]))
         # Half of the scores of other lines are below 0.
-        row[has_other] = np.where(known >= MIN_WORDS, scores - scored.threshold, 0.0)
+        row[has_other] = np.where(known >= MIN_KNOWN_WORDS, scores - scored.threshold, 0.0)
     evidence = np.clip(evidence, -MAX_EVIDENCE, MAX_EVIDENCE)
     words = LineShift(stretches_of(lines - 1, evidence, lags, LAG_GROUP), 1.0)
 
@@ -449,9 +457,9 @@ def _notes(text: PairText) -> list[str]:
         for name, form in zip(text.names, _forms(text), strict=True)
         if form.names
     ]
-    if text.total < FEW_PAIRS:
+    if text.total < ENOUGH_PAIRS:
         notes.append(
-            f"{text.total:,} pairs are few to train on: translation needs {FEW_PAIRS:,} or more, or a pretrained model"
+            f"{text.total:,} pairs are few to train on: translation needs {ENOUGH_PAIRS:,} or more, or a pretrained model"
         )
     return notes
 
