@@ -1,5 +1,7 @@
 """Learning rates and update rules."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -131,6 +133,9 @@ def test_an_average_is_advised_against_where_the_rate_fell():
             optimizer=OptimizerConfig(schedule=schedule, learning_rate=0.1, warmup_updates=100),
             training=TrainingConfig(num_updates=1000),
         )
-        remark = remark_on_average(config, steps)
+        remark = remark_on_average(config, steps, {})
         assert bool(remark) == is_told
+        longer = replace(config, training=replace(config.training, num_updates=4000))
+        shortened = remark_on_average(longer, steps, {"counters": {"num_updates": 1000}})
+        assert shortened == remark
         assert not is_told or f"checkpoint {steps[-1]} alone may be better" in remark

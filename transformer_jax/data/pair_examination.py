@@ -217,9 +217,7 @@ def _lines(
     if training is None or scored is None:
         if len(text.pairs) < GROUP:
             unchecked["shifted"] = f"whether lines are shifted, which needs {GROUP} lines or a training text"
-        needed = (
-            f"{MIN_LEARNED * 3 // LEARNED_OF_THREE} lines" if training and is_own else "a training text of more lines"
-        )
+        needed = f"{MIN_LEARNED * 3 // LEARNED_OF_THREE} lines of training text"
         unchecked["mismatched"] = f"whether the words of lines translate each other, which needs {needed}"
     elif min(float(np.mean(side.counts)) for side in (scored.sources, scored.targets)) < MIN_KNOWN_WORDS:
         unchecked["mismatched"] = "whether the words of lines translate each other, since lines have few words"

@@ -108,8 +108,9 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
     if average > 1:
         from transformer_jax.training.schedules import remark_on_average
 
-        for each, (_, averaged) in zip(chosen, restored, strict=True):
-            if remark := remark_on_average(each.config, averaged):
+        for each, run, (_, averaged) in zip(chosen, runs, restored, strict=True):
+            progress = CheckpointReader(run.checkpoints).progress(averaged[-1])
+            if remark := remark_on_average(each.config, averaged, progress):
                 say(f"{each.workdir}: {remark}", sys.stderr)
     params, steps = restored[0]
     if len(tasks) == 1:

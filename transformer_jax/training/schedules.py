@@ -83,12 +83,19 @@ def make_schedule(
     return schedule
 
 
-def remark_on_average(config: ExperimentConfig, steps: Sequence[int]) -> str:
-    """A remark where the rate fell so much between averaged checkpoints that the newest may be better alone; else empty."""
+def remark_on_average(config: ExperimentConfig, steps: Sequence[int], progress: Mapping[str, Any]) -> str:
+    """A remark where the rate fell so much between averaged checkpoints that the newest may be better alone; else empty.
+
+    ``progress``: of the newest checkpoint, with the length of a run that was shortened.
+    """
     name = config.optimizer.schedule
     if len(steps) < 2 or not decays(name):
         return ""
-    schedule = make_schedule(name, hyperparameters_of(config), config.model.d_model, config.parts)
+    hyperparameters = hyperparameters_of(config)
+    length = progress.get("counters", {}).get("num_updates") or hyperparameters.num_updates
+    # Of a shortened run only the decay matters here.
+    hyperparameters = hyperparameters._replace(num_updates=float(length), warmup_updates=1.0)
+    schedule = make_schedule(name, hyperparameters, config.model.d_model, config.parts)
     first, last = (float(schedule(step)) for step in (steps[0], steps[-1]))
     if first < FALLEN * last:
         return ""

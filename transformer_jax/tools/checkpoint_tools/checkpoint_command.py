@@ -34,11 +34,13 @@ def _average(values: flags.Values, runs: list[str]) -> None:
         raise ConfigError("--output: is required; give a folder for the new run")
     if values.steps and (values["count"].present or values["checkpoint"].present):
         raise ConfigError("--steps: says which checkpoints to average; leave --count and --checkpoint out")
+    from transformer_jax.checkpoints.reader import CheckpointReader
     from transformer_jax.tools.checkpoint_tools.averages import chosen_steps, write_average
     from transformer_jax.training.schedules import remark_on_average
 
     steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
-    if remark := remark_on_average(load_run_config(source.path), steps):
+    progress = CheckpointReader(source.checkpoints).progress(steps[-1])
+    if remark := remark_on_average(load_run_config(source.path), steps, progress):
         print(remark, file=sys.stderr)
     written = write_average(source, steps, values.output)
     of = f"checkpoints {', '.join(map(str, steps))} of {source.path!s}"

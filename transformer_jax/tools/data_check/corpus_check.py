@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig
-from transformer_jax.config.languages import language_of_file
+from transformer_jax.config.languages import base_language, language_of_file
 from transformer_jax.data.corpus_statistics import (
     FULL_WIDTH,
     ZERO_WIDTH,
@@ -289,6 +289,10 @@ def _languages(report: CorpusReport, names: Sequence[str], sample: CorpusSample)
             f"{name}: {f'languages {said}' if said else 'not checked: no language of lines is known'}"
         )
     main = [next(iter(shares), "") for shares in found]
+    named = [base_language(language_of_file(name)) for name in names]
+    if len(set(named)) == 2 and main == named[::-1]:
+        problem = f"{names[0]} is in {main[0]}, and {names[1]} in {main[1]}: the files have each other's names"
+        _add(report, [Finding("swapped", problem, is_serious=True)])
     return [
         [language for language in shares if language == main[side] or language not in main]
         for side, shares in enumerate(found)
