@@ -61,7 +61,7 @@ def best(config: ConfigDict) -> ConfigDict:
         transformer-jax train --config=text --budget=30m --config.data.train=multi30k/train.{en,de} \
             --config.data.validation=multi30k/val.{en,de} --config.seed=1 --config.model.dropout=0.2 --workdir=runs/b
         transformer-jax translate runs/b --ensemble=runs/a --checkpoint=last --config.decoding.beam_width=4 \
-            --config.decoding.length_penalty=1.0 --input=multi30k/train.en --output=translated.de
+            --config.decoding.length_penalty=1.0 --source=multi30k/train.en --output=translated.de
         cat multi30k/train.en multi30k/train.en > both.en; cat multi30k/train.de translated.de > both.de
         transformer-jax train --config=multi30k:best --config.data.train=both.{en,de} --config.data.directory=multi30k \
             --config.seed=1 --workdir=runs/best

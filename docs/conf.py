@@ -30,7 +30,7 @@ suppress_warnings = ["toc.not_included", "myst.header"]
 CONTENTS = {
     "Begin": "getting_started first_model data python tour course lesson glossary",
     "Train": "training settings choosing_a_size run_directory sweeps",
-    "Use": "evaluation explorer low_bleu troubleshooting",
+    "Use": "evaluation text_in_text_out explorer low_bleu troubleshooting",
     "More models": "language_models word_vectors annotated_counting_words parsing",
     "Large scale": "accelerators clusters launching preflight roofline",
     "Extend": "extending pieces debugging kit duel api",

@@ -42,3 +42,6 @@ def steps(settings, hyperparameters, d_model):
         return hyperparameters.learning_rate * warmup * settings.factor ** jnp.floor((step - 1) / interval)
 
     return rate
+
+
+steps.decays = True

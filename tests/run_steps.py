@@ -20,7 +20,7 @@ from transformer_jax.config import ExperimentConfig, to_json
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.runs import trainer
-from transformer_jax.runs.initial_state import InitialState
+from transformer_jax.runs.initial_state import ParametersFromElsewhere, find_parameters
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run import Outcome
@@ -30,6 +30,7 @@ from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.task import Task, task_class
 from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training.state import TrainState
 from transformer_jax.training.update import Update
 
 SPEEDS = ("speed/", "host/", "validation/search_tokens_per_second")
@@ -63,18 +64,21 @@ def task_and_update(config: ExperimentConfig, folder: Path, devices: int = 1) ->
     return task, Update(config, task.objective.loss, task.objective.init_params, mesh, task.objective.update_rule)
 
 
-def initial_state(config: ExperimentConfig, folder: Path, devices: int = 1) -> tuple[InitialState, Task, Update]:
-    """What a run begins with, and its task and update."""
+def initial_state(
+    config: ExperimentConfig, folder: Path, devices: int = 1
+) -> tuple[TrainState, ParametersFromElsewhere | None, Task, Update]:
+    """The first state of a run, the source of its parameters, its task and its update."""
     task, update = task_and_update(config, folder, devices)
-    return InitialState(config, update, task.tokenizers), task, update
+    source = find_parameters(config.init, update.state_shapes.params, task.tokenizers)
+    return update.initial_state(config.seed, source.put_into if source else None), source, task, update
 
 
 def write_untrained(config: ExperimentConfig, folder: Path) -> Path:
     """The folder of a run with a checkpoint of its first parameters, and without an optimizer state."""
-    initial, task, _ = initial_state(config, folder)
+    state, _, task, _ = initial_state(config, folder)
     progress = {"config": to_json(config), "data": dict(task.identity), "counters": {}}
     progress["tokenizer"] = tokenizers_to_json(task.tokenizers)
-    return write_run_directory(folder, config, task.tokenizers, 0, initial.state().params, progress).path
+    return write_run_directory(folder, config, task.tokenizers, 0, state.params, progress).path
 
 
 def metrics_of(folder: Path) -> list[dict]:

@@ -14,6 +14,8 @@ PRIVATE = {
     "orbax.checkpoint._src.serialization.tensorstore_utils:_use_gcs_driver": "the same",
     "orbax.checkpoint._src.serialization.tensorstore_utils:_normalize_path": "the same",
     "orbax.checkpoint._src.serialization.tensorstore_utils:build_kvstore_tspec": "an option of Orbax for joined reads",
+    "orbax.checkpoint._src.serialization.jax_array_handlers:_async_serialize_replica_slices": "the same "
+    "transaction, once a lost answer does not fail it",
     "jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel:make_splash_mha": "jax.nn.dot_product_attention, "
     "once it skips masked blocks on TPUs",
     "jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask:LocalMask": "the same",

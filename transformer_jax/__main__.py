@@ -35,12 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader, `head` perhaps, has seen enough.
         return 141
     except Exception as error:
+        from transformer_jax.commands.registry import with_pages
         from transformer_jax.files.json_text import printable
 
         problem = _problem_of_user(error)
         if not problem:
             raise
-        print(f"transformer-jax: {printable(problem)}", file=sys.stderr)
+        print(f"transformer-jax: {printable(with_pages(problem))}", file=sys.stderr)
         # A scheduler starts it again.
         return os.EX_TEMPFAIL if getattr(error, "is_outage", False) else USER_ERROR
     finally:
@@ -52,8 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def program() -> int:
-    """Runs the command of this process; where a run could not be saved, ends the process at once."""
-    status = main()
+    """Runs the command of this process; after an error ends the process at once."""
+    try:
+        status = main()
+    except Exception:
+        traceback.print_exc()
+        status = 1
     # After a save that failed, threads of Orbax wait five minutes, and Python would wait for them.
     if status in (1, os.EX_TEMPFAIL) and any(not each.daemon for each in threading.enumerate()[1:]):
         for stream in filter(None, (sys.stdout, sys.stderr)):
@@ -84,11 +89,13 @@ def _prepare_process() -> None:
 
 def _problem_of_user(error: Exception) -> str:
     """The message where the user can mend the error, empty for other errors; prints the traceback of a plugin's misuse."""
-    from transformer_jax.config import ConfigError, DataError
+    from transformer_jax.errors import ConfigError, DataError, first_line, is_out_of_memory
     from transformer_jax.registry.python_files import is_of_plugin, line_of_plugin
 
     if isinstance(error, ConfigError | DataError):
         return str(error)
+    if is_out_of_memory(error):
+        return f"out of memory ({first_line(error)})"
     if isinstance(error, OSError):
         # A disk that is full, a folder that may not be written: where the system says which file, that is the message.
         prefix = f"{error.filename}: " if error.filename is not None else ""

@@ -1,17 +1,27 @@
 """Errors of users, and suggestions of names for their messages."""
 
 import difflib
+import errno
 import re
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 
+# XLA and TensorFlow; the loader of shared libraries; threads that cannot start; C++.
+_MEMORY_TEXTS = (
+    "RESOURCE_EXHAUSTED",
+    "Out of memory",
+    "failed to map segment",
+    "can't start new thread",
+    "std::bad_alloc",
+)
+
 
 class ConfigError(ValueError):
     """A setting is wrong: ``key: problem; remedy``, each of which may be left out."""
 
-    def __init__(self, key: str, problem: str = "", remedy: str = "") -> None:
-        before = f"{key}: {problem}" if problem else key
+    def __init__(self, key: object, problem: object = "", remedy: str = "") -> None:
+        before = f"{key}: {problem}" if problem else str(key)
         super().__init__(f"{before}; {remedy}" if remedy else before)
 
 
@@ -39,6 +49,22 @@ def complain(text: str) -> None:
     with suppress(OSError):
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether the error, or one that it followed, means that the memory of the host or of a device gave out."""
+    seen = set[int]()
+    while error and id(error) not in seen:
+        seen.add(id(error))
+        number = error.errno if isinstance(error, OSError) else None
+        if (
+            isinstance(error, MemoryError)
+            or number == errno.ENOMEM
+            or any(text in str(error) for text in _MEMORY_TEXTS)
+        ):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def first_line(error: BaseException) -> str:

@@ -38,13 +38,14 @@ def keep_tensorflow_from_epath() -> None:
 
 @functools.cache
 def fit_orbax_to_stores(kvstore: Callable[[str], dict[str, Any]]) -> None:
-    """Give TensorStore's S3 driver, as ``kvstore`` describes it, to Orbax, which knows only ``gs://``; join fewer reads.
+    """Give TensorStore's S3 driver, as ``kvstore`` describes it, to Orbax, which knows only ``gs://``; join fewer reads; repeat
+    a transaction whose answer was lost.
 
     Orbax joins reads that come within 1 ms and are less than 1 MB apart, and so reads parts of small checkpoints twice. To be
     removed once ``orbax.checkpoint`` takes paths at ``s3://`` by itself, and has options for these.
     """
     from orbax.checkpoint._src.path import gcs_utils
-    from orbax.checkpoint._src.serialization import tensorstore_utils
+    from orbax.checkpoint._src.serialization import jax_array_handlers, tensorstore_utils
 
     of_gcs = gcs_utils.get_kvstore_for_gcs
     is_gcs, normalized = tensorstore_utils._use_gcs_driver, tensorstore_utils._normalize_path
@@ -59,6 +60,18 @@ def fit_orbax_to_stores(kvstore: Callable[[str], dict[str, Any]]) -> None:
         return found | {key: value for key, value in JOINED_READS.items() if key in found}
 
     tensorstore_utils.build_kvstore_tspec = specification
+    write = jax_array_handlers._async_serialize_replica_slices
+
+    async def written(*arguments: Any, **options: Any) -> Any:
+        try:
+            return await write(*arguments, **options)
+        except ValueError as error:
+            # TensorStore repeated a request whose answer was lost, and then met what it had written.
+            if not str(error).startswith("ALREADY_EXISTS"):
+                raise
+            return await write(*arguments, **options)
+
+    jax_array_handlers._async_serialize_replica_slices = written
 
 
 def splash_attention() -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
 """How long does a trained model translate a text, here and in CTranslate2?
 
     transformer-jax export --workdir=runs/m30k --format=ctranslate2 --output=m30k-ct2
-    python experiments/benchmarks/decoding_speed.py --workdir=runs/m30k --input=test_2016.en --ctranslate2=m30k-ct2 \
+    python experiments/benchmarks/decoding_speed.py --workdir=runs/m30k --source=test_2016.en --ctranslate2=m30k-ct2 \
         --config.decoding.beam_width=5 --config.decoding.compute_dtype=float32
 
 Prints, for every pass over the lines, wall seconds, CPU seconds (user + system), lines and target tokens a second, tokenizing
@@ -46,7 +46,7 @@ def main() -> None:
     """Translates the lines several times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", required=True)
-    parser.add_argument("--input", required=True, help="sentences, one a line, plain, .gz or .xz")
+    parser.add_argument("--source", required=True, help="sentences, one a line, plain, .gz or .xz")
     parser.add_argument("--references", help="their translations, for BLEU")
     parser.add_argument("--ctranslate2", help="folder that export wrote")
     parser.add_argument("--compute_types", default="float32,int8", help="of CTranslate2")
@@ -64,7 +64,7 @@ def main() -> None:
     if arguments.cache:
         start_jax(arguments.cache)
     run = open_trained(ChosenRun(str(arguments.workdir), config, arguments.checkpoint))
-    lines = list(read_lines(Path(arguments.input)))
+    lines = list(read_lines(Path(arguments.source)))
     if arguments.tokens:
         lines, extra = of_commonest_length(run, lines, arguments.tokens)
         stated.append(("decoding.max_extra_tokens", str(extra)))
@@ -205,7 +205,7 @@ def whole_commands(
     """Times the commands of both sides, in turn."""
     output = f"--output={os.devnull}"
     ours = [sys.executable, "-m", "transformer_jax", "translate", f"--checkpoint={arguments.checkpoint}", *overrides]
-    commands = {"ours": [*ours, f"--workdir={arguments.workdir}", f"--input={arguments.input}", output]}
+    commands = {"ours": [*ours, f"--workdir={arguments.workdir}", f"--source={arguments.source}", output]}
     for each in compute_types:
         program = Path(__file__).with_name("ctranslate2_command.py")
         options = {
@@ -217,7 +217,7 @@ def whole_commands(
             "device": their_device(),
         }
         flags = [f"--{name}={value}" for name, value in options.items()]
-        files = [arguments.ctranslate2, arguments.input, os.devnull]
+        files = [arguments.ctranslate2, arguments.source, os.devnull]
         commands[f"CTranslate2 {each}"] = [sys.executable, str(program), *files, *flags]
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
     for _ in range(arguments.commands + 1):

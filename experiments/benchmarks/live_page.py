@@ -20,7 +20,8 @@ from transformer_jax.config import config_for_use
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.tasks.trained_run import open_trained
-from transformer_jax.tools.explorer.live import live_model, logits_error, pack_parameters, require_live
+from transformer_jax.tools.explorer.live import live_model, logits_error, pack_parameters
+from transformer_jax.tools.explorer.live_settings import require_live
 from transformer_jax.tools.explorer.readers import TranslationReader
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))

@@ -179,13 +179,14 @@ def write_lengths(folder: Path, pairs: int) -> None:
         os.truncate(ids, min(2 * tokens[side], BLOCK_BYTES))
         # The blocks are equal, so their CRC-32 are.
         one = completed_array(ids, "uint16")
-        blocks = -(-2 * tokens[side] // BLOCK_BYTES)
+        size = 2 * one["block"]
+        blocks = -(-2 * tokens[side] // size)
         os.truncate(ids, 0)
-        os.truncate(ids, blocks * BLOCK_BYTES)
+        os.truncate(ids, blocks * size)
         with ids.open("ab") as file:
-            file.write(np.array([(at * BLOCK_BYTES, BLOCK_BYTES) for at in range(blocks)], "<u8").tobytes())
-        last = zlib.crc32(bytes(2 * tokens[side] - (blocks - 1) * BLOCK_BYTES))
-        crcs = {"length": tokens[side], "crc32": one["crc32"] * (blocks - 1) + [last], "size": ids.stat().st_size}
+            file.write(np.array([(at * size, size) for at in range(blocks)], "<u8").tobytes())
+        last = zlib.crc32(bytes(2 * tokens[side] - (blocks - 1) * size))
+        crcs = {"length": tokens[side], "crc32": one["crc32"][:1] * (blocks - 1) + [last], "size": ids.stat().st_size}
         arrays[f"{side}.ids"] = one | crcs
     bars = [0] * (len(HISTOGRAM_EDGES) + 1)
     sides = {

@@ -1,10 +1,10 @@
 """CPU seconds and BLEU of whole commands that translate a file: a table and a picture.
 
-    python experiments/students/frontier.py --input=test_2016.en --references=test_2016.de \
+    python experiments/students/frontier.py --source=test_2016.en --references=test_2016.de \
         "teacher, beam 5=transformer_jax translate --workdir=runs/teacher" \
         "CTranslate2 int8, beam 5=ctranslate2 teacher-ct2 --beam=5 --penalty=0.6 --compute_type=int8" ...
 
-Each argument is NAME=COMMAND. A command that begins with ``transformer_jax`` gets ``--input`` and ``--output``; one that
+Each argument is NAME=COMMAND. A command that begins with ``transformer_jax`` gets ``--source`` and ``--output``; one that
 begins with ``ctranslate2`` runs ``experiments/benchmarks/ctranslate2_command.py`` with its folder and both files. All
 commands run in turn, ``--rounds`` times after ``--warm_up`` that are not counted. CPU seconds are user + system of the
 process, the median of the rounds, for 1,000 lines; start-up is included. BLEU and its difference from the first command
@@ -34,14 +34,14 @@ def main() -> None:
     """Measures, prints and draws."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commands", nargs="+", metavar="NAME=COMMAND")
-    parser.add_argument("--input", type=Path, required=True)
+    parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--references", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm_up", type=int, default=1, help="rounds that are not counted: the first compiles")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "frontier.png")
     arguments = parser.parse_args()
     commands = dict(each.split("=", 1) for each in arguments.commands)
-    result = measure(commands, arguments.input, arguments.references, arguments.rounds, arguments.warm_up)
+    result = measure(commands, arguments.source, arguments.references, arguments.rounds, arguments.warm_up)
     print(table(result))
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     draw(result, arguments.output)
@@ -80,7 +80,7 @@ def arguments_of(command: str, source: Path, output: Path) -> list[str]:
     if program == "ctranslate2":
         folder, *flags = rest
         return [sys.executable, str(CTRANSLATE2), folder, str(source), str(output), *flags]
-    return [sys.executable, "-m", program, *rest, f"--input={source}", f"--output={output}"]
+    return [sys.executable, "-m", program, *rest, f"--source={source}", f"--output={output}"]
 
 
 def parameters_of(command: str) -> int:

@@ -81,7 +81,9 @@ def test_a_mistake_is_one_message_and_status_2(recipe, capsys):
 def test_the_name_of_a_flag_in_the_release_before_works_with_a_warning(capsys):
     renamed = flags.repeated("translation", [], "translations", also=("target",))
     assert flags.parse([renamed], ["--target=a b", "--translation", "c"]).translation == ["a b", "c"]
-    assert capsys.readouterr().err == "transformer-jax: --target is --translation now\n"
+    assert flags.parse(translate.flags, ["runs/a", "--input=in.txt"]).source == "in.txt"
+    warnings = "transformer-jax: --target is --translation now\ntransformer-jax: --input is --source now\n"
+    assert capsys.readouterr().err == warnings
 
 
 @pytest.mark.parametrize("written", ["learning-rate", "LR", "Learning_Rate", "--config.optimizer.learning-rate"])
@@ -159,6 +161,9 @@ TRAIN = ["train", "--config=quickstart"]
         ([*SMALL, "--config.model.d_model=1_024"], "model.d_model: expected a whole number (int), found '1_024'"),
         ([*SMALL, "-config.model.d_model=x"], "model.d_model: expected a whole number (int), found 'x'"),
         (["translate", "a", "-b", "3"], "-b: unknown flag; "),
+        (["translate", "a", "--n_bes=3"], "--n_bes: unknown flag; did you mean --n_best?"),
+        (["translate", "a", "notrust_config"], "unexpected argument 'notrust_config'"),
+        (["explore", "a", "--text", "one", "two"], "unexpected argument 'two'"),
     ],
 )
 def test_a_wrong_command_line_is_refused(recipe, capsys, arguments, message):
@@ -208,18 +213,19 @@ def test_the_flags_that_are_present_are_the_arguments_of_another_process():
     given += ["--metrics=a,b", "--text=one", "--text=--two", "c", "d"]
     values = flags.parse(defined, given)
     again = flags.parse(defined, values.as_arguments())
-    assert again.flag_values_dict() == values.flag_values_dict() and not again.search
+    assert vars(again) == vars(values) and not again.search
     assert flags.parse(defined, ["--config=a"]).as_arguments() == ["--config=a"]
 
 
 def test_the_first_argument_is_the_run():
     assert flags.parse([run_flags], ["runs/a b", "--checkpoint", "last"]).workdir == "runs/a b"
-    values = flags.parse(translate.flags, ["--input", "text", "runs/a", "--n-best", "2"])
-    assert (values.workdir, values.input, values.n_best) == ("runs/a", "text", 2)
+    values = flags.parse(translate.flags, ["--source", "text", "runs/a", "--n-best", "2"])
+    assert (values.workdir, values.source, values.n_best) == ("runs/a", "text", 2)
     for arguments in (["runs/a", "runs/b"], ["--workdir=runs/a", "runs/b"], ["--workdir", "runs/a", "runs/b"]):
         with pytest.raises(ConfigError, match="unexpected argument 'runs/b'"):
             flags.parse([run_flags], arguments)
-    for arguments in (["runs/a", "--references", "one", "two"], ["--references=one", "two", "--workdir=runs/a"]):
+    orders = (["--references", "one", "runs/a", "two"], ["--references=one", "two", "--workdir=runs/a"])
+    for arguments in (["runs/a", "--references", "one", "two"], *orders):
         values = flags.parse(evaluate.flags, [*arguments, "--examples", "0"])
         assert (values.workdir, values.references, values.examples) == ("runs/a", ["one", "two"], 0)
 

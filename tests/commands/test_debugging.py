@@ -1,7 +1,9 @@
 """The tools of docs/debugging.md, in the attention of a plugin, by the command line."""
 
+import re
 import sys
 import traceback
+from pathlib import Path
 
 import jax
 import pytest
@@ -9,6 +11,9 @@ from run_settings import tiny_config
 from run_steps import on_devices, write_recipe
 
 from transformer_jax.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+FRAME = re.compile(r"^  (transformer_jax/\S+\.py) (\w+)\(\)$", re.MULTILINE)
 
 PLUGIN = """
 import os
@@ -30,24 +35,48 @@ class LookedInto(AttentionChange):
 """
 
 
+def frames_of_page() -> list[list[tuple[str, str]]]:
+    """The stacks in docs/debugging.md, in training and in decoding, as files and functions."""
+    blocks = (ROOT / "docs" / "debugging.md").read_text(encoding="utf-8").split("```")
+    return [found for block in blocks if (found := FRAME.findall(block))]
+
+
+def test_the_stacks_of_the_page_name_functions_of_their_files():
+    training, decoding = frames_of_page()
+    for file, name in training + decoding:
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), file
+
+
+def has_frames(stack: list[tuple[str, str]], frames: list[tuple[str, str]]) -> bool:
+    """Whether the frames are in the stack, in this order."""
+    remaining = iter(stack)
+    return all(any(file.endswith(f"/{frame[0]}") and frame[1] == name for file, name in remaining) for frame in frames)
+
+
 @pytest.mark.slow
 def test_a_plugin_is_looked_into_while_it_trains_and_decodes(tmp_path, monkeypatch, capfd):
     stacks = []
-    monkeypatch.setattr(sys, "breakpointhook", lambda: stacks.append([each.name for each in traceback.extract_stack()]))
+
+    def stop() -> None:
+        stacks.append([(each.filename, each.name) for each in traceback.extract_stack()])
+
+    monkeypatch.setattr(sys, "breakpointhook", stop)
     (tmp_path / "plugin.py").write_text(PLUGIN)
     recipe = write_recipe(tiny_config(tmp_path / "cache", num_updates=3, evaluate_every=0), tmp_path / "run")
     train = ["train", f"--plugin={tmp_path}/plugin.py", f"--config={recipe}", "--config.model.attention=looked_into"]
     with on_devices(1):
         assert main([*train, "--profile_steps=2:2", f"--workdir={tmp_path}/run"]) == 0
-    assert any("run_training" in names and "training_loss" in names for names in stacks)
+    training, decoding = frames_of_page()
+    assert any(has_frames(stack, training) for stack in stacks)
     assert "smallest score " in capfd.readouterr().out
     assert list((tmp_path / "run" / "profile").rglob("*.xplane.pb"))
 
-    stacks.clear()
     (tmp_path / "lines").write_text("a b\n")
-    monkeypatch.setenv("MAKE_NAN", "1")
     arguments = ["translate", f"--plugin={tmp_path}/plugin.py", f"--workdir={tmp_path}/run", "--checkpoint=last"]
+    assert main([*arguments, f"--source={tmp_path}/lines"]) == 0
+    assert any(has_frames(stack, decoding) for stack in stacks)
+
+    monkeypatch.setenv("MAKE_NAN", "1")
     with jax.debug_nans(True):
-        assert main([*arguments, f"--input={tmp_path}/lines"]) == 2
-    assert any("decode_lines" in names and "encode" in names for names in stacks)
+        assert main([*arguments, f"--source={tmp_path}/lines"]) == 2
     assert "plugin.py, line 12: FloatingPointError: invalid value (nan) encountered in log" in capfd.readouterr().err

@@ -6,11 +6,13 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.config_command import config
 from transformer_jax.commands.evaluate import evaluate
 from transformer_jax.commands.registry import load_command
+from transformer_jax.commands.score import score
 from transformer_jax.commands.train import train
 from transformer_jax.commands.translate import translate
 from transformer_jax.config import ConfigError
 from transformer_jax.config.conversion import leaf_keys, other_toolkits, unknown_key
 from transformer_jax.registry.index import commands
+from transformer_jax.tools.pictures.attention_command import attention
 
 LAYERS = "--config.model.num_encoder_layers and --config.model.num_decoder_layers"
 UPDATES, LENGTH = "--config.training.num_updates", "--config.batching.tokens_per_update"
@@ -93,7 +95,12 @@ MISTAKES = [
     (translate, "--lenpen=0.6", "--config.decoding.length_penalty"),
     (translate, "--batch_size=32", "--config.decoding.batch_tokens"),
     (translate, "--nbest=5", "--n_best"),
-    (translate, "--src=input.en", "--input"),
+    (translate, "--src=input.en", "--source"),
+    (translate, "--text=input.en", "--source"),
+    (score, "--hypothesis=output.de", "--target"),
+    (score, "--translation=output.de", "--target"),
+    (attention, "--source=A dog.", "--text"),
+    (attention, "--target=Ein Hund.", "--translation"),
     (translate, "--ckpt=best", "--checkpoint"),
     (evaluate, "--gen-subset=test", "--split"),
     (evaluate, "--num_beams=4", "--config.decoding.beam_width"),
@@ -137,10 +144,9 @@ def test_hints_name_settings_and_flags_that_exist_and_no_other_name_is_ours():
     # In other toolkits these are of the usual models.
     assert settings.keys() & {key.rpartition(".")[2] for key in keys} == {"alpha", "num_layers", "tokenizer"}
     assert not settings.keys() & {*keys}
-    ours = flags.Values()
-    for define in (flags.common, *(flag for each in (train, translate, evaluate, config) for flag in each.flags)):
-        define(ours)
-    assert {flag for meant in named.values() for flag in meant} <= ours.keys() | {f"config.{key}" for key in keys}
+    of_commands = (train, translate, evaluate, config, score, attention)
+    ours = {flag for each in of_commands for flag in flags.Parser(each.flags).flags}
+    assert {flag for meant in named.values() for flag in meant} <= ours | {f"config.{key}" for key in keys}
     assert {name for meant in other_toolkits("commands").values() for name in meant} <= commands().keys()
 
 

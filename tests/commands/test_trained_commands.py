@@ -13,6 +13,7 @@ from transformer_jax.__main__ import main
 from transformer_jax.commands.run_flags import commands_to_try
 from transformer_jax.config import from_dict, load_run_config
 from transformer_jax.data import tokenization
+from transformer_jax.registry import python_files
 
 
 def test_evaluate_prints_a_table_and_writes_json_and_every_line(run, capsys):
@@ -82,7 +83,7 @@ def test_beam_search_scores_are_log_probabilities_over_the_length_penalty(run, t
     source, target, output = (tmp_path / name for name in ("source", "target", "n_best"))
     source.write_text("a b c\nd e f g\n")
     files, run_flags = [f"--source={source}", f"--target={target}"], [str(run), "--checkpoint=last"]
-    assert main(["translate", *run_flags, f"--input={source}", f"--output={output}", "--n_best=2"]) == 0
+    assert main(["translate", *run_flags, f"--source={source}", f"--output={output}", "--n_best=2"]) == 0
     rows = [line.split("\t") for line in output.read_text().splitlines()]
     target.write_text("".join(f"{row[2]}\n" for row in rows))
     source.write_text("".join(f"{['a b c', 'd e f g'][int(row[0]) - 1]}\n" for row in rows))
@@ -106,6 +107,40 @@ def test_beam_search_scores_are_log_probabilities_over_the_length_penalty(run, t
     assert "1 target sentences; pair i is line i of each" in capsys.readouterr().err
 
 
+def test_a_blank_source_is_an_empty_line_in_every_command(run, tmp_path, capsys):
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("\u200b\n\u3000\na b c\n\u0007\n", encoding="utf-8")
+    target.write_text("\ufeff\ufeff\nx\na\n\u200e\n", encoding="utf-8")
+    flags, files = [str(run), "--checkpoint=last"], [f"--source={source}", f"--target={target}"]
+    assert main(["translate", *flags, f"--input={source}"]) == 0
+    assert [bool(line) for line in capsys.readouterr().out.split("\n")] == [False, False, True, False, False]
+    assert main(["score", *flags, *files]) == 0
+    rows = [line.split("\t")[:2] for line in capsys.readouterr().out.splitlines()]
+    assert [rows[0], rows[1][0], rows[3]] == [["0.0000", "0"], "-inf", ["0.0000", "0"]] and float(rows[2][0]) < 0
+    assert main(["score", *flags, *files, "--json"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["log_prob"] for each in records[:2]] == [0, None] and set(records[1]["token_log_probs"]) == {None}
+    for command, output in (("attention", "a.png"), ("explore", "a.html")):
+        assert main([command, *flags, "--text=\u200b", f"--output={tmp_path / output}"]) == 2
+        assert "'<U+200B>' has no visible character" in capsys.readouterr().err
+
+
+def test_evaluate_counts_what_was_cut_and_tells_what_the_model_never_saw(run, tmp_path, capsys):
+    source = tmp_path / "in.txt"
+    source.write_text("\u200b\na b\n猫 a\n" + "a b " * 9 + "\n", encoding="utf-8")
+    files = [f"--source={source}", f"--references={source}", f"--output={tmp_path}", "--checkpoint=last"]
+    command = ["evaluate", str(run), *files, "--config.decoding.max_extra_tokens=1", "--examples=0"]
+    assert main([*command, "--json"]) == 0
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    assert report["lines_with_cut"] and 1 not in report["lines_with_cut"] and report["lines_with_repeats"] is not None
+    never_saw = "has characters or words that the model never saw in training (first: line 3): 猫"
+    assert f"in.txt: 1 of 4 lines {never_saw}" in printed.err
+    assert main(command) == 0
+    first = report["lines_with_cut"][0]
+    assert f"outputs reached the length limit and may be cut (first: line {first})" in capsys.readouterr().out
+
+
 def test_attention_draws_a_picture(run, tmp_path, monkeypatch, capsys):
     for kind, output, begin in (
         ("cross", "a.png", b"\x89PNG\r"),
@@ -118,7 +153,7 @@ def test_attention_draws_a_picture(run, tmp_path, monkeypatch, capsys):
         assert capsys.readouterr().out.endswith(f"\n{tmp_path / output}\n")
 
 
-def test_commands_to_try_have_the_flags_of_the_run_and_the_tag_of_its_lines():
+def test_commands_to_try_have_the_flags_of_the_run_and_the_tag_of_its_lines(tmp_path, monkeypatch):
     data = {"source": "mixture", "train": "de=a.tsv fr=b.tsv", "tags": "de=<2de> fr=<2fr>"}
     config = from_dict({"data": data, "tokenizer": {"kind": "bpe"}})
     evaluation, translation = commands_to_try(config, "runs/a b", ["runs/c:4"], evaluated="test")
@@ -127,6 +162,11 @@ def test_commands_to_try_have_the_flags_of_the_run_and_the_tag_of_its_lines():
     translation, page = commands_to_try(from_dict({}), "runs/a")
     assert translation.endswith(" translate --workdir=runs/a < input.txt")
     assert " explore --workdir=runs/a --live --text=" in page
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(python_files, "_LOADED", {})
+    (tmp_path / "mine.py").write_text("")
+    python_files.load_plugin("mine.py")
+    assert " --workdir=runs/a --plugin=mine.py < " in commands_to_try(from_dict({}), "runs/a")[0], "as it was typed"
 
 
 WITHOUT_JAX = """
@@ -150,7 +190,7 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
         ([*evaluate, at_400], "no checkpoint '400'; kept are 0, 10, 20, 30 (best "),
         (["export", str(run), "--format=safetensors", f"--output={tmp_path}/new", at_400], "no checkpoint '400'; kept"),
         ([*evaluate, f"--ensemble={run},"], "run,' has an empty item; remove a comma"),
-        ([*translate, f"--input={tmp_path}/none"], "none: cannot be read: No such file"),
+        ([*translate, f"--source={tmp_path}/none"], "none: cannot be read: No such file"),
         ([*translate, f"--output={tmp_path}"], "is a folder; give a file"),
         ([*translate, "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
         ([*translate, f"--ensemble={run}:bst"], "bst: there is no such folder, and 'bst' is not"),

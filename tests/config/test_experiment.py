@@ -64,3 +64,9 @@ def test_another_number_is_another_argument_and_a_part_that_is_off_is_none(base,
         assert numbers_of(other) == numbers_of(config) | {name: float(value)}
         if key in optional.split():
             assert numbers_of(changed(other, (key, "0.0")))[name] is None
+
+
+def test_a_score_is_written_with_what_was_scored():
+    assert MORE.score(21.268, "96 of 1,014 sentences, greedy") == "BLEU 21.27 (96 of 1,014 sentences, greedy)"
+    assert LESS.score(1.5, "") == "bits per byte 1.5000"
+    assert (MORE.heading("1,014 sentences, beam 4"), MORE.heading("")) == ("BLEU (1,014 sentences, beam 4)", "BLEU")

@@ -2,8 +2,9 @@
 
 import pytest
 
-from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, languages, may_change
-from transformer_jax.config.languages import UNDETERMINED, bleu_tokenizer_of, language_of_file
+from transformer_jax.config import ConfigError, ExperimentConfig, evaluation, from_dict, may_change
+from transformer_jax.config.evaluation import bleu_tokenizer_of
+from transformer_jax.config.languages import UNDETERMINED, language_of_file
 from transformer_jax.data.scripts import lack_spaces, language_of_text
 
 
@@ -54,12 +55,12 @@ def test_a_run_keeps_its_languages_unless_they_were_not_known():
 
 
 def test_tokenizer_and_selection_follow_from_the_language(monkeypatch):
-    monkeypatch.setattr(languages, "is_installed", lambda name: name in ("zh", "char"))
+    monkeypatch.setattr(evaluation, "is_installed", lambda name: name in ("zh", "char"))
     tokenizers = {"fr": "13a", "": "13a", "zh_CN": "zh", "ja": "char", "ko": "char", "th": "char", "jpn_Jpan": "char"}
     assert {language: bleu_tokenizer_of(language) for language in tokenizers} == tokenizers
     assert settings("a.{en,fr}").selection.name == settings("a.{en,zh}").selection.name == "bleu"
     assert settings("a.{en,ja}").selection.name == "chrf"
-    monkeypatch.setattr(languages, "is_installed", lambda name: True)
+    monkeypatch.setattr(evaluation, "is_installed", lambda name: True)
     assert [bleu_tokenizer_of(each) for each in ("ja", "ko", "th")] == ["ja-mecab", "ko-mecab", "flores200"]
     assert settings("a.{en,ja}").selection.name == "bleu"
 

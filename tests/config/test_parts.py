@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import pytest
 from process_environment import process_environment
@@ -168,6 +169,10 @@ def test_a_changed_plugin_is_refused_at_resume(tmp_path, monkeypatch):
     loaded(tmp_path / "other" / "mine.py", "SIZE = 3\n")
     run.write_run([], 0, 0)
     require_plugins(run.path)
+    texts = {kept.name: kept.read_text() for kept in run.plugins.iterdir()}
+    digests = {text: sha256(text.encode()).hexdigest()[:8] for text in ("SIZE = 2\n", "SIZE = 3\n")}
+    others = {f"mine-{digest}.py": text for text, digest in digests.items()}
+    assert texts == {"mine.py": "SIZE = 1\n", **others}, "as they were loaded"
     # Runs of earlier versions have no digests.
     write_json(run.run_record, [{"plugins": [str(file)]}])
     assert changed_plugins(run.path) == []
@@ -180,5 +185,7 @@ def test_a_run_whose_plugin_is_not_loaded_names_it(tmp_path):
     saved = to_json(from_dict({}))
     saved["config"]["optimizer"]["schedule"] = "of_the_run"
     write_json(tmp_path / "config.json", saved)
-    with pytest.raises(ConfigError, match=r"'of_the_run' is not one of .*; the run had --plugin='/there/not mine\.py'"):
+    (tmp_path / "plugins").mkdir()
+    told = r"'of_the_run' is not one of .*; the run had --plugin='/there/not mine\.py' \(their text is in .*/plugins\)"
+    with pytest.raises(ConfigError, match=told):
         load_run_config(tmp_path)

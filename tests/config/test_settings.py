@@ -170,14 +170,16 @@ def test_lists_fit_the_terminal_and_break_no_word(columns, capsys, monkeypatch):
 
 def test_a_list_of_names_has_one_saved_form_and_no_name_twice():
     config = settings_of("model.attention= grouped_query,,qk_norm, & training.loss_terms=z_loss ,r_drop")
-    assert (config.model.attention, config.training.loss_terms) == ("grouped_query,qk_norm", "z_loss,r_drop")
+    assert (config.model.attention, config.training.loss_terms) == ("grouped_query,qk_norm", "r_drop,z_loss")
+    assert settings_of("training.loss_terms=r_drop,z_loss").training == config.training
+    assert settings_of("model.attention=qk_norm,grouped_query").model.attention == "qk_norm,grouped_query"
     assert settings_of("model.mixers=ssru  attention & model.num_decoder_layers=2").model.mixers == "ssru attention"
     for text in ("training.loss_terms=z_loss,z_loss", "training.corruptions=word_dropout, word_dropout"):
         with pytest.raises(ConfigError, match="names .* twice; name it once"):
             settings_of(text)
     saved = to_json(config)
     saved["config"]["training"]["loss_terms"] = "z_loss,,r_drop,z_loss"
-    assert from_json(saved).training.loss_terms == "z_loss,r_drop"
+    assert from_json(saved) == config
 
 
 def test_a_schedule_says_whether_it_decays(monkeypatch):
@@ -194,6 +196,9 @@ def test_a_schedule_says_whether_it_decays(monkeypatch):
     monkeypatch.delattr(_flat, "decays")
     with pytest.raises(ConfigError, match="the flat_here schedule does not say decays = False"):
         settings_of(long_warmup)
+    silent = settings_of("optimizer.schedule=flat_here")
+    with pytest.raises(ConfigError, match=r"flat_here does not say .*; write _flat\.decays = True or False below it$"):
+        silent.check_new_run()
 
 
 def _flat(settings, hyperparameters, d_model):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import ConfigError, DataConfig, DataError, DecodingConfig, TokenizerConfig, from_dict
+from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig, from_dict
 from transformer_jax.config.language_model import TextBatchingConfig, TextDataConfig
 from transformer_jax.data.corpora import open_corpus, require_target_language
 from transformer_jax.data.documents import open_documents
@@ -17,14 +17,14 @@ from transformer_jax.data.stores import open_token_store
 from transformer_jax.data.text_rows import rows_of_mixture
 from transformer_jax.data.tokenization import DocumentTokenization, PairTokenization
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.listed import ByteTokenizer, WordTokenizer
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizers
 from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask
 from transformer_jax.tasks.new_tokenizers import cached_tokenizers
 from transformer_jax.tasks.translation import translation_task as translation
 from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
 from transformer_jax.tasks.translation.translation_task import TranslationTask
-from transformer_jax.tasks.translation.translator import Translation, Translator
+from transformer_jax.tasks.translation.translator import Translation
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh
 
@@ -305,15 +305,7 @@ def test_a_target_language_that_the_text_is_not_in_is_refused(tmp_path, target, 
         require_target_language(from_dict({"data": data, "evaluation": {"selection": "chrf"}}))
 
 
-def test_lines_without_a_tag_are_a_warning_where_all_training_text_has_one(capsys, tmp_path):
+def test_tags_are_required_where_all_training_text_has_one():
     data = DataConfig("mixture", train="de=a.tsv fr=b.tsv", tags="de=<2de> fr=<2fr>")
-    tokenizers = TokenizerPair(*2 * [WordTokenizer.train(["a b"], 64)])
-    translator = Translator(None, tokenizers, DecodingConfig(), None, tags=data.required_tags)
-    translator.encode_sources(["<2de> a", "", "<2fr> b"], "line", 1)
-    assert not capsys.readouterr().err
-    for lines in (["<2de> a", "<2de>b", "b"], ["c"]):
-        translator.encode_sources(lines, "line", 1)
-    warning = capsys.readouterr().err
-    assert warning.startswith("WARNING: 2 of 3 lines begin with none of the tags <2de>, <2fr>")
-    assert warning.count("WARNING") == 1
+    assert data.required_tags == ("<2de>", "<2fr>")
     assert DataConfig("mixture", train="de=a.tsv fr=b.tsv", tags="de=<2de>").required_tags == ()

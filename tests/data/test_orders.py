@@ -28,12 +28,13 @@ def test_lanes_are_packed_in_groups(monkeypatch):
     assert (pairs.tolist(), offsets.tolist()) == ([], [0])
 
 
-def test_buckets_do_not_depend_on_the_size_of_blocks(monkeypatch):
+@pytest.mark.parametrize("kind", ["buckets", "packed", "tokens"])
+def test_plans_do_not_depend_on_the_size_of_blocks(kind, monkeypatch):
     from data.test_batch_plan import epoch_of, make_plan
 
-    whole = epoch_of(make_plan("buckets", 700), 1)
+    whole = epoch_of(make_plan(kind, 700), 1)
     monkeypatch.setattr(orders, "BLOCK_ITEMS", 64)
-    assert jax.tree.all(jax.tree.map(np.array_equal, epoch_of(make_plan("buckets", 700), 1), whole))
+    assert jax.tree.all(jax.tree.map(np.array_equal, epoch_of(make_plan(kind, 700), 1), whole))
 
 
 def test_readers_of_an_epoch_do_not_wait_for_the_next():

@@ -15,6 +15,8 @@ def test_each_reason_is_counted(store_of):
     good, limits = ("abcde", "bcdefg"), {"max_source_tokens": 5, "max_target_tokens": 6, "max_length_ratio": 2.0}
     for pair, reason in (
         (("", "b"), "empty source"),
+        (("\u200b\ufeff", "b"), "empty source"),
+        (("a", "\u3000\u200e"), "empty target"),
         (("a", " "), "empty target"),
         (("ab", "ab"), "target is the source"),
         (("abcdef", "bcdef"), "source above 5 tokens"),

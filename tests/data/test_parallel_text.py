@@ -1,12 +1,14 @@
 """Parallel text files: sentences as they are written, faults named with file and line, held-out pairs never trained on."""
 
 import gzip
+import io
 import lzma
 import re
 
 import pytest
 
 from transformer_jax.commands import flags
+from transformer_jax.commands.translate import lines_as_they_come
 from transformer_jax.config import DataConfig, DataError, TokenizerConfig
 from transformer_jax.data import text_files
 from transformer_jax.data.corpora import open_corpus
@@ -63,6 +65,25 @@ def test_lines_do_not_depend_on_the_blocks_that_are_read(tmp_path, monkeypatch, 
     assert [next(found) for _ in range(3)] == lines[2:]
     with pytest.raises(DataError, match="line 6: invalid UTF-8"):
         next(found)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"first\n" + b"a" * 200_000, "line 2: longer than 0 MiB; text has one sentence or document a line"),
+        (b"first\n" + b"a" * 70_000 + b"\0" + b"b" * 50_000, "line 2: NUL byte at byte offset 70000"),
+        (bytes(200_000), "line 1: NUL byte at byte offset 0"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_line_without_end_is_refused_before_it_is_read_whole(tmp_path, monkeypatch, content, message, ending):
+    monkeypatch.setattr(text_files, "LINE_LIMIT", 150_000)
+    file = tmp_path / f"text{ending}"
+    file.write_bytes(gzip.compress(content) if ending else content)
+    with pytest.raises(DataError, match=message):
+        list(read_lines(file))
+    with pytest.raises(DataError, match=message):
+        list(lines_as_they_come(io.BufferedReader(io.BytesIO(content)), "standard input"))
 
 
 @pytest.mark.parametrize("gz", ["", ".gz"])

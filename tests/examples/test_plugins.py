@@ -176,9 +176,9 @@ def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
     with pytest.raises(ConfigError, match=r"model\.kind: 'rnn' is not one of transformer"):
         from_dict(LABELED | {"model": {"kind": "rnn"}})
     for protocol in (ReadsTexts, HasEnsembles, ScoresPairs, Decodes):
-        with pytest.raises(ConfigError, match="^no; this takes task=translation"):
-            task_that(protocol, config, "no")
-    assert task_that(HasBatchShapes, config, "no") is task_class("classification")
+        with pytest.raises(ConfigError, match="^task: no; this takes task=translation"):
+            task_that(protocol, config, "task", "no")
+    assert task_that(HasBatchShapes, config, "task", "no") is task_class("classification")
     assert opened_class("classification", only_decodes=True) is task_class("classification")
     (tmp_path / "config.json").write_text(json.dumps(to_json(config)).replace("classification", "ranking"))
     with pytest.raises(ConfigError, match=r"task: 'ranking' is not .*classification.*; .* --plugin=FILE\.py"):

@@ -16,7 +16,7 @@ FRAMES = re.compile(
     r"Traceback \(most recent call last\)|^\s+File \"|\*\*\* Check failure|Fatal Python error", re.MULTILINE
 )
 NOT_STRUCK = "not struck"
-OF_THE_HOST = re.compile("per_second|^host/")
+OF_THE_HOST = re.compile("per_second|^host/|^crc32$")
 OF_DECISIONS = re.compile("accuracy|bleu|chrf|/ter$")
 ROUNDING, PARAMETERS_APART = 1e-3, 1e-3
 
@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
 
 
 def records_of(run: Path) -> list[dict]:
-    """What was logged, but how fast, and the memory and the disk of the host."""
+    """What was logged, but how fast, the memory and the disk of the host, and the CRC-32 of all."""
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [{key: value for key, value in json.loads(line).items() if not OF_THE_HOST.search(key)} for line in lines]
 

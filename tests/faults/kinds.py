@@ -151,6 +151,20 @@ def fill_disk(begin: Begin, case: Path, rng: random.Random, seconds: float) -> V
     return end_of(command, f"{limit} bytes from update {update} on")
 
 
+def without_memory(begin: Begin, case: Path, rng: random.Random, seconds: float) -> Verdict:
+    """From a random checkpoint on the address space can grow by a few MB at most."""
+    command, update, more = begin(), rng.choice([0, 4, 8, 12, 16]), rng.choice([0, 4, 16, 64]) << 20
+    while not (case / f"run/checkpoints/{update}").is_dir() and command.is_running:
+        time.sleep(POLL_SECONDS)
+    if not command.is_running:
+        return TOO_LATE
+    status = Path(f"/proc/{command.process.pid}/status").read_text(encoding="ascii")
+    limit = (int(re.search(r"VmSize:\s*(\d+)", status)[1]) << 10) + more
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(command.process.pid, resource.RLIMIT_AS, (limit, limit))
+    return end_of(command, f"{more >> 20} MB more from update {update} on", (0, 1))
+
+
 SIGNALS = {
     "kill -9": signal.SIGKILL,
     "SIGTERM": signal.SIGTERM,
@@ -169,7 +183,8 @@ def jump(sign: int, is_killed: bool, begin: Begin, case: Path, rng: random.Rando
             return TOO_LATE
         # For the resumed run, in the time of this process, the clock jumps a second time, the other way.
         command.send(signal.SIGKILL, 0)
-    expected = (-signal.SIGKILL if is_killed else 0,)
+    # Where the clock goes forward, Orbax may give up a save: the run ends, to be started again.
+    expected = (-signal.SIGKILL,) if is_killed else (0, LOST_ANOTHER) if sign > 0 else (0,)
     return end_of(command, f"{sign * hours:.1f} h after {after:.1f} s", expected)
 
 
@@ -383,7 +398,8 @@ Fault = Callable[[str, Path, random.Random], Verdict]
 def kinds(seconds_to_end: float) -> dict[str, dict[str, Fault]]:
     """Every kind, and its faults by name. ``seconds_to_end``: after SIGTERM."""
     alone: dict[str, dict[str, Strike]] = {
-        "signals": {name: partial(signaled, number) for name, number in SIGNALS.items()} | {"full disk": fill_disk},
+        "signals": {name: partial(signaled, number) for name, number in SIGNALS.items()}
+        | {"full disk": fill_disk, "no memory": without_memory},
         "clock": {
             f"{'forward' if sign > 0 else 'back'}{', kill -9' if is_killed else ''}": partial(jump, sign, is_killed)
             for sign, is_killed in itertools.product((1, -1), (False, True))

@@ -18,7 +18,6 @@ from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.precision import FLOAT32, POLICIES
 from transformer_jax.registry.plugins import register, registered
-from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.schedules import make_schedule
@@ -182,14 +181,8 @@ def test_schedule_free_trains_between_the_iterate_and_its_average():
 
 @pytest.mark.parametrize("config", AVERAGED.values(), ids=AVERAGED)
 def test_an_average_begins_at_parameters_of_another_run(config):
-    class Doubled:
-        def put_into(self, params):
-            return jax.tree.map(lambda leaf: 2 * leaf, params)
-
     update = update_of(config)
-    initial = InitialState(config, update, None)
-    initial._source = Doubled()
-    state = initial.state()
+    state = update.initial_state(config.seed, lambda params: jax.tree.map(lambda leaf: 2 * leaf, params))
     np.testing.assert_allclose(flat(update.evaluation_params(state)), flat(state.params), rtol=1e-5, atol=1e-7)
     told = put_hyperparameters(hyperparameters_of(config), update.mesh)
     assert np.isfinite(flat(update.jitted(state, put_rows(BATCH, update.mesh), told)[0].params)).all()

@@ -20,7 +20,7 @@ from run_steps import assert_same_run, metrics_of, parameters_of, train, write_r
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runtime import distributed
+from transformer_jax.runtime import distributed, process_group
 
 FOR_EVER = 1_000_000
 # The first, undisturbed run fills the cache, so that no process is killed while it writes there.
@@ -211,27 +211,27 @@ def test_a_folder_that_not_all_see_and_different_settings_are_refused(tmp_path, 
     monkeypatch.setattr(distributed, "from_first", lambda make, name: make())
     monkeypatch.setattr(distributed, "all_agree", lambda here, name: here)
     distributed.require_shared_folder(tmp_path)
-    distributed.require_same("ours", "a problem")
+    distributed.require_same("ours", "key", "a problem", "a remedy")
     monkeypatch.setattr(distributed, "all_agree", lambda here, name: False)
     with pytest.raises(ConfigError, match="not all processes see"):
         distributed.require_shared_folder(tmp_path)
     with pytest.raises(ConfigError, match="a problem"):
-        distributed.require_same("ours", "a problem")
+        distributed.require_same("ours", "key", "a problem", "a remedy")
     assert not list(tmp_path.iterdir())
 
 
 def test_without_a_cluster_the_environment_must_say_who_is_who(monkeypatch):
-    for name in distributed.BY_HAND:
+    for name in process_group.BY_HAND:
         monkeypatch.delenv(name, raising=False)
     names = "JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID"
     # JAX is in use in this process, so that it cannot join any more: the error is JAX's, the advice ours.
     assert jax.process_count() == 1
     with pytest.raises(ConfigError, match=f"--distributed: .*{names}"):
-        distributed.join_processes()
+        process_group.join_processes()
     monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "127.0.0.1:1")
     monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
     with pytest.raises(ConfigError, match=f"JAX_NUM_PROCESSES is 'two'; all of {names}"):
-        distributed.join_processes()
+        process_group.join_processes()
 
 
 GLOO = "UNKNOWN: Gloo all-reduce failed: Connection closed by peer [127.0.0.1]:29095"
@@ -241,14 +241,14 @@ def test_a_collective_that_another_process_failed_ends_this_one_with_one_line(mo
     def leave(status: int) -> None:
         raise SystemExit(status)
 
-    with pytest.raises(ValueError, match="Gloo"), distributed.ending_with_others():
+    with pytest.raises(ValueError, match="Gloo"), process_group.ending_with_others():
         raise ValueError(GLOO)  # A single process has lost no other.
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(distributed.os, "_exit", leave)
+    monkeypatch.setattr(process_group.os, "_exit", leave)
     for error in (ValueError("a shape"), ConfigError("--distributed: no heartbeat"), KeyError("Gloo")):
-        with pytest.raises(type(error)), distributed.ending_with_others():
+        with pytest.raises(type(error)), process_group.ending_with_others():
             raise error
-    with pytest.raises(SystemExit, match="75"), distributed.ending_with_others():
+    with pytest.raises(SystemExit, match="75"), process_group.ending_with_others():
         raise ValueError(GLOO)
     said = capsys.readouterr().err
     assert said.startswith("transformer-jax: process 0 ends")
@@ -260,7 +260,7 @@ def test_a_collective_that_another_process_failed_ends_this_one_with_one_line(mo
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_process_whose_others_never_come_ends_with_a_sentence(index):
     environment = process_environment(TRANSFORMER_JAX_SECONDS_TO_WAIT="2", JAX_PROCESS_ID=str(index), **cluster())
-    code = "from transformer_jax.runtime.distributed import join_processes; join_processes()"
+    code = "from transformer_jax.runtime.process_group import join_processes; join_processes()"
     ended = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=120
     )
@@ -270,7 +270,9 @@ def test_a_process_whose_others_never_come_ends_with_a_sentence(index):
 
 def run_code(code: str, environment: dict[str, str], index: int) -> subprocess.Popen:
     """Process ``index``, which runs this code when it has joined the others."""
-    code = f"import time; from transformer_jax.runtime.distributed import *; join_processes(); {code}"
+    modules = "distributed", "process_group"
+    imports = "; ".join(f"from transformer_jax.runtime.{module} import *" for module in modules)
+    code = f"import time; {imports}; join_processes(); {code}"
     return subprocess.Popen(
         [sys.executable, "-c", code],
         env=environment | {"JAX_PROCESS_ID": str(index)},

@@ -189,6 +189,14 @@ def test_nothing_is_lost_by_kills_and_faults(store, whole, cache, tmp_path, faul
     assert_equal(address, whole, tmp_path / "got", cache)
 
 
+def test_a_checkpoint_takes_few_requests(store, cache, tmp_path):
+    requests: list[str] = []
+    store.watch = lambda method, path: requests.append(f"{method} {path}")
+    assert [status for status, _ in ends(start(on(1, cache), tmp_path / "a", f"{store.address}/few", 1))] == [0]
+    begun = [next(at for at, each in enumerate(requests) if f"checkpoints/{step}" in each) for step in (2, 4)]
+    assert 20 < begun[1] - begun[0] <= 48, requests[begun[0] : begun[1]]
+
+
 def test_four_processes_are_refused_at_the_address_of_another_trainer(store, cache, tmp_path):
     address = f"{store.address}/busy"
     with RunDirectory(address).locked():

@@ -91,7 +91,7 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(cache, tmp_path, mo
 
 def test_an_evaluation_without_the_selection_metric_fails_in_the_dry_run(cache, tmp_path, monkeypatch):
     config = tiny_config(cache, num_updates=6, evaluate_every=3)
-    found = SimpleNamespace(metrics={"loss": 1.0, "chrf": 2.0}, summary="")
+    found = SimpleNamespace(metrics={"loss": 1.0, "chrf": 2.0}, basis="", signature="")
     monkeypatch.setattr(TranslationTask, "validate", lambda *arguments, **options: found)
     with pytest.raises(ConfigError, match="evaluation.selection: the evaluation has no bleu; choose one of loss, chrf"):
         train(config, tmp_path)

@@ -1,6 +1,7 @@
 """Runs of a few seconds that begin with the parameters of another."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,9 @@ def test_what_is_frozen_stays_as_in_the_other_run_and_a_resumed_run_needs_it_no_
     assert train(config, run).reason == "finished"
     told = capfd.readouterr().err
     assert f"parameters of {other}, checkpoint 0: 31 arrays taken" in told
+    assert re.search(r"saving done \(restored: BLEU \d+\.\d\d \(8 of 500 sentences, beam 2\), chrF ", told)
+    assert re.search(r"update 3: validation BLEU \d+\.\d\d \(8 of 500 sentences, beam 2\), chrF ", told)
+    assert told.count("tok:13a") == 1, "the signature stands once"
     assert "optimizer.freeze='^encoder_|embedding' holds 13 of 31 arrays" in told
     assert json.loads((run / "run.json").read_text())[0]["initial_parameters"]["step"] == 0
     shutil.rmtree(other)
@@ -70,8 +74,8 @@ def test_what_is_taken_lies_where_it_belongs_and_the_rest_is_drawn_as_in_any_new
     mesh = {"data": 2, "fsdp": 2, "tensor": 2}
     model = {"num_decoder_layers": 2, "scan_layers": True}
     config = tuned(cache, source, freeze="embedding", init={"leave_out": "^encoder_"}, mesh=mesh, model=model)
-    initial, _, update = initial_state(config, tmp_path / "run", devices=8)
-    state, drawn = initial.state(), jax.device_get(update.initial_state(config.seed))
+    state, taken, _, update = initial_state(config, tmp_path / "run", devices=8)
+    drawn = jax.device_get(update.initial_state(config.seed))
     before = read_parameters(source, "last")
     for name, leaf in named_leaves(state.params).items():
         is_drawn = name.startswith(("encoder_", "decoder_layers_1"))
@@ -79,7 +83,7 @@ def test_what_is_taken_lies_where_it_belongs_and_the_rest_is_drawn_as_in_any_new
     wanted = jax.tree.map(lambda shape: shape.sharding, update.state_shapes)
     assert jax.tree.map(lambda leaf: leaf.sharding, state) == wanted
     assert int(state.step) == 0
-    told = initial.origin()["initial_parameters"]
+    told = taken.to_json()
     assert {name.partition("/")[0] for name in told["missing"]} == {"decoder_layers_1"}
     assert {name.partition("/")[0] for name in told["left_out"]} == {"encoder_layers_0"}
 
@@ -106,16 +110,16 @@ def test_what_does_not_fit_is_told_before_anything_is_written(cache, source, tmp
 
 def test_new_tokenizers_are_trained_where_no_embedding_is_taken(cache, source, tmp_path):
     config = tuned(cache, source, init={"tokenizer": "new", "leave_out": "table$"}, data={"source": "grammar"})
-    fingerprints = [initial_state(each, tmp_path / "run")[1].identity for each in (config, tuned(cache, source))]
+    fingerprints = [initial_state(each, tmp_path / "run")[2].identity for each in (config, tuned(cache, source))]
     assert fingerprints[0]["source tokenizer"] != fingerprints[1]["source tokenizer"]
 
 
 def test_every_parameter_of_a_vocabulary_is_known_as_one(cache, tmp_path):
     config = from_dict(tiny_settings(cache))
     config = replace(config, model=replace(config.model, logits_bias=True, tying="none"))
-    initial, task, _ = initial_state(config, tmp_path / "run")
+    state, _, task, _ = initial_state(config, tmp_path / "run")
     sizes = {each.vocabulary_size for each in (task.tokenizers.source, task.tokenizers.target)}
-    found = {name for name, leaf in named_leaves(initial.state().params).items() if sizes & set(leaf.shape)}
+    found = {name for name, leaf in named_leaves(state.params).items() if sizes & set(leaf.shape)}
     assert "projection/logits_bias" in found and all(map(OF_A_VOCABULARY.search, found)), found
 
 
@@ -127,3 +131,15 @@ def test_a_run_that_drew_its_parameters_does_not_go_on_with_those_of_another(cac
         require_same_run(config, str(tmp_path))
     with pytest.raises(ConfigError, match=r"init.run: .*other does not exist"):
         require_same_run(config, str(tmp_path / "new"))
+
+
+def test_the_peak_rate_of_a_run_that_is_fine_tuned_is_told_unless_one_is_stated(source, tmp_path, capfd):
+    init = ("init.run", str(source))
+    settings_to_train(str(source), [init], str(tmp_path / "new"))
+    assert (
+        f"optimizer.learning_rate=0.01 is the peak of {source}; fine-tuning usually takes less"
+        in capfd.readouterr().err
+    )
+    for overrides in ([init, ("optimizer.learning_rate", "0.001")], []):
+        settings_to_train(str(source), overrides, str(tmp_path / "new"))
+        assert "is the peak of" not in capfd.readouterr().err

@@ -42,10 +42,9 @@ def test_rows_found_replace_those_drawn_at_their_scale(cache, tmp_path):
     settings = tiny_settings(cache) | {"init": {"embeddings": file}}
     settings["model"] |= {"tying": "none"}
     config = from_dict(settings | {"mesh": {"data": 2, "fsdp": 2, "tensor": 2}})
-    initial, task, update = initial_state(config, tmp_path / "run", 8)
+    state, source, task, update = initial_state(config, tmp_path / "run", 8)
     drawn = named_leaves(jax.device_get(update.initial_state(config.seed).params))
-    state = initial.state()
-    tokenizer, note = task.tokenizers.source, initial.notes()[0]
+    tokenizer, note = task.tokenizers.source, source.report()
     assert jax.tree.map(lambda leaf: leaf.sharding, state) == jax.tree.map(lambda s: s.sharding, update.state_shapes)
     pieces = tokenizer.pieces(range(tokenizer.vocabulary_size))
     ids = [pieces.index(f" {letter}") for letter in "abd"]

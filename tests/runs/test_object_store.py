@@ -25,7 +25,6 @@ from transformer_jax.config import ConfigError, load_run_config, to_json
 from transformer_jax.errors import StoreError
 from transformer_jax.files import store_path
 from transformer_jax.files.object_digests import (
-    IN_PROGRESS,
     OBJECTS,
     changed_objects,
     compared_objects,
@@ -35,7 +34,7 @@ from transformer_jax.files.object_digests import (
 from transformer_jax.files.paths import as_path, in_store
 from transformer_jax.run_directory.layout import RunDirectory, RunIsBusy
 from transformer_jax.run_directory.selection import chosen_step
-from transformer_jax.run_directory.stored_checkpoints import COMMIT, MARKER, stored_checkpoints
+from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, stored_checkpoints
 from transformer_jax.runs import metrics_log
 from transformer_jax.runs.metrics_log import MetricsLog, read_metrics
 from transformer_jax.runtime import store_lock
@@ -89,14 +88,27 @@ def test_a_listing_answers_for_every_file_without_further_requests(store):
     for name in ("1/a", "1/b/c", "12/d"):
         (path / name).write_bytes(b"x")
     store.requests.clear()
-    with (path / "1").listed():
-        assert (path / "1" / "a").is_file() and (path / "1" / "b").is_dir() and not (path / "1" / "c").exists()
-        assert [each.name for each in (path / "1").iterdir()] == ["a", "b"]
-        assert set((path / "1").objects()) == {"a", "b/c"}
+    with (path / "1").listed() as listed:
+        assert (listed / "a").is_file() and (listed / "b").is_dir() and not (listed / "c").exists()
+        assert set(listed.objects()) == {"a", "b/c"} and set((listed / "b").objects()) == {"c"}
         assert store.requests == ["LIST"]
-        assert (path / "12" / "d").is_file()
-    (path / "1" / "e").write_bytes(b"")
-    assert (path / "1" / "e").is_file()
+        (path / "1" / "e").write_bytes(b"")
+        assert (path / "1" / "e").is_file() and not (listed / "e").exists(), "a listing is of the paths made from it"
+        assert (listed.parent / "12" / "d").is_file()
+    assert (listed / "e").is_file()
+
+
+def test_a_new_folder_knows_what_was_written_there_without_requests(store):
+    folder = (as_path(RUN) / "3").new()
+    (folder / "gone").unlink()
+    assert not folder.exists() and not (folder / "params").exists() and store.requests == []
+    (folder / "params" / "a").write_text("a")
+    (as_path(RUN) / "3" / "params" / "b").write_text("b")
+    assert folder.is_dir() and (folder / "params").is_dir() and (folder / "params" / "a").is_file()
+    assert store.requests == ["PUT", "PUT"]
+    assert [each.name for each in (folder / "params").glob("?")] == ["a", "b"], "TensorStore writes by itself"
+    (folder / "params" / "a").unlink()
+    assert not (as_path(RUN) / "3" / "params" / "a").exists() and not (folder / "params").exists()
 
 
 def test_a_refusal_is_an_error_with_its_address_and_not_a_missing_file(store, monkeypatch):
@@ -118,13 +130,34 @@ def clock(monkeypatch):
     now = [0.0]
     pauses = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(store_path, "time", pauses)
-    for name in ("_GAVE_UP", "_IS_REPORTED"):
+    for name in ("_GAVE_UP", "_IS_REPORTED", "_HAS_ANSWERED"):
         monkeypatch.setattr(store_path, name, threading.Event())
     return now
 
 
+@pytest.mark.parametrize("error", [TimeoutError("Could not connect"), OSError(errno.EBUSY, "Slow Down")])
+def test_an_address_that_never_answered_is_told_soon(store, clock, error, monkeypatch):
+    def silent(self, *arguments, **options):
+        raise error
+
+    remedy = r"; check the network, and the address in AWS_ENDPOINT_URL if that is set$"
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryS3, "info", silent)
+        with pytest.raises(StoreError, match=remedy) as caught:
+            as_path(RUN).exists()
+        assert caught.value.address == RUN and caught.value.is_outage and clock[0] <= 10
+    with pytest.raises(FileNotFoundError):
+        as_path(RUN).read_bytes()
+    begun = clock[0]
+    monkeypatch.setattr(MemoryS3, "info", silent)
+    with pytest.raises(StoreError, match=str(error.args[-1])):
+        as_path(RUN).exists()
+    assert clock[0] - begun > 100, "it has answered before"
+
+
 @pytest.mark.parametrize("seconds", [5.0, 100.0, 1000.0])
 def test_every_request_is_repeated_while_the_store_does_not_answer(store, clock, seconds, monkeypatch, capsys):
+    store_path._HAS_ANSWERED.set()
     path, said = as_path(RUN), f"{RUN}/a does not answer ([Errno {errno.EBUSY}] Slow Down); asking again\n"
     requests = {
         "info": path.__class__.exists,
@@ -493,7 +526,7 @@ def test_commands_read_a_run_at_s3_and_write_their_results_there(whole, bucket, 
         (tmp_path / name).write_text(text)
     files = f"--source={tmp_path}/source", f"--target={tmp_path}/target"
     monkeypatch.chdir(tmp_path)
-    of_both = [said("translate", str(each), f"--input={tmp_path}/source") for each in (whole, bucket)]
+    of_both = [said("translate", str(each), f"--source={tmp_path}/source") for each in (whole, bucket)]
     assert of_both[0] == of_both[1]
     assert f"scores       {bucket}/evaluation-validation-" in said("evaluate", bucket, "--split=validation")
     assert len(list(run.glob("evaluation-validation-*.txt"))) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from transformer_jax.runs import goodput, hooks
 from transformer_jax.runs.goodput import Clock
-from transformer_jax.runtime.distributed import STATUS_TO_RESTART
+from transformer_jax.runtime.process_group import STATUS_TO_RESTART
 
 
 @pytest.fixture
@@ -45,6 +45,12 @@ def test_an_update_that_hangs_ends_the_process_with_the_stacks(ends, tmp_path, c
     said = capfd.readouterr().err
     # Other processes than the first have no hang.txt in the run.
     assert "no update for 60 s; the stacks of all threads are in" in said and "test_watchdog.py" in said
+
+
+def test_a_checkpoint_that_hangs_ends_the_process_after_an_hour(ends, capfd):
+    assert ends(3599, "checkpoint") == []
+    assert ends(3601, "checkpoint", updates=1) == [STATUS_TO_RESTART]
+    assert "no checkpoint for 3600 s" in capfd.readouterr().err
 
 
 def test_validating_and_the_first_update_may_take_long(ends, tmp_path):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError
 from transformer_jax.files import atomic_files
-from transformer_jax.files.atomic_files import appearing_file, read_records, write_whole
+from transformer_jax.files.atomic_files import appearing_file, write_whole
 from transformer_jax.run_directory.layout import RunDirectory
 
 
@@ -38,27 +38,6 @@ def test_a_file_that_fails_half_way_leaves_the_old_one_and_nothing_else(tmp_path
     with appearing_file(tmp_path / "folder" / "file") as file:
         file.write(b"new")
     assert (tmp_path / "folder" / "file").read_bytes() == b"new"
-
-
-def test_records_up_to_what_a_kill_cut_short(tmp_path):
-    file = tmp_path / "metrics.jsonl"
-    for text, found in (("", []), ('{"step": 1}\n\n{"step": 2}\n{"a', [1, 2]), ('{"step": 1}\n{"step": 2}', [1])):
-        file.write_text(text)
-        assert [record["step"] for record in read_records(file)] == found
-    with pytest.raises(DataError, match="no such file"):
-        read_records(tmp_path / "nowhere")
-
-
-LINES = [b"[1]", b"3", b'{"a": 1}', b'{"a', b'{"step": "1"}', b"\xff\xfe{", b"[" * 100_000, b'{"step": %d}' % 10**400]
-LINES += [b'{"step": 2, "a": %s}' % value for value in (b'"text"', b"[1]", b"%d" % 10**400, b"true")]
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_a_line_that_is_no_record_is_named(tmp_path, line):
-    file = tmp_path / "metrics.jsonl"
-    file.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
-    with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: not a record"):
-        read_records(file)
 
 
 def test_what_killed_processes_left_of_a_file_is_removed(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from transformer_jax.config import DataError, DecodingConfig, from_dict
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
+from transformer_jax.files.checked_json import without_crc
 from transformer_jax.tasks.saved_evaluations import (
     ScoredCheckpoint,
     ensemble_suffix,
@@ -73,7 +74,7 @@ def test_only_the_same_search_will_do(tmp_path):
     assert find_evaluation(stem, from_dict({})) is not None
     assert find_evaluation(stem, from_dict({"decoding": {"beam_width": 1}})) is None
     assert find_evaluation(tmp_path / "evaluation-test-31", from_dict({})) is None
-    older = json.loads((tmp_path / "evaluation-test-30.json").read_text())
+    older = without_crc(json.loads((tmp_path / "evaluation-test-30.json").read_text()))
     assert stem_of_text(stem, older) == stem
     other = stem_of_text(stem, older | {"text": 64 * "0"})
     assert other.name == "evaluation-test-30-text~00000000" and find_evaluation(other, from_dict({})) is None
@@ -87,13 +88,21 @@ def test_damaged_and_crafted_files_are_passed_over_or_refused(tmp_path):
     for key, value in (("scores", []), ("decoding", 1)):
         saved = save_evaluation(stem, scored(LINES))
         (tmp_path / f"{stem.name}.json").write_text(json.dumps(saved.report | {key: value}))
-        assert not list(saved_reports(tmp_path))
+        assert saved_reports(tmp_path)[0] == {}
     save_evaluation(stem, scored(LINES))
     for name, text in (("half", '{"scores":'), ("notes", "[1]")):
         (tmp_path / f"evaluation-{name}.json").write_text(text)
         with pytest.raises(DataError, match="not the scores that evaluate writes"):
             read_evaluation(tmp_path / f"evaluation-{name}")
-    assert [file.name for file, _ in saved_reports(tmp_path)] == ["evaluation-test-30.json"]
+    reports, problems = saved_reports(tmp_path)
+    assert [*reports] == ["evaluation-test-30.json"]
+    assert [problem.partition(": ")[0] for problem in problems] == [
+        f"{tmp_path}/evaluation-{name}.json" for name in ("half", "notes")
+    ]
+    translations = tmp_path / f"{stem.name}.txt"
+    translations.write_bytes(translations.read_bytes().replace(b"a", b"o", 1))
+    with pytest.raises(DataError, match=r"evaluation-test-30\.txt: not the translations that were scored"):
+        read_evaluation(stem)
     (tmp_path / f"{stem.name}.txt").write_bytes(b"a\n\xff\n")
     with pytest.raises(DataError, match=r"evaluation-test-30\.txt: not UTF-8 at byte 2"):
         read_evaluation(stem)

@@ -4,7 +4,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack, overload
@@ -101,7 +101,7 @@ class Attention(Sequence[AttentionLayer]):
         found = [each for each in self.layers if each.kind == kind]
         if not found:
             kinds = dict.fromkeys(each.kind for each in self.layers)
-            raise ConfigError(f"kind: {kind!r} is not one of {', '.join(kinds) or 'none at all'}")
+            raise ConfigError("kind", f"{kind!r} is not one of {', '.join(kinds) or 'none at all'}")
         return Attention(self.source, self.translation, found)
 
     def draw(self, path: str | Path, kind: str | None = None) -> Path:
@@ -109,7 +109,7 @@ class Attention(Sequence[AttentionLayer]):
         draw = single_behind("draw_attention")
         if draw is None:
             raise ConfigError(
-                "draw: no tool that draws attention is installed; reinstall the package with all its tools"
+                "draw", "no tool that draws attention is installed", "reinstall the package with all its tools"
             )
         layers = self.of(kind or self.layers[0].kind).layers
         weights = {f"{each.kind} layer {each.layer}": each.weights for each in layers}
@@ -204,6 +204,7 @@ class Run:
             self._require("translate")
             stated = {name: value for name, value in options.items() if value is not None}
             sampling, sentences = sampling_of(self.config.decoding, stated), _as_list(text)
+            self._warn_of_unseen(sentences)
             if sampling:
                 found = self._sampler(**sampling).translate(
                     self.params, sentences, num_results=n_best or 1, seed=seed or 0
@@ -232,6 +233,7 @@ class Run:
             self._require("parse")
             sampling_of(self.config.decoding, {} if n_best is None else {"n_best": n_best})
             sentences, number = _as_list(text), n_best or 1
+            self._warn_of_unseen(sentences)
             found = self._trained.task.parse(self.params, sentences, num_results=number)
         return _as_given(text, n_best, found)
 
@@ -245,6 +247,7 @@ class Run:
             self._require("generate")
             prompts = [prompt] if isinstance(prompt, str) else list(prompt)
             generator = self._trained.task.generator
+            self._warn_of_unseen(prompts)
             if remark := generator.windows(prompts).remark:
                 warnings.warn(remark, stacklevel=2)
             found = generator.continuations(self.params, prompts, seed=seed)
@@ -253,11 +256,12 @@ class Run:
     def attention(self, text: str, translation: str | None = None) -> Attention:
         """All attention weights of a sentence and its translation (default: the model's own), or of a language model's text."""
         with python_errors():
-            is_given, where = translation is not None, f"attention(): {self.path}"
-            require_targets(self.config, where, "translation", is_given=is_given, is_optional=True)
+            is_given = translation is not None
+            require_targets(self.config, "attention()", self.path, "translation", is_given=is_given, is_optional=True)
+            self._warn_of_unseen([text])
             attention = self._trained.task.attention_of(self.params, text, translation)
             if not attention.kinds:
-                raise ConfigError(f"{self.path}: the model has no attention")
+                raise ConfigError(self.path, "the model has no attention")
             layers = [
                 AttentionLayer(kind, number, weights, found.rows, found.columns)
                 for kind, found in attention.kinds.items()
@@ -274,10 +278,11 @@ class Run:
     ) -> TokenScores | list[TokenScores]:
         """The log-probability of a given translation, or of each of several; of a language model, of ``source`` itself."""
         with python_errors():
-            require_targets(self.config, f"score(): {self.path}", "target", is_given=target is not None)
+            require_targets(self.config, "score()", self.path, "target", is_given=target is not None)
             if target is not None and isinstance(source, str) != isinstance(target, str):
-                raise ConfigError("target: give one sentence for one source, or a list for a list")
+                raise ConfigError("target", "give one sentence for one source, or a list for a list")
             sources, targets = ([each] if isinstance(each, str) else each for each in (source, target))
+            self._warn_of_unseen(sources or ())
             scores = self._trained.task.score_texts(self.params, sources or (), targets)
         return scores[0] if isinstance(source, str) else scores
 
@@ -320,6 +325,12 @@ class Run:
         with python_errors():
             chosen = ChosenRun(str(self.path), self.config, self._checkpoint)
             return open_trained(chosen, average=self._average)
+
+    def _warn_of_unseen(self, texts: Sequence[str]) -> None:
+        """Warn of what the model never saw in training, a warning a kind."""
+        remarks = self._trained.remarks("the input", "text")
+        remarks.read(list(texts))
+        remarks.tell(partial(warnings.warn, stacklevel=4))
 
     def _require(self, method: str) -> None:
         require_use(self.config.task, method, f"{self.path} is a run of task={self.config.task}; {method}()")

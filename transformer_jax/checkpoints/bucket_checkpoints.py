@@ -1,19 +1,21 @@
-"""Checkpoints that Orbax writes and reads at ``s3://`` and ``gs://``: arrays by TensorStore, other files by epath."""
+"""Checkpoints that Orbax reads and writes at ``s3://`` and ``gs://``: arrays by TensorStore, other files by epath."""
 
 import asyncio
 import time
 from contextlib import AbstractContextManager
 from typing import Any
 
+import jax
+import numpy as np
 import orbax.checkpoint as ocp
 
+from transformer_jax.checkpoints.checkpoint_files import CheckpointFiles
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.save_failure import SaveFailed, failed_in_store
 from transformer_jax.errors import ConfigError, StoreError, first_line
 from transformer_jax.files.file_digests import WHOLE, Part
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.object_digests import (
-    IN_PROGRESS,
     changed,
     compared_objects,
     has_checksums,
@@ -21,7 +23,7 @@ from transformer_jax.files.object_digests import (
 )
 from transformer_jax.files.store_path import StorePath, is_outage, kvstore, store_errors
 from transformer_jax.private_modules import fit_orbax_to_stores
-from transformer_jax.run_directory.stored_checkpoints import COMMIT, MARKER, is_step, unused_name
+from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, is_step, unused_name
 from transformer_jax.runtime.distributed import all_agree, is_first
 from transformer_jax.runtime.store_lock import LockLost, StoreLock
 
@@ -36,6 +38,8 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
 
     @classmethod
     def from_final(cls, final_path: Any, **options: Any) -> Any:
+        if is_step(final_path.name) and is_first():
+            final_path = final_path.new()
         # Without the store of metadata, MARKER is not written before IN_PROGRESS.
         return super().from_final(final_path, **options | {"checkpoint_metadata_store": None})
 
@@ -54,37 +58,61 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
             return
         if self.lock:
             await asyncio.to_thread(self.lock.require_held)
-        await asyncio.to_thread(write_object_digests, folder)
-        await super().finalize()
+        # TensorStore has written objects too.
+        await asyncio.to_thread(write_object_digests, StorePath(str(folder)))
         await asyncio.to_thread((folder / COMMIT).write_text, str(time.time()))
         await asyncio.to_thread((folder / IN_PROGRESS).unlink, True)
 
 
-class BucketFolder(CheckpointFolder):
-    """The checkpoints of a run at ``s3://`` or ``gs://``, with the digests that the store computes.
+class CheckpointObjects(CheckpointFiles):
+    """The checkpoints of a run at ``s3://`` or ``gs://``, to read, with the digests that the store computes."""
 
-    ``lock``: of process 0 of a run that trains.
-    """
-
-    arrays = ocp.StandardCheckpointHandler
-
-    def __init__(self, path: StorePath, lock: StoreLock | None = None) -> None:
+    def __init__(self, path: StorePath) -> None:
         try:
             fit_orbax_to_stores(kvstore)
         except (ImportError, AttributeError) as error:
             raise ConfigError(
-                f"{path}: Orbax has no {error.name}; install the extra object-stores, or orbax-checkpoint>=0.12.8"
+                path, f"Orbax has no {error.name}", "install the extra object-stores, or orbax-checkpoint>=0.12.8"
             ) from None
         super().__init__(path)
-        self._lock, self._has_checksums = lock, dict[int, bool]()
+        self._has_checksums = dict[str, bool]()
+
+    def listed(self, step: int | None = None) -> AbstractContextManager[Any]:
+        return (self.path if step is None else self.path / str(step)).listed()
+
+    def changed(self, checkpoint: StorePath, names: list[str], part: Part) -> list[str]:
+        """Of several processes that check parts, the first lists the objects: it is one request for a thousand."""
+        if part.number:
+            return []
+        compared = compared_objects(checkpoint, names)
+        self._has_checksums[checkpoint.name] = has_checksums(compared)
+        return changed(compared)
+
+    def has_digests(self, checkpoint: StorePath, names: list[str]) -> bool:
+        if checkpoint.name not in self._has_checksums:
+            self.changed(checkpoint, names, WHOLE)
+        return self._has_checksums[checkpoint.name]
+
+
+class BucketFolder(CheckpointFolder):
+    """The checkpoints of a run at ``s3://`` or ``gs://``, to write; ``lock``: of process 0 of the run."""
+
+    def __init__(self, path: StorePath, lock: StoreLock | None = None) -> None:
+        super().__init__(path)
+        self._lock = lock
         self.temporary_path = type("CommittedFolder", (CommittedFolder,), {"lock": lock})
+
+    def arrays(self) -> ocp.PyTreeCheckpointHandler:
+        """Return a handler with few requests: it writes all arrays of an item in one transaction, and no files on shardings."""
+        arrays = ocp.type_handlers.ArrayHandler(enable_write_sharding_file=False, array_metadata_store=None)
+        handlers = (jax.Array, arrays), (np.ndarray, ocp.type_handlers.NumpyHandler())
+        registry = ocp.type_handlers.create_type_handler_registry(*handlers)
+        # A limit of the bytes in flight, which other handlers have, excludes transactions.
+        one_transaction = ocp.BasePyTreeCheckpointHandler(save_concurrent_bytes=None, type_handler_registry=registry)
+        return ocp.PyTreeCheckpointHandler(handler_impl=one_transaction, type_handler_registry=registry)
 
     def opening(self) -> AbstractContextManager[None]:
         return store_errors(self.path)
-
-    def listed(self, step: int | None = None) -> AbstractContextManager[None]:
-        path: StorePath = self.path if step is None else self.path / str(step)
-        return path.listed()
 
     def prepare(self) -> list[str]:
         """Removes unfinished checkpoints."""
@@ -110,19 +138,6 @@ class BucketFolder(CheckpointFolder):
         if isinstance(error, LockLost):
             return SaveFailed(str(error))
         return failed_in_store(f"{self.path}: cannot be written ({first_line(error)})", is_outage=is_outage(error))
-
-    def changed(self, step: int, names: list[str], part: Part) -> list[str]:
-        """Of several processes that check parts, the first lists the objects: it is one request for a thousand."""
-        if part.number:
-            return []
-        compared = compared_objects(self.path / str(step), names)
-        self._has_checksums[step] = has_checksums(compared)
-        return changed(compared)
-
-    def has_digests(self, step: int, names: list[str]) -> bool:
-        if step not in self._has_checksums:
-            self.changed(step, names, WHOLE)
-        return self._has_checksums[step]
 
     def set_aside(self, step: int) -> Any:
         """Moves a checkpoint, object by object, since a store cannot rename a folder."""

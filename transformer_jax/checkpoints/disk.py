@@ -1,4 +1,4 @@
-"""Checkpoints on a disk: digests of their files, damage, failed saves."""
+"""Checkpoints written to a disk: digests of their files, failed saves."""
 
 import asyncio
 import shutil
@@ -13,9 +13,9 @@ from orbax.checkpoint.future import ChainedFuture, Future
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.errors import first_line
-from transformer_jax.files.file_digests import Part, changed_files, has_digests, write_digests
-from transformer_jax.files.object_digests import IN_PROGRESS
+from transformer_jax.files.file_digests import write_digests
 from transformer_jax.run_directory.stored_checkpoints import (
+    IN_PROGRESS,
     UNFINISHED,
     CheckpointError,
     is_step,
@@ -23,6 +23,7 @@ from transformer_jax.run_directory.stored_checkpoints import (
     unused_name,
 )
 from transformer_jax.runtime.distributed import is_first
+from transformer_jax.runtime.process_group import STATUS_TO_RESTART
 
 _GONE = "{} was removed or moved while training; put it back and run the same command"
 
@@ -37,7 +38,7 @@ class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
         await super().finalize()
 
 
-class DigestedArrays(ocp.StandardCheckpointHandler):
+class DigestedArrays(ocp.PyTreeCheckpointHandler):
     """Saves arrays; each process digests the files in its ``ocdbt.process_N`` before its save counts as complete."""
 
     async def async_save(self, directory: Any, *args: Any, **options: Any) -> list[Future]:
@@ -57,7 +58,9 @@ class DiskFolder(CheckpointFolder):
     """Checkpoints on a disk, with digests."""
 
     temporary_path = DigestedFolder
-    arrays = DigestedArrays
+
+    def arrays(self) -> DigestedArrays:
+        return DigestedArrays()
 
     def prepare(self) -> list[str]:
         """Makes the folder and moves checkpoints that are unfinished, or have damaged scores, out of it.
@@ -85,7 +88,8 @@ class DiskFolder(CheckpointFolder):
             raise SaveFailed(_GONE.format(self.path.parent))
 
     def failure(self, error: BaseException) -> SaveFailed:
-        return SaveFailed(self.problem_of(error))
+        # Orbax measures its time limits by the time of day, which may have been set.
+        return SaveFailed(self.problem_of(error), STATUS_TO_RESTART if isinstance(error, TimeoutError) else 1)
 
     def problem_of(self, error: BaseException) -> str:
         """Return why the folder cannot be written, and the remedy."""
@@ -99,12 +103,6 @@ class DiskFolder(CheckpointFolder):
             where = self.path if Path(named).is_relative_to(self.path.parent) else named
             return f"{where}: the disk is full; {newest}. Make room and run the same command"
         return f"{self.path}: cannot be written ({first_line(error)}); {newest}. Fix that and run the same command"
-
-    def changed(self, step: int, names: list[str], part: Part) -> list[str]:
-        return changed_files(self.path / str(step), names, part)
-
-    def has_digests(self, step: int, names: list[str]) -> bool:
-        return has_digests(self.path / str(step))
 
     def set_aside(self, step: int) -> Path:
         target = unused_name(self.path, step)

@@ -1,4 +1,4 @@
-"""Where the checkpoints of a run are: what disks and object stores have in common."""
+"""Where a run that trains writes its checkpoints: what disks and object stores have in common."""
 
 import warnings
 from collections.abc import Iterator
@@ -7,22 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.checkpoints.save_failure import SaveFailed
-from transformer_jax.files.file_digests import Part
-from transformer_jax.run_directory.stored_checkpoints import CheckpointError
-from transformer_jax.runtime.distributed import is_of_another
+from transformer_jax.runtime.process_group import is_of_another
 
 
 class CheckpointFolder:
-    """A folder of checkpoints; subclasses add what their storage has.
+    """A folder of checkpoints to write; subclasses add what their storage has.
 
-    ``temporary_path``: how Orbax writes a checkpoint. ``arrays``: its handler of arrays.
+    ``temporary_path``: how Orbax writes a checkpoint.
     """
 
     temporary_path: type[Any]
-    arrays: type[Any]
 
     def __init__(self, path: Any) -> None:
         self.path = path
+
+    def arrays(self) -> Any:
+        """Return a handler of arrays for Orbax."""
+        raise NotImplementedError
 
     def opening(self) -> AbstractContextManager[None]:
         """Context of ``prepare`` and of opening Orbax, which raises StoreError where a store refuses."""
@@ -31,10 +32,6 @@ class CheckpointFolder:
     def prepare(self) -> list[str]:
         """Makes the folder ready for Orbax; returns a sentence about each checkpoint that was moved out of it."""
         raise NotImplementedError
-
-    def listed(self, step: int | None = None) -> AbstractContextManager[None]:
-        """Context in which the files of a complete checkpoint, or of all, do not change, and are not asked for one by one."""
-        return nullcontext()
 
     def require_lock(self) -> None:
         """Raises SaveFailed, in all processes, where another run took the folder over."""
@@ -63,20 +60,6 @@ class CheckpointFolder:
 
     def failure(self, error: BaseException) -> SaveFailed:
         """Return the error that ends the run: one line on why the folder cannot be written, and the remedy."""
-        raise NotImplementedError
-
-    def require_undamaged(self, step: int, names: list[str], part: Part) -> None:
-        """Raises CheckpointError where files of these items, or folders in them, changed since they were written."""
-        if changed := self.changed(step, names, part):
-            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-            raise CheckpointError(f"checkpoint {step} is damaged: {', '.join(changed[:3])}{more} changed since written")
-
-    def changed(self, step: int, names: list[str], part: Part) -> list[str]:
-        """The files for ``require_undamaged``."""
-        raise NotImplementedError
-
-    def has_digests(self, step: int, names: list[str]) -> bool:
-        """Whether ``changed`` compares checksums of the files of these items."""
         raise NotImplementedError
 
     def set_aside(self, step: int) -> Path:

@@ -13,23 +13,19 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN, PreservationPolicy
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.reader import TRAINED, CheckpointReader, Progress
 from transformer_jax.checkpoints.save_failure import end_after_failed_save
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.files.file_digests import Part
+from transformer_jax.files.paths import in_store
 from transformer_jax.run_directory.stored_checkpoints import (
     CheckpointError,
     CheckpointUnread,
 )
-from transformer_jax.runtime.distributed import (
-    all_agree,
-    end_with_another,
-    first_goes_first,
-    from_first,
-    is_first,
-    is_of_another,
-)
+from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first
+from transformer_jax.runtime.process_group import end_with_another, is_of_another
 from transformer_jax.training.state import TrainState
 
 if TYPE_CHECKING:
@@ -37,6 +33,16 @@ if TYPE_CHECKING:
 
 SELECTION = ExperimentConfig().selection
 """The metric of the default task."""
+
+
+def folder_of(path: Path, lock: "StoreLock | None" = None) -> CheckpointFolder:
+    """The folder at ``path``, on a disk or in an object store; ``lock``: of the run there."""
+    if in_store(path):
+        # The libraries of object stores, which a run on a disk does without.
+        from transformer_jax.checkpoints.bucket_checkpoints import BucketFolder
+
+        return BucketFolder(path, lock)
+    return DiskFolder(path.absolute())
 
 
 class Checkpoints(CheckpointReader):
@@ -55,7 +61,8 @@ class Checkpoints(CheckpointReader):
         selection: Metric = SELECTION,
         lock: "StoreLock | None" = None,
     ) -> None:
-        super().__init__(directory, lock)
+        super().__init__(directory)
+        self._folder = folder_of(directory, lock)
         self._selection = selection
         sign = 1 if selection.direction == "maximize" else -1
 
@@ -77,12 +84,12 @@ class Checkpoints(CheckpointReader):
     def _open(self) -> ocp.CheckpointManager:
         handlers, arrays = ocp.DefaultCheckpointHandlerRegistry(), self._folder.arrays()
         for item in ("params", TRAINED, "rest"):
-            handlers.add(item, ocp.args.StandardSave, arrays)
+            handlers.add(item, ocp.args.PyTreeSave, arrays)
         # Inside, so that the other processes get the StoreError of the first.
         with first_goes_first("checkpoints"), self._folder.opening():
             self._complaints += self._folder.prepare()
-        with self._folder.opening(), self._folder.listed():
-            return _Manager(self._folder, options=self._options, handler_registry=handlers)
+        with self._folder.opening(), self._files.listed() as path:
+            return _Manager(self._folder, path, options=self._options, handler_registry=handlers)
 
     def writing(self) -> AbstractContextManager[None]:
         """Context in which every error that the run cannot be written raises SaveFailed."""
@@ -105,9 +112,9 @@ class Checkpoints(CheckpointReader):
         rest = {name: leaf for name, leaf in state._asdict().items() if name != "params"}
         is_average = evaluated is not None and evaluated is not state.params
         items = ocp.args.Composite(
-            params=ocp.args.StandardSave(evaluated if is_average else state.params),
-            **({TRAINED: ocp.args.StandardSave(state.params)} if is_average else {}),
-            rest=ocp.args.StandardSave(rest),
+            params=ocp.args.PyTreeSave(evaluated if is_average else state.params),
+            **({TRAINED: ocp.args.PyTreeSave(state.params)} if is_average else {}),
+            rest=ocp.args.PyTreeSave(rest),
             progress=ocp.args.JsonSave(progress),
         )
         metrics = None if score is None else {self._selection.name: score}
@@ -118,7 +125,7 @@ class Checkpoints(CheckpointReader):
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
         """Starts writing parameters alone, for evaluation and initialization: no run resumes from them. Raises SaveFailed."""
-        items = ocp.args.Composite(params=ocp.args.StandardSave(params), progress=ocp.args.JsonSave(progress))
+        items = ocp.args.Composite(params=ocp.args.PyTreeSave(params), progress=ocp.args.JsonSave(progress))
         with self._folder.writing():
             self._manager.save(step, args=items, force=True)
 
@@ -207,9 +214,9 @@ class _Manager(ocp.CheckpointManager):
     Orbax's barriers would wait ten minutes for it.
     """
 
-    def __init__(self, folder: CheckpointFolder, **options: Any) -> None:
+    def __init__(self, folder: CheckpointFolder, path: Any, **options: Any) -> None:
         self._folder = folder
-        super().__init__(folder.path, **options)
+        super().__init__(path, **options)
 
     def _wait_for_checkpointers(self) -> None:
         # Called in the background, in each process, before such a barrier.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.disk import DiskFolder
-from transformer_jax.checkpoints.folder import CheckpointFolder
-from transformer_jax.checkpoints.save_failure import ignore_abandoned_work
+from transformer_jax.checkpoints.checkpoint_files import CheckpointFiles
 from transformer_jax.config import DataError
 from transformer_jax.errors import StoreError, first_line
 from transformer_jax.files.file_digests import WHOLE, Part
@@ -34,9 +32,6 @@ from transformer_jax.run_directory.stored_checkpoints import (
 from transformer_jax.runtime.distributed import say
 from transformer_jax.training.state import TrainState
 
-if TYPE_CHECKING:
-    from transformer_jax.runtime.store_lock import StoreLock
-
 Progress = dict[str, Any]
 """JSON saved with a state: the loop's counters, the config, the tokenizers, digests of the data."""
 
@@ -47,14 +42,14 @@ TRAINED = "trained_params"
 """The item with the parameters that are trained, where ``params`` are an average of them."""
 
 
-def folder_of(path: Path, lock: "StoreLock | None" = None) -> CheckpointFolder:
-    """The checkpoints at ``path``, on a disk or in an object store; ``lock``: of a run there that trains."""
+def files_of(path: Path) -> CheckpointFiles:
+    """The checkpoints at ``path``, on a disk or in an object store."""
     if in_store(path):
         # The libraries of object stores, which a run on a disk does without.
-        from transformer_jax.checkpoints.bucket_checkpoints import BucketFolder
+        from transformer_jax.checkpoints.bucket_checkpoints import CheckpointObjects
 
-        return BucketFolder(path, lock)
-    return DiskFolder(path.absolute())
+        return CheckpointObjects(path)
+    return CheckpointFiles(path.absolute())
 
 
 class CheckpointReader:
@@ -63,15 +58,15 @@ class CheckpointReader:
     Each holds three items: ``params``, ``rest`` (optimizer state, step, key) and ``progress`` (JSON).
     """
 
-    def __init__(self, directory: Path, lock: "StoreLock | None" = None) -> None:
+    def __init__(self, directory: Path) -> None:
         # This class reports the errors that Orbax would log.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
-        ignore_abandoned_work()
-        self._given, self._folder = directory, folder_of(directory, lock)
+        _ignore_abandoned_work()
+        self._files = files_of(directory)
 
     def steps(self) -> list[int]:
         """Steps of the complete checkpoints, oldest first."""
-        return list(map(int, step_names(self._folder.path)))
+        return list(map(int, step_names(self._files.path)))
 
     def restore(self, step: int, like: TrainState, part: Part = WHOLE) -> tuple[TrainState, Progress]:
         """The state of ``step`` with the shapes and the shardings of ``like`` (arrays, ShapeDtypeStructs).
@@ -80,7 +75,7 @@ class CheckpointReader:
         """
         rest = like._asdict()
         params = rest.pop("params")
-        name = TRAINED if (self._folder.path / str(step) / TRAINED).is_dir() else "params"
+        name = TRAINED if (self._files.path / str(step) / TRAINED).is_dir() else "params"
         restored = self._read(step, {name: params, "rest": rest, "progress": None}, part)
         return TrainState(params=restored[name], **restored["rest"]), restored["progress"]
 
@@ -93,10 +88,10 @@ class CheckpointReader:
 
         Empty for the ``rest`` of averaged parameters. Raises CheckpointError when the description cannot be read.
         """
-        folder = self._folder.path / str(step) / item
+        folder = self._files.path / str(step) / item
         if item == "rest" and not folder.is_dir():
             return {}
-        self._folder.require_undamaged(step, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
+        self._files.require_undamaged(folder.parent, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
         try:
             described = ocp.StandardCheckpointHandler().metadata(folder).tree
         # A damaged file can make the reader raise anything.
@@ -114,7 +109,7 @@ class CheckpointReader:
             is_damage = not isinstance(error, CheckpointMismatch | CheckpointUnread)
             others = [each for each in self.steps() if is_damage and 0 < each != step]
             remedy = f"; use --checkpoint={max(others)}" if others else ""
-            raise type(error)(f"{self._folder.path}: {error}{remedy}") from error
+            raise type(error)(f"{self._files.path}: {error}{remedy}") from error
 
     def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
         """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
@@ -128,12 +123,12 @@ class CheckpointReader:
 
         Raises CheckpointError where one of its files changed since it was written.
         """
-        folder, names = self._folder.path / str(step), list(items)
+        names = list(items)
         try:
-            with self._folder.listed(step):
-                self._folder.require_undamaged(step, names, part)
+            with self._files.listed(step) as folder:
+                self._files.require_undamaged(folder, names, part)
                 restored = {name: _restored(folder / name, like) for name, like in items.items()}
-                has_digests = self._folder.has_digests(step, names)
+                has_digests = self._files.has_digests(folder, names)
         except (CheckpointError, StoreError):
             raise
         # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
@@ -149,7 +144,7 @@ class CheckpointReader:
                 raise CheckpointUnread(f"checkpoint {step} {problem}") from error
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
         if "params" in names and not has_digests:
-            _warn_unprotected(self._folder.path)
+            _warn_unprotected(self._files.path)
             require_finite(step, restored["params"])
         return restored
 
@@ -157,8 +152,9 @@ class CheckpointReader:
         """Whether checksums were compared, and no file differs from them; also where they cannot be compared now."""
         if _DAMAGE.search(str(error)):
             return False
+        checkpoint = self._files.path / str(step)
         try:
-            return self._folder.has_digests(step, names) and not self._folder.changed(step, names, WHOLE)
+            return self._files.has_digests(checkpoint, names) and not self._files.changed(checkpoint, names, WHOLE)
         except (OSError, DataError):
             return True
 
@@ -205,3 +201,24 @@ def require_finite(step: int, params: PyTree) -> None:
     parts = [[s.data for s in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf] for leaf in leaves]
     if not all(bool(jnp.isfinite(part).all()) for held in parts for part in held):
         raise CheckpointError(f"restored parameters are not finite: checkpoint {step} is damaged")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return "exception was never retrieved" not in record.getMessage()
+
+
+def _ignore_abandoned_work() -> None:
+    """Suppresses the tracebacks of reads and writes that are still in progress when another one has failed.
+
+    tensorstore's threads report them to a closed event loop, asyncio to its log.
+    """
+    logging.getLogger("asyncio").addFilter(_is_news)
+    if not getattr(sys.unraisablehook, "ignores_abandoned_work", False):
+        others = sys.unraisablehook
+
+        def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+            if str(unraisable.exc_value) != "Event loop is closed":
+                others(unraisable)
+
+        hook.ignores_abandoned_work = True  # type: ignore[attr-defined]
+        sys.unraisablehook = hook

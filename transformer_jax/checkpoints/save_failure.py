@@ -1,6 +1,5 @@
 """Errors of writing checkpoints, on a full disk or into a removed folder, as one sentence instead of tracebacks."""
 
-import logging
 import shutil
 import sys
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.files.atomic_files import DISK_FULL
 from transformer_jax.run_directory.stored_checkpoints import bytes_in
-from transformer_jax.runtime.distributed import STATUS_TO_RESTART, end_at_once
+from transformer_jax.runtime.process_group import STATUS_TO_RESTART, end_at_once
 
 # tensorstore's errors have no number, only the message of the system.
 _FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large")
@@ -48,30 +47,9 @@ def end_after_failed_save(failure: Callable[[], SaveFailed]) -> NoReturn:
         status = problem.status
         # Standard error may be on the full disk.
         with suppress(OSError):
-            sys.stderr.write(f"{problem}\n")
+            sys.stderr.write(f"transformer-jax: {problem}\n")
     finally:
         end_at_once(status)
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    return "exception was never retrieved" not in record.getMessage()
-
-
-def ignore_abandoned_work() -> None:
-    """Suppresses the tracebacks of reads and writes that are still in progress when another one has failed.
-
-    tensorstore's threads report them to a closed event loop, asyncio to its log.
-    """
-    logging.getLogger("asyncio").addFilter(_is_news)
-    if not getattr(sys.unraisablehook, "ignores_abandoned_work", False):
-        others = sys.unraisablehook
-
-        def hook(unraisable: "sys.UnraisableHookArgs") -> None:
-            if str(unraisable.exc_value) != "Event loop is closed":
-                others(unraisable)
-
-        hook.ignores_abandoned_work = True  # type: ignore[attr-defined]
-        sys.unraisablehook = hook
 
 
 def require_free_space(workdir: Path, state: PyTree, kept: int) -> list[str]:
@@ -83,7 +61,9 @@ def require_free_space(workdir: Path, state: PyTree, kept: int) -> list[str]:
     free = shutil.disk_usage(workdir).free
     if free < state_bytes:
         raise ConfigError(
-            f"--workdir: {workdir} has {free / 1e9:.3g} GB free, and one checkpoint needs {state_bytes / 1e9:.3g} GB; make room"
+            "--workdir",
+            f"{workdir} has {free / 1e9:.3g} GB free, and one checkpoint needs {state_bytes / 1e9:.3g} GB",
+            "make room",
         )
     # One more than is kept: an old checkpoint is deleted once the new one is complete.
     needed = (kept + 1) * state_bytes

@@ -35,7 +35,7 @@ def chosen_action(
         raise ConfigError(f"{command} {name}", f"takes {action.takes}, found {' '.join(given) or 'none'}")
     of_others = {flag for other in actions.values() for flag in other.flags} - set(action.flags)
     for flag in sorted(of_others):
-        if values[flag].present:
+        if flag in values.present:
             takes = ", ".join(f"--{each}" for each in (*shared, *action.flags)) or "no flags"
             raise ConfigError(f"--{flag}", f"{command} {name} does not take it", f"it takes {takes}")
     return action, given

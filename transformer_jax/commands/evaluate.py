@@ -29,7 +29,9 @@ PROBE = "evaluation.partial"
     flags.boolean("json", False, "print JSON instead of text"),
     flags.string("split", "test", "train, validation, test, or a name in the data"),
     flags.string("source", None, "file to score instead of a split, plain, .gz or .xz"),
-    flags.repeated("references", [], "files of translations of --source, one for each of several references"),
+    flags.repeated(
+        "references", [], "files of translations of --source, one for each of several references", takes_words=True
+    ),
     flags.integer("examples", 5, "how many translations to print beside their references", lower_bound=0),
     flags.string("output", None, "folder for the results (default: the run directory)"),
 )
@@ -45,14 +47,15 @@ def evaluate(values: flags.Values) -> int:
     Prints a table and writes evaluation-SPLIT-STEP.json into the run directory, and beside it the translations, one a line.
     Settings of decoding and of scores can be changed, and are then part of the name; so can the devices and the location of
     the data. With --ensemble the models of several runs, of any kind, are scored as one: every next token has the mean of their
-    probabilities. They must share their tokenizers; decoding, devices and data come from --workdir.
+    probabilities. They must share their tokenizers; decoding, devices and data come from --workdir. Outputs that reached the
+    length limit or repeat are counted. Standard error tells which sources have something that the model never saw in training.
     """
     config = run_config(values)
     if config.scores_translations:
         config.evaluation.require_installed(config.data.target_language)
     if not values.distributed:
         return _score(values, config)
-    from transformer_jax.runtime.distributed import ending_with_others
+    from transformer_jax.runtime.process_group import ending_with_others
 
     with ending_with_others():
         return _score(values, config)
@@ -68,9 +71,10 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
     from transformer_jax.tasks.task import task_class
     from transformer_jax.tasks.texts import open_text_or_none
 
-    has_split = bool(values["split"].present)
+    has_split = "split" in values.present
     text = open_text_or_none(config, values.workdir, values.source, values.references, has_split=has_split)
-    from transformer_jax.runtime.distributed import is_first, join_processes, require_same
+    from transformer_jax.runtime.distributed import is_first, require_same
+    from transformer_jax.runtime.process_group import join_processes
     from transformer_jax.tasks.saved_evaluations import (
         ScoredCheckpoint,
         ensemble_suffix,
@@ -85,7 +89,7 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         # JAX's handler waits for the update after which to stop.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         same = repr((chosen, values.split, values.average))
-        require_same(same, "--distributed: the processes were started with different flags; use the same command")
+        require_same(same, "--distributed", "the processes were started with different flags", "use the same command")
     if text is None:
         task_class(config.task).require_split(config, values.split)
     trained = open_runs(chosen, values.average)
@@ -93,6 +97,10 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         found = trained.evaluate(values.split)
     else:
         found = trained.task.evaluate_text(trained.params, text, Path(values.source).name)
+    if is_first() and (pairs := getattr(found, "pairs", ())):
+        remarks = trained.remarks(values.source or found.split)
+        remarks.read([pair.source for pair in pairs])
+        remarks.tell()
     scored = ScoredCheckpoint(found, trained.steps[-1], len(trained.steps), trained.members)
     if not is_first():
         return 0
@@ -134,5 +142,5 @@ def _results(values: flags.Values) -> Path:
         except StoreError as error:
             if error.is_outage:
                 raise
-            raise ConfigError(f"{error}; the scores cannot be written there: give --output=FOLDER") from None
+            raise ConfigError(error, remedy="the scores cannot be written there: give --output=FOLDER") from None
     return folder

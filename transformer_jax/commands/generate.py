@@ -34,19 +34,24 @@ def generate(values: flags.Values) -> int:
     document. Without flags the run's settings apply. The same --seed, prompts and flags give the same text. If a prompt and the
     new tokens exceed the training context, the model sees only the end of the prompt, and a line on stderr says so.
     """
-    if values.prompts is not None and values["prompt"].present:
-        raise ConfigError("--prompt: give one prompt, or a file of them with --prompts")
-    stated = [name for name in DECODING_FLAGS if values[name].value is not None]
-    values.config_override += [f"decoding.{name}={values[name].value}" for name in stated]
+    if values.prompts is not None and "prompt" in values.present:
+        raise ConfigError("--prompt", "give one prompt, or a file of them with --prompts")
+    stated = [name for name in DECODING_FLAGS if name in values.present]
+    values.config_override += [f"decoding.{name}={getattr(values, name)}" for name in stated]
     config = run_config(values, "generate")
     width = config.decoding.beam_width
-    for name in (each for each in (*SAMPLING_FLAGS, "seed") if width > 1 and values[each].present):
-        raise ConfigError(f"--{name}: beam_width={width} is beam search, which does not sample; add --beam_width=1")
+    for name in (each for each in (*SAMPLING_FLAGS, "seed") if width > 1 and each in values.present):
+        raise ConfigError(
+            f"--{name}", f"beam_width={width} is beam search, which does not sample", "add --beam_width=1"
+        )
     prompts = None if values.prompts is None else list(read_lines(Path(values.prompts)))
     if prompts == []:
         raise DataError(f"{values.prompts}: the file is empty; expected a prompt a line")
     trained = open_runs(chosen_runs(values, config), values.average)
     generator, params, seed = trained.task.generator, trained.params, values.seed
+    remarks = trained.remarks(values.prompts or "--prompt")
+    remarks.read(prompts or [values.prompt])
+    remarks.tell()
     remark = generator.windows(prompts or [values.prompt], "prompt" if prompts else "--prompt").remark
     if remark:
         print(remark, file=sys.stderr, flush=True)

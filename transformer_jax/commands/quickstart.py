@@ -3,7 +3,8 @@ from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
-from transformer_jax.registry.index import commands
+from transformer_jax.commands.run_flags import settings_of_run
+from transformer_jax.registry.index import behind, commands, single_behind
 from transformer_jax.runtime.startup import program_name
 
 SENTENCE = "Before my duck goes through the hotels this week, he repairs my quiet table slowly."
@@ -26,10 +27,8 @@ STEPS = (
     ),
 )
 """The commands and their descriptions; a command of an absent tool is left out."""
-NEXT = (
-    "echo {sentence} | {program} translate --workdir={workdir}",
-    "{program} attention --workdir={workdir} --kind=encoder --text={sentence}",
-    "{program} train --config=seq2seq:bahdanau --workdir={rnn}",
+OWN_TEXT = (
+    "train --config=text --config.data.train=FILE.en,FILE.de --config.data.held_out=500 --budget=20m --workdir={own}"
 )
 
 
@@ -56,12 +55,13 @@ def quickstart(values: flags.Values) -> int:
         if status := command.run(flags.parse(command.flags, arguments)):
             return status
         print()
-    words = {
-        "program": program_name(),
-        "sentence": shlex.quote(SENTENCE),
-        "workdir": shlex.quote(values.workdir),
-        "rnn": shlex.quote(str(Path(values.workdir).parent / "bahdanau")),
-    }
-    lines = [line for line in NEXT if line.partition("{program} ")[2].split()[0] in usable]
-    print("Next, for example:", *(f"  {line.format(**words)}" for line in lines), sep="\n")
+    run = f"--workdir={shlex.quote(values.workdir)}"
+    print(f"Next, for example:\n  echo {shlex.quote(SENTENCE)} | {program_name()} translate {run}")
+    for next_steps in behind("next_steps").values():
+        for step in next_steps(settings_of_run(values.workdir)):
+            print(f"  {program_name()} {step.format(run=run)}")
+    if single_behind("settings"):
+        own = shlex.quote(str(Path(values.workdir).parent / "mine"))
+        print("Your own text, where line n of one file translates line n of the other, in 20 minutes:")
+        print(f"  {program_name()} {OWN_TEXT.format(own=own)}")
     return 0

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 CHECKPOINT_MEANING = "best (by the metric of the task, on the validation split), last, or the number of an update"
 
 
-def run_flags(values: flags.Values) -> None:
+def run_flags(parser: flags.Parser) -> None:
     """``--workdir``, ``--checkpoint``, ``--average`` and settings of decoding, devices and data."""
-    flags.string("workdir", None, "folder of the run", required=True)(values)
-    flags.string("checkpoint", "best", CHECKPOINT_MEANING)(values)
-    flags.integer("average", 1, "number of checkpoints whose parameters are averaged", lower_bound=1)(values)
-    flags.overrides(values)
+    flags.string("workdir", None, "folder of the run", required=True)(parser)
+    flags.string("checkpoint", "best", CHECKPOINT_MEANING)(parser)
+    flags.integer("average", 1, "number of checkpoints whose parameters are averaged", lower_bound=1)(parser)
+    flags.overrides(parser)
 
 
 ensemble_flag = flags.strings(
@@ -74,11 +74,11 @@ def chosen_runs(values: flags.Values, config: ExperimentConfig) -> list[ChosenRu
         own = on_any_devices(load_run_config(folder))
         if own.task != config.task:
             problem = f"{folder} is a run of task={own.task}, {values.workdir} of task={config.task}"
-            raise ConfigError(f"--ensemble: {problem}")
+            raise ConfigError("--ensemble", problem)
         try:
             own = replace(own, decoding=config.decoding, mesh=config.mesh)
         except ConfigError as error:
-            raise ConfigError(f"--ensemble: {folder}: {error}") from None
+            raise ConfigError("--ensemble", f"{folder}: {error}") from None
         chosen.append(ChosenRun(folder, own, checkpoint or values.checkpoint))
     return chosen
 
@@ -119,12 +119,12 @@ def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int
     """Raises ConfigError unless the model has attention of this kind, --layer and --head, from 1 (0 or less: any)."""
     layers, heads = config.model.attention_layers.get(kind, ([], 0))
     if not layers:
-        raise ConfigError(f"--workdir: this model has no attention of kind {kind}")
+        raise ConfigError("--workdir", f"this model has no attention of kind {kind}")
     if layer > 0 and layer not in layers:
         numbers = ", ".join(map(str, layers))
-        raise ConfigError(f"--layer: layer {layer} has no attention of kind {kind}; layers with it: {numbers}")
+        raise ConfigError("--layer", f"layer {layer} has no attention of kind {kind}", f"layers with it: {numbers}")
     if head > heads:
-        raise ConfigError(f"--head: {head} is more than the {heads} heads of a layer")
+        raise ConfigError("--head", f"{head} is more than the {heads} heads of a layer")
 
 
 def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
@@ -135,8 +135,8 @@ def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
     is_whole = ":" not in text.rpartition("/")[2] or (not is_address(text) and Path(text).expanduser().is_dir())
     run, checkpoint = (text, None) if is_whole else text.rpartition(":")[::2]
     if not run.strip():
-        raise ConfigError(f"{flag}: the name of a run is empty; write RUN or RUN:CHECKPOINT")
+        raise ConfigError(flag, "the name of a run is empty", "write RUN or RUN:CHECKPOINT")
     if checkpoint is not None and checkpoint not in ("best", "last") and not checkpoint.isdigit():
         problem = f"{checkpoint!r} is not a checkpoint: best, last or the number of an update"
-        raise ConfigError(f"{flag}: {text}: there is no such folder, and {problem}")
+        raise ConfigError(flag, f"{text}: there is no such folder, and {problem}")
     return run, checkpoint

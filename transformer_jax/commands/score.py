@@ -5,6 +5,7 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.errors import complain
+from transformer_jax.files.json_text import finite_or_none
 
 
 @flags.command(
@@ -26,22 +27,28 @@ def score(values: flags.Values) -> int:
     line of --source as a document. Prints a line for each, tab-separated: the natural logarithm of its probability, the number
     of its tokens, EOS included, and the logarithms of their probabilities, separated by spaces. With --json each line is an
     object: log_prob, tokens, token_log_probs. The score of translate --n_best is log_prob over the length penalty.
+    A blank source has the blank translation alone: no token with it, and -inf (JSON: null) with another. Standard error tells
+    which sources have something that the model never saw in training.
     """
     config = run_config(values)
     runs = chosen_runs(values, config)
     from transformer_jax.data.examined_texts import warnings_of_files
     from transformer_jax.tasks.texts import require_targets
 
-    require_targets(config, f"--workdir: {values.workdir}", "--target", is_given=values.target is not None)
+    require_targets(config, "--workdir", values.workdir, "--target", is_given=values.target is not None)
     sources = list(read_lines(Path(values.source)))
     targets = None if values.target is None else list(read_lines(Path(values.target)))
     if targets is not None and config.scores_translations:
         for warning in warnings_of_files(config, (values.source, values.target), sources, targets):
             complain(warning)
     trained = open_runs(runs, values.average)
+    remarks = trained.remarks(values.source)
+    remarks.read(sources)
+    remarks.tell()
     for found in trained.task.score_texts(trained.params, sources, targets):
         if values.json:
-            record = {"log_prob": found.log_prob, "tokens": found.pieces, "token_log_probs": found.log_probs}
+            log_probs = [finite_or_none(each) for each in found.log_probs]
+            record = {"log_prob": finite_or_none(found.log_prob), "tokens": found.pieces, "token_log_probs": log_probs}
             print(json.dumps(record, ensure_ascii=False))
         else:
             of_tokens = " ".join(f"{each:.4f}" for each in found.log_probs)

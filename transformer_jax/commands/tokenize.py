@@ -1,3 +1,5 @@
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from transformer_jax.commands import flags
@@ -45,7 +47,7 @@ def tokenize(values: flags.Values) -> int:
     from transformer_jax.config import MeshConfig
     from transformer_jax.data.corpora import completed
     from transformer_jax.data.examined_texts import examine_run
-    from transformer_jax.data.stores import open_split, write_shard
+    from transformer_jax.data.stores import add_tokenizers, open_split, shared_tokenizers, write_shard
     from transformer_jax.data.tokenization import WHOLE_SPLIT, Shard
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
     from transformer_jax.tasks.new_tokenizers import cached_tokenizers
@@ -59,8 +61,14 @@ def tokenize(values: flags.Values) -> int:
         complain(warning)
     start_jax(config.data.cache_directory)
     config = resolve_for_device(config, lambda: settings_on(jax.local_devices()[0]))
-    task_type = task_that(Tokenizes, config, f"tokenize: task={config.task} tokenizes when training begins")
-    tokenizers = cached_tokenizers(config, task_type, values.output)
+    task_type = task_that(Tokenizes, config, "tokenize", f"task={config.task} tokenizes when training begins")
+    if values.output:
+        # The seed chooses their sample: runs of other seeds share the tokenizers of a store, jobs that write it do not.
+        stated = asdict(config.tokenizer) | {"data.seed": config.data_seed}
+        add_tokenizers(values.output, stated, partial(cached_tokenizers, config, task_type))
+        tokenizers = shared_tokenizers(values.output, stated, "--output")
+    else:
+        tokenizers = cached_tokenizers(config, task_type)
     work, cache = task_type(config, tokenizers, make_mesh(MeshConfig())).tokenization(), config.data.cache_directory
     where = f"the training split is tokenized in {values.output or cache}"
     if not values.output:
@@ -78,12 +86,16 @@ def checked_config(values: flags.Values) -> ExperimentConfig:
     if require_stated := single_behind("require_stated"):
         require_stated(recipe, overrides, None, "tokenize")
     elif budget_of(recipe, overrides):
-        raise ConfigError(f"tokenize: --config={recipe} gets its sizes from a budget; take a recipe that states them")
+        raise ConfigError(
+            "tokenize", f"--config={recipe} gets its sizes from a budget", "take a recipe that states them"
+        )
     config = flags.resolve_config(values)
     if config.data.store:
-        raise ConfigError("data.store: is read by train; tokenize writes --output")
+        raise ConfigError("data.store", "is read by train", "tokenize writes --output")
     if values.shard and not values.output:
-        raise ConfigError("--shard: shards need a store; add --output=/shared/tokens or an address, for data.store")
+        raise ConfigError("--shard", "shards need a store", "add --output=/shared/tokens or an address, for data.store")
     if values.output and config.init.run and config.init.tokenizer == "adopt":
-        raise ConfigError("init.run: training adopts its tokenizers, and a store has its own; use init.tokenizer=new")
+        raise ConfigError(
+            "init.run", "training adopts its tokenizers, and a store has its own", "use init.tokenizer=new"
+        )
     return config

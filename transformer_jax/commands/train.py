@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import commands_to_try, split_checkpoint
 from transformer_jax.config import DataError, ExperimentConfig
-from transformer_jax.errors import StoreError
+from transformer_jax.errors import StoreError, is_out_of_memory
 from transformer_jax.files.atomic_files import require_writable
 from transformer_jax.files.paths import in_store
-from transformer_jax.run_directory.layout import RunDirectory, require_own, write_json
+from transformer_jax.run_directory.layout import RunDirectory, require_own
 from transformer_jax.runs.trackers import require_libraries
 from transformer_jax.runtime.startup import program_name
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from transformer_jax.checkpoints.save_failure import SaveFailed
     from transformer_jax.runs.hooks import ProfiledSteps
     from transformer_jax.runs.run import Outcome
+
+# The time of a command that its run does not count, and then does not mention.
+SECONDS_OF_A_START = 6.0
 
 
 @flags.command(
@@ -37,13 +40,15 @@ def train(values: flags.Values) -> int:
     r"""Train a model, or resume a run that stopped.
 
     Example:
+        transformer-jax train --config=text --config.data.train=corpus/train.en,corpus/train.de \
+            --config.data.validation=corpus/dev.en,corpus/dev.de --budget=20m --workdir=runs/mine
         transformer-jax train --config=multi30k:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
         transformer-jax train --config=quickstart --workdir=runs/quickstart --config.training.num_updates=500
 
-    The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and
-    checkpoints. If it already has a run with the same settings, that resumes from its newest checkpoint, bit for bit.
-    SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143; the same command resumes.
-    It may be in an object store, --workdir=s3://bucket/runs/a (docs/run_directory.md).
+    The first trains on text of your own, for the time that you have. The run directory receives the resolved settings, the
+    tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints. If it already has a run with the same settings, that
+    resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143;
+    the same command resumes. It may be in an object store, --workdir=s3://bucket/runs/a (docs/run_directory.md).
 
     With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another,
     with its tokenizers; update count, schedule and optimizer start from zero. --config.init.rename renames parameters,
@@ -91,27 +96,30 @@ def train_and_report(
     """Trains and prints the result; returns the exit status."""
     import jax
 
-    from transformer_jax.checkpoints.save_failure import SaveFailed, end_after_failed_save
+    from transformer_jax.checkpoints.save_failure import end_after_failed_save
     from transformer_jax.runs.hooks import Profile
     from transformer_jax.runs.run import TrainingDiverged
     from transformer_jax.runs.train_run import train_run
-    from transformer_jax.runtime.distributed import ending_with_others, is_first, say
+    from transformer_jax.runtime.distributed import is_first, say
+    from transformer_jax.runtime.out_of_memory import ending_without_memory
     from transformer_jax.runtime.preemption import ending_at_once
+    from transformer_jax.runtime.process_group import ending_with_others
 
     started, directory = time.perf_counter(), RunDirectory(workdir)
     try:
         with ExitStack() as stack:
             stack.enter_context(ending_with_others() if is_distributed else ending_at_once())
+            stack.enter_context(ending_without_memory(lambda: _without_memory(directory)))
             profiles = [stack.enter_context(closing(Profile(profiled, directory.profile)))] if profiled else []
             outcome = train_run(config, workdir, profiles, is_distributed=is_distributed, origin=origin)
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
-    except (SaveFailed, StoreError, OSError) as error:
+    except Exception as error:
         failure = _recorded_failure(directory, error, is_written=not is_distributed or is_first())
         if is_distributed and jax.process_count() > 1:
             end_after_failed_save(lambda: failure)
-        print(failure, file=sys.stderr)
+        print(f"transformer-jax: {failure}", file=sys.stderr)
         return failure.status
     say(summary(outcome, directory, config, time.perf_counter() - started))
     return 128 + outcome.signal if outcome.signal else 0
@@ -123,10 +131,13 @@ def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> 
     from transformer_jax.checkpoints.save_failure import SaveFailed, failed_in_store, is_disk_full
 
     is_gone = not in_store(run.path) and not run.path.is_dir()
-    if not (isinstance(error, SaveFailed | StoreError) or is_disk_full(error) or is_gone):
+    is_failed_write = isinstance(error, OSError) and (is_disk_full(error) or is_gone)
+    if not (isinstance(error, SaveFailed | StoreError) or is_failed_write or is_out_of_memory(error)):
         raise error
-    if isinstance(error, SaveFailed):
+    if isinstance(error, SaveFailed) and not is_out_of_memory(error):
         failure = error
+    elif is_out_of_memory(error):
+        failure = SaveFailed(_without_memory(run))
     elif isinstance(error, StoreError):
         failure = failed_in_store(str(error), is_outage=error.is_outage)
     else:
@@ -137,19 +148,31 @@ def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> 
                 # Another process took the run over.
                 return failure
             steps = run.checkpoint_steps()
-            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": str(failure)})
+            run.write_outcome(step=steps[-1] if steps else 0, reason="failed", problem=str(failure))
     return failure
+
+
+def _without_memory(run: RunDirectory) -> str:
+    """The message of a run that ran out of memory."""
+    steps = run.checkpoint_steps()
+    return (
+        f"{run.path}: out of memory; newest whole checkpoint: {steps[-1] if steps else 'none'}. Give the "
+        "run more memory and run the same command, or start a new one that needs less, with batching.accumulation_steps=2"
+    )
 
 
 def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
     """The outcome of a run, its folder, and commands to try next, as text."""
     from transformer_jax.tasks.task import task_class
 
+    minutes, here = f"{max(outcome.seconds, seconds) / 60:.1f} minutes", f"{seconds / 60:.1f}"
+    if outcome.seconds - seconds > SECONDS_OF_A_START:
+        minutes = f"{minutes}, {here} of them since the resume"
     if outcome.reason == "interrupted":
-        when = f"interrupted at update {outcome.step} after {seconds / 60:.1f} minutes, everything is saved"
+        when = f"interrupted at update {outcome.step} after {minutes}, everything is saved"
         return f"{when}; resume with:\n  {program_name()} {shlex.join(sys.argv[1:])}"
     selection = config.selection
-    best = "" if outcome.best is None else f", best validation {selection.label} {selection.text(outcome.best)}"
+    best = "" if outcome.best is None else f", best validation {selection.score(outcome.best, outcome.basis)}"
     reason = {
         "finished": "finished",
         "patience": f"stopped: validation {selection.label} no longer improved",
@@ -165,7 +188,7 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
     with suppress(StoreError):
         has_curves = run.curves.is_file()
     lines = [
-        f"{reason} at update {outcome.step}{best}, {seconds / 60:.1f} minutes; run directory {run.path}",
+        f"{reason} at update {outcome.step}{best}, {minutes}; run directory {run.path}",
         *(f"  WARNING: {sign}" for sign in outcome.signs),
         f"  {outcome.time_spent}",
         *([f"  curves: {run.curves}"] if has_curves else []),

@@ -1,5 +1,6 @@
 import gc
 import itertools
+import json
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,27 +12,31 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
-from transformer_jax.data.text_files import OPENERS, read_lines, sentence_of_line
-from transformer_jax.files.atomic_files import require_writable_file
+from transformer_jax.data.text_files import OPENERS, UnfinishedLine, read_lines, sentence_of_line
+from transformer_jax.files.atomic_files import DISK_FULL, require_writable_file
 from transformer_jax.tasks.translation.translation_options import TRANSLATION_OPTIONS, sampling_of
 
 if TYPE_CHECKING:
+    from transformer_jax.tasks.remarks import Remarks
     from transformer_jax.tasks.trained_run import TrainedRun
 
 BYTES_AT_ONCE = 1 << 16
 FIRST_LINES = 256
 
 
-def lines_flags(values: flags.Values) -> None:
+def lines_flags(parser: flags.Parser) -> None:
     """The run, the lines in, and the lines out."""
-    run_flags(values)
-    ensemble_flag(values)
-    flags.string("input", None, "file to read, plain, .gz or .xz (default: standard input)")(values)
+    run_flags(parser)
+    ensemble_flag(parser)
+    meaning = "file of sentences, one a line, plain, .gz or .xz (default: standard input)"
+    flags.string("source", None, meaning, also=("input",))(parser)
     flags.string("output", None, "file to write, compressed if it ends in .gz or .xz (default: standard output)")(
-        values
+        parser
     )
-    flags.integer("n_best", 1, "number of results of each line")(values)
-    flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(values)
+    flags.integer("n_best", 1, "number of results of each line")(parser)
+    flags.boolean("remarks", False, "with --n_best: a fourth column, cut or repeats")(parser)
+    flags.boolean("json", False, "print a JSON object for each result, with its remarks")(parser)
+    flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(parser)
 
 
 @flags.command(
@@ -54,13 +59,16 @@ def translate(values: flags.Values) -> int:
 
     One line in, one line out, in the same order; an empty line stays empty. With --n_best=N every line in gives up to N lines
     out (an empty one gives one): line number, score (length-normalized log-probability) and translation, separated by tabs.
+    With --remarks a fourth column has cut where the translation reached the length limit, and repeats where the same tokens
+    repeat. With --json each result is an object: line, text, score, remarks. Standard error tells which lines have something
+    that the model never saw in training: characters or words, more tokens, another language code.
     Lines that are waiting are translated together, up to --lines_at_once. Typed lines are answered one by one.
     With --temperature, --top_k, --top_p or --epsilon translations are sampled, without beam search: the same --seed, lines and
     flags give the same text. With --prefix every translation begins with that text, whose last word may continue.
     With --ensemble every next token has the mean of the probabilities of the models.
     """
     config = run_config(values, "translate")
-    stated = {name: values[name].value for name in TRANSLATION_OPTIONS if values[name].present}
+    stated = {name: getattr(values, name) for name in TRANSLATION_OPTIONS if name in values.present}
     sampling = sampling_of(config.decoding, stated)
     trained = open_for_lines(values, config)
     translator, params = trained.task.translator, trained.params
@@ -72,59 +80,82 @@ def translate(values: flags.Values) -> int:
         decode = partial(sampler.translate_each, params, seed=values.seed)
     else:
         decode = partial(translator.translate_each, params, prefix=translator.prefix(values.prefix))
-    return decode_lines(values, decode)
+    return decode_lines(values, decode, trained)
 
 
 def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRun[Any]":
     """Restore the runs, once it is known that the input can be read and the output written."""
     # A process that starts makes little garbage, and the usual search for it takes 4 % of the CPU time of a line.
     gc.set_threshold(100_000, 50, 50)
-    paths = [Path(name).expanduser() for name in (values.input, values.output) if name]
+    if values.remarks and (values.json or values.n_best == 1):
+        raise ConfigError("--remarks", "is a column of --n_best=N", "--json has the remarks without it")
+    paths = [Path(name).expanduser() for name in (values.source, values.output) if name]
     if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
-        raise ConfigError(f"--output: {values.output} is what --input reads; write to another file")
-    for flag, stream in (("input", sys.stdin), ("output", sys.stdout)):
-        if not values[flag].value and stream is None:
-            raise ConfigError(f"--{flag}: standard {flag} is closed; give a file")
+        raise ConfigError("--output", f"{values.output} is what --source reads", "write to another file")
+    for flag, name, stream in (("source", "input", sys.stdin), ("output", "output", sys.stdout)):
+        if not getattr(values, flag) and stream is None:
+            raise ConfigError(f"--{flag}", f"standard {name} is closed", "give a file")
     runs = chosen_runs(values, config)
-    if values.input and not Path(values.input).expanduser().is_fifo():
-        for _ in read_lines(Path(values.input)):
+    if values.source and not Path(values.source).expanduser().is_fifo():
+        for _ in read_lines(Path(values.source)):
             pass  # A line that cannot be read is reported before the model is restored.
     if values.output:
         require_writable_file(values.output, "--output")
     return open_runs(runs, values.average, only_decodes=True)
 
 
-def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
-    """Write the results of ``decode``, ``Translator.translate_each`` of a model, for the lines of the input; return 0."""
+def decode_lines(values: flags.Values, decode: Callable[..., Any], trained: "TrainedRun[Any]") -> int:
+    """Write the results of ``decode``, ``Translator.translate_each`` of a model, for the lines of the input; return 0.
+
+    At the end, or after typed lines, tell on standard error what the model never saw and what was cut.
+    """
     from transformer_jax.tasks.translation.translator import SentenceTooLong
 
-    name = values.input or "standard input"
-    lines_in = read_lines(Path(values.input)) if values.input else lines_as_they_come(sys.stdin.buffer, name)
+    name = values.source or "standard input"
+    lines_in = read_lines(Path(values.source)) if values.source else lines_as_they_come(sys.stdin.buffer, name)
     chunks = in_chunks(lines_in, values.lines_at_once)
-    if not values.input and sys.stdin.isatty():
+    is_typed, remarks = not values.source and sys.stdin.isatty(), trained.remarks(name)
+    if is_typed:
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
     first_chunk, lines_done = next(chunks, []), 0
     with _opened(values.output) as target:
-        write = partial(write_results, target, values)
+        write = partial(write_results, target, values, remarks)
         for lines in itertools.chain([first_chunk], chunks):
             options = {"num_results": values.n_best, "name": f"{name}, line", "first": lines_done + 1}
             on_result = partial(write, lines_done + 1)
+            remarks.read(lines, lines_done + 1)
             try:
                 decode(lines, on_result, **options)
             except SentenceTooLong as error:
                 # The lines before it are decoded all the same.
                 decode(lines[: error.index], on_result, **options)
+                remarks.tell()
                 raise
             target.flush()
             lines_done += len(lines)
+            if is_typed:
+                remarks.tell()
+    remarks.tell()
     return 0
 
 
-def write_results(target: BinaryIO, values: flags.Values, first: int, index: int, best: Sequence[Any]) -> None:
-    """Writes the results of line ``first + index``: the best text, or with ``--n_best`` a row for each."""
-    rows = [f"{first + index}\t{each.score:.4f}\t{each.text}\n" for each in best]
-    target.write((f"{best[0].text}\n" if values.n_best == 1 else "".join(rows)).encode("utf-8"))
+def write_results(
+    target: BinaryIO, values: flags.Values, remarks: "Remarks", first: int, index: int, best: Sequence[Any]
+) -> None:
+    """Writes the results of line ``first + index``: the best text, or with ``--n_best`` or ``--json`` a row for each."""
+    number = first + index
+    remarks.read_output(number, best[0].remarks)
+    if values.json:
+        found = ({"line": number, "text": each.text, "score": each.score, "remarks": each.remarks} for each in best)
+        text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in found)
+    elif values.n_best > 1:
+        last = [f"\t{' '.join(each.remarks)}" if values.remarks else "" for each in best]
+        rows = zip(best, last, strict=True)
+        text = "".join(f"{number}\t{each.score:.4f}\t{each.text}{column}\n" for each, column in rows)
+    else:
+        text = f"{best[0].text}\n"
+    target.write(text.encode("utf-8"))
     if Path(values.output or "").suffix not in OPENERS:
         target.flush()
 
@@ -139,8 +170,16 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
         file = cast(BinaryIO, OPENERS.get(Path(path).suffix, open)(Path(path).expanduser(), "wb"))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
-    with file:
-        yield file
+    try:
+        with file:
+            yield file
+    except OSError as error:
+        # The system does not say which disk is full.
+        if error.filename is None and error.errno in DISK_FULL:
+            error.filename = path
+        if Path(path).expanduser().is_file() and not Path(path).expanduser().stat().st_size:
+            Path(path).expanduser().unlink()
+        raise
 
 
 def in_chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
@@ -166,18 +205,18 @@ def lines_as_they_come(source: BinaryIO, name: str) -> Iterator[str | None]:
 
     So a person at a terminal, or a program that writes into a pipe now and then, is answered.
     """
-    unfinished, numbers = list[bytes](), itertools.count(1)
+    unfinished, lines_done = UnfinishedLine(), 0
     while data := source.read1(BYTES_AT_ONCE):  # type: ignore[attr-defined]  # of every buffered stream
         whole, line_feed, rest = data.rpartition(b"\n")
         if line_feed:
-            for line in b"".join([*unfinished, whole]).split(b"\n"):
-                yield sentence_of_line(line, name, next(numbers))
-            unfinished = []
-        unfinished.append(rest)
+            for line in unfinished.take(whole).split(b"\n"):
+                lines_done += 1
+                yield sentence_of_line(line, name, lines_done)
+        unfinished.add(rest, name, lines_done + 1)
         if not _is_readable(source):
             yield None
-    if last := b"".join(unfinished):
-        yield sentence_of_line(last, name, next(numbers))
+    if last := unfinished.take():
+        yield sentence_of_line(last, name, lines_done + 1)
 
 
 def _is_readable(source: BinaryIO) -> bool:

@@ -31,7 +31,9 @@ class Facts(TypedDict, total=False):
     plugin: str
     """Kind of plugin (a key of ``registry.kinds.KINDS``) that adds choices."""
     several: bool
-    """Whether the value is a list of choices, each once; it is saved without spaces and empty items."""
+    """Whether the value is a list of choices, each once; it is saved sorted, without spaces and empty items."""
+    ordered: bool
+    """Whether the order of the list has a meaning, so that it is saved as it is."""
     separator: str
     """The separator of the list, by default a comma; between spaces a choice may be repeated."""
     pattern: bool
@@ -122,7 +124,7 @@ class Declared(NamedTuple):
                 twice = next((name for name in names if names.count(name) > 1), "") if self.separator == "," else ""
                 if twice:
                     raise ConfigError(key, f"{value!r} names {twice} twice", "name it once")
-                return self.separator.join(names)
+                return self.separator.join(names if self.facts.get("ordered") else sorted(names))
         return value
 
 

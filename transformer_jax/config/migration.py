@@ -67,13 +67,17 @@ def decoding_of_report(saved: Mapping[str, Any], now: Any) -> dict[str, Any]:
 def key_error(key: str) -> ConfigError | None:
     """The error for a key that was removed or renamed; None for another."""
     if key in REMOVED:
-        return ConfigError(f"{key}: was removed; leave it out")
-    return ConfigError(f"{key}: unknown key; it is {RENAMED[key]} now") if key in RENAMED else None
+        return ConfigError(key, "was removed", "leave it out")
+    return ConfigError(key, "unknown key", f"it is {RENAMED[key]} now") if key in RENAMED else None
 
 
-def counters(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The counters in a checkpoint; version 0.1 named the best value ``best_bleu``."""
-    return {"best" if name == "best_bleu" else name: value for name, value in saved.items()}
+def counters(saved: Mapping[str, Any], step: int, evaluate_every: int) -> dict[str, Any]:
+    """The counters in the checkpoint of update ``step``.
+
+    Version 0.1 named the best value ``best_bleu``; 0.3 validated at multiples of ``evaluate_every`` and did not count that.
+    """
+    renamed = {"best" if name == "best_bleu" else name: value for name, value in saved.items()}
+    return {"validated_at": step - step % max(evaluate_every, 1)} | renamed
 
 
 def earlier_digest(config: Any, open_source: Callable[[Any], Any]) -> str:

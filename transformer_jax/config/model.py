@@ -69,7 +69,11 @@ class TransformerLayersConfig:
         plugin="initialization",
     )
     attention: str = setting(
-        "multi_head", "Attention, or changes of it in order: grouped_query,qk_norm.", plugin="attention", several=True
+        "multi_head",
+        "Attention, or changes of it in order: grouped_query,qk_norm.",
+        plugin="attention",
+        several=True,
+        ordered=True,
     )
     mixers: str = setting(
         "",
@@ -78,6 +82,7 @@ class TransformerLayersConfig:
         choices=("attention",),
         plugin="mixer",
         several=True,
+        ordered=True,
         separator=" ",
     )
     embedding: Literal["scaled", "unscaled", "zero_padding"] = setting(
@@ -358,6 +363,28 @@ class InitConfig:
         "", "File of word vectors that initialize the embeddings, instead of init.run; the other parameters are random."
     )
 
+    @property
+    def renamings(self) -> list[tuple[re.Pattern[str], str]]:
+        r"""``rename``, ``"^encoder/=>; layer_(\d)=>layers_\1"``, as pairs of a pattern and its replacement.
+
+        Raises ConfigError when a rule is not ``old=>new``, or not a regular expression.
+        """
+        pairs = []
+        for rule in filter(str.strip, self.rename.split(SEPARATOR)):
+            old, arrow, new = (part.strip() for part in rule.partition(ARROW))
+            if not arrow or not old:
+                raise ConfigError("init.rename", f"{rule.strip()!r} is not of the form old{ARROW}new")
+            try:
+                pattern = re.compile(old)
+            except re.error as error:
+                raise ConfigError("init.rename", f"{old!r} is not a regular expression: {error}") from None
+            try:
+                pattern.sub(new, "")
+            except (re.error, IndexError) as error:
+                raise ConfigError("init.rename", f"{new!r} cannot replace {old!r}: {error}") from None
+            pairs.append((pattern, new))
+        return pairs
+
     def __post_init__(self) -> None:
         check_settings("init", self)
         for name in ("rename", "leave_out"):
@@ -369,7 +396,7 @@ class InitConfig:
             raise ConfigError("init.embeddings", problem, "give one of the two")
         if self.checkpoint not in ("best", "last") and re.fullmatch("[0-9]{1,18}", self.checkpoint) is None:
             raise ConfigError("init.checkpoint", f"{self.checkpoint!r} is not best, last or the number of an update")
-        renamings(self.rename)
+        _ = self.renamings
 
     def of_a_run(self) -> "InitConfig":
         """These settings as read from a run directory, with an address marked as not to be opened."""
@@ -379,25 +406,3 @@ class InitConfig:
         """These settings with absolute paths."""
         run = self.run if is_address(self.run) else absolute_path(self.run, "init.run")
         return replace(self, run=run, embeddings=absolute_path(self.embeddings, "init.embeddings"))
-
-
-def renamings(text: str) -> list[tuple[re.Pattern[str], str]]:
-    r"""``"^encoder/=>; layer_(\d)=>layers_\1"`` as pairs of a pattern and its replacement.
-
-    Raises ConfigError when a rule is not ``old=>new``, or not a regular expression.
-    """
-    pairs = []
-    for rule in filter(str.strip, text.split(SEPARATOR)):
-        old, arrow, new = (part.strip() for part in rule.partition(ARROW))
-        if not arrow or not old:
-            raise ConfigError("init.rename", f"{rule.strip()!r} is not of the form old{ARROW}new")
-        try:
-            pattern = re.compile(old)
-        except re.error as error:
-            raise ConfigError("init.rename", f"{old!r} is not a regular expression: {error}") from None
-        try:
-            pattern.sub(new, "")
-        except (re.error, IndexError) as error:
-            raise ConfigError("init.rename", f"{new!r} cannot replace {old!r}: {error}") from None
-        pairs.append((pattern, new))
-    return pairs

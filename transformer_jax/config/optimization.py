@@ -15,7 +15,10 @@ DECAYS = {"noam": False, "inverse_square_root": False, "constant": False, "cosin
 
 
 def decays(schedule: str) -> bool:
-    """Whether the rate depends on the number of updates of the run; ``decays = False`` on a registered schedule says no."""
+    """Whether the rate depends on the number of updates of the run: ``decays`` of a registered schedule says so.
+
+    One of an earlier version that does not say is taken to decay; no run begins with it (``require_says_whether_it_decays``).
+    """
     if schedule in DECAYS:
         return DECAYS[schedule]
     value = getattr(registered("schedule")[schedule], "decays", True)
@@ -26,6 +29,14 @@ def decays(schedule: str) -> bool:
 
 def says_whether_it_decays(schedule: str) -> bool:
     return schedule in DECAYS or hasattr(registered("schedule")[schedule], "decays")
+
+
+def require_says_whether_it_decays(schedule: str) -> None:
+    """Raise ConfigError unless the schedule says whether its rate depends on the number of updates."""
+    if not says_whether_it_decays(schedule):
+        function = getattr(registered("schedule")[schedule], "__name__", schedule)
+        problem = f"{schedule} does not say whether its rate depends on the number of updates"
+        raise ConfigError("optimizer.schedule", problem, f"write {function}.decays = True or False below it")
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,11 @@ class TrainingConfig:
         "", "Terms that are added to the loss, separated by commas.", plugin="loss_term", several=True
     )
     corruptions: str = setting(
-        "", "Corruptions of the tokens that the model reads; the labels stay.", plugin="corruption", several=True
+        "",
+        "Corruptions of the tokens that the model reads, in order; the labels stay.",
+        plugin="corruption",
+        several=True,
+        ordered=True,
     )
     watch: str = setting(
         "", "Statistics logged as train/NAME, separated by commas.", plugin="statistic", several=True, changeable=True

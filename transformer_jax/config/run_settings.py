@@ -13,6 +13,7 @@ from transformer_jax.config.experiment import PARTS, ExperimentConfig, selecting
 from transformer_jax.config.optimization import MeshConfig
 from transformer_jax.config.recipes import find_recipe, load_recipe, with_own_text
 from transformer_jax.errors import ConfigError, PluginNeeded, StoreError
+from transformer_jax.files.checked_json import CRC
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import as_path, in_store, unasked
 from transformer_jax.registry.plugins import (
@@ -91,7 +92,11 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
     if file.suffix != ".json" if in_store(file) else file.is_dir():
         file = file / CONFIG_FILE
     try:
-        return from_json(parse_json(file.read_text(encoding="utf-8")))
+        content = parse_json(file.read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            # Settings may be edited: ``require_settings`` says so.
+            content.pop(CRC, None)
+        return from_json(content)
     except StoreError:
         raise
     except FileNotFoundError as error:
@@ -115,7 +120,9 @@ def _missing_plugins(starts: Path) -> str:
         return ""
     loaded = {Path(file).name for file in loaded_plugins()}
     missing = [f"--plugin={shlex.quote(file)}" for file in files if Path(file).name not in loaded]
-    return f"; the run had {' '.join(missing)}" if missing else ""
+    kept = starts.with_name("plugins")
+    text = f" (their text is in {kept})" if missing and kept.is_dir() else ""
+    return f"; the run had {' '.join(missing)}{text}" if missing else ""
 
 
 def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:

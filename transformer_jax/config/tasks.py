@@ -36,6 +36,14 @@ class Metric(NamedTuple):
     def text(self, value: float) -> str:
         return f"{value:.{self.digits}f}"
 
+    def score(self, value: float, basis: str) -> str:
+        """Return ``BLEU 21.27 (96 of 1,014 sentences, greedy)``; ``basis``: of an ``Evaluation``."""
+        return f"{self.label} {self.text(value)}{f' ({basis})' if basis else ''}"
+
+    def heading(self, basis: str) -> str:
+        """Return ``BLEU (96 of 1,014 sentences, greedy)``, for scores that all have this basis."""
+        return f"{self.label} ({basis})" if basis else self.label
+
     @property
     def key(self) -> str:
         """The name in the log of a run: ``validation/bleu``."""

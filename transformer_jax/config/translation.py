@@ -50,6 +50,11 @@ class DecodingConfig:
     def __post_init__(self) -> None:
         check_settings("decoding", self)
 
+    @property
+    def search_name(self) -> str:
+        """``greedy`` or ``beam 4``."""
+        return "greedy" if self.beam_width == 1 else f"beam {self.beam_width}"
+
 
 def check_translation(
     data: DataConfig,

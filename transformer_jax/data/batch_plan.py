@@ -221,7 +221,7 @@ def fixed_width_groups(lengths: np.ndarray, config: BatchingConfig, seed: int) -
     width, longest = config.packed_length, int(lengths.max())
     if longest > width:
         remedy = f"raise it to {longest}, or lower data.max_source_tokens and data.max_target_tokens to {width - 1}"
-        raise ConfigError(f"batching.packed_length: {width} is less than the longest sentence, {longest}; {remedy}")
+        raise ConfigError("batching.packed_length", f"{width} is less than the longest sentence, {longest}", remedy)
     order = random_order(lengths.shape[1], seed, epoch=0, stream=1)
     pairs, offsets = pack_rows(lengths, order, (width, width))
     rows = rows_of(width, config.tokens_per_update, config.row_multiple)

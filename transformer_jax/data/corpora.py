@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
-from transformer_jax.config.languages import SPLITTING_AT_SPACES, UNDETERMINED
+from transformer_jax.config.evaluation import SPLITTING_AT_SPACES
+from transformer_jax.config.languages import UNDETERMINED
 from transformer_jax.config.mixture import written
 from transformer_jax.data.corpus_statistics import side_text
 from transformer_jax.data.mixed_corpora import parts_of
@@ -34,7 +35,7 @@ def open_corpus(data: DataConfig, seed: int, parts: Mapping[str, Any] = MappingP
     missing = [name for name in vars(Corpus) if not name.startswith("_") and not hasattr(corpus, name)]
     if missing:
         what = f"data.source={data.source}: {type(corpus).__name__} has no {', '.join(missing)}"
-        raise ConfigError(f"{what}; a source has all methods of Corpus in transformer_jax.data.sentence_pairs")
+        raise ConfigError(what, remedy="a source has all methods of Corpus in transformer_jax.data.sentence_pairs")
     return corpus
 
 
@@ -93,7 +94,7 @@ def require_target_language(config: ExperimentConfig) -> None:
     German, the default, is in Latin letters; languages whose BLEU counts words have spaces between words.
     """
     data, evaluation = config.data, config.evaluation
-    if data.source not in ("text", "mixture") or data.store:
+    if not config.scores_translations or data.source not in ("text", "mixture") or data.store:
         return
     parts = parts_of(open_corpus(data, config.data_seed, config.parts), data.train_split).values()
     targets = [pair.target for part in parts for pair in islice(part.pairs(data.train_split), SAMPLED_PAIRS)]
@@ -109,4 +110,4 @@ def require_target_language(config: ExperimentConfig) -> None:
             remedy = "evaluation.selection=chrf"
     else:
         return
-    raise ConfigError(f"data.target_language: {problem}; set --config.{remedy}")
+    raise ConfigError("data.target_language", problem, f"set --config.{remedy}")

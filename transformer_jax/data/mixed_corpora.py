@@ -127,7 +127,7 @@ def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, fl
         repeated = max(times, key=lambda name: times[name])
         key = "data.weights" if weights else "data.temperature"
         problem = f"an epoch would be {total:,.0f} pairs or tokens, each of {repeated!r} {times[repeated]:,.0f} times"
-        raise ConfigError(f"{key}: {problem}; choose shares closer to the sizes of the corpora")
+        raise ConfigError(key, problem, "choose shares closer to the sizes of the corpora")
     return times
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.data.buckets import rounded_up
-from transformer_jax.data.orders import index_type, stable_order
+from transformer_jax.data.orders import blocks, grouped, stable_order
 
 Widths = tuple[int, int]
 """Positions of a row: source side, target side."""
@@ -41,8 +41,7 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
     empty = width[:, :, None] * OPEN_ROWS + np.arange(OPEN_ROWS, dtype=unsigned)[:, None]
     lanes = lanes or max(number // LANE_PAIRS, 1)
     # A row's number is the order in which it opened: by pair and, within one pair of all lanes, by lane.
-    num_rows = lanes * OPEN_ROWS + number
-    row_of_pair = np.empty(number, index_type(num_rows))
+    row_of_pair = np.empty(number, np.uint64)
     for first in range(0, lanes, LANES_AT_ONCE):
         last = min(first + LANES_AT_ONCE, lanes)
         free = np.repeat(empty, last - first, axis=2)
@@ -71,22 +70,28 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
             for side, length in zip(free.reshape(2, -1), needed, strict=True):
                 side[taken] -= length
             row_of_pair[chosen] = open_rows.reshape(-1)[taken]
-    by_row = stable_order(row_of_pair)
-    ends = np.flatnonzero(np.diff(row_of_pair[by_row])) + 1
-    return order[by_row], np.concatenate([[0], ends, [number] if number else []]).astype(row_of_pair.dtype)
+    return grouped(row_of_pair, order)
 
 
 def longest_first(lengths: np.ndarray, pairs: np.ndarray, widths: Widths) -> tuple[np.ndarray, int]:
     """Pairs in the order of the space that they take, so that shorter ones fill the gaps; and lanes for ``pack_rows``."""
     # Distinct lengths are few: a table has the rank of each two of them.
-    sides = lengths_of(lengths, pairs)
-    occurs = [np.bincount(side) > 0 for side in sides]
+    occurs = np.zeros((2, int(lengths.max(initial=0)) + 1), bool)
+    for begin, end in blocks(len(pairs)):
+        for found, side in zip(occurs, lengths_of(lengths, pairs[begin:end]), strict=True):
+            found[side] = True
     source, target = map(np.flatnonzero, occurs)
     space = source[:, None] / widths[0] + target / widths[1]
     rank_of = np.unique(-space, return_inverse=True)[1].reshape(space.shape)
-    indices = ((np.cumsum(each) - 1)[side] for each, side in zip(occurs, sides, strict=True))
+    of_source, of_target = np.cumsum(occurs, axis=1) - 1
+    ranks = np.empty(len(pairs), np.uint64)
+    for begin, end in blocks(len(pairs)):
+        sides = lengths_of(lengths, pairs[begin:end])
+        ranks[begin:end] = rank_of[of_source[sides[0]], of_target[sides[1]]]
+    order = stable_order(ranks)
+    del ranks
     lanes = (tokens_of_sides(lengths, pairs) / widths).sum() / 2 / LANE_ROWS
-    return pairs[stable_order(rank_of[*indices])], max(round(lanes), 1)
+    return pairs[order], max(round(lanes), 1)
 
 
 def lengths_of(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
@@ -122,21 +127,29 @@ def filled_widths(
     Rows of each width except the narrowest fill whole batches of ``tokens_per_update``, while shorter pairs remain.
     """
     for number in reversed(range(1, len(widths))):
-        source, target = lengths_of(lengths, order)
-        fits = (source <= widths[number - 1][0]) & (target <= widths[number - 1][1])
+        fits = np.empty(len(order), bool)
+        for begin, end in blocks(len(order)):
+            source, target = lengths_of(lengths, order[begin:end])
+            fits[begin:end] = (source <= widths[number - 1][0]) & (target <= widths[number - 1][1])
         long, order = order[~fits], order[fits]
+        del fits
         if not len(long):
             continue
         tokens = tokens_of(lengths, long) / 2
         # In the worst case each long pair has its own row.
         least = max(tokens, len(long) * sum(widths[number]) / 2 * FILLED)
         missing = math.ceil(least / tokens_per_update) * tokens_per_update - tokens
-        filling = np.cumsum(lengths_of(lengths, order).sum(axis=0), dtype=np.int64) / 2
-        taken = int(np.searchsorted(filling, missing))
+        taken, filled = 0, 0
+        for begin, end in blocks(len(order)):
+            filling = np.cumsum(lengths_of(lengths, order[begin:end]).sum(axis=0), dtype=np.int64) + filled
+            taken += int(np.searchsorted(filling, 2 * missing))
+            filled = filling[-1]
         yield np.concatenate([long, order[:taken]]), widths[number]
         order = order[taken:]
     if len(order):
-        yield order, widths[0]
+        # Nothing here refers to the array, so that the caller can free it.
+        last, order = [order], order[:0].copy()
+        yield last.pop(), widths[0]
 
 
 def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:
@@ -146,4 +159,7 @@ def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:
 
 def tokens_of_sides(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """The tokens of each side of some pairs, int64 [2]."""
-    return np.array([side.sum(dtype=np.int64) for side in lengths_of(lengths, pairs)])
+    tokens = np.zeros(2, np.int64)
+    for begin, end in blocks(len(pairs)):
+        tokens += lengths_of(lengths, pairs[begin:end]).sum(axis=1, dtype=np.int64)
+    return tokens

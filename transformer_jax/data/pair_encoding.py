@@ -13,6 +13,7 @@ from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataConfig
 from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.text_files import says_nothing
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.tokenizer_training import Example
 
@@ -55,10 +56,7 @@ def training_filters(
     is_long = np.maximum(*characters) * 4 > MAX_LINE_BYTES
     for index in np.flatnonzero(is_long).tolist():
         is_long[index] = any(map(is_overlong, chunk[index]))
-    # The empty text is not isspace.
-    source_is_empty, target_is_empty = (
-        (count == 0) | each(str.isspace, side, dtype=bool) for count, side in zip(characters, texts, strict=True)
-    )
+    source_is_empty, target_is_empty = (each(says_nothing, side, dtype=bool) for side in texts)
     filters = {
         f"a line above {MAX_LINE_BYTES:,} bytes": is_long,
         "empty source": source_is_empty,

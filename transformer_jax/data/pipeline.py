@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_tensorflow, tensorflow_being_imported
+from transformer_jax.data.tensorflow_runtime import start_tensorflow, tensorflow_being_imported
 from transformer_jax.runtime.background import future_of
 
 # Making a batch takes half a millisecond; more threads would take cores from the training step.
@@ -21,18 +21,13 @@ def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int =
     """``read(update)`` for all updates from ``start_update``, without end: trees of NumPy arrays with constant dtypes.
 
     This thread reads until TensorFlow is imported, which takes seconds; then tf.data reads ahead. ``read`` must be a pure
-    function of the update; its exceptions are raised as they are. Raises DataError when TensorFlow is not installed.
+    function of the update; its exceptions are raised as they are. Raises DataError when TensorFlow cannot be imported.
     """
-    require_tensorflow()
-
-    def batches() -> Iterator[PyTree]:
-        importing, update = tensorflow_being_imported(), start_update
-        while not importing.done():
-            yield read(update)
-            update += 1
-        yield from _read_ahead(read, update, prefetch)
-
-    return batches()
+    importing, update = tensorflow_being_imported(), start_update
+    while not importing.done():
+        yield read(update)
+        update += 1
+    yield from _read_ahead(read, update, prefetch)
 
 
 def read_by_threads(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:

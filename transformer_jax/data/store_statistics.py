@@ -1,8 +1,11 @@
 """Counts of tokenized splits: pairs and tokens, lengths, unknown tokens, and the entropy of token frequencies."""
 
+import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ class SideCounts:
     def __init__(self) -> None:
         self.sentences = self.tokens = self.unknown = self.longest = 0
         self._bars = np.zeros(len(HISTOGRAM_EDGES) + 1, np.int64)
+        self._is_seen = np.zeros(0, bool)
 
     def add(self, sentences: Sentences) -> None:
         """Counts sentences."""
@@ -31,23 +35,31 @@ class SideCounts:
         self.tokens += int(lengths.sum())
         self.unknown += int((ids == UNK_ID).sum())
         self.longest = max(self.longest, int(lengths.max(initial=0)))
+        if (size := int(ids.max(initial=0)) + 1) > len(self._is_seen):
+            self._is_seen = np.pad(self._is_seen, (0, size - len(self._is_seen)))
+        self._is_seen[ids] = True
         self._bars += np.bincount(np.searchsorted(HISTOGRAM_EDGES, lengths), minlength=len(self._bars))
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         sums = {name: getattr(self, name) for name in ("sentences", "tokens", "unknown", "longest")}
-        return sums | {"bars": self._bars.tolist()}
+        seen = np.packbits(self._is_seen, bitorder="little")
+        return sums | {"bars": self._bars.tolist(), "seen": base64.b64encode(seen.tobytes()).decode("ascii")}
 
 
 @dataclass(frozen=True)
 class SideStatistics:
-    """Statistics of one side of the kept pairs; lengths are in tokens with EOS. ``histogram``: ``{"1-5": sentences, ...}``."""
+    """Statistics of one side of the kept pairs; lengths are in tokens with EOS. ``histogram``: ``{"1-5": sentences, ...}``.
+
+    ``seen``: the ids that occur, a bit an id from the lowest, in base 64; empty for a store of an earlier version.
+    """
 
     tokens: int
     mean_length: float
     longest: int
     unknown_share: float
     histogram: dict[str, int]
+    seen: str = ""
 
     @classmethod
     def of(cls, parts: Sequence[Mapping[str, Any]]) -> "SideStatistics":
@@ -58,7 +70,15 @@ class SideStatistics:
         bars = np.sum([part["bars"] for part in parts], axis=0).tolist()
         histogram = dict(zip([*labels, f"above {edges[-1]}"], bars, strict=True))
         longest = max(part["longest"] for part in parts)
-        return cls(tokens, tokens / max(sentences, 1), longest, unknown / max(tokens, 1), histogram)
+        seen = _union([part.get("seen", "") for part in parts])
+        return cls(tokens, tokens / max(sentences, 1), longest, unknown / max(tokens, 1), histogram, seen)
+
+
+def _union(parts: Sequence[str]) -> str:
+    """The ids of any of some masks in base 64; empty if one of them is."""
+    masks = [base64.b64decode(part) for part in parts]
+    union = reduce(or_, (int.from_bytes(mask, "little") for mask in masks))
+    return base64.b64encode(union.to_bytes(max(map(len, masks)), "little")).decode("ascii") if all(masks) else ""
 
 
 @dataclass(frozen=True)

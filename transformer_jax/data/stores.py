@@ -233,24 +233,27 @@ def _manifest(
     return {"digest": content, "settings": settings, "counts": counts, "parts": parts}
 
 
-def shared_tokenizers(
-    address: str, settings: Mapping[str, object], key: str, make: Callable[[], TokenizerPair] | None = None
-) -> TokenizerPair:
-    """The tokenizers of the store at ``address``; if it has none, ``make`` makes them.
+def shared_tokenizers(address: str, settings: Mapping[str, object], key: str) -> TokenizerPair:
+    """The tokenizers of the store at ``address``.
 
     Raises ConfigError, which begins with ``key``, where they were made with other ``settings``; further ones are not compared.
     """
     folder = _folder(address, key) / TOKENIZERS
     made_with = _read(folder / SETTINGS)
     if not made_with:
-        if make is None:
-            finished_manifest(address)
-            raise DataError(f"{key}: {address} has no tokenizers; write the store again")
-        save_tokenizers(make(), folder)
-        write_whole(folder / SETTINGS, _as_json(settings))
-    compared = {name: made_with.get(name) for name in settings} if made_with else settings
+        finished_manifest(address)
+        raise DataError(f"{key}: {address} has no tokenizers; write the store again")
+    compared = {name: made_with.get(name) for name in settings}
     _require_equal(compared, settings, f"{key}: {address} has tokenizers")
     return load_tokenizers(folder)
+
+
+def add_tokenizers(address: str, settings: Mapping[str, object], make: Callable[[], TokenizerPair]) -> None:
+    """Write the tokenizers that ``make`` makes with ``settings`` into the store at ``address``, unless it has some."""
+    folder = _folder(address, "--output") / TOKENIZERS
+    if not _read(folder / SETTINGS):
+        save_tokenizers(make(), folder)
+        write_whole(folder / SETTINGS, _as_json(settings))
 
 
 def _folder(address: str, key: str) -> Path:
@@ -261,7 +264,7 @@ def _folder(address: str, key: str) -> Path:
     if is_unasked(address):
         address = without_mark(address)
         raise ConfigError(
-            f"{key}: {address} comes from the settings of a run; name it yourself: --config.{key}={address}"
+            key, f"{address} comes from the settings of a run", f"name it yourself: --config.{key}={address}"
         )
     if not is_address(address):
         return Path(absolute_path(address, key))
@@ -323,7 +326,9 @@ def _require_equal(before: Mapping[str, object], settings: Mapping[str, object],
     if differing := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
         name = differing[0]
         old, new = ("none" if value in (None, "") else value for value in (before.get(name), now.get(name)))
-        raise ConfigError(f"{problem} with {name}={old}, not {new}; use the same settings and text, or another store")
+        raise ConfigError(
+            f"{problem} with {name}={old}, not {new}", remedy="use the same settings and text, or another store"
+        )
 
 
 def _as_json(content: Mapping[str, object]) -> str:

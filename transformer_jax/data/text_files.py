@@ -6,6 +6,7 @@ import hashlib
 import io
 import lzma
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -17,6 +18,9 @@ from transformer_jax.config import DataError
 WHOLE_HASH_BYTES = 1 << 28
 _SAMPLE_BYTES = 1 << 16
 READ_AT_ONCE = 1 << 20
+LINE_LIMIT = 1 << 26
+# An unfinished line of this length is looked through for NUL bytes.
+_LONG_LINE = 1 << 16
 _NUM_SAMPLES = 256
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NO_TEXT = {
@@ -31,9 +35,37 @@ OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNREADABLE = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
+_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""Letters and marks that Unicode calls ignorable, such as variation selectors."""
+_FILLERS = "\u115f\u1160\u3164\uffa0"
+"""The letters among them."""
+
+
 def as_one_line(text: str) -> str:
     """The text with spaces in place of line breaks and tabs."""
     return re.sub(r"[\n\r\t]", " ", text)
+
+
+def ascii_words(text: str) -> list[str]:
+    """The words of a format whose words are separated by ASCII white space; U+00A0 and U+3000 are parts of a word."""
+    return re.findall(r"\S+", text, re.ASCII)
+
+
+def is_invisible(character: str) -> bool:
+    """Whether a character shows nothing by itself: white space, a control or format character, an ignorable one."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Zs", "Zl", "Zp") or bool(_INVISIBLE.match(character))
+
+
+def says_nothing(text: str) -> bool:
+    """Whether a text has no visible character."""
+    # Most texts begin with a letter, which takes a tenth of the time.
+    begins_visibly = text[:1].isalpha() and text[0] not in _FILLERS
+    return not begins_visibly and all(map(is_invisible, text))
+
+
+def visible(text: str) -> str:
+    """The text for a message: invisible characters other than the space are shown as ``<U+00A0>``."""
+    return "".join(f"<U+{ord(each):04X}>" if each != " " and is_invisible(each) else each for each in text)
 
 
 def read_lines(path: Path, skipped: int = 0) -> Iterator[str]:
@@ -42,7 +74,7 @@ def read_lines(path: Path, skipped: int = 0) -> Iterator[str]:
     Lines end at line feeds only: other separators (U+2028, U+0085, vertical tab ...) are part of a sentence. A carriage return
     at the end of a line (files from Windows) and a byte order mark at the start of the file are removed.
 
-    Raises DataError, with file and line number from 1, on invalid UTF-8, NUL bytes and damaged archives.
+    Raises DataError, with file and line number from 1, on invalid UTF-8, NUL bytes, damaged archives and a line beyond 64 MiB.
     """
     for text in text_blocks(path, skipped):
         lines = text.split("\n")
@@ -85,11 +117,39 @@ def check_sentence(raw: bytes, where: str) -> str:
         problem = f"invalid UTF-8: byte 0x{bad} at byte offset {error.start} of the line; convert the text to UTF-8"
         raise DataError(f"{where}: {problem}") from None
     if "\0" in text:
-        offset = raw.index(b"\0")
-        raise DataError(
-            f"{where}: NUL byte at byte offset {offset} of the line; this is not a text file, or a damaged one"
-        )
+        raise _no_text(raw, where)
     return text
+
+
+def _no_text(raw: bytes, where: str) -> DataError:
+    offset = raw.index(b"\0")
+    return DataError(
+        f"{where}: NUL byte at byte offset {offset} of the line; this is not a text file, or a damaged one"
+    )
+
+
+class UnfinishedLine:
+    """The bytes of a line that has not ended yet, at most ``LINE_LIMIT``."""
+
+    def __init__(self) -> None:
+        self._blocks, self._size = list[bytes](), 0
+
+    def add(self, block: bytes, name: object, number: int) -> None:
+        """Append the next bytes of line ``number`` of the file ``name``; raises DataError if it is too long or no text."""
+        if not self._blocks and len(block) >= _LONG_LINE and b"\0" in block:
+            raise _no_text(block, f"{name}, line {number}")
+        self._blocks.append(block)
+        self._size += len(block)
+        if self._size > LINE_LIMIT:
+            raise DataError(
+                f"{name}, line {number}: longer than {LINE_LIMIT >> 20} MiB; text has one sentence or document a line"
+            )
+
+    def take(self, end: bytes = b"") -> bytes:
+        """Return the line with its ``end``, and begin the next one."""
+        line = b"".join([*self._blocks, end])
+        self._blocks, self._size = [], 0
+        return line
 
 
 def require_no_archive(start: bytes, name: str) -> None:
@@ -103,28 +163,25 @@ def line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
     """Streams a plain, ``.gz`` or ``.xz`` file, many whole lines and their number at a time; the last may have no line feed.
 
     ``~`` at the start of the path is the home folder. Raises DataError, with the number of the last sound line, when the file
-    cannot be read, is damaged or is not text.
+    cannot be read, is damaged, has a line that is too long or is not text.
     """
-    read, unfinished = 0, list[bytes]()
+    read, unfinished, is_begun = 0, UnfinishedLine(), False
     try:
         with _open(path) as stream:
             # Unlike read, read1 returns the sound bytes before the damage.
             for block in iter(partial(stream.read1, READ_AT_ONCE), b""):
-                end = block.rfind(b"\n") + 1
-                unfinished.append(block[:end])
-                if end:
-                    whole, unfinished = b"".join(unfinished), []
-                    if not read:
-                        require_no_archive(whole, str(path))
+                if not is_begun:
+                    require_no_archive(block, str(path))
+                    is_begun = True
+                if end := block.rfind(b"\n") + 1:
+                    whole = unfinished.take(block[:end])
                     lines = whole.count(b"\n")
                     yield lines, whole
                     read += lines
-                unfinished.append(block[end:])
+                unfinished.add(block[end:], path, read + 1)
     except _UNREADABLE as error:
         raise _unreadable(path, error, f" after line {read:,}" if read else "") from None
-    if last := b"".join(unfinished):
-        if not read:
-            require_no_archive(last, str(path))
+    if last := unfinished.take():
         yield 1, last
 
 

@@ -26,7 +26,8 @@ from transformer_jax.errors import StoreError, complain, first_line
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import is_address
 
-BLOCK_BYTES = 1 << 20
+# Offsets are all read for the plan of the batches, ids here and there.
+BLOCK_BYTES, ID_BLOCKS_IN_ONE = 1 << 20, 8
 # Blocks that are requested together when they are first needed.
 BLOCKS_AT_ONCE = 128
 # Share of the memory of a host in which one of perhaps eight processes keeps blocks of buckets.
@@ -60,7 +61,7 @@ def new_array(folder: Path) -> BinaryIO:
 def completed_array(file: Path, dtype: str) -> dict[str, Any]:
     """Completes a file of numbers as an array, and describes it; an array shorter than a block is one block of its length."""
     size, itemsize = file.stat().st_size, np.dtype(dtype).itemsize
-    block = max(min(size, BLOCK_BYTES), itemsize)
+    block = max(min(size, BLOCK_BYTES if dtype == "int64" else BLOCK_BYTES // ID_BLOCKS_IN_ONE), itemsize)
     with file.open("r+b") as content:
         crcs = [zlib.crc32(data) for data in iter(lambda: content.read(block), b"")] or [0]
         content.truncate(len(crcs) * block)
@@ -284,7 +285,8 @@ class TokenStore(SplitStore):
         source, target = ([part[side] for part in described] for side in SIDES)
         dropped, corpora = (summed(part[name] for part in described) for name in ("dropped", "corpora"))
         read, self.num_pairs = sum(part["read"] for part in described), sum(part["sentences"] for part in source)
-        sides = SideStatistics.of(source), SideStatistics.of(target)
+        # Only of sources it is asked which tokens occur.
+        sides = SideStatistics.of(source), SideStatistics.of([{**part, "seen": ""} for part in target])
         self.statistics = StoreStatistics(described[0]["split"], read, self.num_pairs, dropped, *sides, corpora)
         self.arrays = {f"{side}.ids": parts.array(f"{side}.ids") for side in SIDES}
         for side, counts in zip(SIDES, (source, target), strict=True):
@@ -340,4 +342,4 @@ class DocumentStore(SplitStore):
 
     def to_json(self) -> dict[str, object]:
         """A JSON object of counts."""
-        return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens}
+        return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens, "seen": self.statistics.seen}

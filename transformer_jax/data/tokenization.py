@@ -70,7 +70,7 @@ class Shard:
         """The shard written ``INDEX/COUNT``; raises ConfigError unless 0 <= INDEX < COUNT."""
         index, _, count = text.partition("/")
         if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
-            raise ConfigError(f"--shard: {text!r} is not INDEX/COUNT with 0 <= INDEX < COUNT, such as 3/64")
+            raise ConfigError("--shard", f"{text!r} is not INDEX/COUNT with 0 <= INDEX < COUNT, such as 3/64")
         return cls(int(index), int(count))
 
     def bounds(self, total: int) -> tuple[int, int]:

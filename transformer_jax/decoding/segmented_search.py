@@ -128,24 +128,22 @@ class SegmentedSearch:
         self._join = jax.jit(partial(join_rows, constrain=devices.constrain), donate_argnums=0)
         self._resize = jax.jit(resize, static_argnames="shapes")
 
-    def search(self, params: PyTree, batches: Iterable[SearchBatch], on_done: OnDone) -> None:
-        """Search all batches; batches of one kind must follow each other.
+    def search(
+        self, params: PyTree, batches: Iterable[SearchBatch], on_done: OnDone, *, threads: int | None = None
+    ) -> None:
+        """Search one batch after the other, then what waits; batches of one kind must follow each other.
 
-        ``on_done`` receives each sentence with a limit above 0 once, as NumPy arrays. A call may have no sentence.
+        ``on_done`` receives each sentence with a limit above 0 once, as NumPy arrays. A call may have no sentence. ``threads``
+        (default: of the devices) share the batches.
         """
-        shares = [batches]
-        if self._devices.threads > 1:
-            # The assignment of batches to threads does not depend on timing.
-            listed = list(batches)
-            threads = min(self._devices.threads, len(listed))
-            shares = [listed[thread::threads] for thread in range(threads)]
-        if len(shares) > 1:
-            search_in_threads([partial(self._search_share, params, share) for share in shares], on_done)
-        elif shares:
-            self._search_share(params, shares[0], on_done)
-
-    def _search_share(self, params: PyTree, batches: Iterable[SearchBatch], on_done: OnDone) -> None:
-        """Search one batch after the other, then what waits."""
+        threads = threads or self._devices.threads
+        if threads > 1:
+            batches = listed = list(batches)
+            if len(listed) > 1:
+                # The assignment of batches to threads does not depend on timing.
+                shares = [listed[thread::threads] for thread in range(min(threads, len(listed)))]
+                search_in_threads([partial(self.search, params, share, threads=1) for share in shares], on_done)
+                return
         for _, of_kind in itertools.groupby(batches, lambda batch: batch.kind):
             waiting = WaitingGroups(self._join)
             for batch in of_kind:

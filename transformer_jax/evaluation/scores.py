@@ -12,8 +12,13 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from transformer_jax.config.evaluation import SPBLEU_TOKENIZER, EvaluationConfig
-from transformer_jax.config.languages import SPLITTING_AT_SPACES, WITH_TER_OF_CHARACTERS, base_language
+from transformer_jax.config.evaluation import (
+    SPBLEU_TOKENIZER,
+    SPLITTING_AT_SPACES,
+    WITH_TER_OF_CHARACTERS,
+    EvaluationConfig,
+)
+from transformer_jax.config.languages import base_language
 from transformer_jax.config.translation import DecodingConfig
 from transformer_jax.errors import DataError
 from transformer_jax.registry.plugins import with_settings
@@ -203,18 +208,17 @@ class EvaluationReport:
             "search_tokens_per_second": self.tokens_per_second,
         }
 
-    def line(self) -> str:
-        """The metrics in one line, with the signature of BLEU, since its tokenizer depends on the language."""
-        scores = (f"{LABELS.get(name, name)} {value:.2f}" for name, value in self.scores.values.items())
+    @property
+    def signature(self) -> str:
+        """The signature of BLEU, whose tokenizer depends on the language."""
         signature = self.scores.signatures.get("bleu", "")
-        remark = f"; BLEU {signature}" if signature else ""
-        return f"{', '.join(scores)}, perplexity {self.perplexity:.3f}{remark}"
+        return signature and f"BLEU {signature}"
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Table rows: (name, value, remark)."""
         by = self.decoding
-        search = f"beam {by.beam_width}, length penalty {by.length_penalty:g}, stop {by.stop}"
-        search = "greedy" if by.beam_width == 1 else search
+        search = f"{by.search_name}, length penalty {by.length_penalty:g}, stop {by.stop}"
+        search = by.search_name if by.beam_width == 1 else search
         search += f", search {by.search}" if by.search != "beam" else ""
         how = f"generated, {search}, at most source + {by.max_extra_tokens}, {self.compute_dtype}"
         return [

@@ -1,4 +1,4 @@
-"""Atomic writes, JSON lines, file locks, and checks that a path can be written."""
+"""Atomic writes, file locks, and checks that a path can be written."""
 
 import contextlib
 import errno
@@ -9,10 +9,9 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
-from transformer_jax.errors import ConfigError, DataError
-from transformer_jax.files.json_text import finite_or_none, is_count, parse_json
+from transformer_jax.errors import ConfigError
 from transformer_jax.files.paths import absolute_path, in_store
 
 DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
@@ -71,32 +70,6 @@ def write_whole(path: Path, content: str | bytes) -> None:
         return
     with appearing_file(path) as file:
         file.write(data)
-
-
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file with a JSON object a line; a last line cut short by a kill is left out.
-
-    Raises DataError when there is no such file, and, with its number, at a damaged line.
-    """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except (FileNotFoundError, IsADirectoryError):
-        raise DataError(f"{path}: no such file; it should have a record of metrics on each line") from None
-    records = []
-    # A last line without a newline was being written when the process died.
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            records += [_record(line)] if line.strip() else []
-        except ValueError:
-            raise DataError(f"{path}, line {number}: not a record of metrics; remove the line to resume") from None
-    return records
-
-
-def _record(line: bytes) -> dict[str, Any]:
-    record = parse_json(line)
-    if not isinstance(record, dict) or not is_count(record.get("step")):
-        raise ValueError("no step")
-    return {name: finite_or_none(value) if name != "step" else value for name, value in record.items()}
 
 
 def remove_partial(path: Path) -> None:
@@ -176,7 +149,7 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
             pass
     except OSError as error:
         reason = "is a folder" if path.is_dir() else f"cannot be written: {error.strerror}"
-        raise ConfigError(f"{flag}: {path} {reason}; give a file in a folder that can be written") from None
+        raise ConfigError(flag, f"{path} {reason}", "give a file in a folder that can be written") from None
     if is_new:
         path.unlink(missing_ok=True)
     return path
@@ -195,7 +168,7 @@ def require_writable(folder: str | Path, flag: str) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = "is a file" if path.is_file() else f"cannot be made: {error.strerror}"
-        raise ConfigError(f"{flag}: {path} {reason}; give a folder that can be written") from None
+        raise ConfigError(flag, f"{path} {reason}", "give a folder that can be written") from None
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"{flag}: {path} cannot be written; give a folder that can")
+        raise ConfigError(flag, f"{path} cannot be written", "give a folder that can")
     return path

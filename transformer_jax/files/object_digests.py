@@ -10,8 +10,6 @@ from transformer_jax.files.json_text import parse_json
 if TYPE_CHECKING:
     from transformer_jax.files.store_path import StorePath
 
-# An empty object while a checkpoint is written.
-IN_PROGRESS = "in_progress"
 OBJECTS = "object_digests.json"
 # The names that s3fs and gcsfs give these digests; S3's depends on upload and encryption too.
 ETAG = "ETag"
@@ -54,7 +52,9 @@ def compared_objects(checkpoint: "StorePath", prefixes: Iterable[str]) -> Compar
         recorded = {name: dict(digests) for name, digests in described["objects"].items()}
         # ETags depend on encryption; elsewhere only those are compared that are the MD5 of the content, in both buckets.
         is_here = described["address"] == str(checkpoint)
-        has_md5 = _is_md5(recorded.get(IN_PROGRESS, {}), b"") and _is_md5(found[OBJECTS], content)
+        # A checkpoint that is being written has an empty object.
+        empty = next((digests for digests in recorded.values() if digests.get("size") == 0), {})
+        has_md5 = _is_md5(empty, b"") and _is_md5(found[OBJECTS], content)
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return {OBJECTS: {"size": False}}
 

@@ -24,7 +24,7 @@ def is_address(text: object) -> bool:
 def absolute_path(text: str, key: str) -> str:
     """The absolute path, or empty text; raises ConfigError, which names ``key``, for an address."""
     if is_address(text):
-        raise ConfigError(f"{key}: {without_mark(text)} is in an object store; only a path on this machine works here")
+        raise ConfigError(key, f"{without_mark(text)} is in an object store", "only a path on this machine works here")
     return str(Path(text).expanduser().absolute()) if text else text
 
 
@@ -52,7 +52,7 @@ def as_path(text: str | PurePath) -> Path:
         return Path(text).expanduser()
     scheme, _, rest = str(text).partition("://")
     if scheme not in ("s3", "gs") or not rest.strip("/") or rest.startswith("/"):
-        raise ConfigError(f"{text}: not the address of a run; write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
+        raise ConfigError(text, "not the address of a run", "write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
     # Loads the libraries of object stores: only a run at an address needs them.
     from transformer_jax.files.store_path import StorePath
 

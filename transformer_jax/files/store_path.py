@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Any, Self, TypeVar
@@ -23,11 +24,13 @@ keep_tensorflow_from_epath()
 os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
 os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
 
-# A request that the store does not answer is repeated for so many seconds.
-SECONDS_OF_OUTAGE = 120.0
+# A request that the store does not answer is repeated for so many seconds; if it never answered before, the address is likely
+# wrong.
+SECONDS_OF_OUTAGE, SECONDS_TO_FIRST_ANSWER = 120.0, 10.0
 SECONDS_OF_SILENCE = 20.0
 LONGEST_PAUSE = 5.0
 Answer = TypeVar("Answer")
+_HAS_ANSWERED = threading.Event()
 # Since the last answer.
 _GAVE_UP, _IS_REPORTED = threading.Event(), threading.Event()
 
@@ -52,12 +55,8 @@ def is_outage(error: BaseException) -> bool:
     """Whether a store, or the network, did not answer: the same request may succeed later. False where it was refused."""
     if isinstance(error, StoreError):
         return error.is_outage
-    response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
-    status = getattr(error, "code", None)
-    if isinstance(response, dict):
-        status = response["ResponseMetadata"].get("HTTPStatusCode")
-    if str(status).isdecimal():
-        return int(str(status)) in (408, 409, 429) or int(str(status)) >= 500
+    if status := _http_status(error):
+        return status in (408, 409, 429) or status >= 500
     # Of botocore, aiohttp, requests and google.auth, which need not be installed.
     names = {each.__name__ for each in type(error).__mro__}
     if names & {"HTTPClientError", "EndpointConnectionError", "ConnectTimeoutError", "ClientError", "RequestException"}:
@@ -70,23 +69,39 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, TimeoutError | ConnectionError) or is_of_network or of_tensorstore
 
 
+def _http_status(error: BaseException) -> int:
+    """The status of the answer that an error reports, 0 without an answer."""
+    response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+    status = getattr(error, "code", None)
+    if isinstance(response, dict):
+        status = response["ResponseMetadata"].get("HTTPStatusCode")
+    return int(str(status)) if str(status).isdecimal() else 0
+
+
 def answer(address: object, ask: Callable[[], Answer]) -> Answer:
     """Return the result of ``ask``, which is called again while the store does not answer, and say so after a while.
 
     Raises the last error after ``SECONDS_OF_OUTAGE``, and each refusal at once. Then a run ends, and the requests that it
-    still makes are not repeated.
+    still makes are not repeated. Raises StoreError after ``SECONDS_TO_FIRST_ANSWER`` where the store never answered.
     """
     began, pause = time.monotonic(), 0.1
     while True:
         try:
             found = ask()
+            _HAS_ANSWERED.set()
             _GAVE_UP.clear()
             _IS_REPORTED.clear()
             return found
         except Exception as error:
             waited = time.monotonic() - began
+            if not is_outage(error) or _http_status(error):
+                _HAS_ANSWERED.set()
             if not is_outage(error) or _GAVE_UP.is_set():
                 raise
+            if not _HAS_ANSWERED.is_set() and waited + pause > SECONDS_TO_FIRST_ANSWER:
+                problem = f"no answer ({first_line(error) or type(error).__name__})"
+                remedy = "check the network, and the address in AWS_ENDPOINT_URL if that is set"
+                raise StoreError(str(address), f"{problem}; {remedy}", is_outage=True) from error
             if waited + pause > SECONDS_OF_OUTAGE:
                 _GAVE_UP.set()
                 raise
@@ -113,7 +128,7 @@ def file_system(scheme: str) -> Any:
             files.retries = 1
         return files
     except (ImportError, ValueError) as error:
-        raise ConfigError(f"{scheme}://: {error}; install the extra object-stores, or s3fs and gcsfs") from None
+        raise ConfigError(f"{scheme}://", error, "install the extra object-stores, or s3fs and gcsfs") from None
 
 
 def kvstore(address: str) -> dict[str, Any]:
@@ -121,7 +136,7 @@ def kvstore(address: str) -> dict[str, Any]:
     scheme, _, rest = address.partition("://")
     bucket, _, path = rest.partition("/")
     if scheme not in ("gs", "s3") or not bucket:
-        raise ConfigError(f"{address}: not the address of a bucket; write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
+        raise ConfigError(address, "not the address of a bucket", "write s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
     if scheme == "gs":
         return {"driver": "gcs", "bucket": bucket, "path": path}
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -133,13 +148,6 @@ def kvstore(address: str) -> dict[str, Any]:
     return {name: value for name, value in spec.items() if value}
 
 
-class _Listing:
-    """The objects below ``root`` by address, and the folders between, while ``StorePath.listed`` holds them."""
-
-    def __init__(self) -> None:
-        self.root, self.files, self.folders = "", dict[str, dict[str, Any]](), frozenset[str]()
-
-
 class StorePath(PosixGPath):
     """A file or folder of a run at ``s3://`` or ``gs://``, with the methods of ``pathlib.Path`` that runs use.
 
@@ -147,35 +155,18 @@ class StorePath(PosixGPath):
     where an object is below it.
     """
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        # epath.Path(path) calls this again.
-        same = (each._listing for each in parts if isinstance(each, StorePath))
-        self._listing: _Listing = next(same, _Listing())
-
-    def with_segments(self, *parts: Any) -> Self:
-        path = type(self)(*parts)
-        path._listing = self._listing
-        return path
-
     @contextmanager
-    def listed(self) -> Iterator[None]:
-        """Answer questions about this folder, by paths made from this one, from one listing until the block ends.
-
-        Libraries ask for each of many files. For a folder in which nobody else writes meanwhile.
-        """
-        files = {f"{self}/{name}": info for name, info in self.objects().items()}
-        self._listing.files = files
-        self._listing.folders = frozenset(str(each) for name in files for each in self.with_segments(name).parents)
-        self._listing.root = str(self)
+    def listed(self) -> Iterator["KnownPath"]:
+        """A path to this folder that answers questions from one listing until the block ends."""
+        known = _Known(str(self), {f"{self}/{name}": info for name, info in self.objects().items()})
         try:
-            yield
+            yield KnownPath(self).knowing(known)
         finally:
-            self._listing.root = ""
+            known.objects = None
 
-    def _is_listed(self) -> bool:
-        root = self._listing.root
-        return bool(root) and f"{self}/".startswith(f"{root}/")
+    def new(self) -> "KnownPath":
+        """A path to this folder, which does not exist yet, for the only process that writes files there."""
+        return KnownPath(self).knowing(_Known(str(self), {}))
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of fsspec's file system with the address and ``arguments``."""
@@ -188,9 +179,6 @@ class StorePath(PosixGPath):
 
     def objects(self) -> dict[str, dict[str, Any]]:
         """Return the description of each object below this path by its name: one request for a thousand."""
-        if self._is_listed():
-            known = self._listing.files.items()
-            return {name.removeprefix(f"{self}/"): info for name, info in known if name.startswith(f"{self}/")}
         with store_errors(self):
             self.files.invalidate_cache()
             found = self._ask("find", detail=True)
@@ -225,9 +213,6 @@ class StorePath(PosixGPath):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self))
 
     def _kind(self) -> str:
-        if self._is_listed():
-            listing, name = self._listing, str(self)
-            return "file" if name in listing.files else "directory" if name in listing.folders else ""
         with store_errors(self):
             try:
                 return str(self._ask("info")["type"])
@@ -247,16 +232,9 @@ class StorePath(PosixGPath):
         return False
 
     def stat(self, *, follow_symlinks: bool = True) -> Any:
-        if self._is_listed() and self.is_dir():
-            # A store has no times of folders.
-            return StatResult(is_directory=True, length=0, mtime=0)
         return answer(self, super().stat)
 
     def iterdir(self) -> Iterator[Self]:
-        if self._is_listed():
-            known = self._listing.files.keys() | self._listing.folders
-            yield from (path for path in map(self.with_segments, sorted(known)) if path.parent == self)
-            return
         with store_errors(self):
             try:
                 names = self._ask("ls", detail=False)
@@ -298,3 +276,65 @@ class StorePath(PosixGPath):
 
     def resolve(self, strict: bool = False) -> Self:
         return self
+
+
+@dataclass
+class _Known:
+    """The objects of the folder ``root`` by address; None when they may have changed."""
+
+    root: str
+    objects: dict[str, dict[str, Any]] | None
+
+
+class KnownPath(StorePath):
+    """A folder whose objects are known, or a path below it: libraries ask for each of many files.
+
+    Files that such paths write and remove are known too; only ``iterdir`` lists those that TensorStore writes meanwhile.
+    """
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        # epath.Path(path) calls this again.
+        same = (each._known for each in parts if isinstance(each, KnownPath))
+        self._known: _Known = next(same, _Known("", None))
+
+    def knowing(self, known: _Known) -> Self:
+        """Return this new path with the objects that are known."""
+        self._known = known
+        return self
+
+    def with_segments(self, *parts: Any) -> Self:
+        return type(self)(*parts).knowing(self._known)
+
+    def _objects(self) -> dict[str, dict[str, Any]] | None:
+        """The known objects, None where this path is elsewhere."""
+        return self._known.objects if f"{self}/".startswith(f"{self._known.root}/") else None
+
+    def _kind(self) -> str:
+        if (objects := self._objects()) is None:
+            return super()._kind()
+        if str(self) in objects:
+            return "file"
+        return "directory" if any(name.startswith(f"{self}/") for name in list(objects)) else ""
+
+    def objects(self) -> dict[str, dict[str, Any]]:
+        if (objects := self._objects()) is None:
+            return super().objects()
+        return {name.removeprefix(f"{self}/"): info for name, info in objects.items() if name.startswith(f"{self}/")}
+
+    def stat(self, *, follow_symlinks: bool = True) -> Any:
+        if self._objects() is not None and self.is_dir():
+            # A store has no times of folders.
+            return StatResult(is_directory=True, length=0, mtime=0)
+        return super().stat()
+
+    def write_bytes(self, data: bytes) -> int:
+        size = super().write_bytes(data)
+        if (objects := self._objects()) is not None:
+            objects[str(self)] = {"size": size}
+        return size
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        objects = self._objects()
+        if objects is None or objects.pop(str(self), {}):
+            super().unlink()

@@ -32,3 +32,6 @@ def wsd(settings: WsdSettings, hyperparameters: Hyperparameters, d_model: int) -
         return hyperparameters.learning_rate * xp.minimum(step / hyperparameters.warmup_updates, left)
 
     return rate
+
+
+wsd.decays = True  # type: ignore[attr-defined]

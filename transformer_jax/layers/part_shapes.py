@@ -25,10 +25,9 @@ def require_shape(returned: Any, shape: tuple[int, ...], axes: str, function: An
         return array
     plain = inspect.unwrap(function)
     code = getattr(plain, "__code__", None) or type(plain).__call__.__code__
-    raise ConfigError(
-        f"{code.co_filename}, line {code.co_firstlineno}: {code.co_qualname} returned "
-        f"{type(returned).__name__ if found is None else list(found)}, expected [{axes}] = {list(shape)}"
-    )
+    result = type(returned).__name__ if found is None else list(found)
+    problem = f"{code.co_qualname} returned {result}, expected [{axes}] = {list(shape)}"
+    raise ConfigError(f"{code.co_filename}, line {code.co_firstlineno}", problem)
 
 
 @contextmanager

@@ -28,8 +28,9 @@ class Site:
         """The number of the layer, from 0; raises ConfigError where one compiled layer stands for all, or there is none."""
         if self.index is None:
             raise ConfigError(
-                f"model.scan_layers: {self.part} depends on its layer; use scan_layers=False (final norms and embeddings have "
-                "no layer: there site.index is None)"
+                "model.scan_layers",
+                f"{self.part} depends on its layer",
+                "use scan_layers=False (final norms and embeddings have no layer: there site.index is None)",
             )
         return self.index
 

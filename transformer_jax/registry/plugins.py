@@ -1,7 +1,8 @@
 """Parts by name: of models, optimizers, data sources, tasks and trackers, from the package and from plugins.
 
 A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
-group ``transformer_jax.plugins``; it calls ``register``. A run records the names and digests of plugin files, not their code.
+group ``transformer_jax.plugins``; it calls ``register``. A run records the digests of plugin files, and keeps their text, which
+no command runs.
 The package registers its own parts, of the core and of the kit (``transformer_jax.kit``), in the same way, on first use.
 """
 
@@ -39,30 +40,34 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
     settings of another kind, or by a metric of the log. A function must take exactly the arguments that its kind passes.
     """
     if kind not in KINDS:
-        raise ConfigError(f"register: {kind!r} is not one of {', '.join(KINDS)}")
+        raise ConfigError("register", f"{kind!r} is not one of {', '.join(KINDS)}")
     if settings and not KINDS[kind].has_settings:
-        raise ConfigError(f"register: {kind} {name!r} would not get its settings; parts of this kind have none")
+        raise ConfigError("register", f"{kind} {name!r} would not get its settings", "parts of this kind have none")
     others = [other for other in KINDS if other != kind and settings and settings_class(other, name)]
     if others:
-        raise ConfigError(f"register: parts.{name} are already the settings of {others[0]} {name!r}; use another name")
+        raise ConfigError(
+            "register", f"parts.{name} are already the settings of {others[0]} {name!r}", "use another name"
+        )
     if name in OWN_NAMES[kind]:
-        raise ConfigError(f"register: {kind} {name!r} is taken by the core; use another name")
+        raise ConfigError("register", f"{kind} {name!r} is taken by the core", "use another name")
     taken = [
         other
         for other in LOGGED_KINDS
         if other != kind and (name in _REGISTERED[other] or (other, name) in own_parts())
     ]
     if kind in LOGGED_KINDS and (name in LOGGED or taken):
-        raise ConfigError(f"register: the log has another train/{name}; use another name than {kind} {name!r}")
+        raise ConfigError("register", f"the log has another train/{name}", f"use another name than {kind} {name!r}")
     if kind == "metric" and name in OF_VALIDATIONS:
-        raise ConfigError(f"register: the log has another validation/{name}; use another name than {kind} {name!r}")
+        raise ConfigError(
+            "register", f"the log has another validation/{name}", f"use another name than {kind} {name!r}"
+        )
 
     def add(made: Registered) -> Registered:
         listed = own_parts().get((kind, name))
         module, origin = listed and listed.module, getattr(made, "__module__", "") if callable(made) else ""
         # A module may be loaded again; settings of a task do not say where they were made.
         if module and origin != module and (origin or name in _REGISTERED[kind]):
-            raise ConfigError(f"register: {kind} {name!r} is in {module}; use another name")
+            raise ConfigError("register", f"{kind} {name!r} is in {module}", "use another name")
         if inspect.isfunction(made):
             _require_call(kind, name, made, has_settings=settings is not None)
         _REGISTERED[kind][name] = made
@@ -78,7 +83,7 @@ def _require_call(kind: str, name: str, made: Callable[..., Any], *, has_setting
     """Raise ConfigError unless parts of the kind may be functions, and this one takes the arguments that the kind passes."""
     maker: Any = KINDS[kind].maker
     if maker is None:
-        raise ConfigError(f"register: {kind} {name!r} is a function; it must be {KINDS[kind].part}")
+        raise ConfigError("register", f"{kind} {name!r} is a function", f"it must be {KINDS[kind].part}")
     _, *passed = inspect.signature(maker.__call__).parameters.values()
     positional = [argument.name for argument in passed if argument.kind is not argument.KEYWORD_ONLY]
     options = [argument.name for argument in passed if argument.kind is argument.KEYWORD_ONLY]
@@ -90,7 +95,7 @@ def _require_call(kind: str, name: str, made: Callable[..., Any], *, has_setting
     except TypeError:
         arguments = ", ".join([*positional, *(["*", *options] if options else [])])
         problem = f"takes {signature}; the arguments are ({arguments})"
-        raise ConfigError(f"register: {kind} {name!r} {problem}") from None
+        raise ConfigError("register", f"{kind} {name!r} {problem}") from None
 
 
 def setting_of(kind: str) -> str:
@@ -174,7 +179,7 @@ class _PartsOfKind(Mapping[str, Any]):
         _import_part(self._kind, name)
         if name not in _REGISTERED[self._kind]:
             module, index = all_parts()[self._kind, name]
-            raise ConfigError(f"{index.file}: parts.{self._kind}: {module} does not register {name!r}")
+            raise ConfigError(index.file, f"parts.{self._kind}: {module} does not register {name!r}")
         return self._made(_REGISTERED[self._kind][name])
 
     def __iter__(self) -> Iterator[str]:
@@ -192,4 +197,4 @@ def load_installed_plugins() -> None:
             entry_point.load()
         except Exception as error:
             problem = f"plugin {entry_point.name} ({entry_point.value}) fails: {type(error).__name__}: {error}"
-            raise ConfigError(f"{problem}; fix or uninstall it") from error
+            raise ConfigError(problem, remedy="fix or uninstall it") from error

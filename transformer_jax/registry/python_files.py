@@ -13,8 +13,8 @@ from typing import Any
 
 from transformer_jax.errors import ConfigError, nearest
 
-_LOADED: dict[str, str] = {}
-"""Digests of the loaded plugins."""
+_LOADED: dict[str, tuple[str, bytes]] = {}
+"""The loaded plugins by absolute path: the file as the command named it, and its text."""
 
 
 def load_plugin(file: str) -> None:
@@ -22,20 +22,25 @@ def load_plugin(file: str) -> None:
     path = Path(file).expanduser()
     if not path.is_file():
         hint = "; repeat --plugin for each file" if "," in file else ""
-        raise ConfigError(f"--plugin: {path} is not a file{hint}")
-    digest = sha256(path.read_bytes()).hexdigest()
+        raise ConfigError("--plugin", f"{path} is not a file{hint}")
+    text = path.read_bytes()
     try:
         names_in_file(path)
     except ConfigError as error:
         if str(error).startswith("register: "):
-            raise ConfigError(f"{path}: {error}") from error
+            raise ConfigError(path, error) from error
         raise
-    _LOADED[str(path.absolute())] = digest
+    _LOADED[str(path.absolute())] = file, text
 
 
 def loaded_plugins() -> dict[str, str]:
     """The loaded files, each with its SHA-256 when it was loaded."""
-    return dict(_LOADED)
+    return {file: sha256(text).hexdigest() for file, (_, text) in _LOADED.items()}
+
+
+def text_of_plugin(file: str) -> bytes:
+    """The text of one of the loaded files when it was loaded."""
+    return _LOADED[file][1]
 
 
 def line_of_plugin(error: BaseException) -> str:
@@ -57,8 +62,8 @@ def _is_loaded(file: str) -> bool:
 
 
 def plugin_flags() -> str:
-    """The ``--plugin`` flags of loaded files for a printed command, each after a space."""
-    return "".join(f" --plugin={shlex.quote(file)}" for file in loaded_plugins())
+    """The ``--plugin`` flags of this command for a printed one, each after a space."""
+    return "".join(f" --plugin={shlex.quote(file)}" for file, _ in _LOADED.values())
 
 
 def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
@@ -73,14 +78,14 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
         namespace = runpy.run_path(str(path), run_name=f"file_{path.stem}")
         called = namespace.get(function)
         if not callable(called):
-            raise ConfigError(f"{path}: not {kind}: it has no function {function}()")
+            raise ConfigError(path, f"not {kind}: it has no function {function}()")
         variants = [str(variant) for variant in namespace.get("VARIANTS", ())]
         if argument and variants and argument not in variants:
             near = nearest(argument, variants)
             hint = f"did you mean {path.name}:{near}?" if near else f"one of {', '.join(variants)}"
-            raise ConfigError(f"{spec}: unknown variant {argument!r}; {hint}")
+            raise ConfigError(spec, f"unknown variant {argument!r}", hint)
         if argument and not inspect.signature(called).parameters:
-            raise ConfigError(f"{spec}: {path.name} has no variants")
+            raise ConfigError(spec, f"{path.name} has no variants")
         return called(argument) if argument else called()
 
 
@@ -104,13 +109,13 @@ def _running(path: Path, spec: str) -> Iterator[None]:
     except ConfigError:
         raise
     except SyntaxError as error:
-        raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
+        raise ConfigError(f"{error.filename}, line {error.lineno}", error.msg) from error
     # A file that calls sys.exit would end the command without a message.
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         inside = [frame for frame in frames if Path(frame.filename).resolve().parent == folder]
         where = f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else spec
-        raise ConfigError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise ConfigError(where, f"{type(error).__name__}: {' '.join(str(error).split())}") from error
     finally:
         sys.path.remove(str(folder))
         for name in set(sys.modules) - before:

@@ -3,21 +3,24 @@
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.run_settings import CONFIG_FILE
+from transformer_jax.errors import StoreError, complain
 from transformer_jax.files.atomic_files import RUN_LOCK, locked, remove_partial, require_writable, write_whole
+from transformer_jax.files.checked_json import is_unchanged, with_crc, without_crc
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import as_path, in_store, is_unasked, without_mark
-from transformer_jax.registry.python_files import loaded_plugins
+from transformer_jax.registry.python_files import loaded_plugins, text_of_plugin
+from transformer_jax.run_directory.package_origin import package_origin
 from transformer_jax.run_directory.stored_checkpoints import step_names, written_settings
 
 if TYPE_CHECKING:
@@ -32,16 +35,6 @@ NO_RUN = (".partial", ".log", ".out", ".err")
 # "1" by --trust_config, also for the processes that a command starts.
 TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
 IDS_FILE = "trackers.json"
-
-
-def run_to_read(text: str) -> Path:
-    """Return the path of ``init.run``; raises DataError where an address comes from the settings of a run."""
-    if is_unasked(text):
-        address = without_mark(text)
-        raise DataError(
-            f"init.run: {address} comes from the settings of a run; to open it, name it yourself: --init_from={address}"
-        )
-    return as_path(text)
 
 
 class RunIsBusy(ConfigError):
@@ -62,7 +55,7 @@ class RunDirectory:
 
     def __init__(self, path: str | Path, scratch: Path | None = None, *, is_first: bool = True) -> None:
         if not str(path).strip():
-            raise ConfigError("--workdir: is empty; give the folder of the run")
+            raise ConfigError("--workdir", "is empty", "give the folder of the run")
         self.path = as_path(path)
         own = self.path if scratch is None or is_first else scratch
         self.local = scratch or self.path
@@ -75,6 +68,7 @@ class RunDirectory:
         self.run_record = own / "run.json"  # For each start: command, versions, host, devices.
         self.metrics = own / "metrics.jsonl"  # Metrics by update, one JSON object a line.
         self.curves = own / "curves.png"  # Plot of the metrics.
+        self.plugins = own / "plugins"  # The folder of the text of the plugins that a start loaded.
         self.goodput = own / "goodput.json"  # Wall time by kind, over all starts.
         self.outcome = own / "outcome.json"  # Missing while the run is in progress and after a crash.
         self.tracker_ids = own / IDS_FILE  # Ids of the run in trackers, by tracker.
@@ -133,7 +127,7 @@ class RunDirectory:
         for entry in (*self.path.glob("*"), *self.checkpoints.glob("*")):
             if entry.is_symlink() and (entry.is_dir() or not entry.exists()):
                 raise ConfigError(
-                    f"--workdir: {entry} is a link; put the folder itself there: nothing is written through one"
+                    "--workdir", f"{entry} is a link", "put the folder itself there: nothing is written through one"
                 )
 
     @contextmanager
@@ -174,20 +168,33 @@ class RunDirectory:
         if not self.config.is_file():
             if not self.path.is_dir():
                 problem = "is a file" if self.path.exists() else "does not exist"
-                raise ConfigError(f"{flag}: {self.path} {problem}; give the folder that train wrote")
+                raise ConfigError(flag, f"{self.path} {problem}", "give the folder that train wrote")
             found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
-            raise ConfigError(f"{flag}: {self.path} is not a run directory: no config.json in it (found {found})")
+            raise ConfigError(flag, f"{self.path} is not a run directory: no config.json in it (found {found})")
         require_settings(self.path)
 
+    def write_outcome(self, **content: Any) -> None:
+        """Write ``outcome.json``."""
+        write_json(self.outcome, with_crc(content))
+
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
-        """Appends an entry to ``run.json`` for this start of the run; ``origin``: further values of the entry."""
-        starts = _starts(self.run_record)
+        """Appends an entry to ``run.json`` for this start of the run; ``origin``: further values of the entry.
+
+        Also writes the text of the loaded plugins into ``plugins``, for readers: no command runs them from there.
+        """
+        for file, digest in loaded_plugins().items():
+            kept = self.plugins / Path(file).name
+            if kept.is_file() and sha256(kept.read_bytes()).hexdigest() != digest:
+                # Of an earlier start, or of another folder.
+                kept = kept.with_name(f"{kept.stem}-{digest[:8]}{kept.suffix}")
+            write_whole(kept, text_of_plugin(file))
+        starts = read_starts(self.run_record)
         starts.append(
             {
                 "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                 "command": sys.argv,
                 "plugins": loaded_plugins(),
-                "git_commit": _git_commit(),
+                **package_origin(),
                 "host": platform.node(),
                 "python": platform.python_version(),
                 "packages": {name: metadata.version(name) for name in REPORTED_PACKAGES},
@@ -198,7 +205,7 @@ class RunDirectory:
                 **origin,
             }
         )
-        write_json(self.run_record, starts)
+        write_json(self.run_record, [with_crc(start) for start in starts])
 
 
 class ChosenRun(NamedTuple):
@@ -215,15 +222,34 @@ def require_own(folder: Path) -> None:
     foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(NO_RUN)]
     if foreign and CONFIG_FILE not in entries and not _has_begun(folder):
         raise ConfigError(
-            f"--workdir: {folder} holds files that are not of a run ({', '.join(foreign[:8])}); give a new or empty folder"
+            "--workdir",
+            f"{folder} holds files that are not of a run ({', '.join(foreign[:8])})",
+            "give a new or empty folder",
         )
+
+
+def require_run_to_start_from(text: str) -> None:
+    """Raises ConfigError unless ``init.run`` is a run, and DataError where an address comes from the settings of a run."""
+    if is_unasked(text):
+        address = without_mark(text)
+        raise DataError(
+            f"init.run: {address} comes from the settings of a run; to open it, name it yourself: --init_from={address}"
+        )
+    RunDirectory(text).require_run("init.run")
 
 
 def require_settings(folder: Path) -> None:
     """Raises ConfigError, which names the keys, where the settings differ from the newest readable checkpoint.
 
-    Ignores settings that may change when a run resumes. Does nothing with ``--trust_config``.
+    Ignores settings that may change when a run resumes, but says that the file was changed. Does nothing with
+    ``--trust_config``.
     """
+    file = folder / CONFIG_FILE
+    # ``load_run_config`` reports a file that is no JSON.
+    with suppress(OSError, ValueError):
+        content = parse_json(file.read_bytes())
+        if isinstance(content, dict) and not is_unchanged(content):
+            complain(f"transformer-jax: {file}: changed since it was written; its settings are used as they are now")
     step, written = written_settings(folder / "checkpoints")
     if written is None or os.environ.get(TRUST_CONFIG) == "1":
         return
@@ -232,15 +258,18 @@ def require_settings(folder: Path) -> None:
     if changed:
         lines = "".join(f"\n  {key}: {now!r}, in the checkpoint {before!r}" for key, before, now in changed)
         raise ConfigError(
-            f"{folder / CONFIG_FILE}: not the settings that checkpoint {step} was written with; put these back, or "
-            f"use them as they are with --trust_config:{lines}"
+            folder / CONFIG_FILE,
+            f"not the settings that checkpoint {step} was written with",
+            f"put these back, or use them as they are with --trust_config:{lines}",
         )
 
 
 def changed_plugins(folder: Path) -> list[str]:
     """The loaded plugin files that changed since the last start of the run in ``folder``."""
-    starts = _starts(folder / "run.json")
-    saved = starts[-1].get("plugins") if starts and isinstance(starts[-1], dict) else None
+    if not loaded_plugins():
+        return []
+    starts = read_starts(folder / "run.json")
+    saved = starts[-1].get("plugins") if starts else None
     # Runs of earlier versions have a list without digests. Compared by name: a run may be resumed in another checkout.
     digests: dict[str, set[str]] = {}
     for file, digest in saved.items() if isinstance(saved, dict) else ():
@@ -253,8 +282,9 @@ def require_plugins(folder: Path) -> None:
     changed = [] if os.environ.get(TRUST_CONFIG) == "1" else changed_plugins(folder)
     if changed:
         raise ConfigError(
-            f"--plugin: {', '.join(changed)} changed since the run in {folder} loaded it; put it back, use another "
-            "--workdir, or resume with the new file by --trust_config"
+            "--plugin",
+            f"{', '.join(changed)} changed since the run in {folder} loaded it",
+            "put it back, use another --workdir, or resume with the new file by --trust_config",
         )
 
 
@@ -280,37 +310,24 @@ def write_json(path: Path, content: Any) -> None:
     write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def _starts(path: Path) -> list[dict[str, Any]]:
+def read_starts(path: Path) -> list[dict[str, Any]]:
+    """Return the starts of a run, none if there is no such file; raises DataError when ``run.json`` is damaged."""
     try:
-        content = path.read_bytes()
+        return [without_crc(start) for start in list(parse_json(path.read_bytes()))]
     except FileNotFoundError:
         return []
-    try:
-        starts = parse_json(content)
-    except ValueError:
-        starts = None
-    if not isinstance(starts, list):
-        raise DataError(f"{path}: not a JSON list of the starts of a run; move it away to resume")
-    return starts
-
-
-def _git_commit() -> str:
-    """The commit of this source tree, with ``-dirty`` when it has changes; empty without git."""
-    if not (Path(__file__).parents[2] / "pyproject.toml").is_file():
-        # An installed package may be inside another repository.
-        return ""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    except StoreError:
+        raise
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: not the starts of a run ({error}); move it away to resume") from None
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
     """Return the shortest suffix of each path that distinguishes it from the others.
 
-    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``.
+    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``. A path may be ``.`` or have ``..``.
     """
+    paths = [path.resolve() for path in paths]
     lengths = dict.fromkeys(paths, 1)
     while True:
         names = {path: "/".join(path.parts[-length:]) for path, length in lengths.items()}

@@ -7,12 +7,19 @@ from transformer_jax.run_directory.stored_checkpoints import (
     StoredCheckpoint,
     is_step,
     stored_checkpoints,
+    written_progress,
 )
 
 
 def selection_of(run: RunDirectory) -> Metric:
     """The metric that selects the checkpoints of a run; the default task's where ``config.json`` is missing."""
     return (load_run_config(run.config) if run.config.is_file() else ExperimentConfig()).selection
+
+
+def basis_of_validations(run: RunDirectory) -> str:
+    """``96 of 1,014 sentences, greedy``, as in the newest checkpoint; empty before a validation and in earlier versions."""
+    _, progress = next(written_progress(run.checkpoints), (0, {}))
+    return str(progress.get("counters", {}).get("basis", ""))
 
 
 def best_step(stored: list[StoredCheckpoint], selection: Metric) -> int | None:

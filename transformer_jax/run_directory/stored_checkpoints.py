@@ -11,12 +11,12 @@ from transformer_jax.config import DataError, ExperimentConfig, from_json
 from transformer_jax.errors import StoreError
 from transformer_jax.files.file_digests import changed_files
 from transformer_jax.files.json_text import parse_json
-from transformer_jax.files.object_digests import IN_PROGRESS, changed_objects
 from transformer_jax.files.paths import in_store
 
 # Orbax writes it into every checkpoint.
 MARKER = "_CHECKPOINT_METADATA"
-# A store cannot rename a folder: a checkpoint there has IN_PROGRESS until it is complete, then COMMIT alone.
+# A store cannot rename a folder: a checkpoint there has IN_PROGRESS, an empty object, until it is complete, then COMMIT alone.
+IN_PROGRESS = "in_progress"
 COMMIT = "commit_success.txt"
 # In the name of a folder that is half-written or half-deleted; the next start of the run removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
@@ -63,10 +63,8 @@ def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
     """The complete checkpoints of a folder, oldest first."""
     if not in_store(directory):
         return [_stored(directory / name) for name in step_names(directory)]
-    # With a listing of its own: a run may write there meanwhile.
-    directory = type(directory)(str(directory))
-    with directory.listed():
-        return [_stored(directory / name) for name in step_names(directory)]
+    with directory.listed() as listed:
+        return [_stored(listed / name) for name in step_names(listed)]
 
 
 def step_names(directory: Path) -> list[str]:
@@ -125,11 +123,13 @@ def were_set_aside(run: Path) -> list[Path]:
 
 
 def _stored(folder: Path) -> StoredCheckpoint:
-    if in_store(folder) and not (folder / "metrics" / "metrics").is_file():
-        # No request: the folder is listed.
-        return StoredCheckpoint(int(folder.name), folder, None, is_sound=True)
+    changed: Any = changed_files
+    if in_store(folder):
+        if not (folder / "metrics" / "metrics").is_file():
+            # No request: the folder is listed.
+            return StoredCheckpoint(int(folder.name), folder, None, is_sound=True)
+        from transformer_jax.files.object_digests import changed_objects as changed
     scores = _scores(folder)
-    changed: Any = changed_objects if in_store(folder) else changed_files
     if scores is None or changed(folder, ["metrics"]):
         return StoredCheckpoint(int(folder.name), folder, None, is_sound=False)
     # The metric that selects checkpoints is the only one that is stored with them.

@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from transformer_jax.config import DataError
 from transformer_jax.errors import StoreError, complain
 from transformer_jax.files.atomic_files import write_whole
-from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.checked_json import with_crc, without_crc
+from transformer_jax.files.json_text import finite_or_none, parse_json
 from transformer_jax.files.paths import in_store
 
 KINDS_OF_TIME = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint", "lost")
@@ -104,7 +106,7 @@ class Goodput:
             "unsaved_step_seconds": {str(saved): round(steps - before, 3) for saved, before in self._saves},
         }
         try:
-            write_whole(self._path, json.dumps(content, indent=2) + "\n")
+            write_whole(self._path, json.dumps(with_crc(content), indent=2) + "\n")
         except StoreError as error:
             complain(f"WARNING: {error}; the time spent is written at the next checkpoint")
 
@@ -118,22 +120,38 @@ class Goodput:
         return f"{line}; {details}" if details else line
 
 
+def read_goodput(path: Path) -> dict[str, Any] | None:
+    """Return the content of a ``goodput.json``, with ``seconds`` by kind; None if there is no such file.
+
+    Raises DataError when it is damaged.
+    """
+    try:
+        content = without_crc(parse_json(path.read_bytes()))
+        seconds = {kind: float(finite_or_none(value) or 0.0) for kind, value in content["seconds"].items()}
+        return {**content, "seconds": dict.fromkeys(KINDS_OF_TIME, 0.0) | seconds}
+    except FileNotFoundError:
+        return None
+    except StoreError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: not the goodput.json of a run ({error})") from None
+
+
 def _earlier_seconds(path: Path, first_update: int) -> dict[str, float]:
     """Seconds of earlier starts; updates beyond ``first_update`` count as lost."""
     try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        return dict.fromkeys(KINDS_OF_TIME, 0.0)
-    try:
-        content = parse_json(text)
-        seconds = {kind: float(content["seconds"][kind]) for kind in KINDS_OF_TIME}
+        content = read_goodput(path)
+        if content is None:
+            return dict.fromkeys(KINDS_OF_TIME, 0.0)
+        seconds = {kind: content["seconds"][kind] for kind in KINDS_OF_TIME}
         # Files of earlier versions have none.
         unsaved = content.get("unsaved_step_seconds", {})
         # An older checkpoint than these may be restored.
         lost = float(unsaved.get(str(first_update), max(unsaved.values(), default=0.0)))
         is_lost = content["step"] > first_update
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError(f"{path}: not the goodput.json of a run; move it away to resume") from None
+    except (DataError, ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = str(error) if isinstance(error, DataError) else f"{path}: not the goodput.json of a run"
+        raise DataError(f"{problem}; move it away to resume") from None
     if is_lost:
         seconds["step"] -= lost
         seconds["lost"] += lost

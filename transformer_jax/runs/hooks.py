@@ -20,11 +20,12 @@ from transformer_jax.files.atomic_files import write_whole
 from transformer_jax.files.paths import in_store
 from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
-from transformer_jax.runs.run import Hook, Position, Results, RunParts, TrainingDiverged
+from transformer_jax.runs.run import Hook, Position, Results, RunParts, TrainingDiverged, validation_interval
 from transformer_jax.runtime.background import future_of, in_background
-from transformer_jax.runtime.distributed import STATUS_TO_RESTART, is_first
+from transformer_jax.runtime.distributed import is_first
 from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.runtime.preemption import CutShort
+from transformer_jax.runtime.process_group import STATUS_TO_RESTART
 from transformer_jax.tasks.task import Evaluation
 from transformer_jax.training.nonfinite import find_nonfinite
 from transformer_jax.training.sharding import put_batch, put_hyperparameters
@@ -36,6 +37,7 @@ Due = Callable[[RunParts, Position, int], bool]
 # A batch on a CPU, so that validations reuse the programs of the dry run.
 DRY_RUN_EXAMPLES = 32
 MIN_SECONDS_OF_HANG = 60.0
+SECONDS_TO_SAVE = 3600.0
 SECONDS_TO_WRITE_STACKS = 10.0
 
 
@@ -87,15 +89,23 @@ class Hooks:
 
 
 def is_validation_due(run: RunParts, position: Position, number: int) -> bool:
-    """Whether a validation follows update ``number``; one follows the last, unless the run never validates."""
-    every = run.config.training.evaluate_every
-    return every > 0 and (number % every == 0 or number == position.num_updates)
+    """Whether a validation follows update ``number``; one follows the last, unless the run never validates.
+
+    A run whose length may change leaves out a validation soon before its end.
+    """
+    every, last = validation_interval(run.config, position.num_updates), position.counters.validated_at
+    if number == position.num_updates or not every:
+        return every > 0 and number > last
+    may_change = run.config.training.budget_seconds or position.num_updates != run.config.training.num_updates
+    is_soon_over = may_change and 2 * (position.num_updates - number) < every
+    return number - last >= every and not is_soon_over
 
 
 def is_save_due(run: RunParts, position: Position, number: int) -> bool:
     """Whether a checkpoint follows update ``number``: regularly, after a validation, for a new length, and at the end."""
     is_due = number % run.config.training.checkpoint_every == 0 or number == position.num_updates
-    return is_due or position.is_shortened or bool(position.ends) or is_validation_due(run, position, number)
+    is_validated = number == position.counters.validated_at or is_validation_due(run, position, number)
+    return is_due or position.is_shortened or bool(position.ends) or is_validated
 
 
 class Callback:
@@ -216,11 +226,12 @@ def validate(run: RunParts, position: Position) -> None:
         raise TrainingDiverged(
             f"update {position.number}: the validation loss is {found.metrics['loss']}; {_remedy(run)}"
         )
-    results.score = selection.value_in(found.metrics)
+    results.score, line = selection.value_in(found.metrics), run.score_line(found)
+    counters.validated_at, counters.basis = position.number, found.basis
     is_best = counters.add_validation(results.score, selection)
     best = "none finite so far" if counters.best is None else f"best {selection.text(counters.best)}"
     best = "the best so far" if is_best else best
-    LOGGER.info("update %d: validation %s (%s)", position.number, found.summary, best)
+    LOGGER.info("update %d: validation %s (%s)", position.number, line, best)
     # The outcome of a run that ends here has them too.
     for sign in run.signs.sentences(position.num_updates) if position.number < position.num_updates else ():
         LOGGER.warning("update %d: WARNING: %s", position.number, sign)
@@ -241,11 +252,12 @@ def write_checkpoint(run: RunParts, position: Position) -> None:
         run.goodput.write(position.number)
 
 
-def dry_run(run: RunParts, position: Position) -> None:
+def dry_run(run: RunParts, position: Position, parameters: str) -> None:
     """Evaluate, decode and save the first state, so that none of these fails for the first time after hours.
 
-    The evaluation counts as start-up. Raises KeyboardInterrupt where a signal interrupts it: there is nothing to save;
-    ConfigError where the evaluation lacks the selection metric.
+    ``parameters``: a word on their origin, for the log, which also gets the signature of the scores. The evaluation counts as
+    start-up. Raises KeyboardInterrupt where a signal interrupts it: there is nothing to save; ConfigError where the evaluation
+    lacks the selection metric.
     """
     done = "saving done"
     if run.config.training.evaluate_every:
@@ -256,8 +268,8 @@ def dry_run(run: RunParts, position: Position) -> None:
                 evaluation = run.task.validate(params, "validation", limit=examples)
         except CutShort:
             raise KeyboardInterrupt(run.interruption.number) from None
-        run.config.selection.value_in(evaluation.metrics)
-        done = f"evaluation, decoding and saving done (untrained: {evaluation.summary})"
+        done = f"evaluation, decoding and saving done ({parameters}: {run.score_line(evaluation)})"
+        done += f"; {evaluation.signature}" if evaluation.signature else ""
     write_checkpoint(run, position)
     run.checkpoints.wait()
     LOGGER.info("dry run: %s", done)
@@ -284,7 +296,7 @@ class ProfiledSteps(NamedTuple):
         """Parse ``A:B``; raises ConfigError unless A and B are numbers in order."""
         first, colon, last = text.partition(":")
         if not (colon and first.isdigit() and last.isdigit() and 0 < int(first) <= int(last)):
-            raise ConfigError(f"--profile_steps: {text!r} is not A:B with 0 < A <= B, as 20:24")
+            raise ConfigError("--profile_steps", f"{text!r} is not A:B with 0 < A <= B, as 20:24")
         return cls(int(first), int(last))
 
 
@@ -333,15 +345,18 @@ def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], obj
     """End the process when an update takes ``factor`` times the mean of recent ones, at least a minute; 0: never.
 
     A call on a lost device or a dead collective never returns. The stacks of all threads are first appended to ``stacks`` and
-    printed. Compilation, evaluation and checkpoints may take any time.
+    printed. Also ends it when the run waits an hour for a checkpoint. Compilation and evaluation may take any time.
     """
 
     def watch(over: threading.Event) -> None:
         while not over.wait(MIN_SECONDS_OF_HANG / 20):
-            usual = clock.recent_update_seconds()
-            limit = max(factor * usual, MIN_SECONDS_OF_HANG)
-            if usual and clock.kind in TRAINING and time.perf_counter() - clock.since > limit:
-                complain(f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}, and here:")
+            usual, kind = clock.recent_update_seconds(), clock.kind
+            of_update = max(factor * usual, MIN_SECONDS_OF_HANG) if usual else math.inf
+            limits = dict.fromkeys(TRAINING, of_update) | {"checkpoint": SECONDS_TO_SAVE}
+            limit = limits.get(kind, math.inf)
+            if time.perf_counter() - clock.since > limit:
+                missing = "checkpoint" if kind == "checkpoint" else "update"
+                complain(f"no {missing} for {limit:.0f} s; the stacks of all threads are in {stacks}, and here:")
                 with suppress(OSError):
                     # Only process 0 has a file that outlives its host.
                     faulthandler.dump_traceback(2, all_threads=True)

@@ -75,7 +75,7 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
     """
     readers = registered("word_table")
     if not readers:
-        raise ConfigError("init.embeddings: no tool that reads word vectors (kind word_table) is installed")
+        raise ConfigError("init.embeddings", "no tool that reads word vectors (kind word_table) is installed")
     # The package has at most one; a plugin adds another only where the package has none.
     words, vectors = next(iter(readers.values()))(file)
     row_of = {word: row for row, word in enumerate(words)}
@@ -86,8 +86,9 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
             continue
         if leaf.shape[1] != vectors.shape[1]:
             raise ConfigError(
-                f"init.embeddings: {file} has vectors of dimension {vectors.shape[1]}, {name} of {leaf.shape[1]}; make them "
-                "the same, for example by config.model.d_model"
+                "init.embeddings",
+                f"{file} has vectors of dimension {vectors.shape[1]}, {name} of {leaf.shape[1]}",
+                "make them the same, for example by config.model.d_model",
             )
         tokenizer = tokenizers.source if match[2].startswith("source") else tokenizers.target
         pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
@@ -97,11 +98,11 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
         tables[name] = FoundRows(np.array(ids, np.int32), chosen, len(pieces))
         if ids and not chosen.any():
             raise ConfigError(
-                f"init.embeddings: {file} has only zeros for the pieces of {name}; give vectors of a trained run"
+                "init.embeddings", f"{file} has only zeros for the pieces of {name}", "give vectors of a trained run"
             )
     if not any(len(found.ids) for found in tables.values()):
         some = ", ".join(map(repr, words[:5]))
-        raise ConfigError(f"init.embeddings: {file} has none of the pieces of this model; it has {some} and so on")
+        raise ConfigError("init.embeddings", f"{file} has none of the pieces of this model", f"it has {some} and so on")
     return InitialEmbeddings(file, {name: found for name, found in tables.items() if len(found.ids)})
 
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
@@ -20,17 +20,18 @@ from transformer_jax.config import (
 )
 from transformer_jax.config.conversion import from_json, listed
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.run_directory.layout import RunDirectory, run_to_read
+from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from
 from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.runs.metrics_log import LogContents
-from transformer_jax.runs.run import Counters, Position
+from transformer_jax.runs.run import Counters, Position, hyperparameters_of_length
 from transformer_jax.runtime.distributed import from_first
 from transformer_jax.tasks.task import Task
-from transformer_jax.training.parameters import Match, match_parameters, named_leaves, trained_share
+from transformer_jax.training.parameters import Match, match_parameters, named_leaves
 from transformer_jax.training.sharding import path_of
-from transformer_jax.training.state import TrainState
 from transformer_jax.training.update import Update
 
+# A change of the learning rate by a smaller share is not logged.
+SMALL_CHANGE = 0.2
 # Parameters with a row, or a number, for each piece of a vocabulary.
 OF_A_VOCABULARY = re.compile(r"(embedding|projection)/(table|logits_bias)$")
 
@@ -55,68 +56,74 @@ def restored_position(
             if bool(before.data.store) != bool(config.data.store):
                 begun = "with" if before.data.store else "without"
                 raise ConfigError(
-                    f"data.store: the run {directory.path} was started {begun} data.store; resume it the same way"
+                    "data.store", f"the run {directory.path} was started {begun} data.store", "resume it the same way"
                 )
             raise ConfigError(
-                f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
-                f"the data they were trained on{listed(each for each in changes if each[0].startswith('data.'))}"
+                "--workdir",
+                f"{directory.path}: the {name} changed since its checkpoints were written",
+                "use another folder, or the data they were trained on"
+                f"{listed(each for each in changes if each[0].startswith('data.'))}",
             )
-    counters = Counters(**migration.counters(progress["counters"]))
+    number = int(state.step)
+    counters = Counters(**migration.counters(progress["counters"], number, config.training.evaluate_every))
     settings_of_length = attrgetter("num_updates", "budget_seconds", "budget_policy")
     # Earlier versions wrote 0 for a run that was not shortened. Other settings give another length.
     if not counters.num_updates or (
         settings_of_length(from_json(progress["config"]).training) != settings_of_length(config.training)
     ):
+        notes += note_on_rate(update, config, number, counters.num_updates, length)
         counters.num_updates = length
-    position = Position(state, int(state.step), counters, progress.get("is_validation_due", False))
+    position = Position(state, number, counters, progress.get("is_validation_due", False))
     if not position.is_validation_due:
         position.stop_if_over(config)
     return position, LogContents(progress.get("num_records", 0), progress.get("log_digest", "")), notes
 
 
-class InitialState:
-    """The state before the first update of a new run.
+def note_on_rate(update: Update, config: ExperimentConfig, number: int, before: int, length: int) -> list[str]:
+    """Return a note where the learning rate jumps after update ``number`` since the run had ``before`` updates, if known."""
+    if not before or number >= length:
+        return []
+    lengths = ((before, number), (length, number + 1))
+    was, now = (float(update.schedule(hyperparameters_of_length(config, size))(step)) for size, step in lengths)
+    if abs(now - was) <= SMALL_CHANGE * max(now, was):
+        return []
+    why = f"the run had {before:,} updates and now has {length:,}"
+    return [f"the learning rate, {was:.3g} at update {number:,}, continues at {now:.3g}: {why}"]
 
-    Raises ConfigError and CheckpointError when the parameters that ``init`` names cannot be used. A resumed run ignores them.
+
+class ParametersFromElsewhere(Protocol):
+    """Parameters that a new run takes from another run, or embeddings that it takes from a file."""
+
+    def put_into(self, params: PyTree) -> PyTree:
+        """Return ``params`` with these in place of their own; shardings stay."""
+
+    def report(self) -> str:
+        """Return a note for the log."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return their origin for ``run.json``."""
+
+
+def find_parameters(init: InitConfig, shapes: PyTree, tokenizers: TokenizerPair) -> ParametersFromElsewhere | None:
+    """Return the parameters that ``init`` names for a model of these shapes; None where all begin at random.
+
+    Raises ConfigError and CheckpointError when they cannot be used.
     """
+    if init.run:
+        return find_initial_parameters(init, shapes, tokenizers)
+    if init.embeddings:
+        from transformer_jax.runs.initial_embeddings import find_initial_embeddings
 
-    def __init__(
-        self, config: ExperimentConfig, update: Update, tokenizers: TokenizerPair, *, is_resumed: bool = False
-    ) -> None:
-        self._update, self._seed, self._freeze = update, config.seed, config.optimizer.freeze
-        self._shapes = update.state_shapes.params
-        # InitialParameters or InitialEmbeddings.
-        self._source: Any = None
-        if config.init.run and not is_resumed:
-            self._source = find_initial_parameters(config.init, self._shapes, tokenizers)
-        elif config.init.embeddings and not is_resumed:
-            from transformer_jax.runs.initial_embeddings import find_initial_embeddings
-
-            self._source = find_initial_embeddings(config.init.embeddings, self._shapes, tokenizers)
-
-    def state(self) -> TrainState:
-        state = self._update.initial_state(self._seed)
-        if not self._source:
-            return state
-        # Averages of parameters in the optimizer state begin at these.
-        state = state._replace(params=self._source.put_into(state.params), optimizer_state=None)
-        return state._replace(optimizer_state=self._update.initial_optimizer_state(state.params))
-
-    def notes(self) -> list[str]:
-        """Notes for the log: the origin of the parameters, and how many are frozen."""
-        notes = [self._source.report()] if self._source else []
-        return [*notes, trained_share(self._shapes, self._freeze)] if self._freeze else notes
-
-    def origin(self) -> dict[str, Any]:
-        """Origin of the parameters for ``run.json``; empty where they are random."""
-        return {"initial_parameters": self._source.to_json()} if self._source else {}
+        return find_initial_embeddings(init.embeddings, shapes, tokenizers)
+    return None
 
 
 @dataclass(frozen=True)
 class InitialParameters:
-    """Parameters from checkpoint ``step`` of the run that ``settings`` name."""
+    """Parameters from checkpoint ``step`` of ``run``."""
 
-    settings: InitConfig
+    run: str
+    checkpoints: CheckpointReader
     step: int
     match: Match
 
@@ -127,26 +134,25 @@ class InitialParameters:
         """
         here = named_leaves(params)
         new_name = {old: new for new, old in self.match.taken.items()}
-        checkpoints = _checkpoints(self.settings)
 
         def like(path: tuple, leaf: jax.ShapeDtypeStruct) -> Any:
             # Orbax reads whole trees; it reads parameters that are not taken into host memory.
             name = new_name.get(path_of(path))
             return on_host(leaf) if name is None else here[name]
 
-        shapes = checkpoints.shapes(self.step)
-        saved = checkpoints.restore_params(self.step, jax.tree_util.tree_map_with_path(like, shapes))
+        shapes = self.checkpoints.shapes(self.step)
+        saved = self.checkpoints.restore_params(self.step, jax.tree_util.tree_map_with_path(like, shapes))
         found = named_leaves(saved)
 
         taken = {name: found[old] for name, old in self.match.taken.items()}
         return jax.tree_util.tree_map_with_path(lambda path, leaf: taken.get(path_of(path), leaf), params)
 
     def report(self) -> str:
-        return f"parameters of {self.settings.run}, checkpoint {self.step}: {self.match}"
+        return f"parameters of {self.run}, checkpoint {self.step}: {self.match}"
 
     def to_json(self) -> dict[str, Any]:
         names = self.match._asdict() | {"taken": len(self.match.taken)}
-        return {"run": self.settings.run, "step": self.step, **names}
+        return {"run": self.run, "step": self.step, **names}
 
 
 def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: TokenizerPair) -> InitialParameters:
@@ -155,11 +161,11 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when matched embeddings belong to
     other tokenizers; CheckpointError when there is no such checkpoint.
     """
-    source = RunDirectory(run_to_read(init.run))
-    source.require_run("init.run")
+    require_run_to_start_from(init.run)
+    source = RunDirectory(init.run)
     # Process 0 chooses for all: a run may be adding checkpoints.
     step = from_first(lambda: chosen_step(source, init.checkpoint), "checkpoint of init.run")
-    checkpoints = _checkpoints(init)
+    checkpoints = CheckpointReader(source.checkpoints)
     saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}
     data = checkpoints.progress(step)["data"]
     match = match_parameters(saved, {name: leaf.shape for name, leaf in named_leaves(like).items()}, init)
@@ -168,12 +174,9 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     tables = [name for name in match.taken if OF_A_VOCABULARY.search(name)]
     if tables and theirs != (tokenizers.source.fingerprint(), tokenizers.target.fingerprint()):
         raise ConfigError(
-            f"init.tokenizer: {', '.join(tables)} would be taken from a run with other tokenizers, whose rows belong to other "
-            f"pieces; leave them out, --config.init.leave_out='{OF_A_VOCABULARY.pattern}', or adopt its tokenizers, "
-            "--config.init.tokenizer=adopt"
+            "init.tokenizer",
+            f"{', '.join(tables)} would be taken from a run with other tokenizers, whose rows belong to other pieces",
+            f"leave them out, --config.init.leave_out='{OF_A_VOCABULARY.pattern}', or adopt its "
+            "tokenizers, --config.init.tokenizer=adopt",
         )
-    return InitialParameters(init, step, match)
-
-
-def _checkpoints(init: InitConfig) -> CheckpointReader:
-    return CheckpointReader(RunDirectory(run_to_read(init.run)).checkpoints)
+    return InitialParameters(init.run, checkpoints, step, match)

@@ -8,6 +8,7 @@ from typing import Any
 
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.data import GENERATED_SOURCES
+from transformer_jax.errors import StoreError
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.run_directory.stored_checkpoints import written_progress
@@ -155,8 +156,10 @@ def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
     try:
         report = parse_json(run.data_report.read_bytes()) if run.data_report.is_file() else {}
         facts = report.get("unigram_entropy"), num_pairs_of(report)
-    except (ValueError, AttributeError):
-        raise DataError(f"{run.data_report}: not the data report of a run") from None
+    except StoreError:
+        raise
+    except (OSError, ValueError, AttributeError) as error:
+        raise DataError(f"{run.data_report}: not the data report of a run ({error})") from None
     _, progress = next(written_progress(run.checkpoints), (0, {}))
     length = progress.get("counters", {}).get("num_updates", 0)
     is_shortened = length and length != progress["config"]["config"]["training"]["num_updates"]

@@ -1,18 +1,19 @@
-"""``metrics.jsonl``: the metrics of a run, one JSON object a line."""
+"""``metrics.jsonl``: the metrics of a run, one JSON object with its CRC-32 a line."""
 
 import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.errors import StoreError
-from transformer_jax.files.atomic_files import read_records, write_whole
+from transformer_jax.errors import DataError, StoreError
+from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.checked_json import CheckedLog, read_log, with_crc
 from transformer_jax.files.paths import in_store
 from transformer_jax.runtime.background import future_of
 
@@ -22,10 +23,15 @@ UPLOADED_BYTES_PER_SECOND = 100_000
 
 
 class LogContents(NamedTuple):
-    """The number of lines of a log, and their SHA-256 (empty in checkpoints of version 0.1)."""
+    """The number of records of a log, and their SHA-256 (empty in checkpoints of version 0.1)."""
 
     num_records: int = 0
     digest: str = ""
+
+    @classmethod
+    def of(cls, records: Sequence[Mapping[str, Any]]) -> "LogContents":
+        """Return the contents of a log with these records."""
+        return cls(len(records), _digest_of(records).hexdigest())
 
     def changes_since(self, before: "LogContents") -> list[str]:
         """A sentence if records were lost or changed since ``before``."""
@@ -47,9 +53,9 @@ class MetricsLog:
         self, path: Path, step: int, max_records: int | None = None, require_lock: Callable[[], object] = lambda: None
     ) -> None:
         self.earlier = [record for record in read_metrics(path) if record["step"] <= step][:max_records]
-        text = "".join(map(_line, self.earlier))
+        text = "".join(_line(with_crc(record)) for record in self.earlier)
         write_whole(path, text)
-        self._num_records, self._sum = len(self.earlier), sha256(text.encode())
+        self._num_records, self._sum = len(self.earlier), _digest_of(self.earlier)
         self._file = _StoredText(path, text, require_lock) if in_store(path) else path.open("a", encoding="utf-8")
 
     @property
@@ -59,10 +65,10 @@ class MetricsLog:
     def write(self, step: int, metrics: dict[str, float]) -> None:
         """Records ``metrics`` measured after ``step`` updates; a number that is not finite becomes null."""
         clean = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        line = _line({"step": step, **clean})
-        self._file.write(line)
+        record = {"step": step, **clean}
+        self._file.write(_line(with_crc(record)))
         self._num_records += 1
-        self._sum.update(line.encode())
+        self._sum.update(_line(record).encode())
         self._file.flush()
 
     def sync(self) -> None:
@@ -115,9 +121,22 @@ class _StoredText:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a ``metrics.jsonl``, none if the file does not exist yet; raises DataError when it is damaged."""
-    return read_records(path) if path.is_file() else []
+    """Return the records of a ``metrics.jsonl``, none if the file does not exist yet; raises DataError when it is damaged."""
+    log = sound_metrics(path)
+    if log.problems:
+        raise DataError(log.problems[0])
+    return log.records
 
 
-def _line(record: dict[str, Any]) -> str:
+def sound_metrics(path: Path) -> CheckedLog:
+    """Return the sound records of a ``metrics.jsonl``, and its damaged lines; none if the file does not exist yet."""
+    return read_log(path) if path.is_file() else CheckedLog([], [])
+
+
+def _line(record: Mapping[str, Any]) -> str:
     return json.dumps(record) + "\n"
+
+
+def _digest_of(records: Iterable[Mapping[str, Any]]) -> Any:
+    """Return SHA-256 of the lines without their CRC-32, as versions before it wrote them."""
+    return sha256("".join(map(_line, records)).encode())

@@ -6,7 +6,16 @@ from contextlib import suppress
 from datetime import timedelta
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from transformer_jax.errors import complain
 from transformer_jax.runs.run import Position, RunParts
@@ -34,6 +43,13 @@ LOGGER.propagate = False
 LOGGER.addHandler(_StandardError())
 
 
+class TimeLeft(TimeRemainingColumn):
+    """``left 0:01:23``; empty once all updates are made."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.finished else Text("left ").append_text(super().render(task))
+
+
 class ProgressBar:
     """A hook and context manager that shows updates, loss, tokens per second and remaining time."""
 
@@ -46,8 +62,7 @@ class ProgressBar:
             MofNCompleteColumn(),
             TextColumn("{task.fields[status]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            TimeLeft(),
         )
         self._bar = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
         self._task = self._bar.add_task("training", status="compiling")
@@ -71,5 +86,5 @@ class ProgressBar:
         self._bar.update(self._task, status=status)
         if not self._console.is_terminal and time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
-            left = timedelta(seconds=round(run.seconds_per_update(number) * (total - number)))
-            LOGGER.info("update %d/%d  %s  %s left", number, total, status, left)
+            left = timedelta(seconds=round(run.seconds_per_update(position) * (total - number)))
+            LOGGER.info("update %d/%d  %s%s", number, total, status, f"  {left} left" if number < total else "")

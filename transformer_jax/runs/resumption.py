@@ -7,7 +7,12 @@ from transformer_jax.config.conversion import listed
 from transformer_jax.config.migration import corruptions_applied_twice
 from transformer_jax.errors import complain
 from transformer_jax.files.json_text import parse_json
-from transformer_jax.run_directory.layout import RunDirectory, require_plugins, require_settings, run_to_read
+from transformer_jax.run_directory.layout import (
+    RunDirectory,
+    require_plugins,
+    require_run_to_start_from,
+    require_settings,
+)
 from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 
 
@@ -20,18 +25,21 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     checkpoints = stored_checkpoints(run_directory.checkpoints)
     if not checkpoints:
         if config.init.run:
-            RunDirectory(run_to_read(config.init.run)).require_run("init.run")
+            require_run_to_start_from(config.init.run)
         if config.init.embeddings and not Path(config.init.embeddings).is_file():
-            raise ConfigError(f"init.embeddings: {config.init.embeddings} is not a file; give word vectors")
+            raise ConfigError("init.embeddings", f"{config.init.embeddings} is not a file", "give word vectors")
         return
     if not checkpoints[-1].can_be_continued:
         raise ConfigError(
-            f"--workdir: {workdir} has averaged parameters without an optimizer state, from which no run resumes; start a new "
-            f"run in another folder with --init_from={workdir}"
+            "--workdir",
+            f"{workdir} has averaged parameters without an optimizer state, from which no run resumes",
+            f"start a new run in another folder with --init_from={workdir}",
         )
     if not run_directory.config.is_file():
         raise ConfigError(
-            f"--workdir: {workdir} has checkpoints but no {run_directory.config.name}; put it back, or use another folder"
+            "--workdir",
+            f"{workdir} has checkpoints but no {run_directory.config.name}",
+            "put it back, or use another folder",
         )
     require_settings(run_directory.path)
     require_plugins(run_directory.path)
@@ -41,5 +49,5 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
     if clashes:
         raise ConfigError(
-            f"--workdir: {workdir} holds a run with other settings; use another folder, or these:{listed(clashes)}"
+            "--workdir", f"{workdir} holds a run with other settings", f"use another folder, or these:{listed(clashes)}"
         )

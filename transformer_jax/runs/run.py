@@ -12,14 +12,14 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.reader import Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
 from transformer_jax.config.optimization import decays
-from transformer_jax.run_directory.layout import RunDirectory, write_json
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.goodput import Clock, Goodput
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.trackers import Trackers
 from transformer_jax.runtime.preemption import AgreedInterruption, Interruption
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
-from transformer_jax.tasks.task import Task, TrainingData
+from transformer_jax.tasks.task import Evaluation, Task, TrainingData
 from transformer_jax.training.statistics import join
 from transformer_jax.training.step import StepMetrics
 from transformer_jax.training.update import Update
@@ -27,6 +27,8 @@ from transformer_jax.training.update import Update
 Reason = Literal["interrupted", "finished", "stopped", "patience"]
 """The reason for the end of a run; of several the first counts."""
 REASONS: tuple[str, ...] = get_args(Reason)
+# Minimum validations of a shortened run, the last included.
+MIN_VALIDATIONS = 2
 # Maximum warm-up of a shortened run whose schedule has an end, as a share of its updates.
 SHARE_OF_WARM_UP = 0.25
 
@@ -39,7 +41,8 @@ class Outcome(NamedTuple):
     """Outcome of a run, as in ``outcome.json``.
 
     ``reason``: ``finished``, ``patience``, ``stopped`` (by a hook) or ``interrupted`` (by ``signal``). ``best``: the best
-    validation of ``metric``. ``time_spent``: a line of text. ``signs``: signs that the model does not learn.
+    validation of ``metric``, on ``basis``. ``seconds``: of all its starts. ``time_spent``: a line of text. ``signs``: signs
+    that the model does not learn.
     """
 
     step: int
@@ -49,6 +52,8 @@ class Outcome(NamedTuple):
     metric: str = ""
     signal: int = 0
     signs: tuple[str, ...] = ()
+    basis: str = ""
+    seconds: float = 0.0
 
 
 @dataclass
@@ -57,7 +62,8 @@ class Counters:
 
     ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the
     last line of the log, ``extras`` of loss terms by name, ``statistics`` ratios by name. ``skipped`` updates were not finite
-    and changed nothing. ``num_updates``: the length of the run, which a hook may shorten.
+    and changed nothing. ``num_updates``: the length of the run, which a hook may shorten. ``validated_at``: the update of the
+    last validation, and ``basis`` its examples and search.
     """
 
     best: float | None = None
@@ -69,6 +75,8 @@ class Counters:
     total_tokens: float = 0.0
     skipped: int = 0
     num_updates: int = 0
+    validated_at: int = 0
+    basis: str = ""
     extras: dict[str, float] = field(default_factory=dict)
     statistics: dict[str, list[float]] = field(default_factory=dict)
 
@@ -166,6 +174,24 @@ class Position:
             self.stop("patience")
 
 
+def hyperparameters_of_length(config: ExperimentConfig, num_updates: int) -> Hyperparameters:
+    """Return the hyperparameters of a run of this length, which may differ from its settings."""
+    found = hyperparameters_of(config)
+    if num_updates == config.training.num_updates:
+        return found
+    if not decays(config.optimizer.schedule):
+        return found._replace(num_updates=float(num_updates))
+    # A shortened run might end within its warm-up.
+    warmup = min(found.warmup_updates, max(SHARE_OF_WARM_UP * num_updates, 1.0))
+    return found._replace(num_updates=float(num_updates), warmup_updates=warmup)
+
+
+def validation_interval(config: ExperimentConfig, num_updates: int) -> int:
+    """Return the updates between validations of a run of this length: as set, but a shortened run has at least two."""
+    every = config.training.evaluate_every
+    return every if num_updates == config.training.num_updates else min(every, -(-num_updates // MIN_VALIDATIONS))
+
+
 @dataclass(frozen=True)
 class RunParts:
     """The parts of a run while it trains; this start of it begins after update ``first_update``."""
@@ -186,23 +212,16 @@ class RunParts:
 
     def hyperparameters(self, num_updates: int) -> Hyperparameters:
         """The hyperparameters of a run of this length."""
-        found = hyperparameters_of(self.config)
-        if num_updates == self.config.training.num_updates:
-            return found
-        if not decays(self.config.optimizer.schedule):
-            return found._replace(num_updates=float(num_updates))
-        # A shortened run might end within its warm-up.
-        warmup = min(found.warmup_updates, max(SHARE_OF_WARM_UP * num_updates, 1.0))
-        return found._replace(num_updates=float(num_updates), warmup_updates=warmup)
+        return hyperparameters_of_length(self.config, num_updates)
 
-    def seconds_per_update(self, number: int) -> float:
+    def seconds_per_update(self, position: Position) -> float:
         """Recent seconds of this process for an update with its share of validations and checkpoints, without compilation."""
-        training, made = self.config.training, number - self.first_update
-        saves = (training.evaluate_every, training.checkpoint_every)
+        number, evaluate_every = position.number, validation_interval(self.config, position.num_updates)
+        made, saves = number - self.first_update, (evaluate_every, self.config.training.checkpoint_every)
         # A process that resumed just before a validation has paid for it in few updates.
-        evaluation = self.clock.total(["evaluation"]) / max(made, training.evaluate_every, 1)
+        evaluation = self.clock.total(["evaluation"]) / max(made, evaluate_every, 1)
         if not evaluation:
-            evaluation = self.goodput.seconds()["evaluation"] / max(number, training.evaluate_every, 1)
+            evaluation = self.goodput.seconds()["evaluation"] / max(number, evaluate_every, 1)
         checkpoint = self.clock.total(["checkpoint"]) / max(made, min(filter(None, saves)))
         return self.clock.recent_update_seconds() + evaluation + checkpoint
 
@@ -212,6 +231,16 @@ class RunParts:
         self.trackers.write(position.number, metrics)
         self.signs.add({"step": position.number, **metrics})
         position.results.logged |= metrics
+
+    def score_line(self, found: Evaluation) -> str:
+        """The metrics of a validation, first the one that selects: ``BLEU 21.27 (96 of 1,014 sentences, greedy), chrF 45.30``.
+
+        Perplexity shows the loss. Raises ConfigError where the evaluation lacks the selection metric.
+        """
+        first, values = self.config.selection, found.metrics
+        others = (each for each in self.config.metrics if each != first and each.name in values and each.name != "loss")
+        parts = (f"{each.label} {each.text(values[each.name])}" for each in others)
+        return ", ".join([first.score(first.value_in(values), found.basis), *parts])
 
     def progress(self, position: Position) -> Progress:
         """Metadata of a checkpoint: settings, digests of the data, tokenizers, counters, contents of the log."""
@@ -234,9 +263,11 @@ class RunParts:
         signal = self.interruption.number if position.ends == "interrupted" else 0
         signs = tuple(self.signs.sentences(position.num_updates))
         best, metric = position.counters.best, self.config.selection.key
-        outcome = Outcome(position.number, position.ends, best, self.goodput.line(), metric, signal, signs)
+        basis, seconds = position.counters.basis, round(sum(self.goodput.seconds().values()), 1)
+        line = self.goodput.line()
+        outcome = Outcome(position.number, position.ends, best, line, metric, signal, signs, basis, seconds)
         self.log.sync()
-        write_json(self.directory.outcome, outcome._asdict())
+        self.directory.write_outcome(**outcome._asdict())
         return outcome
 
 
@@ -247,7 +278,7 @@ def outcome_of_divergence(run: RunParts, position: Position) -> Iterator[None]:
         yield
     except TrainingDiverged as error:
         run.checkpoints.wait()
-        write_json(run.directory.outcome, {"step": position.number, "reason": "diverged", "problem": str(error)})
+        run.directory.write_outcome(step=position.number, reason="diverged", problem=str(error))
         raise
 
 

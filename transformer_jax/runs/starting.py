@@ -14,7 +14,6 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, to_json
 from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.config.optimization import require_rows_divide
@@ -22,6 +21,7 @@ from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.errors import StoreError
 from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.checked_json import with_crc
 from transformer_jax.files.paths import as_path, in_store
 from transformer_jax.run_directory.layout import IDS_FILE, RunDirectory, write_json
 from transformer_jax.runs.progress import LOGGER
@@ -29,24 +29,24 @@ from transformer_jax.runtime.distributed import (
     first_goes_first,
     from_first,
     is_first,
-    join_processes,
     require_same,
     require_shared_folder,
 )
 from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on, start_jax
-from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class
+from transformer_jax.runtime.process_group import join_processes
+from transformer_jax.tasks.task import Task, TrainingData, objective_of
 from transformer_jax.training.parameters import frozen_mask
 from transformer_jax.training.state import count_parameters, param_shapes, without_loss_terms
 from transformer_jax.training.update import Update, compiler_options
 
 
-def start_process(config: ExperimentConfig, *, is_distributed: bool) -> None:
+def start_process(config: ExperimentConfig, task_type: type[Task], *, is_distributed: bool) -> None:
     """Start JAX, and join the other processes of a run that ``is_distributed``; raises ConfigError where that fails."""
-    if task_class(config.task).needs_tensorflow:
+    if task_type.needs_tensorflow:
         require_tensorflow()
     if is_distributed:
         join_processes()
-        require_same(repr(config), "--distributed: the processes have different settings; use the same command")
+        require_same(repr(config), "--distributed", "the processes have different settings", "use the same command")
     start_jax(config.data.cache_directory)
 
 
@@ -82,7 +82,9 @@ def locked_run(directory: RunDirectory) -> Iterator[None]:
         directory.publish()
 
 
-def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
+def resolved_config(
+    config: ExperimentConfig, task_type: type[Task], directory: RunDirectory, mesh: Mesh
+) -> ExperimentConfig:
     """Return the settings that the run saves, with absolute paths, and with ``auto`` resolved for the devices.
 
     Raises ConfigError when no new run should begin with the settings, the model is larger than the memory, rows do not divide
@@ -100,11 +102,11 @@ def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mes
     if config.training.evaluate_every and (
         config.data.has_pairs or config.data.directory or getattr(config.data, "validation", "")
     ):
-        task_class(config.task).require_split(config, "validation")
+        task_type.require_split(config, "validation")
     if config.data.directory and config.data.source in GENERATED_SOURCES:
         LOGGER.info("data.directory: not read, since data.source=%s is generated", config.data.source)
     config = replace(config, init=config.init.absolute(), data=config.data.absolute())
-    config = task_class(config.task).begin(config, directory)
+    config = task_type.begin(config, directory)
     config = resolve_for_device(config, partial(_device_settings, directory, mesh))
     if is_new:
         config.check_new_run()
@@ -128,7 +130,7 @@ def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
 def require_objective(task: Task) -> None:
     """Raise ConfigError where the objective of a plugin's task lacks something; evaluates no property."""
     if missing := {"init_params", "loss", "activations", "update_rule"} - set(dir(task.objective)):
-        raise ConfigError(f"task={task.config.task}: its objective lacks {', '.join(sorted(missing))}")
+        raise ConfigError(f"task={task.config.task}", f"its objective lacks {', '.join(sorted(missing))}")
 
 
 def require_state_fits(update: Update) -> None:
@@ -139,19 +141,11 @@ def require_state_fits(update: Update) -> None:
     require_memory(len(devices) * sum(shards), devices)
 
 
-def notes_on_space(directory: RunDirectory, update: Update, config: ExperimentConfig) -> list[str]:
-    """Return a note where checkpoints will nearly fill the disk; raises ConfigError where they do not fit."""
-    if in_store(directory.path):
-        return []
-    num_checkpoints = config.training.keep_last + config.training.keep_best
-    return require_free_space(directory.path, update.saved_shapes, num_checkpoints)
-
-
 def require_same_batches(task: Task, data: TrainingData, update: int) -> None:
     """Raise ConfigError where processes read different data."""
     same = dict(task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(update)]
-    problem = "data: the processes read different data; give all of them the same data.directory content"
-    require_same(repr(same), problem)
+    remedy = "give all of them the same data.directory content"
+    require_same(repr(same), "data", "the processes read different data", remedy)
 
 
 def write_run_files(
@@ -163,7 +157,7 @@ def write_run_files(
     if in_store(directory.tracker_ids):
         with suppress(FileNotFoundError):
             write_whole(directory.local / IDS_FILE, directory.tracker_ids.read_bytes())
-    write_json(directory.config, to_json(task.config))
+    write_json(directory.config, with_crc(to_json(task.config)))
     save_tokenizers(task.tokenizers, directory.tokenizer)
     write_json(directory.data_report, data.report.content)
     devices = [str(device) for device in update.mesh.devices.flat]
@@ -185,7 +179,7 @@ def write_run_directory(
     Without an optimizer state it can be evaluated and start a new run, but no run resumes from it.
     """
     run = RunDirectory(folder)
-    write_json(run.config, to_json(config))
+    write_json(run.config, with_crc(to_json(config)))
     save_tokenizers(tokenizers, run.tokenizer)
     run.write_run([], config.seed, count_parameters(without_loss_terms(params)), **origin)
     with closing(Checkpoints(run.checkpoints)) as checkpoints:

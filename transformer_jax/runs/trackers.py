@@ -100,7 +100,7 @@ def require_libraries(config: ExperimentConfig) -> None:
     for name in dict.fromkeys(config.training.tracker_names):
         library = "tensorboardX" if name == "tensorboard" else name
         if ("tracker", name) in own_parts() and importlib.util.find_spec(library) is None:
-            raise ConfigError(f"training.trackers: {library} is not installed; pip install {library}")
+            raise ConfigError("training.trackers", f"{library} is not installed", f"pip install {library}")
 
 
 class Trackers:

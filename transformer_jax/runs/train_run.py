@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, load_run_config
-from transformer_jax.config.run_settings import budget_of, stated_settings
-from transformer_jax.data.corpora import completed
+from transformer_jax.config.run_settings import budget_of, is_run_directory, stated_settings
+from transformer_jax.data.corpora import completed, require_target_language
 from transformer_jax.data.examined_texts import examine_run
 from transformer_jax.errors import complain
 from transformer_jax.registry.index import behind, single_behind
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from transformer_jax.runs.run import Hook, Outcome
 
 NO_SIZING = "no tool that sizes runs for a time budget is installed; state the sizes and training.num_updates"
+RATE = "optimizer.learning_rate"
 Overrides = Sequence[tuple[str, str]]
 
 
@@ -71,15 +72,21 @@ def settings_to_train(
     """Return the settings of a run, with sizes for ``budget`` and the languages of its text, and a record for ``run.json``.
 
     Prints remarks. A run that resumes keeps the ``init`` with which it began. Does not import JAX.
-    Raises ConfigError when the settings cannot resume the run in ``workdir``, and for a budget where no tool chooses sizes;
-    DataError when the text cannot be read.
+    Raises ConfigError when the settings cannot resume the run in ``workdir``, when the text of a new run is not in its target
+    language, and for a budget where no tool chooses sizes; DataError when the text cannot be read.
     """
     resolved = _resolved(recipe, overrides, workdir, budget, is_distributed=is_distributed)
     config, remark = completed(resolved.config)
     require_same_run(config, workdir)
+    rate = ""
     if RunDirectory(workdir).has_checkpoints():
         config = replace(config, init=load_run_config(workdir).init)
-    for line in filter(None, (resolved.remark, remark)):
+    else:
+        require_target_language(config)
+        if config.init.run and isinstance(recipe, str) and is_run_directory(recipe) and RATE not in dict(overrides):
+            peak = f"{RATE}={config.optimizer.learning_rate:g} is the peak of {recipe}"
+            rate = f"{peak}; fine-tuning usually takes less, such as a fifth"
+    for line in filter(None, (resolved.remark, remark, rate)):
         complain(line)
     return config, resolved.record
 
@@ -92,11 +99,11 @@ def _resolved(
         return choose(recipe, overrides, workdir, budget, is_distributed=is_distributed)
     key = "--budget" if budget else f"--config={recipe}"
     if budget or (isinstance(recipe, str) and budget_of(recipe, overrides)):
-        raise ConfigError(f"{key}: {NO_SIZING}")
+        raise ConfigError(key, NO_SIZING)
     values = stated_settings(recipe, overrides) if isinstance(recipe, str) else recipe
     config = from_dict(apply_overrides(values, overrides))
     if config.training.budget_seconds:
-        raise ConfigError(f"training.budget_seconds: {NO_SIZING}")
+        raise ConfigError("training.budget_seconds", NO_SIZING)
     return ResolvedSettings(config)
 
 

@@ -8,12 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.files.paths import in_store
 from transformer_jax.runs import starting
 from transformer_jax.runs.compilation import CompilationAhead
 from transformer_jax.runs.goodput import Clock, Goodput
 from transformer_jax.runs.hooks import Hooks, dry_run, make_up_validation, watchdog
-from transformer_jax.runs.initial_state import InitialState, restored_position
+from transformer_jax.runs.initial_state import find_parameters, restored_position
 from transformer_jax.runs.learning_signs import LearningSigns, num_pairs_of
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.progress import LOGGER, ProgressBar
@@ -23,6 +25,7 @@ from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import task_class
+from transformer_jax.training.parameters import trained_share
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
@@ -45,29 +48,39 @@ def run_training(
         TrainingDiverged: loss or gradient were not finite.
     """
     clock = Clock()
-    starting.start_process(config, is_distributed=is_distributed)
+    task_type = task_class(config.task)  # Translation: tasks/translation/translation_task.py.
+    starting.start_process(config, task_type, is_distributed=is_distributed)
     mesh = make_mesh(config.mesh)
     with ExitStack() as stack:
         enter = stack.enter_context
         directory = enter(starting.directory_of_process(workdir))
-        config = starting.resolved_config(config, directory, mesh)
+        config = starting.resolved_config(config, task_type, directory, mesh)
         enter(starting.locked_run(directory))
 
-        task_type = task_class(config.task)  # Translation: tasks/translation/translation_task.py.
         task = task_type(config, tokenizers_for_training(config, directory, task_type), mesh)
         starting.require_objective(task)
         objective = task.objective
         update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
         starting.require_state_fits(update)
-        last, best = config.training.keep_last, config.training.keep_best
-        folder, selection, lock = directory.checkpoints, config.selection, directory.lock
-        checkpoints = Checkpoints(folder, keep_last=last, keep_best=best, selection=selection, lock=lock)
+        checkpoints = Checkpoints(
+            directory.checkpoints,
+            keep_last=config.training.keep_last,
+            keep_best=config.training.keep_best,
+            selection=config.selection,
+            lock=directory.lock,
+        )
         enter(closing(checkpoints))
         position, logged, notes = restored_position(checkpoints, update, task, directory)
         is_new, updates_made = position.state is None, position.number
-        initial = InitialState(config, update, task.tokenizers, is_resumed=not is_new)
-        if not position.ends:
-            notes += starting.notes_on_space(directory, update, config)
+        source = find_parameters(config.init, update.state_shapes.params, task.tokenizers) if is_new else None
+        if source:
+            notes.append(source.report())
+            origin = {"initial_parameters": source.to_json(), **origin}
+        if config.optimizer.freeze:
+            notes.append(trained_share(update.state_shapes.params, config.optimizer.freeze))
+        if not position.ends and not in_store(directory.path):
+            kept = config.training.keep_last + config.training.keep_best
+            notes += require_free_space(directory.path, update.saved_shapes, kept)
         data = task.training_data()
         starting.require_same_batches(task, data, updates_made)
         LOGGER.info("%s", data.report.text)
@@ -77,7 +90,7 @@ def run_training(
             if is_new:
                 directory.remove_earlier_scores()
             goodput = Goodput(directory.goodput, updates_made, clock)
-            starting.write_run_files(directory, update, task, data, initial.origin() | dict(origin))
+            starting.write_run_files(directory, update, task, data, origin)
             # A validation that is made up for logs its record again.
             num_records = logged.num_records if position.is_validation_due else None
             log = enter(closing(MetricsLog(directory.metrics, updates_made, num_records, directory.require_lock)))
@@ -100,7 +113,7 @@ def run_training(
             first_update=updates_made,
         )
         enter(outcome_of_divergence(run, position))
-        for note in [*notes, *log.contents.changes_since(logged), *initial.notes()]:
+        for note in [*notes, *log.contents.changes_since(logged)]:
             LOGGER.info("%s", note)
         if updates_made:
             LOGGER.info("resumed at update %d", updates_made)
@@ -112,8 +125,8 @@ def run_training(
         callbacks = [enter(ProgressBar()), *callbacks]
         hooks = Hooks(run, position, callbacks)
         if is_new:
-            position.state = initial.state()
-            dry_run(run, position)
+            position.state = update.initial_state(config.seed, source.put_into if source else None)
+            dry_run(run, position, "restored" if config.init.run else "untrained")
         elif position.is_validation_due:
             make_up_validation(run, position)
         hooks.begin()

@@ -43,9 +43,11 @@ def require_memory(needed: int, devices: Sequence[Any]) -> None:
         available = len(devices) * (devices[0].memory_stats() or {}).get("bytes_limit", needed)
     if needed > available:
         raise ConfigError(
-            f"model: parameters and optimizer state need at least {needed / 1e9:,.0f} GB, and there are "
-            f"{available / 1e9:,.0f} GB of memory; make the model smaller (model.d_model, model.d_ff, "
-            "tokenizer.vocabulary_size), or shard it over more devices (mesh.fsdp, mesh.tensor)"
+            "model",
+            f"parameters and optimizer state need at least {needed / 1e9:,.0f} GB, and there are "
+            f"{available / 1e9:,.0f} GB of memory",
+            "make the model smaller (model.d_model, model.d_ff, tokenizer.vocabulary_size), or shard "
+            "it over more devices (mesh.fsdp, mesh.tensor)",
         )
 
 
@@ -130,10 +132,8 @@ def start_jax(cache_directory: str | Path) -> None:
     import jax
 
     if jax.process_count() > 1 and not jax.distributed.is_initialized():
-        raise ConfigError(
-            f"JAX sees {jax.process_count()} processes that did not join; give --distributed to train or evaluate, or use one "
-            "host"
-        )
+        problem = f"JAX sees {jax.process_count()} processes that did not join"
+        raise ConfigError(problem, remedy="give --distributed to train or evaluate, or use one host")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = absolute_path(str(cache_directory), "data.cache_directory")
         jax.config.update("jax_compilation_cache_dir", str(Path(folder) / "compiled"))

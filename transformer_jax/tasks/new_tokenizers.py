@@ -1,8 +1,7 @@
 """The tokenizers that a run begins with: from its own checkpoints, another run, a token store or the cache, or trained."""
 
 import json
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
@@ -10,7 +9,7 @@ from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.data.stores import open_or_build, shared_tokenizers
 from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
 from transformer_jax.registry.python_files import loaded_plugins
-from transformer_jax.run_directory.layout import RunDirectory, run_to_read
+from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from
 from transformer_jax.tasks.run_tokenizers import of_first, stored_tokenizers
 
 if TYPE_CHECKING:
@@ -34,19 +33,13 @@ def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory, task: "
     return of_first(find_or_train)
 
 
-def cached_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str = "") -> TokenizerPair:
+def cached_tokenizers(config: ExperimentConfig, task: "type[Task]") -> TokenizerPair:
     """Tokenizers of the training split, from the cache if they were trained on the same text with the same settings.
 
-    With ``data.store`` the ones in the store; with ``output`` the ones in that store, trained if it has none. Raises
-    ConfigError where a store has tokenizers of other settings.
+    With ``data.store`` the ones in the store; raises ConfigError where it has tokenizers of other settings.
     """
-    if output or config.data.store:
-        # The seed chooses their sample: runs of other seeds share tokenizers, jobs that write a store do not.
-        stated = asdict(config.tokenizer) | ({"data.seed": config.data_seed} if output else {})
-        without_store = replace(config, data=replace(config.data, store=""))
-        train = partial(cached_tokenizers, without_store, task) if output else None
-        key = "--output" if output else "data.store"
-        return shared_tokenizers(output or config.data.store, stated, key, train)
+    if config.data.store:
+        return shared_tokenizers(config.data.store, asdict(config.tokenizer), "data.store")
     data = asdict(config.data) | {"cache_directory": ""}
     # Shares of an epoch do not change them; tags are in the digest of the text.
     for name in ("store", "weights", "temperature", "tags"):
@@ -64,13 +57,13 @@ def cached_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str 
 
 def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
     """The tokenizers of ``init.run``; raises ConfigError when the settings state others."""
-    source = RunDirectory(run_to_read(config.init.run))
-    source.require_run("init.run")
+    require_run_to_start_from(config.init.run)
+    source = RunDirectory(config.init.run)
     theirs = load_run_config(source.path).tokenizer
     for name in ("kind", "vocabulary_size", "joint"):
         before, now = getattr(theirs, name), getattr(config.tokenizer, name)
         if before != now:
             problem = f"{now!r}, but the tokenizers are adopted from {config.init.run}, where it is {before!r}"
             remedy = f"use --config.tokenizer.{name}={before}, or --config.init.tokenizer=new"
-            raise ConfigError(f"tokenizer.{name}: {problem}; {remedy}")
+            raise ConfigError(f"tokenizer.{name}", problem, remedy)
     return stored_tokenizers(source)

@@ -11,6 +11,7 @@ import jax
 from transformer_jax.checkpoints.reader import CheckpointReader
 from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import TOKENIZER_FILES, TokenizerPair, load_tokenizers, tokenizer_files
+from transformer_jax.errors import complain
 from transformer_jax.files.atomic_files import write_whole
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.run_directory.stored_checkpoints import CheckpointError
@@ -38,10 +39,16 @@ def stored_tokenizers(run: RunDirectory) -> TokenizerPair:
     """As ``tokenizers_of_run``, for this process alone."""
     try:
         return load_tokenizers(run.tokenizer)
-    except DataError:
-        if saved := _saved_tokenizers(run):
+    except DataError as error:
+        saved = _saved_tokenizers(run)
+        if not saved:
+            raise
+        complain(f"transformer-jax: {error}; the tokenizers of the newest checkpoint are used")
+        # The run may be of somebody else.
+        with suppress(OSError):
             return _unpacked(saved, run.tokenizer)
-        raise
+        with TemporaryDirectory() as folder:
+            return _unpacked(saved, Path(folder))
 
 
 def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:

@@ -1,22 +1,27 @@
 """Evaluations on disk: ``evaluation-SPLIT-STEP.json`` (scores), and ``.txt`` (outputs, one a line) of tasks that generate."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from transformer_jax.config import DataError, ExperimentConfig, difference
 from transformer_jax.config.migration import decoding_of_report
 from transformer_jax.data.sentence_pairs import digest
+from transformer_jax.errors import complain
 from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.checked_json import with_crc, without_crc
 from transformer_jax.files.json_text import finite_or_none, finite_or_null, is_count, parse_json
 from transformer_jax.files.paths import is_address
 from transformer_jax.run_directory.layout import write_json
+from transformer_jax.run_directory.package_origin import package_origin
 from transformer_jax.tasks.task import Evaluation
 
 PREFIX = "evaluation-"
 NAMED_SETTINGS = ("decoding.", "evaluation.", "parts.")
+OUTPUTS_CRC = "outputs_crc32"
 # Of the 255 bytes of a file name, ``stem_of_text`` and an unfinished file add up to 60.
 MAX_BYTES = 180
 
@@ -34,8 +39,9 @@ class ScoredCheckpoint:
     ensemble: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
+        """The fields, this package, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
         which = {"checkpoint_step": self.step, "averaged_checkpoints": self.averaged, "ensemble": list(self.ensemble)}
+        which["package"] = package_origin()
         return finite_or_null({**which, "metrics": self.evaluation.metrics, **self.evaluation.to_json()})
 
 
@@ -107,9 +113,11 @@ def _whole_name(run: str | Path) -> str:
 def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
     """Writes the scores, and the outputs if there are any; ``stem`` is their path without the suffix."""
     report, outputs = scored.to_json(), scored.evaluation.outputs
-    write_json(_file(stem, "json"), report)
     if outputs is not None:
-        write_whole(_file(stem, "txt"), "".join(f"{line}\n" for line in outputs))
+        text = "".join(f"{line}\n" for line in outputs).encode()
+        report[OUTPUTS_CRC] = f"{crc32(text):08x}"
+        write_whole(_file(stem, "txt"), text)
+    write_json(_file(stem, "json"), with_crc(report))
     return SavedEvaluation(stem, report, list(outputs or ()))
 
 
@@ -121,7 +129,8 @@ def read_evaluation(stem: Path) -> SavedEvaluation:
     text = _file(stem, "txt")
     # As bytes: reading text would turn a carriage return in a translation into a line feed.
     try:
-        hypotheses = text.read_bytes().decode("utf-8").split("\n")[:-1]
+        content = text.read_bytes()
+        hypotheses = content.decode("utf-8").split("\n")[:-1]
     except FileNotFoundError:
         raise DataError(f"{text}: no such file; the translations should be beside their scores") from None
     except UnicodeDecodeError as error:
@@ -129,24 +138,33 @@ def read_evaluation(stem: Path) -> SavedEvaluation:
     if len(hypotheses) != report["num_sentences"]:
         wanted = f"{stem.name}.json says {report['num_sentences']} sentences"
         raise DataError(f"{text}: {len(hypotheses)} lines, but {wanted}; run evaluate again")
+    if report.get(OUTPUTS_CRC, (crc := f"{crc32(content):08x}")) != crc:
+        raise DataError(f"{text}: not the translations that were scored: their CRC-32 differs; run evaluate again")
     return SavedEvaluation(stem, report, hypotheses)
 
 
 def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | None:
-    """The evaluation of that name if it exists, is sound, and was decoded with the settings ``used``."""
+    """Return the evaluation of that name if it was decoded with the settings ``used``; says if it is damaged."""
+    if not _file(stem, "json").exists():
+        return None
     try:
         saved = read_evaluation(stem)
-    except DataError:
+    except DataError as error:
+        complain(f"transformer-jax: {error}; not used")
         return None
     decoding = decoding_of_report(saved.report["decoding"], used.decoding)
     return saved if decoding == asdict(used.decoding) else None
 
 
-def saved_reports(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every report in the folder with its file, in the order of their names; skips other files."""
+def saved_reports(folder: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the reports in the folder by file, in the order of their names, and a sentence for each that is damaged."""
+    reports, problems = dict[str, dict[str, Any]](), []
     for file in sorted(folder.glob(f"{PREFIX}*.json")):
-        with suppress(DataError):
-            yield file, _read_report(file)
+        try:
+            reports[file.name] = _read_report(file)
+        except DataError as error:
+            problems.append(str(error))
+    return reports, problems
 
 
 def signature_of(report: Mapping[str, Any]) -> str:
@@ -176,16 +194,23 @@ def _read_report(file: Path) -> dict[str, Any]:
         content = file.read_bytes()
     except FileNotFoundError:
         raise DataError(f"{file}: no such file; the scores should be beside their translations") from None
+    except IsADirectoryError:
+        raise DataError(f"{file}: a folder, not the scores that evaluate writes") from None
+    problem = ""
     try:
-        report = parse_json(content.decode("utf-8"))
+        report = without_crc(parse_json(content.decode("utf-8")))
         report["metrics"] = {name: finite_or_none(value) for name, value in report["metrics"].items()}
         members = report.get("ensemble", [])
         is_report = is_count(report["checkpoint_step"]) and is_count(report["averaged_checkpoints"])
         is_report &= isinstance(report["split"], str) and is_count(report.get("num_sentences", 0))
         is_report &= all(isinstance(report.get(name, {}), dict) for name in ("scores", "decoding"))
         is_report &= isinstance(members, list) and all(isinstance(member, str) for member in members)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        is_report = False
+        twice = [name for name in report["metrics"] if name in report.get("scores", {})]
+        differing = [name for name in twice if report["metrics"][name] != finite_or_none(report["scores"][name])]
+        if differing:
+            raise ValueError(f"two values of {differing[0]}")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        is_report, problem = False, f" ({error})"
     if not is_report:
-        raise DataError(f"{file}: not the scores that evaluate writes")
+        raise DataError(f"{file}: not the scores that evaluate writes{problem}; run evaluate again")
     return report

@@ -34,8 +34,12 @@ class Evaluation(Protocol):
         """The generated lines, in the order of the split; None if the task generates nothing."""
 
     @property
-    def summary(self) -> str:
-        """One line for the terminal."""
+    def basis(self) -> str:
+        """The examples that were scored, and the search: ``96 of 1,014 sentences, greedy``."""
+
+    @property
+    def signature(self) -> str:
+        """The definition of the scores, for the log of a run; empty if their names say all."""
 
     def to_json(self) -> dict[str, object]:
         """All results in types that ``json.dumps`` accepts."""
@@ -51,6 +55,7 @@ class PrintedEvaluation:
     """Base of an ``Evaluation``: prints its rows as a table, here as in the command ``evaluate``; generates nothing."""
 
     outputs: Sequence[str] | None = None
+    signature = ""
 
     def __repr__(self: Evaluation) -> str:
         return text_table(self.rows())
@@ -72,15 +77,20 @@ class MeasuredSplit(PrintedEvaluation):
     num_examples: int
 
     @property
-    def summary(self) -> str:
-        return ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in self.metrics.items())
+    def basis(self) -> str:
+        return f"{self.num_examples:,} examples"
 
     def to_json(self) -> dict[str, object]:
         return {"split": self.split, "examples": self.num_examples, **self.metrics}
 
     def rows(self) -> list[tuple[str, str, str]]:
         measured = [(name.replace("_", " "), f"{value:.4f}", "") for name, value in self.metrics.items()]
-        return [("split", self.split, f"{self.num_examples:,} examples"), *measured]
+        return [("split", self.split, self.basis), *measured]
+
+
+def share_of(scored: int, total: int, examples: str) -> str:
+    """Return ``96 of 1,014 sentences``, or ``1,014 sentences`` where all are scored."""
+    return f"{scored:,} {examples}" if scored == total else f"{scored:,} of {total:,} {examples}"
 
 
 class DataReport(NamedTuple):
@@ -185,13 +195,13 @@ def task_class(name: str) -> type[Task]:
     return made
 
 
-def task_that(protocol: type, config: ExperimentConfig, problem: str) -> Any:
-    """Return the task of a run as the ``protocol`` of a tool; raise ConfigError with ``problem`` for a task without it."""
+def task_that(protocol: type, config: ExperimentConfig, key: str, problem: str) -> Any:
+    """Return the task of a run as the ``protocol`` of a tool; raise ConfigError for a task without it."""
     task = task_class(config.task)
     if isinstance(task, protocol):
         return task
     able = " or ".join(f"task={name}" for name in TASKS if isinstance(task_class(name), protocol))
-    raise ConfigError(f"{problem}; this takes {able}")
+    raise ConfigError(key, problem, f"this takes {able}")
 
 
 def objective_of(config: ExperimentConfig, mesh: Mesh) -> Any:

@@ -121,9 +121,9 @@ class ReadsTexts(Protocol):
         """Return all attention of a teacher-forced pass over a text and its target, by default the model's own."""
 
 
-def task_that_reads_texts(config: ExperimentConfig, where: str) -> ReadsTexts:
-    """Return the task of a run; raise ConfigError, which begins with ``where``, unless it reads texts of a user."""
-    task: ReadsTexts = task_that(ReadsTexts, config, f"{where} is a run of task={config.task}")
+def task_that_reads_texts(config: ExperimentConfig, key: str, run: object) -> ReadsTexts:
+    """Return the task of ``run``, which the flag or method ``key`` names; raise ConfigError unless it reads texts of a user."""
+    task: ReadsTexts = task_that(ReadsTexts, config, key, f"{run} is a run of task={config.task}")
     return task
 
 
@@ -136,22 +136,22 @@ def open_text_or_none(
     """
     if source is None:
         if references:
-            raise ConfigError("--references: --source and --references belong together; give both")
+            raise ConfigError("--references", "--source and --references belong together", "give both")
         return None
     if has_split:
-        raise ConfigError("--split: --source is another text; give one of them")
-    return task_that_reads_texts(config, f"--source: {workdir}").open_text(config, source, references)
+        raise ConfigError("--split", "--source is another text", "give one of them")
+    return task_that_reads_texts(config, "--source", workdir).open_text(config, source, references)
 
 
 def require_targets(
-    config: ExperimentConfig, where: str, flag: str, *, is_given: bool, is_optional: bool = False
+    config: ExperimentConfig, key: str, run: object, flag: str, *, is_given: bool, is_optional: bool = False
 ) -> None:
     """Raise ConfigError where ``flag`` gives targets that the task does not take, or none and the task needs them.
 
     Raises ConfigError as ``task_that_reads_texts`` does.
     """
-    task = task_that_reads_texts(config, where)
+    task = task_that_reads_texts(config, key, run)
     if is_given and not task.has_targets:
-        raise ConfigError(f"{flag}: this task reads one text, without its target; leave it out")
+        raise ConfigError(flag, "this task reads one text, without its target", "leave it out")
     if task.has_targets and not is_given and not is_optional:
-        raise ConfigError(f"{flag}: is required; give the target of each text")
+        raise ConfigError(flag, "is required", "give the target of each text")

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from jax.sharding import Mesh
@@ -18,6 +18,7 @@ from transformer_jax.run_directory.selection import steps_to_average
 from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.runtime.hardware import start_jax
 from transformer_jax.tasks.objective import OpenTask
+from transformer_jax.tasks.remarks import Remarks, TrainingInput
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
 from transformer_jax.training.state import param_shapes, without_loss_terms
@@ -38,12 +39,16 @@ class HasEnsembles(Protocol):
 
 @dataclass(frozen=True)
 class TrainedRun(Generic[AnyTask]):
-    """A task with parameters, the mean of the checkpoints ``steps``; ``members``: others of an ensemble, as ``RUN:UPDATE``."""
+    """A task with parameters, the mean of the checkpoints ``steps``; ``members``: others of an ensemble, as ``RUN:UPDATE``.
+
+    ``training_input``: of the first run.
+    """
 
     task: AnyTask
     params: PyTree
     steps: tuple[int, ...]
     members: tuple[str, ...] = ()
+    training_input: TrainingInput = field(default_factory=TrainingInput)
 
     @property
     def config(self) -> ExperimentConfig:
@@ -62,6 +67,13 @@ class TrainedRun(Generic[AnyTask]):
         """The model that is evaluated, or the ensemble."""
         model: Module = self.task.objective.model
         return model
+
+    def remarks(self, name: str, unit: str = "line") -> Remarks:
+        """Return an empty record of what the model never saw in an input, which ``name`` and ``unit`` describe."""
+        tags = getattr(self.config.data, "required_tags", ())
+        # Language models have limits of their own.
+        has_limit = getattr(self.task, "has_targets", True)
+        return Remarks(name, self.tokenizers.source, self.training_input, unit, tags, has_limit)
 
     def evaluate(self: "TrainedRun[Task]", split: str, *, limit: int = 0) -> "Evaluation":
         """Score the parameters on a split of the data of the run, or on its first ``limit`` examples (0: all)."""
@@ -83,7 +95,7 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
         from transformer_jax.tasks.task import task_that
 
         name = chosen[0].config.task
-        task_that(HasEnsembles, chosen[0].config, f"--ensemble: task={name} has no ensembles")
+        task_that(HasEnsembles, chosen[0].config, "--ensemble", f"task={name} has no ensembles")
     start_jax(chosen[0].config.data.cache_directory)
     mesh, runs = make_mesh(chosen[0].config.mesh), [RunDirectory(each.workdir) for each in chosen]
     tasks: list[Any] = []
@@ -93,14 +105,14 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
             say(f"{run.path}: {', '.join(changed)} changed since the run loaded it", sys.stderr)
         if task and each.config.task != task:
             raise ConfigError(
-                f"--workdir: {run.path} is a run of task={each.config.task}; this command takes task={task}"
+                "--workdir", f"{run.path} is a run of task={each.config.task}", f"this command takes task={task}"
             )
         tasks.append(opened_class(each.config.task, only_decodes)(each.config, tokenizers_of_run(run), mesh))
         for side, ours, theirs in zip(("source", "target"), tasks[0].tokenizers, tasks[-1].tokenizers, strict=True):
             if ours.fingerprint() != theirs.fingerprint():
                 differ = f"{each.workdir} and {chosen[0].workdir} have different {side} tokenizers"
                 remedy = "use runs with the same training text and tokenizer settings"
-                raise ConfigError(f"--ensemble: {differ}, so their probabilities are of different tokens; {remedy}")
+                raise ConfigError("--ensemble", f"{differ}, so their probabilities are of different tokens", remedy)
     restored = [
         restored_params(run, member.objective.init_params, mesh, each.checkpoint, average)
         for run, member, each in zip(runs, tasks, chosen, strict=True)
@@ -112,14 +124,14 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
             progress = CheckpointReader(run.checkpoints).progress(averaged[-1])
             if remark := remark_on_average(each.config, averaged, progress):
                 say(f"{each.workdir}: {remark}", sys.stderr)
-    params, steps = restored[0]
+    (params, steps), training_input = restored[0], TrainingInput.of_run(runs[0])
     if len(tasks) == 1:
-        return TrainedRun(tasks[0], params, tuple(steps))
+        return TrainedRun(tasks[0], params, tuple(steps), (), training_input)
     members = [f"{each.workdir}:{updates[-1]}" for each, (_, updates) in zip(chosen, restored, strict=True)]
     from transformer_jax.models.ensemble import joined_params
 
     params = joined_params([member for member, _ in restored])
-    return TrainedRun(tasks[0].ensemble(tasks[1:]), params, tuple(steps), tuple(members[1:]))
+    return TrainedRun(tasks[0].ensemble(tasks[1:]), params, tuple(steps), tuple(members[1:]), training_input)
 
 
 def opened_class(task: str, only_decodes: bool) -> Any:

@@ -8,13 +8,13 @@ from jax.sharding import Mesh
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters
+from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.inspection import recorded
 from transformer_jax.models.interface import Module, activations, call
 from transformer_jax.precision import Precision
+from transformer_jax.registry.plugins import registered
 from transformer_jax.sequence_types import sides_of
-from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.loss_terms import SOWN, ForcedPass, LossTerms
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy, projected_sum
@@ -82,6 +82,17 @@ def training_loss(
     )
     sums = projected_cross_entropy(hidden, matrix, labels, weights, smoothing, terms=terms.of_logits, **options)
     return terms.of_pass(sums, forced)._replace(statistics=watch.of_pass(recording))
+
+
+def corrupted(config: ExperimentConfig, hyperparameters: Hyperparameters, batch: Any, key: Array) -> Any:
+    """``batch`` after the parts of ``training.corruptions``, in their order: the tokens that the model reads; the labels stay.
+
+    A decoder reads its targets shifted right.
+    """
+    parts = parts_with(config, hyperparameters)
+    for number, name in enumerate(config.training.corruption_names):
+        batch = registered("corruption")[name](parts.get(name), batch, jax.random.fold_in(key, 0xC0 + number))
+    return batch
 
 
 def activations_of(

@@ -105,7 +105,7 @@ def _rule(name: str, hyperparameters: Hyperparameters, parts: Mapping[str, Any])
     rule = with_settings("optimizer", name, parts)(hyperparameters._replace(weight_decay=None))
     if isinstance(rule, optax.GradientTransformation):
         raise ConfigError(
-            f"optimizer.name={name}: the part returns one transformation; return a list, [transformation]"
+            f"optimizer.name={name}", "the part returns one transformation", "return a list, [transformation]"
         )
     decay = hyperparameters.weight_decay
     if decay is None and name not in ALWAYS_DECAYED:

@@ -10,7 +10,6 @@ from jax import lax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, InitConfig
-from transformer_jax.config.model import renamings
 from transformer_jax.training.sharding import path_of
 
 NAMES_SHOWN = 8
@@ -39,7 +38,7 @@ def frozen_mask(params: PyTree, pattern: str) -> PyTree:
     if all(found) or not any(found):
         problem = "is found in the path of every parameter" if all(found) else "is found in the path of no parameter"
         names = some_of(list(named_leaves(params)))
-        raise ConfigError(f"optimizer.freeze: {pattern!r} {problem}; paths are {names}")
+        raise ConfigError("optimizer.freeze", f"{pattern!r} {problem}", f"paths are {names}")
     return mask
 
 
@@ -128,15 +127,16 @@ def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
     left_out = [name for name in wanted if init.leave_out and re.search(init.leave_out, name)]
     if init.leave_out and not left_out:
         problem = f"{init.leave_out!r} is found in no path of this model"
-        raise ConfigError(f"init.leave_out: {problem}; paths are {some_of(list(wanted))}")
+        raise ConfigError("init.leave_out", problem, f"paths are {some_of(list(wanted))}")
     skipped = set(left_out)
     taken = {name: origin[name] for name in wanted if name in origin and name not in skipped}
     missing = [name for name in wanted if name not in origin and name not in skipped]
     unused = [old for new, old in origin.items() if new not in wanted]
     if not taken:
         raise ConfigError(
-            f"init.run: {init.run} has no parameter of this model; it has {some_of(list(saved))}; the model has "
-            f"{some_of(list(wanted))}; use init.rename to map them"
+            "init.run",
+            f"{init.run} has no parameter of this model",
+            f"it has {some_of(list(saved))}; the model has {some_of(list(wanted))}; use init.rename to map them",
         )
     clashes = [name for name, old in taken.items() if saved[old] != wanted[name]]
     if clashes:
@@ -144,11 +144,9 @@ def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
         lines = [f"  {name}: {saved[taken[name]]} in the checkpoint, {wanted[name]} here" for name in shown]
         if len(clashes) > NAMES_SHOWN:
             lines.append(f"  and {len(clashes) - NAMES_SHOWN} more")
-        raise ConfigError(
-            f"init.run: {len(clashes)} of {len(taken)} parameters that the checkpoint has too are of another shape; use the "
-            f"sizes of that model, or leave them out, as by --config.init.leave_out='^{clashes[0]}$':\n"
-            + "\n".join(lines)
-        )
+        problem = f"{len(clashes)} of {len(taken)} parameters that the checkpoint has too are of another shape"
+        remedy = f"use the sizes of that model, or leave them out, as by --config.init.leave_out='^{clashes[0]}$':"
+        raise ConfigError("init.run", problem, "\n".join((remedy, *lines)))
     return Match(taken, missing, left_out, unused)
 
 
@@ -158,15 +156,15 @@ def renamed(names: list[str], init: InitConfig) -> dict[str, str]:
     Raises ConfigError when a rule changes none, or two come out the same.
     """
     current = {name: name for name in names}
-    for pattern, new in renamings(init.rename):
+    for pattern, new in init.renamings:
         after = {old: pattern.sub(new, name) for old, name in current.items()}
         if after == current:
             problem = f"{pattern.pattern!r} changes no path of the checkpoint"
-            raise ConfigError(f"init.rename: {problem}; paths are {some_of(list(current.values()))}")
+            raise ConfigError("init.rename", problem, f"paths are {some_of(list(current.values()))}")
         current = after
     origin: dict[str, str] = {}
     for old, new in current.items():
         if new in origin:
-            raise ConfigError(f"init.rename: {origin[new]} and {old} of the checkpoint would both be {new}")
+            raise ConfigError("init.rename", f"{origin[new]} and {old} of the checkpoint would both be {new}")
         origin[new] = old
     return origin

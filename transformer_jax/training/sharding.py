@@ -84,7 +84,9 @@ def laid_out(devices: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
     counts = Counter(getattr(device, "slice_index", 0) for device in devices)
     slices = len(counts)
     if len(set(counts.values())) > 1:
-        raise ConfigError(f"mesh: slices of {sorted(counts.values())} devices cannot share one; use slices of one size")
+        raise ConfigError(
+            "mesh", f"slices of {sorted(counts.values())} devices cannot share one", "use slices of one size"
+        )
     if slices == 1:
         return mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
     between: list[int] = []
@@ -169,8 +171,9 @@ def state_shardings(state: PyTree, mesh: Mesh) -> PyTree:
         for size, axis in zip(leaf.shape, spec, strict=False):
             if axis and size % mesh.shape[axis]:
                 raise ConfigError(
-                    f"mesh.{axis}: {mesh.shape[axis]} does not divide a dimension of {size} in {path} {leaf.shape}; "
-                    f"use a {axis} axis that does, or another size"
+                    f"mesh.{axis}",
+                    f"{mesh.shape[axis]} does not divide a dimension of {size} in {path} {leaf.shape}",
+                    f"use a {axis} axis that does, or another size",
                 )
         return NamedSharding(mesh, spec)
 

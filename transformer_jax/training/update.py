@@ -74,19 +74,23 @@ class Update:
             compiler_options=compiler_options(config.training, mesh),
         )
 
-    def initial_state(self, seed: int) -> TrainState:
-        """Return the state of a run before the first update, every leaf created with its sharding."""
-        return self._create_sharded(np.uint32(seed))
+    def initial_state(self, seed: int, change: Callable[[PyTree], PyTree] | None = None) -> TrainState:
+        """Return the state of a run before the first update, every leaf created with its sharding.
+
+        ``change`` gets the random parameters and returns the ones to begin with.
+        """
+        state = self._create_sharded(np.uint32(seed))
+        if change is None:
+            return state
+        # Averages of parameters in the optimizer state begin at these.
+        state = state._replace(params=change(state.params), optimizer_state=None)
+        shardings = self._shardings(self.state_shapes.optimizer_state)
+        return state._replace(optimizer_state=jax.jit(self._init_optimizer, out_shardings=shardings)(state.params))
 
     @cached_property
     def _create_sharded(self) -> Callable[[np.uint32], TrainState]:
         shardings = self._shardings(self.state_shapes)
         return jax.jit(self._create, in_shardings=replicated(self.mesh), out_shardings=shardings)
-
-    def initial_optimizer_state(self, params: PyTree) -> PyTree:
-        """The optimizer state before the first update of ``params``."""
-        shardings = self._shardings(self.state_shapes.optimizer_state)
-        return jax.jit(self._init_optimizer, out_shardings=shardings)(params)
 
     def schedule(self, hyperparameters: Hyperparameters) -> Schedule:
         """The learning rate of a run."""
@@ -147,6 +151,8 @@ def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bo
             problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
             platform = mesh.devices.flat[0].platform
             raise ConfigError(
-                f"training.xla_options: {problem} (XLA for {platform}); give options that it has, or leave this empty"
+                "training.xla_options",
+                f"{problem} (XLA for {platform})",
+                "give options that it has, or leave this empty",
             ) from None
     return (DETERMINISTIC if training.deterministic else {}) | stated or None

@@ -10,6 +10,7 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import load_tokenizers, save_tokenizers, tokenizer_from_bytes
 from transformer_jax.data.tokenizers.listed import ByteTokenizer, CharacterTokenizer, LowerWordTokenizer, WordTokenizer
 from transformer_jax.data.tokenizers.subword import train_subword_tokenizer
+from transformer_jax.data.tokenizers.tokenizer_interface import BYTE_MARK
 from transformer_jax.data.tokenizers.tokenizer_training import sample_examples, train_tokenizers
 
 HARD = [
@@ -168,3 +169,13 @@ def test_bytes_come_back_as_one_id_each():
     assert b"".join(tokenizer.surfaces(text)) == text.encode()
     assert tokenizer.decode(ids[:3]) == "a \ufffd"
     assert tokenizer.pieces([2, 4 + 0x41]) == ["</s>", "<0x41>"]
+
+
+@pytest.mark.parametrize("text", ["犬 🐈 x", "שלום", "ไทย e\u0301 👩\u200d👧", "A"])
+def test_a_character_of_several_bytes_is_shown_once(text):
+    shown = ByteTokenizer().shown(ByteTokenizer().encode(text))
+    assert "".join(each for each in shown if each != BYTE_MARK) == text.replace("\u200d", "<U+200D>")
+    assert len(shown) == len(text.encode())
+    lead = ByteTokenizer().encode("犬")[0]
+    assert ByteTokenizer().shown([lead, lead, *ByteTokenizer().encode("a")]) == [BYTE_MARK, BYTE_MARK, "a"]
+    assert ByteTokenizer().shown([4 + 0x80, 4 + 0xFF, 4 + 0x20]) == ["\ufffd", BYTE_MARK, " "]

@@ -34,7 +34,9 @@ def test_a_tree_of_modules_with_totals():
         "layers_2": {"kernel": np.zeros((4,), np.float32), "gain": np.zeros((), np.float16)},
     }
     assert parameter_count(tree) == "11 numbers in 3 arrays, 42 B"
-    assert parameter_table(tree).split("\n") == [
+    lines = parameter_table(tree, 0).split("\n")
+    assert [line.split()[0] for line in lines] == ["parameters", "layers_2", "layers_10", "total"]
+    assert parameter_table(tree, 1).split("\n") == [
         "parameters  shape   type     numbers  bytes",
         "layers_2                           5   18 B",
         "  gain      scalar  float16        1    2 B",

@@ -20,7 +20,7 @@ def test_a_given_translation_is_read(run, tmp_path):
     for name, line in (("gold", "0-0 1-1"), ("en", "a b"), ("de", "b a")):
         (tmp_path / name).write_text(f"{line}\n")
     gold = [f"--gold={tmp_path}/gold", f"--gold_source={tmp_path}/en", f"--gold_target={tmp_path}/de"]
-    flags = ["--text=a b", "--translation=b a", "--nosearch", "--live", "--split=validation", "--sentences=4"]
+    flags = ["--text=a b 猫", "--translation=b a", "--nosearch", "--live", "--split=validation", "--sentences=4"]
     assert main(["explore", f"--workdir={run}", *flags, *gold, f"--output={output}"]) == 0
     data = data_of(output)
     (alignment,) = (each for each in data["statistics"] if each["title"] == "alignment error rate")
@@ -31,6 +31,8 @@ def test_a_given_translation_is_read(run, tmp_path):
     assert {each["source"] for each in others} == {"averages over the first 4 of validation"}
     (reading,) = data["readings"]
     assert reading["translation"] == "b a"
+    assert reading["remarks"] == ["this text has characters or words that the model never saw in training: 猫"]
+    assert data["model"]["training"]["limit"] > 5
     assert len(reading["logProbs"]) == len(reading["tokens"]["target"])
     assert sorted(reading["gradients"]) == ["cross", "decoder"]
     model = data["model"]

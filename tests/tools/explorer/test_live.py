@@ -1,5 +1,7 @@
 """The live model in Node computes the same as the model in Python."""
 
+import json
+import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +15,10 @@ from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizer
 from transformer_jax.models.inspection import without_head
 from transformer_jax.tasks.language_model.language_model_task import axes_of
+from transformer_jax.tasks.remarks import Remarks, TrainingInput
 from transformer_jax.tools.explorer import live
+from transformer_jax.tools.explorer.live import worker_source
+from transformer_jax.tools.explorer.live_settings import require_live
 from transformer_jax.tools.explorer.page import Page, RunName
 from transformer_jax.tools.explorer.readers import READERS, TranslationReader
 
@@ -42,7 +47,7 @@ def require_equal(reading, found):
 
 def require_equal_to_python(trained):
     """The search for a text, and its reading."""
-    live.require_live(trained.config)
+    require_live(trained.config)
     reader, model = READERS[trained.config.task](trained), live.live_model(trained)
     tree = reader.search("b a c", 0)
     best = tree.hypotheses()[0]
@@ -236,13 +241,34 @@ def test_tokenizers_are_equal(kind, is_older, trained_tiny):
     assert ask_worker(table, *encode, *decode) == [*ids, *map(tokenizer.decode, surrounded)]
 
 
+@needs_node
+@pytest.mark.parametrize("kind", ["bpe", "word", "character", "byte"])
+def test_remarks_are_equal(kind, trained_tiny):
+    text = ["the cat sleeps", "a dog barks at the small cats"] * 9
+    tokenizer = train_tokenizer(TokenizerConfig(kind=kind, vocabulary_size={"bpe": 300}.get(kind, 60)), text)
+    seen = {each for ids in tokenizer.encode_batch(text) for each in ids}
+    training = TrainingInput(30, np.isin(np.arange(tokenizer.vocabulary_size), list(seen)))
+    described = {"longest": 30, "limit": 30, "unseen": sorted(training.unseen_ids(tokenizer))}
+    texts = ["the cat", "the \U0001f408 cat", "Кошка a", "猫（a）", "the cat sleeps " * 12, "e\u0301 \u0939\u093f"]
+    script = f"""globalThis.self = globalThis; {worker_source()}
+        const source = makeTokenizer({json.dumps(live.tokenizer_table(tokenizer))}), training = {json.dumps(described)};
+        training.unseen = new Set(training.unseen);
+        console.log(JSON.stringify({json.dumps(texts)}.map((text) => remarksOn({{ source, training }}, text))));"""
+    done = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True)
+    for text, found in zip(texts, json.loads(done.stdout), strict=True):
+        remarks = Remarks("this text", tokenizer, training)
+        remarks.read([text])
+        assert found == remarks.lines(), text
+    assert live.live_model(trained_tiny).description["training"]["unseen"]
+
+
 def test_a_setting_that_javascript_lacks_is_named(tmp_path):
     settings = tiny_settings(tmp_path)
     for name, value in (("projection", "soft_capped"), ("attention", "qk_norm,soft_cap"), ("attention", "none")):
         model = {"kind": "rnn"} if value == "none" else settings["model"]
         changed = settings | {"model": model | {name: value}}
         with pytest.raises(ConfigError, match=f"model.{name}={value} is not implemented .*; it implements "):
-            live.require_live(from_dict(changed))
+            require_live(from_dict(changed))
 
 
 def test_parameters_that_do_not_fit(monkeypatch):

@@ -27,7 +27,7 @@ def traced():
         num_best=4,
     )
     steps, finished = trace({}, tables, LIMIT, capacity=LIMIT + 2)
-    tree = build_tree(steps, str, BEAMS, ALPHA)
+    tree = build_tree(steps, lambda tokens: [*map(str, tokens)], BEAMS, ALPHA)
     return tables[0], tree, finished
 
 

@@ -42,6 +42,9 @@ def test_requests_that_cannot_be_answered(client):
 
 def test_other_names_and_other_origins_are_refused(client):
     assert client.get("/", base_url="http://example.com").status_code == 400
+    for host in ("127.0.0.1:8000@evil.com", "localhost:80.evil.com", "127.0.0.1.evil.com", "localhost:", ""):
+        assert client.get("/", headers={"Host": host}).status_code == 400
+    assert client.get("/", headers={"Host": "localhost:8000"}).status_code == 200
     own = {"base_url": "http://127.0.0.1"}
     assert client.post("/forced", data='{"run": 0}', headers={"content-type": "text/plain"}, **own).status_code == 415
     sites = {"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -50,7 +51,7 @@ def test_an_imported_run_translates(archive, tmp_path, capsys):
     run, model = tmp_path / "run", small_model().opened()
     assert main(["import", "--format=safetensors", f"--input={archive}", f"--workdir={run}"]) == 0
     (tmp_path / "in.txt").write_text("\n".join(TEXTS))
-    flags = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out.txt"]
+    flags = [f"--source={tmp_path}/in.txt", f"--output={tmp_path}/out.txt"]
     assert main(["translate", f"--workdir={run}", "--config.decoding.beam_width=1", *flags]) == 0
     expected = [model.tokenizers.target.decode(example.target) for example in model.examples(TEXTS)]
     assert (tmp_path / "out.txt").read_text().splitlines() == expected
@@ -103,6 +104,29 @@ def test_damage_is_named_and_nothing_is_written(archive, tmp_path, capsys):
         assert problem in capsys.readouterr().err
         assert [entry.name for entry in tmp_path.iterdir()] == ["copy"]
         shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("d_model", 2**30), ("d_ff", 10**9), ("num_encoder_layers", 10**9), ("num_heads", 2**30)]
+)
+def test_sizes_that_no_tensor_has_are_refused_before_the_model_is_built(archive, tmp_path, key, value):
+    copy = shutil.copytree(archive, tmp_path / "copy")
+    config = json.loads((copy / "config.json").read_text())
+    config["config"]["model"][key] = value
+    if key == "num_heads":
+        config["config"]["model"]["d_model"] = value
+    rewrite(copy, "config.json", json.dumps(config))
+    with pytest.raises(DataError, match=r"model\.\w+: [\d,]+ does not fit the parameters, \d+ tensors"):
+        archive_format.read(copy)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "config.json", "model.safetensors", "tokenizer/more"])
+def test_a_pipe_in_an_archive_is_refused(archive, tmp_path, capsys, name):
+    copy = shutil.copytree(archive, tmp_path / "copy")
+    (copy / name).unlink(missing_ok=True)
+    os.mkfifo(copy / name)
+    assert main(["import", "--format=safetensors", f"--input={copy}", f"--workdir={tmp_path}/run"]) == 2
+    assert f"{copy / name}: a pipe or a device, not a file" in capsys.readouterr().err
 
 
 def test_an_archive_with_other_settings_is_refused(archive, tmp_path):

@@ -8,6 +8,7 @@ from libraries import library
 from run_steps import read_parameters
 from tools.interop.small_models import TEXTS, small_model
 
+import transformer_jax
 from transformer_jax.__main__ import main
 from transformer_jax.tools.interop.formats import format_module
 
@@ -25,8 +26,8 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_an_exported_model_is_compared_and_a_wrong_one_is_found(run, tmp_path, capsys):
-    output, text = tmp_path / "out", f"--text={run.parent}/in.txt"
+def test_an_exported_model_is_compared_and_a_wrong_one_is_found(run, tmp_path, monkeypatch, capsys):
+    output, text = tmp_path / "out", f"--source={run.parent}/in.txt"
     assert main(["export", f"--workdir={run}", "--format=ctranslate2", f"--output={output}", text]) == 0
     assert "largest difference" in capsys.readouterr().out
     verify = ["verify", f"--workdir={run}", f"--against={output}", text, "--sentences=2"]
@@ -36,9 +37,12 @@ def test_an_exported_model_is_compared_and_a_wrong_one_is_found(run, tmp_path, c
     capsys.readouterr()
     assert main(verify) == 1
     assert "largest difference" in capsys.readouterr().out
-    flags = ["--format=ctranslate2", f"--output={tmp_path}/unseen", "--no_verify"]
-    assert main(["export", f"--workdir={run}", *flags]) == 0
-    assert "largest difference" not in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", f"--workdir={run}", "--format=ctranslate2", "--output=unseen", "--no_verify"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("unseen: ctranslate2, ") and "largest difference" not in printed
+    origin = json.loads((tmp_path / "unseen" / "origin.json").read_text())
+    assert origin["package"]["version"] == transformer_jax.__version__ and origin["run"] == str(run)
 
 
 @pytest.mark.slow

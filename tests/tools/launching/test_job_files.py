@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from transformer_jax.config import ConfigError, from_dict
-from transformer_jax.runtime import distributed
+from transformer_jax.runtime import process_group
 from transformer_jax.tools.launching.job_files import NAME, TEXTS, Job, job_file, job_name
 
 # srun starts nodes x tasks of each, with the variables of the srun manual that tell them apart, and waits for all.
@@ -248,7 +248,7 @@ def test_pods_with_gpus_find_each_other(program, notes, monkeypatch, tmp_path):
         for line in (notes / "environment-0").read_text().splitlines():
             if line.startswith("JAX_"):
                 monkeypatch.setenv(*line.split("=", 1))
-        found = distributed._by_hand()
+        found = process_group._by_hand()
         assert (found["num_processes"], found["process_id"]) == (4, index)
         # <jobSet.name>-<replicatedJob.name>-<job-index>-<pod-index>.<subdomain>, and the subdomain is the JobSet's name.
         assert found["coordinator_address"] == "base-run-0-0.base:8476"

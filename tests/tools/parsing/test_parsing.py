@@ -1,4 +1,5 @@
 import json
+import re
 
 import jax
 import pytest
@@ -9,14 +10,17 @@ import transformer_jax
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.sentence_pairs import digest
+from transformer_jax.data.text_files import hash_file
 from transformer_jax.data.tokenizers import tokenizer_from_bytes
 from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.tasks import trained_run
 from transformer_jax.tasks.trained_run import open_trained
-from transformer_jax.tasks.translation.translation_task import TranslationTask
+from transformer_jax.tools.parsing.corpus import _roots, _survey
 from transformer_jax.tools.parsing.parsing_settings import TreebankConfig
 from transformer_jax.tools.parsing.parsing_task import ParsingTask
-from transformer_jax.tools.parsing.tokenizers import WordClassTokenizer, class_of, word_starts
+from transformer_jax.tools.parsing.tokenizers import SentenceTokenizer, WordClassTokenizer, class_of, word_starts
+from transformer_jax.tools.parsing.trees import trees_of_texts
 from transformer_jax.training.sharding import make_mesh
 
 TREES = "(S (NP (NNP Ann)) (VP (VBZ sleeps)) (. .))\n( (S (NP (-NONE- *)) (VP (VB Go))) )\n"
@@ -141,7 +145,7 @@ def test_a_text_is_scored_against_trees(run, trained, tmp_path, capsys):
     with pytest.raises(DataError, match="trees.mrg, line 1: a tree of other words"):
         ParsingTask.open_text(run.config, str(sentences), [str(trees)])
     sentences.write_text("Ann walks .\n\n")
-    assert main(["parse", run.workdir, "--checkpoint=last", f"--input={sentences}"]) == 0
+    assert main(["parse", run.workdir, "--checkpoint=last", f"--source={sentences}"]) == 0
     tree, empty = capsys.readouterr().out.splitlines()
     assert (tree[0], empty) == ("(", "")
     assert transformer_jax.load(run.workdir, "last").parse("Ann walks .") == tree
@@ -154,11 +158,43 @@ def test_the_outline_of_a_tree_knows_the_symbol_of_every_node(trained):
     assert outline[4:] == [(1, "VP", 5), (2, "barks", 6), (1, "!", -1)]
 
 
-def test_further_spaces_of_a_sentence_are_no_words(run, trained, tmp_path, monkeypatch):
-    (tmp_path / "text").write_text(" Ann  sleeps . \n")
-    (tmp_path / "trees").write_text(TREES.splitlines()[0])
+def test_every_command_reads_a_sentence_as_parse_does(run, trained, tmp_path):
+    sentence, form = " Ann\t (sleeps)  1/2\u00a0{ ", "Ann -LRB-sleeps-RRB- 1/2\u00a0{"
+    tokenizer = trained.tokenizers.source
+    assert tokenizer.encode(sentence) == tokenizer.encode(form) == tokenizer.encode_batch([sentence])[0]
+    assert len(tokenizer.encode(sentence)) == 3 == len(tokenizer.surfaces(sentence))
+    assert tokenizer.surfaces(sentence)[1] == b"-LRB-sleeps-RRB-"
+    (tmp_path / "text").write_text(f"{sentence}\n", encoding="utf-8")
+    (tmp_path / "trees").write_text("(VROOT (S (NNP Ann) (X -LRB-sleeps-RRB-) (X 1\\/2\u00a0-LCB-)))", encoding="utf-8")
     text = ParsingTask.open_text(run.config, str(tmp_path / "text"), [str(tmp_path / "trees")])
-    assert text.sources == ["Ann sleeps ."]
-    monkeypatch.setattr(TranslationTask, "score_texts", lambda _, params, texts, targets: texts)
-    assert trained.task.score_texts(trained.params, [" Ann  sleeps . "], ["(S XX )S"]) == ["Ann sleeps ."]
-    assert trained.task.attention_of(trained.params, " Ann  sleeps", "(S XX )S").text == "Ann sleeps"
+    assert text.references == [["(S (NNP Ann) (X -LRB-sleeps-RRB-) (X 1\\/2\u00a0-LCB-))"]]
+    assert trained.task.evaluate_text(trained.params, text, "news").report.scores.recall in (0, 100)
+    ((parsed,),) = trained.task.parse(trained.params, [sentence])
+    assert trees_of_texts([parsed.text])[0].sentence == form
+
+
+def test_forms_of_the_treebank_are_used_where_its_words_have_them():
+    with_forms = SentenceTokenizer(WordClassTokenizer([r"1\/2", "-LCB-", "a"]))
+    assert with_forms.encode(r"1/2 1\/2 { -LCB- a") == [4, 4, 5, 5, 6]
+    assert SentenceTokenizer(WordClassTokenizer(["1/2", "{"])).encode("1/2 {") == [4, 5]
+
+
+def test_removed_roots_are_counted_and_part_of_the_fingerprint(tmp_path):
+    prints = {}
+    for root in ("{}", "( {})", "(TOP {})", "(VROOT {})", "(TOP (ROOT {}))", "(Wurzel {})"):
+        (tmp_path / "train.mrg").write_text("".join(f"{root.format(tree)}\n" for tree in TREES.splitlines()[:1] * 3))
+        corpus = treebank(tmp_path)
+        _survey.cache_clear(), _roots.cache_clear()
+        assert [str(tree) for tree in corpus.trees("train")] == TREES.splitlines()[:1] * 3
+        removed = {name for name in corpus.removed("train") if name.startswith("roots ")}
+        assert removed == {f"roots {label}" for label in re.findall(r"\w+", root)}
+        prints[root] = corpus.fingerprint("train") == digest([corpus.form, hash_file(tmp_path / "train.mrg")])
+    # Earlier versions removed one root, so that their tokens can be reused.
+    assert prints == {
+        "{}": True,
+        "( {})": True,
+        "(TOP {})": True,
+        "(VROOT {})": False,
+        "(TOP (ROOT {}))": False,
+        "(Wurzel {})": False,
+    }

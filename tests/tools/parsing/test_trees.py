@@ -8,7 +8,18 @@ from tools.parsing.random_trees import random_trees
 from transformer_jax.config import DataError
 from transformer_jax.tools.parsing.bracket_scores import bracket_counts
 from transformer_jax.tools.parsing.parsing_settings import LINEARIZATIONS
-from transformer_jax.tools.parsing.trees import normalized, read_trees, symbols_of, tree_of_symbols
+from transformer_jax.tools.parsing.trees import (
+    MANY_TREES,
+    ROOTS,
+    Tree,
+    escaped,
+    normalized,
+    read_trees,
+    roots_of,
+    symbols_of,
+    tree_of_symbols,
+    without_escapes,
+)
 
 SENTENCE = "( (S (NP-SBJ-1 (NNP Ann)) (VP (VBZ tries) (S (NP-SBJ (-NONE- *-1)) (VP (TO to) (VP (VB sleep)))))) )"
 
@@ -40,6 +51,82 @@ def test_an_error_names_file_line_and_remedy(tmp_path):
     ):
         with pytest.raises(DataError, match=rf"trees.mrg, {problem}"):
             read(tmp_path, text)
+    for text in (r"(S (NN \)))", r"(S (NN \())", "(S (NN t(est)))"):
+        with pytest.raises(DataError, match="a bracket in a word -LRB- or -RRB-"):
+            read(tmp_path, text)
+    with pytest.raises(DataError, match="line 1: the word 'c<U\\+00A0>d' stands beside"):
+        read(tmp_path, "(S (A b) c\u00a0d)")
+
+
+WORDS = [
+    "t(est)",
+    "(713)853-7041",
+    ":)",
+    "((",
+    "\\",
+    "\\)",
+    "1/2",
+    r"1\/2",
+    "-LRB-",
+    "（全角）",
+    "10\u00a0000",
+    "𝟏\u2009𝟐",
+    "東京\u3000駅",
+]
+WORDS += [
+    "ภาษาไทย",
+    "हिन्दी",
+    "עברית\u200f",
+    "عربي\u061c",
+    "👩\u200d👩\u200d👧",
+    "e\u0301",
+    "a\u2028b",
+    "a\u0085b",
+    "\u200b",
+    "{x}",
+    "[y]",
+    "*",
+    "@0",
+]
+
+
+def test_all_that_is_written_is_read_back(tmp_path):
+    """Formats separate at ASCII white space alone."""
+    tree = Tree("S", tuple(Tree("XX", (), word) for word in WORDS))
+    (found,) = read(tmp_path, f"{tree}\r\n")
+    assert [leaf.word for leaf in found.leaves()] == [escaped(word) for word in WORDS]
+    assert str(found) == str(tree)
+    assert bracket_counts(tree, found).words == len(WORDS)
+
+
+def test_forms_of_treebanks_stand_for_characters():
+    for plain, form in (("( a )", "-LRB- a -RRB-"), ("1/2 *", r"1\/2 \*"), ("{ [ ] }", "-LCB- -LSB- -RSB- -RCB-")):
+        assert without_escapes(form) == without_escapes(plain) == plain
+
+
+@pytest.mark.parametrize(
+    "root", ["(VROOT {})", "(TOP (ROOT {}))", "( (S1 {}))", "(TOP (TOP {}))", "(Wurzel {})", "(DUMMY (Root-1 {}))"]
+)
+def test_labels_around_every_tree_are_roots(root, tmp_path):
+    trees = ["(S (NP (NNP Ann)) (VP (VBZ sleeps)))", "(NP (NN rain))"]
+    found, counts = read(tmp_path, "\n".join(map(root.format, trees))), Counter()
+    roots = roots_of(lambda: found)
+    assert [str(normalized(tree, counts, roots)) for tree in found] == trees
+    assert counts.total() - counts["functional tags"] == 2 * (root.count("(") - root.startswith("( "))
+
+
+def test_constituents_are_no_roots(tmp_path):
+    for text in (
+        "(S (VP (VB Go)))",
+        "(FOO (S (A b) (FOO (C d)) (. .)))",
+        "(FOO (A b))",
+        "(FOO (S (A b)) (. .))",
+        "(FOO (S (A b)))\n(BAR (S (A b)))",
+    ):
+        found = read(tmp_path, text)
+        assert roots_of(lambda found=found: found) == ROOTS
+    many = read(tmp_path, "(S (IP (VP (VB Go))))\n" * MANY_TREES)
+    assert roots_of(lambda: many) == (*ROOTS, "S", "IP")
 
 
 def test_traces_functional_tags_and_the_empty_root_are_removed_and_counted(tmp_path):

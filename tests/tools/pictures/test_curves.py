@@ -26,7 +26,7 @@ def test_a_run_without_a_value_yet_has_no_line_but_a_name(tmp_path):
     both = imread(draw_curves([began, scored], ["loss", "bleu"], tmp_path / "both.png", names=["a", "$b$_{"]))
     assert both[:, :, 0].min() < 0.3
     broken = write_metrics(tmp_path / "broken.jsonl", [{"step": 1}], end='\nnonsense\n{"step": 2}\n')
-    cases = (began, "chrf", "'chrf'; it has step, loss"), (broken, "loss", r"broken\.jsonl, line 2")
+    cases = (began, "chrf", "'chrf'; it has step, loss"), (broken, "loss", r"no record has 'loss'; it has step")
     for file, key, problem in (*cases, (tmp_path / "missing.jsonl", "loss", "no such file")):
         with pytest.raises(DataError, match=problem):
             draw_curves([file], [key], tmp_path / "none.png")

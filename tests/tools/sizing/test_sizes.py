@@ -91,3 +91,20 @@ def test_text_of_any_task_is_sized_and_a_length_of_the_recipe_stays(sized, tmp_p
     assert sized_config("language_model", text, "none").remark.startswith("budget 1h: ")
     with pytest.raises(ConfigError, match=r"num_updates=1980 is stated already; .*--config=word_vectors:text"):
         sized_config("word_vectors:skip_gram", text, "none", "1m")
+
+
+def test_a_run_from_restored_parameters_has_their_sizes_and_a_lower_rate(sized, tmp_path):
+    other = sized("model.d_model=64", "tokenizer.vocabulary_size=300", "data.held_out=100", budget="2m").config
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text(json.dumps(to_json(other)))
+    init = f"init.run={tmp_path}/other"
+    fresh, tuned = sized("data.held_out=100"), sized("data.held_out=100", init)
+    assert (tuned.config.model.d_model, tuned.config.tokenizer.vocabulary_size) == (64, 300)
+    assert fresh.config.model.d_model != 64, "for an hour"
+    assert tuned.config.optimizer.learning_rate == pytest.approx(0.2 * fresh.config.optimizer.learning_rate)
+    assert f"\noptimizer.learning_rate={tuned.config.optimizer.learning_rate:g}, 0.2 of the peak" in tuned.remark
+    stated = sized("data.held_out=100", init, "optimizer.learning_rate=0.01", "model.d_model=32")
+    assert (stated.config.optimizer.learning_rate, stated.config.model.d_model) == (0.01, 32)
+    assert "optimizer.learning_rate" not in stated.remark
+    with pytest.raises(ConfigError, match=r"init.run: .*none does not exist"):
+        sized("data.held_out=100", f"init.run={tmp_path}/none")

@@ -106,3 +106,20 @@ def test_mistakes_are_told(sides, tmp_path, refused):
     assert refused("does not exist", sides[0], tmp_path / "nowhere")
     assert refused("not the scores that evaluate writes", sides[0], sides[1].parent / "config.json")
     assert refused("no checkpoint", sides[0].parent, sides[1])
+
+
+def test_scores_come_first_and_paths_are_as_typed(sides, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    typed = [str(side.relative_to(tmp_path)) for side in sides]
+    assert main(["compare", *typed, "--resamples=100"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Scores\n") and printed.count("\nline ") == 4, (
+        "3 in favor of one, the only one of the other"
+    )
+    written = printed + "".join(file.read_text() for file in (tmp_path / "compare").iterdir())
+    assert str(tmp_path) not in written and "  compare/compare.md" in printed
+    assert main(["report", "bad", "./good", "--output=report"]) == 0
+    texts = [file.read_text() for file in (tmp_path / "report").glob("report.*")]
+    assert (
+        str(tmp_path) not in capsys.readouterr().out + "".join(texts) and "| good | " in texts[0] + texts[1] + texts[2]
+    )

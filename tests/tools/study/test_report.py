@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import DataError, from_dict
+from transformer_jax.config import from_dict
+from transformer_jax.files.checked_json import with_crc
 from transformer_jax.run_directory.layout import short_names
 from transformer_jax.tools.study.comparability import different_text
 from transformer_jax.tools.study.run_summary import summarize
@@ -17,6 +18,13 @@ RECORDS = [
     {"step": 3, "train/loss": 2.0, "train/target_tokens": 300.0, "speed/target_tokens_per_second": 20.0},
     {"step": 3, "validation/bleu": 10.0, "validation/chrf": 50.0, "validation/perplexity": 8.0},
 ]
+EVALUATION = {
+    "checkpoint_step": 3,
+    "averaged_checkpoints": 1,
+    "split": "test",
+    "metrics": {"bleu": 20.0},
+    "scores": {"bleu": 20.0},
+}
 
 
 def test_a_run_is_judged_at_its_best_validation(make_run):
@@ -122,14 +130,38 @@ def test_mistakes_are_told(make_run, tmp_path, arguments, message, capsys):
     [
         *(("run.json", text) for text in ('[{"parameters": "x"}]', "[" * 50_000)),
         ("goodput.json", '{"seconds": {"step": "x"}}'),
+        ("goodput.json", '{"seconds": {"step": 3.0}, "crc32": "00000000"}'),
         ("metrics.jsonl", '{"step": 1, "train/loss": "<img src=x>"}\n'),
+        ("metrics.jsonl", json.dumps(with_crc(RECORDS[0])).replace("4.0", "4.5") + "\n"),
+        ("outcome.json", json.dumps(with_crc({"step": 3})).replace("3", "4", 1)),
+        ("outcome.json", "{"),
+        ("data.json", "[1"),
+        ("evaluation-test-3.json", json.dumps(EVALUATION | {"scores": {"bleu": 20.1}})),
+        ("evaluation-test-3.json", json.dumps(with_crc(EVALUATION)).replace("20.0", "80.0")),
     ],
 )
-def test_a_crafted_file_of_a_run_is_told_in_a_sentence(make_run, name, content):
-    run = make_run("run", records=RECORDS)
+def test_a_damaged_file_is_named_and_the_rest_of_the_run_reported(make_run, tmp_path, capsys, name, content):
+    run = make_run("run", records=RECORDS[1:])
+    if name == "metrics.jsonl":
+        content += (run / name).read_text()
     (run / name).write_text(content)
-    with pytest.raises(DataError, match=name.replace(".", r"\.")):
-        summarize(run, "run")
+    assert main(["report", str(run), f"--output={tmp_path / 'out'}"]) == 0
+    printed = capsys.readouterr().out
+    assert f"WARNING: run: {run / name}" in printed and "20.00" in printed and "80.0" not in printed
+
+
+def test_a_log_cut_short_is_told_from_its_newest_checkpoint_and_its_outcome(make_run):
+    run = make_run("run", records=RECORDS[:3])
+    progress = run / "checkpoints" / "3" / "progress" / "metadata"
+    progress.parent.mkdir(parents=True)
+    progress.write_text(json.dumps({"num_records": 5, "log_digest": "0"}))
+    (run / "outcome.json").write_text(json.dumps({"step": 3, "reason": "finished", "signs": []}))
+    summary = summarize(run, "run")
+    assert summary.updates == 3
+    assert f"{run}/metrics.jsonl: records were lost: 3 left of 5" in summary.problems
+    (run / "metrics.jsonl").unlink()
+    assert f"{run}/metrics.jsonl: records were lost: 0 left of 5" in summarize(run, "run").problems
+    assert any(problem.startswith(f"{run / 'run.json'}: no such file") for problem in summary.problems)
 
 
 def test_a_crafted_file_of_a_run_sends_no_escape_sequence(make_run, tmp_path, capsys):
@@ -146,5 +178,25 @@ def test_names_are_as_short_as_can_be():
         "/a/x/run /b/x/run /b/other": "a/x/run b/x/run other",
         "/run /a/run": "//run a/run",
     }
+    assert short_names([Path(), Path("../a/../run")]) == [Path.cwd().name, "run"]
     for paths, names in cases.items():
         assert short_names([Path(path) for path in paths.split()]) == names.split()
+
+
+def test_the_heading_of_a_score_has_the_sentences_that_were_decoded(make_run, tmp_path, capsys):
+    def of(run, basis):
+        progress = tmp_path / run / "checkpoints" / "3" / "progress"
+        progress.mkdir(parents=True, exist_ok=True)
+        (progress.parent / "_CHECKPOINT_METADATA").write_text("{}")
+        (progress / "metadata").write_text(json.dumps({"counters": {"basis": basis}}))
+
+    runs = [str(make_run(name, records=RECORDS)) for name in ("first", "second")]
+    for name in ("first", "second"):
+        of(name, "96 of 1,014 sentences, greedy")
+    assert main(["report", *runs, f"--output={tmp_path / 'out'}"]) == 0
+    assert "  BLEU (96 of 1,014 sentences, greedy)   chrF" in capsys.readouterr().out
+    of("second", "1,014 sentences, beam 4")
+    assert main(["report", *runs, f"--output={tmp_path / 'out'}"]) == 0
+    heading, first, second = capsys.readouterr().out.splitlines()[:3]
+    assert "BLEU   chrF" in heading and "validated on" in heading
+    assert "96 of 1,014 sentences, greedy" in first and "1,014 sentences, beam 4" in second

@@ -1,6 +1,7 @@
 """Compare runs, and look after their checkpoints, through the command line."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -39,7 +40,7 @@ def test_an_average_is_a_run_whose_parameters_are_the_mean(run, tmp_path, capsys
     for name, mean in means.items():
         np.testing.assert_allclose(mean, sum(part[name] for part in parts) / 3, rtol=1e-5, atol=1e-7)
     (tmp_path / "in.txt").write_text("a b c\n")
-    files = [f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.txt'}"]
+    files = [f"--source={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.txt'}"]
     assert main(["translate", f"--workdir={average}", *files]) == 0
     averaged = (tmp_path / "out.txt").read_text()
     assert main(["translate", f"--workdir={run}", "--checkpoint=last", "--average=3", *files]) == 0
@@ -50,4 +51,8 @@ def test_an_average_is_a_run_whose_parameters_are_the_mean(run, tmp_path, capsys
     assert main(["train", f"--config={average}", f"--workdir={average}"]) == 2
     assert f"--init_from={average}" in capsys.readouterr().err
     assert main(["checkpoint", "info", str(average)]) == 0
-    assert "optimizer state   none" in capsys.readouterr().out
+    short = capsys.readouterr().out
+    assert re.search("optimizer state +none", short) and "\n  " not in short and "counters" not in short
+    assert main(["checkpoint", "info", str(average), "--all"]) == 0
+    whole = capsys.readouterr().out
+    assert "\n  " in whole and re.search("counters +best ", whole) and len(whole) > 2 * len(short)

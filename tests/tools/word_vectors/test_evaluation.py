@@ -13,7 +13,7 @@ library("gensim", "vectors")
 
 
 def scored(text, tmp_path, vectors=None):
-    (tmp_path / "set.txt").write_text(text)
+    (tmp_path / "set.txt").write_text(text, encoding="utf-8", newline="")
     return evaluate_vectors(vectors or royal(), read_test_sets([str(tmp_path / "set.txt")]))
 
 
@@ -67,6 +67,16 @@ def test_a_piece_that_begins_a_word_stands_for_it(tmp_path):
     assert scored("a b 2\na c 1\nb c 1.5\n", tmp_path, pieces).scores[0].overall == ("set", pytest.approx(1.0), 3, 3)
 
 
+@pytest.mark.parametrize("space", "\u00a0\u2009\u3000\u2028\u0085\x1c")
+def test_other_spaces_are_parts_of_words(space, tmp_path):
+    words = [f"new{space}york", "city", f"old{space}{space}town", "village", "x\u200b"]
+    vectors = keyed_vectors(words, np.array([[1, 0], [1, 1], [-1, 0], [-1, 1], [0, 1]], np.float32))
+    pairs = scored(f"{words[0]} city 2\n{words[2]} city 1\n{words[0]} {words[2]} 0\n", tmp_path, vectors)
+    assert pairs.scores[0].overall == ("set", pytest.approx(1.0), 3, 3)
+    analogies = scored(f": a\n{words[0]} city {words[2]} village\n", tmp_path, vectors)
+    assert analogies.scores[0].overall == ("set", 1.0, 1, 1)
+
+
 SIMLEX = "word1\tword2\tPOS\tSimLex999\tconc(w1)\tSD(SimLex)\n"
 NAMED = "columns 'word1', 'word2', 'SimLex999'; its heading, line 1, left out"
 
@@ -94,7 +104,12 @@ def test_rated_pairs_are_read_by_their_headings(text, reading, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\tb\t1\na\tb\t2\na\tb\n", "line 3: 'a\\\\tb' is not two words and a number"),
+        ("a\tb\t1\na\tb\t2\na\tb\n", "line 3: 'a<U.0009>b' is not two words and a number"),
+        (
+            "a\u00a0b 1\na b 2\n",
+            "line 1: 'a<U.00A0>b 1' is neither two words and a number nor a heading of the columns of",
+        ),
+        ("a\u3000b\n", "line 1: 'a<U.3000>b' is neither four words nor two words and a number"),
         ("", "the file is empty"),
         (": capital\n", "no question; expected lines of four words"),
     ],

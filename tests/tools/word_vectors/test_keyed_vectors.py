@@ -61,10 +61,15 @@ def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
 
 
 BROKEN_TEXT = [
-    (b"2 2\na 1 2\nb 1\n", "line 3: expected a word without spaces and 2 numbers, .*, found 'b 1'"),
+    (b"2 2\na 1 2\nb 1\n", "line 3: expected a word and 2 numbers, .*, found 'b 1'"),
     (b"a 1 2\nb 1 x\n", "not a whole file of the format glove .*'x'"),
     (b"a 1 2\nb 1 nan\n", "the vector of 'b' has a value that is not finite"),
     (b"3 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 3; the file may be cut short"),
+    (b"a 1 2\nb 1 2c 3 4\n", "line 2: expected a word and 2 numbers, .*"),
+    (b"a 1 2\nb 1 2 c 3 4\n", "line 2: .* found 'b 1 2 c 3 4'"),
+    (b"a 1 2\nb 3 1 2\n", "line 2: expected a word and 2 numbers, .* found 'b 3 1 2'"),
+    (b"1 2\nroute 66 4 x\n", "line 2: 'route 66 4 x' does not end in 2 numbers"),
+    ("a\u00a0b\n".encode(), "line 1: .* found 'a<U.00A0>b'"),
     (b"0 2\n", "line 1: '0 2' is not the number of words and the dimension"),
     (b"", "no vectors"),
 ]
@@ -75,6 +80,18 @@ def test_broken_text_is_refused(text, message, tmp_path):
     (tmp_path / "v.txt").write_bytes(text)
     with pytest.raises(DataError, match=f"v.txt.*{message}"):
         read_vectors(tmp_path / "v.txt")
+
+
+def test_words_with_spaces_are_read_where_the_dimension_is_known(tmp_path):
+    for text in ("4 2\nroute 66 1 2\n. . . 3 4\nroute 66 5 6\nb 7 8\n", "b 7 8\nroute 66 . 1 2\n. . . 3 4\n"):
+        (tmp_path / "v.txt").write_text(text.replace("66 ", "66\u00a0a "), encoding="utf-8")
+        found = read_vectors(tmp_path / "v.txt")
+        assert {word: row.tolist() for word, row in zip(found.index_to_key, found.vectors, strict=True)} == {
+            "route 66\u00a0a" + " ." * (text[0] == "b"): [1, 2],
+            ". . .": [3, 4],
+            "b": [7, 8],
+        }
+        assert len(read_vectors(tmp_path / "v.txt", limit=2)) == 2
 
 
 def test_broken_binary_is_refused(vectors, tmp_path):

@@ -571,7 +571,7 @@ class GrammarCorpus(GeneratedCorpus):
     def __post_init__(self) -> None:
         if (self.source_language, self.target_language) != ("en", "de"):
             named = f"data.source_language={self.source_language}, data.target_language={self.target_language}"
-            raise ConfigError(f"{named}: the grammar is English to German; set them to en and de")
+            raise ConfigError(named, "the grammar is English to German", "set them to en and de")
 
     def generated(self, split: str) -> Iterator[SentencePair]:
         sampler = MeaningSampler(split_random(split, self.seed), split)

@@ -13,14 +13,14 @@ import sentencepiece
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.data.tokenizers.tokenizer_interface import PiecesTokenizer, Tokenizer
+from transformer_jax.data.tokenizers.tokenizer_interface import BYTE_PIECE, PiecesTokenizer, Tokenizer
 
 SPACE_SIGN = "\u2581"
 _ESCAPE = "\x1b"
 _ESCAPES = {_ESCAPE: _ESCAPE + "0", SPACE_SIGN: _ESCAPE + "1"}
 _TO_ESCAPE = re.compile(f"[{_ESCAPE}{SPACE_SIGN}]")
+_CODE = re.compile(r">>[^<>\s]+<<")
 _ESCAPED = re.compile(f"{_ESCAPE}[01]")
-_BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 _UNESCAPES = {escaped: character for character, escaped in _ESCAPES.items()}
 # Unigram training sums floats by thread: with a fixed number of threads the vocabulary is the same on every machine.
 _TRAINING_THREADS = 16
@@ -78,13 +78,13 @@ class SubwordTokenizer(Tokenizer):
         return _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], text) if _ESCAPE in text else text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Text of each id, for display: U+2581 is a space, ``<0x0A>`` a byte."""
+        """The entry of each id: U+2581 is a space, ``<0x0A>`` a byte."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:
         """The pieces in UTF-8, with escapes; concatenated, they are the escaped text after a space."""
         return [
-            bytes([int(piece[3:5], 16)]) if _BYTE_PIECE.fullmatch(piece) else piece.replace(SPACE_SIGN, " ").encode()
+            bytes([int(piece[3:5], 16)]) if BYTE_PIECE.fullmatch(piece) else piece.replace(SPACE_SIGN, " ").encode()
             for piece in self.pieces(self.encode(text))
         ]
 
@@ -106,6 +106,7 @@ class MappedSubwordTokenizer(PiecesTokenizer):
         super().__init__(pieces)
         self._model, self._prefix = model, list(prefix)
         self._processor = sentencepiece_processor(model)
+        self.language_codes = tuple(piece for piece in pieces if _CODE.fullmatch(piece))
         for piece in self._prefix:
             if piece not in self._ids:
                 raise DataError(f"{piece!r} is not in the vocabulary")
@@ -136,6 +137,10 @@ class MappedSubwordTokenizer(PiecesTokenizer):
         code, mark, rest = text.partition("<<")
         codes = [code + mark] if mark and code.startswith(">>") and code + mark in self._ids else []
         return [*self._prefix, *codes, *self._processor.encode(rest if codes else text, out_type=str)]
+
+    def is_blank(self, text: str, ids: Sequence[int]) -> bool:
+        codes = {SPACE_SIGN, *self._prefix, *self.language_codes}
+        return codes.issuperset(self.pieces(ids)) or super().is_blank(text, ids)
 
 
 def sentencepiece_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
@@ -215,4 +220,4 @@ def _explain(message: str, vocabulary_size: int) -> ConfigError | DataError:
         remedy = f"is too small: 4 special ids, 256 bytes and the characters of this text need {too_small[1]}"
     else:
         return DataError(f"sentencepiece could not learn a vocabulary of {vocabulary_size}: {message}")
-    return ConfigError(f"tokenizer.vocabulary_size: {vocabulary_size} {remedy}")
+    return ConfigError("tokenizer.vocabulary_size", f"{vocabulary_size} {remedy}")

@@ -2,15 +2,20 @@
 
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import DataError
+from transformer_jax.data.text_files import says_nothing, visible
 from transformer_jax.files.json_text import parse_json
 
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
+BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+BYTE_MARK = "\N{MIDLINE HORIZONTAL ELLIPSIS}"
+"""Shown for a byte of a character that the next pieces complete."""
 
 
 class Tokenizer(ABC):
@@ -43,7 +48,31 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Text of each id, for display."""
+        """The entry of each id in the vocabulary; ``<0x41>`` is a byte."""
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """The text of each of consecutive ids: a character of several bytes stands at the last, a mark at the others."""
+        found, spelled = [], b""
+        for piece in self.pieces(ids):
+            byte = BYTE_PIECE.fullmatch(piece)
+            number = bytes.fromhex(byte[1]) if byte else b""
+            # Bytes from 0x80 to 0xBF continue a character.
+            spelled = spelled + number if b"\x80" <= number < b"\xc0" else number
+            if not byte:
+                found.append(piece)
+            elif len(spelled) < _size_of_character(spelled[0]):
+                found.append(BYTE_MARK)
+            else:
+                found.append(visible(spelled.decode("utf-8", "replace")[:1]))
+                spelled = b""
+        return found
+
+    language_codes: tuple[str, ...] = ()
+    """The codes that a text may begin with, such as ``>>de<<``."""
+
+    def is_blank(self, text: str, ids: Sequence[int]) -> bool:
+        """Whether a text, with its ``ids``, says nothing: it has no visible character, or no token but codes."""
+        return not ids or says_nothing(text)
 
     @abstractmethod
     def surfaces(self, text: str) -> list[bytes]:
@@ -56,6 +85,11 @@ class Tokenizer(ABC):
     def fingerprint(self) -> str:
         """SHA-256 of the kind and the vocabulary."""
         return hashlib.sha256(self.kind.encode() + b"\0" + self.to_bytes()).hexdigest()
+
+
+def _size_of_character(first: int) -> int:
+    """The bytes of a character whose first byte is ``first``."""
+    return 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
 
 
 class PiecesTokenizer(Tokenizer):

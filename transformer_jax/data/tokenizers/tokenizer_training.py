@@ -95,7 +95,7 @@ def train_tokenizer(settings: TokenizerConfig, sentences: Sequence[str], tags: S
         return LISTED_KINDS[settings.kind].train(sentences, settings.vocabulary_size)
     if settings.kind not in SUBWORD_KINDS:
         problem = f"{settings.kind} comes with an imported model; adopt it with --config.init.run=RUN"
-        raise ConfigError(f"tokenizer.kind: {problem}")
+        raise ConfigError("tokenizer.kind", problem)
     coverage = settings.character_coverage
     if not coverage:
         coverage = 0.9995 if side_text(sentences[:: len(sentences) // SAMPLED + 1]).has_many_characters else 1.0

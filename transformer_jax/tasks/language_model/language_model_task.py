@@ -40,7 +40,7 @@ from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens, batch_shape
 from transformer_jax.tasks.language_model.generator import Generator, generation_program, tokens_before_document
 from transformer_jax.tasks.objective import Objective
-from transformer_jax.tasks.task import DataReport, PrintedEvaluation
+from transformer_jax.tasks.task import DataReport, PrintedEvaluation, share_of
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.texts import READING_TOKENS, TextAttention, TokenScores, token_log_probs, weights_by_kind
 from transformer_jax.training.losses import LossSums, perplexity
@@ -67,6 +67,7 @@ class LanguageModelEvaluation(PrintedEvaluation):
     documents: int
     context_length: int
     stride: int
+    split_documents: int
     corpora: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     text: str = ""
 
@@ -102,8 +103,8 @@ class LanguageModelEvaluation(PrintedEvaluation):
         }
 
     @property
-    def summary(self) -> str:
-        return f"{self.bits_per_byte:.4f} bits per byte, perplexity {self.metrics['perplexity']:.3f}"
+    def basis(self) -> str:
+        return share_of(self.documents, self.split_documents, "documents")
 
     def to_json(self) -> dict[str, object]:
         return asdict(self) | self.metrics
@@ -111,7 +112,7 @@ class LanguageModelEvaluation(PrintedEvaluation):
     def rows(self) -> list[tuple[str, str, str]]:
         overlap = "no overlap" if self.stride == self.context_length else f"{self.stride} of them new"
         return [
-            ("split", self.split, f"{self.documents:,} documents, {self.num_bytes:,} bytes, {self.tokens:,} tokens"),
+            ("split", self.split, f"{self.basis}, {self.num_bytes:,} bytes, {self.tokens:,} tokens"),
             ("bits per byte", f"{self.bits_per_byte:.4f}", "of the raw text, line feeds included"),
             ("loss", f"{self.loss:.4f}", "nats per token, no label smoothing"),
             ("perplexity", f"{self.metrics['perplexity']:.3f}", "per token"),
@@ -216,7 +217,7 @@ def ids_of_text(tokenizer: Tokenizer, text: str, limit: int, name: str = "the te
 
 def axes_of(tokenizer: Tokenizer, ids: list[int]) -> dict[str, list[str]]:
     """The pieces of a text that ends with EOS, and the pieces of the decoder input."""
-    pieces = [*tokenizer.pieces(ids[:-1]), "</s>"]
+    pieces = [*tokenizer.shown(ids[:-1]), "</s>"]
     return {"target": pieces, "input": ["<s>", *pieces[:-1]]}
 
 
@@ -310,7 +311,9 @@ class LanguageModelTask(TextTask):
         Raises ConfigError where references are given, DataError without a text.
         """
         if references:
-            raise ConfigError("--references: a language model is scored on the text of --source itself; leave them out")
+            raise ConfigError(
+                "--references", "a language model is scored on the text of --source itself", "leave them out"
+            )
         path = Path(source).expanduser()
         if not path.is_file():
             raise DataError(f"--source: {source!r} is not a file; give a text, plain, .gz or .xz")
@@ -344,7 +347,7 @@ class LanguageModelTask(TextTask):
                 (text, start), end = windows[index], len(rows[index])
                 known = length // 2 if start else 0
                 found[text][start + known : start + end] = log_probs[known:end]
-        pieces_of = self.tokenizer.pieces
+        pieces_of = self.tokenizer.shown
         return [
             TokenScores([*pieces_of(ids[len(before) : -1]), "</s>"], log_probs[len(before) :].tolist())
             for ids, log_probs in zip(encoded, found, strict=True)
@@ -380,6 +383,7 @@ class LanguageModelTask(TextTask):
             documents=documents,
             context_length=batching.context_length,
             stride=stride,
+            split_documents=store.num_documents,
             text=text,
         )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError, ExperimentConfig
-from transformer_jax.config.languages import bleu_tokenizer_of
+from transformer_jax.config.evaluation import bleu_tokenizer_of
 from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_rows
 from transformer_jax.data.mixed_corpora import parts_of, ranges_of
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest_of
@@ -25,7 +25,8 @@ from transformer_jax.models.interface import Module
 from transformer_jax.runtime.distributed import first_goes_first, from_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.task import PrintedEvaluation
+from transformer_jax.tasks.remarks import OUTPUTS
+from transformer_jax.tasks.task import PrintedEvaluation, share_of
 from transformer_jax.tasks.translation.translation_ensemble import EnsembleObjective
 from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import Translation, Translator, require_translatable
@@ -43,7 +44,8 @@ class TranslationEvaluation(PrintedEvaluation):
 
     ``references``: one or several lists, only for text that is not a split of the data; saved with the scores and sources.
     ``diagnostics``: measurements of whether the model uses its source, for the log. ``corpora``: scores and loss by
-    corpus of a mixture. ``is_limited``: the pairs are only the first of the split.
+    corpus of a mixture. ``split_size``: pairs of the split, of which these are the first; 0: these are all. ``remarks``: on
+    each output, ``cut`` or ``repeats``.
     """
 
     report: EvaluationReport
@@ -52,7 +54,8 @@ class TranslationEvaluation(PrintedEvaluation):
     references: Sequence[Sequence[str]] = ()
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     corpora: Mapping[str, Scores] = field(default_factory=dict)
-    is_limited: bool = False
+    split_size: int = 0
+    remarks: Sequence[tuple[str, ...]] = ()
 
     @property
     def split(self) -> str:
@@ -66,11 +69,18 @@ class TranslationEvaluation(PrintedEvaluation):
         return {**self.report.headline(), **of_corpora, **self.diagnostics}
 
     @property
-    def summary(self) -> str:
-        return self.report.line()
+    def basis(self) -> str:
+        scored = self.report.num_sentences
+        sentences = share_of(scored, self.split_size or scored, "sentences")
+        return f"{sentences}, {self.report.decoding.search_name}"
+
+    @property
+    def signature(self) -> str:
+        return self.report.signature
 
     def to_json(self) -> dict[str, object]:
-        report = {**self.report.to_json(), "text": digest_of(self.pairs)}
+        remarks = {f"lines_with_{name}": numbers for name, numbers in self._lines_with().items()}
+        report = {**self.report.to_json(), "text": digest_of(self.pairs), **remarks}
         if not self.references:
             corpora = {name: found.to_json() for name, found in self.corpora.items()}
             return {**report, **({"corpora": corpora} if corpora else {})}
@@ -83,9 +93,22 @@ class TranslationEvaluation(PrintedEvaluation):
             for corpus, found in self.corpora.items()
             for name, value in found.values.items()
         ]
-        sentences = f"{self.report.num_sentences:,} sentences"
-        sentences = f"the first {sentences}" if self.is_limited else f"{sentences}, none left out"
-        return [("split", self.split, sentences), *self.report.rows(), *corpora]
+        sentences, total = self.report.num_sentences, self.split_size
+        none_left_out = "" if 0 < total != sentences else ", none left out"
+        remark = f"{share_of(sentences, total or sentences, 'sentences')}{none_left_out}"
+        remarks = [
+            (name, f"{len(numbers):,}", f"outputs {OUTPUTS[name]} (first: line {numbers[0]:,})")
+            for name, numbers in self._lines_with().items()
+            if numbers
+        ]
+        return [("split", self.split, remark), *self.report.rows(), *corpora, *remarks]
+
+    def _lines_with(self) -> dict[str, list[int]]:
+        """The numbers of outputs, from 1, by remark."""
+        if not self.remarks:
+            return {}
+        numbered = list(enumerate(self.remarks, start=1))
+        return {name: [number for number, each in numbered if name in each] for name in OUTPUTS}
 
     def examples(self, count: int) -> str:
         shown = list(zip(self.pairs, self.outputs, strict=False))[:count]
@@ -141,7 +164,7 @@ class Evaluator:
         pairs = [pair for part in parts.values() for pair in part]
         references = [pair.target for pair in pairs]
         found = self.translated(params, name, pairs, references, float(total.nll), float(total.tokens))
-        found = replace(found, is_limited=limit > 0)
+        found = replace(found, split_size=store.num_pairs)
         if "" in sums:
             return found
         corpora, outputs = {}, iter(found.outputs)
@@ -165,7 +188,7 @@ class Evaluator:
         """Translates the sources of ``pairs`` and scores them against ``references``; ``nll``: in nats, of ``tokens``."""
         started = time.perf_counter()
         translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
-        measured = Measured(name, nll / tokens, perplexity(nll, tokens), time.perf_counter() - started)
+        measured = Measured(name, nll / max(tokens, 1), perplexity(nll, max(tokens, 1)), time.perf_counter() - started)
         return self.scored(measured, pairs, references, translations)
 
     def scored(
@@ -187,7 +210,8 @@ class Evaluator:
             decoding=self.config.decoding,
             compute_dtype=self._evaluation_dtype,
         )
-        return TranslationEvaluation(report, hypotheses, pairs)
+        remarks = [translation.remarks for translation in translations]
+        return TranslationEvaluation(report, hypotheses, pairs, remarks=remarks)
 
     def _scores(
         self,

@@ -1,5 +1,6 @@
 """Given sentence pairs in a teacher-forced pass: tokens, batches, log-probabilities of the targets."""
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -12,7 +13,8 @@ from transformer_jax.array_types import EOS_ID, Array, Float, PyTree
 from transformer_jax.config import DataError, DecodingConfig
 from transformer_jax.data.batches import scoring_rows, token_rows
 from transformer_jax.data.pair_encoding import joined
-from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.text_files import visible
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.texts import READING_TOKENS, TokenScores, token_log_probs
@@ -73,6 +75,8 @@ class PairScorer:
     def score(self, params: PyTree, sources: Sequence[str], targets: Sequence[str]) -> list[TokenScores]:
         """Scores ``targets`` as translations of ``sources``, in their order.
 
+        A blank source has the blank translation: no token with it, and tokens of probability 0 with another.
+
         Raises DataError when the numbers of sentences differ or one is too long (``decoding.max_source_tokens``).
         """
         pairs = encode_pairs(self._tokenizers, sources, targets, self._max_tokens, self._longest)
@@ -80,10 +84,22 @@ class PairScorer:
         for chosen, batch in pairs.batches(READING_TOKENS, row_groups(self._mesh), self._longest):
             log_probs = jax.device_get(self._score(params, put_rows(batch, self._mesh)))
             found |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(chosen)}
-        pieces_of = self._tokenizers.target.pieces
-        return [
-            TokenScores([*pieces_of(ids[:-1]), "</s>"], found[pair].tolist()) for pair, ids in enumerate(pairs.targets)
-        ]
+        pieces_of, scores = self._tokenizers.target.shown, []
+        source_is_blank, target_is_blank = (tokenizer.is_blank for tokenizer in self._tokenizers)
+        for pair, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            ids = pairs.targets[pair]
+            score = TokenScores([*pieces_of(ids[:-1]), "</s>"], found[pair].tolist())
+            if source_is_blank(source, pairs.sources[pair][:-1]):
+                is_empty = target_is_blank(target, ids[:-1])
+                score = TokenScores([], []) if is_empty else score._replace(log_probs=[-math.inf] * len(ids))
+            scores.append(score)
+        return scores
+
+
+def sum_of_scores(scores: Sequence[TokenScores]) -> tuple[float, int]:
+    """The sum of negative log-probabilities, and the number of tokens; without pairs of a blank source."""
+    kept = [each for each in scores if math.isfinite(each.log_prob)]
+    return -sum(each.log_prob for each in kept), sum(len(each.log_probs) for each in kept)
 
 
 def _target_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Array, "B T"]:
@@ -91,11 +107,23 @@ def _target_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Arra
     return token_log_probs(call(model, params, "decode", batch.target, memory, train=False), batch.target.ids)
 
 
+def require_visible(tokenizer: Tokenizer, text: str, ids: Sequence[int], name: str) -> None:
+    """Raise DataError for a blank text."""
+    if tokenizer.is_blank(text, ids):
+        raise DataError(
+            f"{name}: '{visible(text)}' has no visible character, or is a language code alone; give a sentence"
+        )
+
+
 def tokens_of_pair(
     tokenizers: TokenizerPair, source: str, target: str
 ) -> tuple[tuple[list[int], list[int]], dict[str, list[str]]]:
-    """Source and target ids, both with EOS at the end, and the pieces of source, target and decoder input."""
+    """Source and target ids, both with EOS at the end, and the pieces of source, target and decoder input.
+
+    Raises DataError for a blank source.
+    """
     ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
-    source_pieces, pieces = ([*side.pieces(each), "</s>"] for side, each in zip(tokenizers, ids, strict=True))
+    require_visible(tokenizers.source, source, ids[0], "the source")
+    source_pieces, pieces = ([*side.shown(each), "</s>"] for side, each in zip(tokenizers, ids, strict=True))
     axes = {"source": source_pieces, "target": pieces, "input": ["<s>", *pieces[:-1]]}
     return ([*ids[0], EOS_ID], [*ids[1], EOS_ID]), axes

@@ -49,7 +49,7 @@ class Sampler(TextTranslator):
         name: str = "sentence",
         first: int = 1,
     ) -> None:
-        """Draw ``num_results`` translations of each sentence; of an empty one, one empty text.
+        """Draw ``num_results`` translations of each sentence; of a blank one, one empty text.
 
         The samples of a sentence depend only on the seed, its number (counted from ``first``) and its text. Fewer results are
         the first of more. A sample is cut at its length limit.
@@ -69,16 +69,17 @@ class Sampler(TextTranslator):
             for row, part in enumerate(rows):
                 index, copy = parts[part]
                 results = zip(samples.ids[row], samples.scores[row], samples.lengths[row], strict=True)
+                source, limit = sources[index], self._translator.limit_of(sources[index])
                 drawn[index][copy] = [
-                    translation_of(ids[:length], score, self._translator.tokenizers) for ids, score, length in results
+                    translation_of(ids[:length], score, self._translator.tokenizers, source, limit)
+                    for ids, score, length in results
                 ]
                 if len(drawn[index]) == len(copies):
                     translations = [each for copy in copies for each in drawn[index].pop(copy)]
                     ordered.add(nonempty[index], translations[:num_results])
 
-        for index, sentence in enumerate(sentences):
-            if not sentence.strip():
-                ordered.add(index, [NOTHING])
+        for index in sorted(set(range(len(sentences))).difference(nonempty)):
+            ordered.add(index, [NOTHING])
         batches = self._batches([sources[index] for index, _ in parts], numbers)
         self._search_for(in_row).search(params, batches, on_done)
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 class Translating(OpenTask):
     """A model, its tokenizers, and translation with them; an ensemble of several has the settings of the first."""
 
-    translator_type = Translator
-
     @staticmethod
     def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> TranslationObjective:
         return TranslationObjective(config, *vocabularies, mesh)
@@ -37,6 +35,5 @@ class Translating(OpenTask):
     def new_translator(self, config: ExperimentConfig, constraint: "Constraint | None" = None) -> Translator:
         """Return a translator with the decoding settings of ``config``."""
         model, longest, dtype = self.objective.model, self.objective.longest_sequence, self.objective.evaluation_dtype
-        tags = getattr(config.data, "required_tags", ())
         of_run = self.tokenizers, config.decoding, self.mesh, longest, dtype
-        return self.translator_type(model, *of_run, constraint, config.parts, tags)
+        return Translator(model, *of_run, constraint, config.parts)

@@ -20,7 +20,7 @@ from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
-from transformer_jax.data.corpora import completed, open_corpus, require_target_language
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.examined_texts import examine_pairs, examine_split
 from transformer_jax.data.mixed_corpora import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
@@ -52,7 +52,7 @@ from transformer_jax.tasks.translation.evaluator import (
     first_pairs,
     sharpest_entropy,
 )
-from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
+from transformer_jax.tasks.translation.pairs import PairScorer, sum_of_scores, tokens_of_pair
 from transformer_jax.tasks.translation.translating import Translating
 from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import init_cache, steps_of
@@ -144,22 +144,35 @@ class TranslationTask(Translating, Task):
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
-        """The settings with the languages of the text, the tokenizer of BLEU and the selection metric.
+        """The settings with the tokenizer of BLEU and the selection metric.
 
         Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
         tokenizer is not installed.
         """
         if not config.scores_translations:
             return config
-        config, remark = completed(config)
-        if remark:
-            say(remark, file=sys.stderr)
-        if not directory.has_checkpoints():
-            require_target_language(config)
-        language = config.data.target_language
-        stated = config.evaluation
-        settings = from_first(lambda: asdict(_evaluation_of_run(stated, language, directory)), "evaluation settings")
-        found = EvaluationConfig(**settings)
+        language, stated = config.data.target_language, config.evaluation
+
+        def of_run() -> EvaluationConfig:
+            if not directory.has_checkpoints():
+                return stated.resolved(language)
+            saved = load_run_config(directory.path)
+            begun = saved.evaluation.resolved(saved.data.target_language)
+            tokenizer = stated.bleu_tokenizer or begun.bleu_tokenizer
+            if tokenizer != begun.bleu_tokenizer:
+                if begun.selection in ("bleu", "bleu_lowercase"):
+                    raise ConfigError(
+                        "evaluation.bleu_tokenizer",
+                        f"{begun.selection}, tokenized by {begun.bleu_tokenizer}, selects the checkpoints of this run",
+                        f"keep {begun.bleu_tokenizer}, and run evaluate for scores by {tokenizer}",
+                    )
+                before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
+                remark = f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared"
+                say(remark, file=sys.stderr)
+            return replace(stated, bleu_tokenizer=tokenizer, selection=begun.selection)
+
+        # Another machine may have other tokenizers.
+        found = EvaluationConfig(**from_first(lambda: asdict(of_run()), "evaluation settings"))
         found.require_installed(language, config.training.validation_metrics)
         if found != stated and (found.bleu_tokenizer, found.selection) != ("13a", "bleu"):
             chosen = f"BLEU is tokenized by {found.bleu_tokenizer}, checkpoints are selected by {found.selection}"
@@ -194,7 +207,7 @@ class TranslationTask(Translating, Task):
         for tag in by_corpus(data.tags, "data.tags").values():
             if len(pieces := self.tokenizers.source.encode(tag)) != 1:
                 remedy = "use --config.init.tokenizer=new, or a word that is a piece of it"
-                raise ConfigError(f"data.tags: {tag} has {len(pieces)} pieces in the vocabulary, not one; {remedy}")
+                raise ConfigError("data.tags", f"{tag} has {len(pieces)} pieces in the vocabulary, not one", remedy)
         store, chosen, times = self.training_store, None, {}
         if store.statistics.corpora:
             times = times_an_epoch(store.statistics.corpora, data)
@@ -290,7 +303,7 @@ class TranslationTask(Translating, Task):
         Raises ConfigError without references, DataError where the numbers of lines differ.
         """
         if not references:
-            raise ConfigError("--references: --source and --references belong together; give both")
+            raise ConfigError("--references", "--source and --references belong together", "give both")
         sources, *translations = (list(read_lines(Path(name))) for name in (source, *references))
         for name, lines in zip(references, translations, strict=True):
             if len(lines) != len(sources) or not sources:
@@ -303,8 +316,7 @@ class TranslationTask(Translating, Task):
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
         """Translates a text and scores it against its references; perplexity is of the first references."""
         sources, references = text
-        scored = self.scorer.score(params, sources, references[0])
-        nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
+        nll, tokens = sum_of_scores(self.scorer.score(params, sources, references[0]))
         pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]
         called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"
         found = self.evaluator.translated(params, called, pairs, references, nll, tokens)
@@ -329,23 +341,6 @@ class TranslationTask(Translating, Task):
             target = self.translator.translate(params, [text])[0][0].text
         sides, axes = tokens_of_pair(self.tokenizers, text, target)
         return TextAttention(text, target, weights_by_kind(self.objective.model, params, sides, axes))
-
-
-def _evaluation_of_run(stated: EvaluationConfig, language: str, directory: RunDirectory) -> EvaluationConfig:
-    if not directory.has_checkpoints():
-        return stated.resolved(language)
-    saved = load_run_config(directory.path)
-    begun = saved.evaluation.resolved(saved.data.target_language)
-    tokenizer = stated.bleu_tokenizer or begun.bleu_tokenizer
-    if tokenizer != begun.bleu_tokenizer:
-        if begun.selection in ("bleu", "bleu_lowercase"):
-            raise ConfigError(
-                f"evaluation.bleu_tokenizer: {begun.selection}, tokenized by {begun.bleu_tokenizer}, selects the checkpoints "
-                f"of this run; keep {begun.bleu_tokenizer}, and run evaluate for scores by {tokenizer}"
-            )
-        before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
-        say(f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared", file=sys.stderr)
-    return replace(stated, bleu_tokenizer=tokenizer, selection=begun.selection)
 
 
 def translation_program(

@@ -12,7 +12,6 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import EOS_ID, PAD_ID, UNK_ID, AnyArray, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.data import padded_width
-from transformer_jax.config.mixture import tagging_command
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import Hypotheses, Rules
@@ -25,12 +24,12 @@ from transformer_jax.decoding.segmented_search import (
     SegmentedSearch,
 )
 from transformer_jax.decoding.source_batches import source_batches
-from transformer_jax.errors import complain
 from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
 from transformer_jax.registry.plugins import with_settings
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.sequence_types import DecodeCache, Tokens
+from transformer_jax.tasks.remarks import remarks_on_output
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, shard_map_rows, unshard_fsdp
 
 if TYPE_CHECKING:
@@ -60,11 +59,15 @@ class SentenceTooLong(DataError):
 
 
 class Translation(NamedTuple):
-    """One hypothesis: its text, its length-normalized log-probability, and its tokens, EOS included."""
+    """One hypothesis: its text, its length-normalized log-probability, and its tokens, EOS included.
+
+    ``remarks``: ``cut`` at the length limit, ``repeats`` the same tokens.
+    """
 
     text: str
     score: float
     token_ids: list[int]
+    remarks: tuple[str, ...] = ()
 
 
 OnTranslation = Callable[[int, list[Translation]], None]
@@ -123,18 +126,16 @@ class Translator(TextTranslator):
         compute_dtype: str = "float32",
         constraint: "Constraint | None" = None,
         parts: Mapping[str, Any] = MappingProxyType({}),
-        tags: tuple[str, ...] = (),
     ) -> None:
         """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model.
 
         ``constraint``, whose inputs are source ids: the tokens that beam search may choose. ``parts``: the settings of parts.
-        ``tags``: every source of the training text begins with one of them.
         """
         self.tokenizers = tokenizers
         self.decoding = decoding
         self.mesh = mesh
         self.model = model
-        self._longest, self._tags = longest, tags
+        self._longest = longest
         self.compute_dtype = compute_dtype
         # It keeps compiled programs.
         self._search_for = cache(lambda results: search_for(model, decoding, mesh, results, constraint, parts))
@@ -152,43 +153,43 @@ class Translator(TextTranslator):
     ) -> None:
         """Find the ``num_results`` best translations of each sentence, best first.
 
-        An empty sentence, or white space, has the empty translation. Every other translation begins with ``prefix``, whose
-        last word it may continue.
+        A blank sentence (``Tokenizer.is_blank``) has the empty translation. Every other translation begins with ``prefix``,
+        whose last word it may continue.
 
         Raises, before the search, SentenceTooLong when a sentence is longer than ``decoding.max_source_tokens`` or the model
         allows; and DataError at a sentence that has no translation with the prefix. The message has ``name`` and the number of
         the sentence, counted from ``first``.
         """
         nonempty, sources = self.encode_sources(sentences, name, first)
+        blank = set(range(len(sentences))).difference(nonempty)
 
         def check(index: int, translations: list[Translation]) -> None:
-            if prefix.text.strip() and sentences[index].strip() and translations == [NOTHING]:
+            if prefix.text.strip() and index not in blank and translations == [NOTHING]:
                 problem = f"no translation that begins with {prefix.text!r} has a probability above 0"
                 raise DataError(f"{name} {index + first}: {problem}; give another prefix or loosen the constraint")
             on_translation(index, translations)
 
         ordered = InOrder(check)
-        for index, sentence in enumerate(sentences):
-            if not sentence.strip():
-                ordered.add(index, [NOTHING])
-        self._search(params, sources, num_results, prefix.ids, lambda row, found: ordered.add(nonempty[row], found))
+        for index in sorted(blank):
+            ordered.add(index, [NOTHING])
+
+        def on_done(rows: np.ndarray, hypotheses: Hypotheses) -> None:
+            for number, row in enumerate(rows):
+                translations = self._texts(hypotheses, number, sources[row], len(prefix.ids))
+                ordered.add(nonempty[row], translations)
+
+        params = unshard_fsdp(params, self.mesh, self.compute_dtype)
+        self._search_for(num_results).search(params, self.batches(sources, prefix.ids), on_done)
 
     def encode_sources(self, sentences: Sequence[str], name: str, first: int) -> tuple[list[int], list[list[int]]]:
-        """Return the indices of the sentences that are more than white space, and their tokens with EOS.
+        """Return the indices of the sentences that are not blank, and their tokens with EOS.
 
-        Warns, once, where sentences begin with none of the tags of the run. Raises SentenceTooLong as ``require_translatable``
-        does.
+        Raises SentenceTooLong as ``require_translatable`` does.
         """
-        tags = self._tags
-        if missing := tags and sum(bool(line.strip()) and line.partition(" ")[0] not in tags for line in sentences):
-            self._tags = ()
-            complain(
-                f"WARNING: {missing:,} of {len(sentences):,} lines begin with none of the tags {', '.join(tags)}, which all "
-                f"training text of the run has (data.tags); {tagging_command(tags[0])} adds one"
-            )
-        nonempty = [index for index, sentence in enumerate(sentences) if sentence.strip()]
-        encoded = self.tokenizers.source.encode_batch([sentences[index] for index in nonempty])
-        sources = [[*ids, EOS_ID] for ids in encoded]
+        encoded = self.tokenizers.source.encode_batch(list(sentences))
+        is_blank = self.tokenizers.source.is_blank
+        nonempty = [index for index, ids in enumerate(encoded) if not is_blank(sentences[index], ids)]
+        sources = [[*encoded[index], EOS_ID] for index in nonempty]
         lengths = np.zeros(len(sentences), np.int64)
         lengths[nonempty] = [len(ids) for ids in sources]
         require_translatable(lengths, self.decoding.max_source_tokens, name, first, self._longest)
@@ -197,25 +198,14 @@ class Translator(TextTranslator):
     def translate_ids(self, params: PyTree, sources: Sequence[list[int]]) -> list[list[Translation]]:
         """The best translation of each source, whose token ids end with EOS, and are not EOS alone."""
         found: dict[int, list[Translation]] = {}
-        self._search(params, sources, 1, (), found.__setitem__)
-        return [found[index] for index in range(len(sources))]
 
-    def _search(
-        self,
-        params: PyTree,
-        sources: Sequence[list[int]],
-        num_results: int,
-        prefix_ids: Sequence[int],
-        on_translation: OnTranslation,
-    ) -> None:
-        """Call ``on_translation`` with the index of each source and its translations, when they are done."""
-
-        def on_done(indices: np.ndarray, hypotheses: Hypotheses) -> None:
-            for row, index in enumerate(indices):
-                on_translation(int(index), self._texts(hypotheses, row))
+        def on_done(rows: np.ndarray, hypotheses: Hypotheses) -> None:
+            for number, row in enumerate(rows):
+                found[int(row)] = self._texts(hypotheses, number, sources[row], 0)
 
         params = unshard_fsdp(params, self.mesh, self.compute_dtype)
-        self._search_for(num_results).search(params, self.batches(sources, prefix_ids), on_done)
+        self._search_for(1).search(params, self.batches(sources, ()), on_done)
+        return [found[index] for index in range(len(sources))]
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: Sequence[int]) -> Iterator[SearchBatch]:
         """Make batches of all sources; inputs are ids [B, S]; batches of the same shape follow each other."""
@@ -251,15 +241,27 @@ class Translator(TextTranslator):
         ids = target.encode(text.rstrip())
         written = target.decode(ids)
         if text.strip() and (UNK_ID in ids or written.split() != text.split()):
-            raise ConfigError(f"prefix: {text!r} is {written!r} in the vocabulary of this run; give text that it has")
+            raise ConfigError(
+                "prefix", f"{text!r} is {written!r} in the vocabulary of this run", "give text that it has"
+            )
         if self._longest is not None and len(ids) >= self._longest:
             problem = f"{len(ids)} tokens leave none of the {self._longest} positions of the model for EOS"
-            raise ConfigError(f"prefix: {problem}; give at most {self._longest - 1} tokens")
+            raise ConfigError("prefix", problem, f"give at most {self._longest - 1} tokens")
         return Prefix(text, tuple(ids))
 
-    def _texts(self, found: Hypotheses, row: int) -> list[Translation]:
-        results = zip(found.ids[row], found.scores[row], found.lengths[row], strict=True)
-        translations = [translation_of(ids[:size], score, self.tokenizers) for ids, score, size in results if size]
+    def limit_of(self, source: Sequence[int], prefix: int = 0) -> int:
+        """The length limit of the translation of a source, after ``prefix`` given tokens."""
+        limit = len(source) + self.decoding.max_extra_tokens + prefix
+        return min(limit, self._longest or limit)
+
+    def _texts(self, found: Hypotheses, row: int, source: Sequence[int], prefix: int) -> list[Translation]:
+        results, limit = (
+            zip(found.ids[row], found.scores[row], found.lengths[row], strict=True),
+            self.limit_of(source, prefix),
+        )
+        translations = [
+            translation_of(ids[:size], score, self.tokenizers, source, limit) for ids, score, size in results if size
+        ]
         # Search finds nothing where no probability is a number; the sentence still needs a line.
         return translations or [NOTHING]
 
@@ -267,10 +269,16 @@ class Translator(TextTranslator):
 NOTHING = Translation("", 0.0, [])
 
 
-def translation_of(ids: AnyArray, score: float | Array, tokenizers: TokenizerPair) -> Translation:
-    """Tokens and their text, as one line: a tokenizer with byte fallback can generate a line break."""
+def translation_of(
+    ids: AnyArray, score: float | Array, tokenizers: TokenizerPair, source: Sequence[int], limit: int
+) -> Translation:
+    """Tokens and their text, as one line: a tokenizer with byte fallback can generate a line break.
+
+    ``limit``: the length limit of the translation of ``source``.
+    """
     tokens = np.asarray(ids).tolist()
-    return Translation(as_one_line(tokenizers.target.decode(tokens)), float(score), tokens)
+    remarks = remarks_on_output(tokens, limit, source)
+    return Translation(as_one_line(tokenizers.target.decode(tokens)), float(score), tokens, remarks)
 
 
 def limits_of(source_ids: np.ndarray, max_extra_tokens: int) -> np.ndarray:
@@ -345,4 +353,4 @@ def devices_of_search(mesh: Mesh) -> SearchDevices:
 
 def steps_of(model: Module) -> MakeStep:
     """Return the function that makes the step of a model from its parameters."""
-    return lambda params: lambda ids, cache: call(model, params, "decode_step", ids, cache)
+    return lambda params: partial(call, model, params, "decode_step")

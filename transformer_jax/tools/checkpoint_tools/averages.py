@@ -18,7 +18,13 @@ from transformer_jax.errors import natural_order
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import appearing_folder, require_local, require_writable, write_whole
 from transformer_jax.run_directory.layout import RunDirectory
-from transformer_jax.run_directory.selection import best_step, chosen_step, selection_of, steps_to_average
+from transformer_jax.run_directory.selection import (
+    basis_of_validations,
+    best_step,
+    chosen_step,
+    selection_of,
+    steps_to_average,
+)
 from transformer_jax.run_directory.stored_checkpoints import (
     StoredCheckpoint,
     bytes_in,
@@ -29,6 +35,8 @@ from transformer_jax.runs.starting import write_run_directory
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.state import count_parameters
 
+# Deeper than any module.
+MAX_DEPTH = 100
 UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
@@ -37,7 +45,7 @@ def checkpoint_table(run: RunDirectory) -> str:
     stored = stored_checkpoints(run.checkpoints)
     selection = selection_of(run)
     marks = marks_of(stored, selection)
-    rows = [("update", f"validation {selection.label}", "size", "written", "")]
+    rows = [("update", f"validation {selection.heading(basis_of_validations(run))}", "size", "written", "")]
     for each in stored:
         score = "" if each.score is None else selection.text(each.score)
         size = bytes_text(bytes_in(each.folder))
@@ -63,10 +71,10 @@ def marks_of(stored: list[StoredCheckpoint], selection: Metric) -> dict[int, str
     return marks
 
 
-def describe_checkpoint(run: RunDirectory, which: str) -> str:
-    """Parameters module by module, optimizer state, counters, and digests of data and settings; no array is read.
+def describe_checkpoint(run: RunDirectory, which: str, *, has_all: bool = False) -> str:
+    """Score, digests of data and settings, parameters of each module; if ``has_all``, of modules inside, and counters.
 
-    Raises CheckpointError when there is no such checkpoint, or it cannot be read.
+    No array is read. Raises CheckpointError when there is no such checkpoint, or it cannot be read.
     """
     step = chosen_step(run, which)
     checkpoints = CheckpointReader(run.checkpoints)
@@ -75,7 +83,14 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
     stored, selection = stored_checkpoints(run.checkpoints), selection_of(run)
     here = next(each for each in stored if each.step == step)
     marks = marks_of(stored, selection)[step]
-    counters = ", ".join(f"{name} {value:,.10g}" for name, value in progress["counters"].items() if value)
+    numbers = {
+        name: value for name, value in progress["counters"].items() if value and not isinstance(value, str | dict)
+    }
+    counters = ", ".join(f"{name} {value:,.10g}" for name, value in numbers.items())
+    basis = progress["counters"].get("basis", "")
+    score = (
+        "not measured" if here.score is None else selection.score(here.score, basis).removeprefix(f"{selection.label} ")
+    )
     config = from_json(progress["config"])
     digest = hashlib.sha256(json.dumps(to_json(config), sort_keys=True).encode()).hexdigest()
     whose = "those" if config == load_run_config(run.path) else "NOT those"
@@ -83,16 +98,16 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
         ("checkpoint", f"{here.folder}{f' ({marks})' if marks else ''}"),
         ("written", f"{time_text(here.written)}, {bytes_text(bytes_in(here.folder))}"),
         ("update", str(step)),
-        (f"validation {selection.label}", "not measured" if here.score is None else selection.text(here.score)),
+        (f"validation {selection.label}", score),
         ("parameters", parameter_count(params)),
         ("optimizer state", parameter_count(rest["optimizer_state"]) if rest else "none: no run resumes from it"),
-        *([("counters", counters)] if counters else []),
+        *([("counters", counters)] if counters and has_all else []),
         *sorted(progress["data"].items()),
         ("settings", f"{digest}, {whose} of {run.config.name}"),
     ]
     if "average_of" in progress:
         rows.append(("average of", ", ".join(map(str, progress["average_of"]))))
-    return f"{text_table(rows, 'll')}\n\n{parameter_table(params)}"
+    return f"{text_table(rows, 'll')}\n\n{parameter_table(params, MAX_DEPTH if has_all else 0)}"
 
 
 def parameter_count(shapes: PyTree) -> str:
@@ -100,24 +115,25 @@ def parameter_count(shapes: PyTree) -> str:
     return f"{count_parameters(shapes):,} numbers in {len(jax.tree.leaves(shapes))} arrays, {_size(shapes)}"
 
 
-def parameter_table(shapes: Mapping[str, Any]) -> str:
-    """A row for each module with its total, followed by its indented children; at the end the total of all."""
+def parameter_table(shapes: Mapping[str, Any], depth: int) -> str:
+    """A row for each module with its total, followed by its indented children, ``depth`` levels; at the end the whole total."""
     first = ("parameters", "shape", "type", "numbers", "bytes")
     last = ("total", "", "", f"{count_parameters(shapes):,}", _size(shapes))
-    return text_table([first, *_rows(shapes, 0), last], "lllrr")
+    rows = [row for level, row in _rows(shapes, 0) if level <= depth]
+    return text_table([first, *rows, last], "lllrr")
 
 
-def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[str, ...]]:
+def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[int, tuple[str, ...]]]:
     for name in sorted(tree, key=natural_order):
         branch = tree[name]
         numbers, size = f"{count_parameters(branch):,}", _size(branch)
         label = "  " * depth + name
         if isinstance(branch, Mapping):
-            yield label, "", "", numbers, size
+            yield depth, (label, "", "", numbers, size)
             yield from _rows(branch, depth + 1)
         else:
             shape = " x ".join(map(str, branch.shape)) or "scalar"
-            yield label, shape, str(branch.dtype), numbers, size
+            yield depth, (label, shape, str(branch.dtype), numbers, size)
 
 
 def _size(shapes: PyTree) -> str:
@@ -132,8 +148,8 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
     """
     require_local(output, "--output")
     if any(Path(output).expanduser().glob("*")):
-        raise ConfigError(f"--output: {output} is not empty; give a folder for the new run")
-    target = Path(output).expanduser().resolve()
+        raise ConfigError("--output", f"{output} is not empty", "give a folder for the new run")
+    target = Path(output).expanduser()
     require_writable(str(target.parent), "--output")
     config = load_run_config(source.path)
     tokenizers = tokenizers_of_run(source)
@@ -148,7 +164,7 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
             if source.data_report.is_file():
                 write_whole(run.data_report, source.data_report.read_bytes())
     except OSError as error:
-        raise ConfigError(f"--output: {output} cannot be written: {error.strerror or error}") from None
+        raise ConfigError("--output", f"{output} cannot be written: {error.strerror or error}") from None
     return RunDirectory(target)
 
 
@@ -161,7 +177,7 @@ def chosen_steps(run: RunDirectory, count: int, which: str, stated: Sequence[str
         return steps_to_average(run, which, count)
     steps = sorted(chosen_step(run, text.strip()) for text in stated)
     if len(set(steps)) < len(steps):
-        raise ConfigError(f"--steps: {', '.join(stated)} has one twice; name each once")
+        raise ConfigError("--steps", f"{', '.join(stated)} has one twice", "name each once")
     return steps
 
 

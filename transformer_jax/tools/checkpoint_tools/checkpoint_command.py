@@ -25,15 +25,15 @@ def _ls(values: flags.Values, runs: list[str]) -> None:
 def _info(values: flags.Values, runs: list[str]) -> None:
     from transformer_jax.tools.checkpoint_tools.averages import describe_checkpoint
 
-    print(describe_checkpoint(_existing(runs[0]), values.checkpoint or "best"))
+    print(describe_checkpoint(_existing(runs[0]), values.checkpoint or "best", has_all=values.all))
 
 
 def _average(values: flags.Values, runs: list[str]) -> None:
     source = _existing(runs[0])
     if not values.output:
-        raise ConfigError("--output: is required; give a folder for the new run")
-    if values.steps and (values["count"].present or values["checkpoint"].present):
-        raise ConfigError("--steps: says which checkpoints to average; leave --count and --checkpoint out")
+        raise ConfigError("--output", "is required", "give a folder for the new run")
+    if values.steps and values.present.keys() & {"count", "checkpoint"}:
+        raise ConfigError("--steps", "says which checkpoints to average", "leave --count and --checkpoint out")
     from transformer_jax.checkpoints.reader import CheckpointReader
     from transformer_jax.tools.checkpoint_tools.averages import chosen_steps, write_average
     from transformer_jax.training.schedules import remark_on_average
@@ -50,7 +50,7 @@ def _average(values: flags.Values, runs: list[str]) -> None:
 
 ACTIONS = {
     "ls": Action(_ls, "the folder of one run", 1, 1, ()),
-    "info": Action(_info, "the folder of one run", 1, 1, ("checkpoint",)),
+    "info": Action(_info, "the folder of one run", 1, 1, ("checkpoint", "all")),
     "average": Action(_average, "the folder of one run", 1, 1, ("checkpoint", "count", "steps", "output")),
 }
 
@@ -58,6 +58,7 @@ ACTIONS = {
 @flags.command(
     flags.arguments("ACTION RUN", f"{', '.join(ACTIONS)}, and the folder of the run"),
     flags.string("checkpoint", None, f"{CHECKPOINT_MEANING} (info: best, average: last)"),
+    flags.boolean("all", False, "info: counters, and the parameters of modules inside modules"),
     flags.integer("count", 5, "average: number of checkpoints, up to --checkpoint", lower_bound=1),
     flags.strings("steps", [], "average: exactly these, for example 2520,3150,3775"),
     flags.string("output", None, "average: folder of the new run"),
@@ -71,7 +72,8 @@ def checkpoint(values: flags.Values) -> int:
         transformer-jax checkpoint average runs/m30k --count=5 --checkpoint=last --output=runs/m30k-average
 
     ls: every checkpoint with its score, size and time, and damaged ones that were set aside.
-    info: the content of one: parameters by module, optimizer state, counters, digests of the data and the settings.
+    info: the content of one: score, parameters by module, optimizer state, digests of the data and the settings; with --all
+    every array.
     average: a new run directory with the mean of several checkpoints, without optimizer state.
     """
     action, runs = chosen_action("checkpoint", ACTIONS, values)

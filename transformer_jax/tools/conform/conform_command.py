@@ -41,7 +41,7 @@ def conform(values: flags.Values) -> int:
     import jax
 
     if len(values.arguments or []) != 1:
-        raise ConfigError("conform: give one idea, as in transformer-jax conform rope")
+        raise ConfigError("conform", "give one idea, as in transformer-jax conform rope")
     # Before JAX looks for devices.
     jax.config.update("jax_num_cpu_devices", DEVICES)
     from transformer_jax.runtime.hardware import start_jax

@@ -118,7 +118,7 @@ def ideas_named(text: str) -> list[Idea]:
     if not found:
         near = nearest(name, [each for kind in KINDS for each in names(kind)])
         hint = f"did you mean {near}?" if near else "transformer-jax config --explain=model.attention lists names"
-        raise ConfigError(f"there is no part {text!r}; {hint}")
+        raise ConfigError(f"there is no part {text!r}", remedy=hint)
     return found
 
 

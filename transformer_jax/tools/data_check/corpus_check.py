@@ -433,14 +433,14 @@ def texts_named(given: Sequence[str]) -> list[list[Path]]:
             found = [group for group in _by_name(files) if len(group) == 2 or _is_one_text(group[0])]
             if not found:
                 problem = "has no pair of files such as train.en and train.de, no .tsv and no .txt"
-                raise ConfigError(f"data check: {path} {problem}")
+                raise ConfigError("data check", f"{path} {problem}")
             texts += found
         elif re.search("[,{]", name):
             texts.append(list(named_files(name, "data check")))
         elif file := path if path.is_file() else plain_or_compressed(path):
             alone.append(file)
         else:
-            raise ConfigError(f"data check: {path} is neither a file nor a folder")
+            raise ConfigError("data check", f"{path} is neither a file nor a folder")
     languages = {language_of_file(path.name) or path.name for path in alone}
     is_pair = len(alone) == len(languages) == 2 and not any(map(_is_one_text, alone))
     return [*texts, *([alone] if is_pair else _by_name(alone))]
@@ -476,5 +476,5 @@ def _by_name(paths: Sequence[Path]) -> list[list[Path]]:
             require_one_file([file for file in files if plain_name(file) == name])
         if len(files) > 2:
             names = ", ".join(file.name for file in files)
-            raise ConfigError(f"data check: {common} has {len(files)} languages, {names}; name two files")
+            raise ConfigError("data check", f"{common} has {len(files)} languages, {names}", "name two files")
     return list(groups.values())

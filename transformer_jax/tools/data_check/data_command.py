@@ -30,7 +30,7 @@ def data(values: flags.Values) -> int:
     """
     action, *given = values.arguments or [""]
     if action != "check" or not given:
-        raise ConfigError("data: write data check FILES, for example data check corpus/train.{en,de}")
+        raise ConfigError("data", "write data check FILES, for example data check corpus/train.{en,de}")
     from transformer_jax.tools.data_check.corpus_check import check_text, compare_texts, remarks_on_pairs, texts_named
 
     texts = texts_named(given)

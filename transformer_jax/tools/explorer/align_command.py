@@ -47,21 +47,21 @@ def align(values: flags.Values) -> int:
     config = run_config(values)
     if config.task != "translation":
         problem = f"{values.workdir} is a run of task={config.task}; this command takes task=translation"
-        raise ConfigError(f"--workdir: {problem}")
+        raise ConfigError("--workdir", problem)
     import numpy as np
 
     from transformer_jax.tools.explorer import word_alignment
 
     require_attention(config, "cross", values.layer, values.head)
     sources, targets, gold = read_pairs(values.source, values.target, values.gold, values.first_word)
-    for warning in warnings_of_files(config, (values.source, values.target), sources, targets):
-        print(warning, file=sys.stderr)
     stem = output_path(values, "alignment")
     if (values.output and stem.is_dir()) or str(values.output or "").endswith("/"):
         problem = f"{stem} is a folder; give the files a name in it, for example {stem / 'alignment'}"
-        raise ConfigError(f"--output: {problem}")
+        raise ConfigError("--output", problem)
     from transformer_jax.tools.explorer.soft_alignment import soft_alignments
 
+    for warning in warnings_of_files(config, (values.source, values.target), sources, targets):
+        print(warning, file=sys.stderr)
     for flag in [flag for flag, texts in (("--source", sources), ("--target", targets)) if lack_spaces(texts)]:
         print(f"{flag}: no spaces between words; words of the links are pieces of the tokenizer", file=sys.stderr)
     trained = open_runs(chosen_runs(values, config), values.average)

@@ -67,45 +67,50 @@ def explore(values: flags.Values) -> int:
     texts = _texts(values)
     targets = values.translation or [None] * len(texts)
     if len(targets) != len(texts):
-        raise ConfigError(f"--translation: {len(targets)} for {len(texts)} texts; give one for every --text, or none")
+        raise ConfigError(
+            "--translation", f"{len(targets)} for {len(texts)} texts", "give one for every --text, or none"
+        )
     names = values.gold_source, values.gold_target, values.gold
     if any(names) and not all(names):
-        raise ConfigError("--gold: give --gold_source and --gold_target too, the files whose pairs it aligns")
+        raise ConfigError("--gold", "give --gold_source and --gold_target too, the files whose pairs it aligns")
     aligned = None
     if values.gold:
         sources, translations, gold = read_pairs(*names, values.first_word)
         aligned = list(zip(sources, translations, strict=True)), gold
     # Mistakes are found before anything is computed.
     for flag, reader in READERS_OF_FLAGS.items():
-        if values[flag].present and not values[reader].value:
-            raise ConfigError(f"--{flag}: only --{reader} reads it; give --{reader} too, or leave --{flag} out")
+        if flag in values.present and not getattr(values, reader):
+            raise ConfigError(f"--{flag}", f"only --{reader} reads it", f"give --{reader} too, or leave --{flag} out")
     if values.translation:
         # This imports JAX.
         from transformer_jax.tasks.texts import require_targets
 
         for each in chosen:
-            require_targets(each.config, f"--workdir: {each.workdir}", "--translation", is_given=True, is_optional=True)
+            require_targets(each.config, "--workdir", each.workdir, "--translation", is_given=True, is_optional=True)
     checkpoints = _checkpoints(values)
     listener = None
     if values.live:
-        from transformer_jax.tools.explorer.live import require_live
+        from transformer_jax.tools.explorer.live_settings import require_live
 
         require_live(chosen[0].config)
         if values.serve:
-            raise ConfigError("--live: the page computes by itself; leave --serve out")
+            raise ConfigError("--live", "the page computes by itself", "leave --serve out")
     if values.serve:
         from transformer_jax.tools.explorer.server import listen_locally
 
-        if values["output"].present:
-            raise ConfigError("--output: --serve writes no page; leave one of them out")
+        if "output" in values.present:
+            raise ConfigError("--output", "--serve writes no page", "leave one of them out")
         listener = listen_locally(values.port)
     elif (path := output_path(values, "explore.html")).suffix != ".html":
-        raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
+        raise ConfigError("--output", f"{path} is not the name of a page", "end it in .html")
 
     from transformer_jax.files.atomic_files import write_whole
     from transformer_jax.tools.explorer.readers import open_readers
 
     opened = open_readers(chosen, values.average)
+    remarks = opened[0].trained.remarks("--text", "text")
+    remarks.read(texts)
+    remarks.tell()
     for run_reader in opened:
         run_reader.require_texts(texts, with_search=values.search)
     opened += [opened[0].at_checkpoint(RunDirectory(values.workdir), step) for step in checkpoints]
@@ -131,9 +136,9 @@ def _checkpoints(values: flags.Values) -> list[int]:
         run.checkpoint_steps() if values.checkpoints == "all" else sorted({chosen_step(run, each) for each in names})
     )
     if len(steps) < 2:
-        raise ConfigError(f"--checkpoints: {len(steps)} of {run.path}; a slider needs two (training.keep_last)")
+        raise ConfigError("--checkpoints", f"{len(steps)} of {run.path}", "a slider needs two (training.keep_last)")
     if values.serve:
-        raise ConfigError("--checkpoints: the server reads with one checkpoint; leave --serve out")
+        raise ConfigError("--checkpoints", "the server reads with one checkpoint", "leave --serve out")
     return steps
 
 
@@ -176,7 +181,9 @@ def _page(
             reading = each.read(text, chosen, index + 1, **options)
             readings.setdefault(number, []).append(reading)
             search = each.search(text, values.alternatives) if values.search and not is_checkpoint else None
-            page.add_reading(reading, search, text=index, run=number)
+            remarks = each.trained.remarks("this text")
+            remarks.read([text])
+            page.add_reading(reading, search, remarks.lines(), text=index, run=number)
         page.add_statistics(statistics, run=number)
         if model:
             read = [(reading.text, reading.translation) for reading in readings[number]]
@@ -215,7 +222,7 @@ def _serve(
 
     def force(run: int, text: str, prefix: "Sequence[int]") -> "Forced":
         if not 0 <= run < len(opened):
-            raise ConfigError(f"run: {run} is not one of {len(opened)} runs, counted from 0")
+            raise ConfigError("run", f"{run} is not one of {len(opened)} runs, counted from 0")
         return opened[run].forced(text, prefix)
 
     server = make_local_server(make_app(render, force), listener)
@@ -230,5 +237,5 @@ def _texts(values: flags.Values) -> list[str]:
 
     texts = [*values.text, *(read_lines(Path(values.source)) if values.source else [])]
     if not texts or not all(text.strip() for text in texts):
-        raise ConfigError("--text: give a text, or --source=FILE; none of them may be empty")
+        raise ConfigError("--text", "give a text, or --source=FILE", "none of them may be empty")
     return texts

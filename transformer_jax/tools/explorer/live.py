@@ -27,32 +27,6 @@ WORKER = (
 )
 """The modules of the worker, in order: one script."""
 
-Choices = dict[str, tuple[Any, ...]]
-# Choices of settings that the JavaScript implements; of several names each must be one of them.
-TRANSFORMER: Choices = {
-    "model.normalization": ("post", "pre"),
-    "model.norm": ("layer_norm", "rmsnorm"),
-    "model.positions": ("sinusoidal", "fairseq", "learned", "none", "rope"),
-    "model.feed_forward": (*("relu", "gelu", "exact_gelu", "silu", "swiglu", "geglu", "reglu", "relu_squared"),),
-    "model.attention": ("multi_head", "biased", "unscaled", "grouped_query", "multi_query", "qk_norm"),
-    "model.mixers": ("", "attention"),
-    "model.projection": ("linear",),
-}
-RECURRENT: Choices = {
-    "model.attention": (
-        *("dot", "scaled_dot", "general", "additive", "normalized_additive", "concat", "location"),
-        *("local_m", "local_p", "location_sensitive", "cumulative_location_sensitive"),
-    )
-}
-TRANSLATION: Choices = {
-    "tokenizer.kind": ("bpe", "unigram", "word", "character", "byte"),
-    "decoding.search": ("beam",),
-    "decoding.stop": ("exact",),
-}
-IMPLEMENTED: dict[str, Choices] = {
-    "translation": {"model.kind": ("transformer", "rnn"), **TRANSLATION},
-    "language_model": {"model.kind": ("decoder_only",), "tokenizer.kind": ("bpe", "unigram", "byte")},
-}
 FLOAT16_BYTES, INT8_BYTES = 8 << 20, 64 << 20
 """Largest size of the parameters in 16 bits, and in 8 bits."""
 INT8_STEPS = 127
@@ -89,29 +63,6 @@ def code_of_tour() -> dict[str, str]:
     return found
 
 
-def require_live(config: ExperimentConfig) -> None:
-    """Raises ConfigError, with the setting, unless the JavaScript implements the model, its tokenizer and its search."""
-    if config.task not in IMPLEMENTED:
-        raise ConfigError(f"--live: a run of task={config.task}; the live page takes {' and '.join(IMPLEMENTED)}")
-    parts = RECURRENT if config.model.is_recurrent else TRANSFORMER
-    for name, choices in (IMPLEMENTED[config.task] | parts).items():
-        block, _, setting = name.partition(".")
-        value = getattr(getattr(config, block), setting)
-        for each in re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else (value,):
-            if each not in choices:
-                known = ", ".join(str(choice) or "''" for choice in choices)
-                raise ConfigError(f"--live: {name}={value} is not implemented in the page; it implements {known}")
-
-
-def live_page_to_try(config: ExperimentConfig) -> list[str]:
-    """Return the command for a live page of a run, where its model is implemented in the page."""
-    try:
-        require_live(config)
-    except ConfigError:
-        return []
-    return ["explore {run} --live --text='Write a sentence here.'"]
-
-
 def live_model(trained: TrainedRun[Any]) -> LiveModel:
     """The model of a run that ``require_live`` accepts.
 
@@ -136,6 +87,11 @@ def live_model(trained: TrainedRun[Any]) -> LiveModel:
     return LiveModel(
         {
             "settings": {"kind": config.model.kind, "tying": config.model.tying, **settings},
+            "training": {
+                "longest": trained.training_input.longest if config.task == "translation" else LONGEST,
+                "limit": trained.training_input.limit if config.task == "translation" else LONGEST,
+                "unseen": sorted(trained.training_input.unseen_ids(source)),
+            },
             "entries": entries,
             "tokenizers": [tokenizer_table(each) for each in ([source] if source is target else [source, target])],
             "search": search,
@@ -209,7 +165,7 @@ def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree
     arrays = {"/".join(str(key.key) for key in path): np.asarray(array, np.float32) for path, array in leaves}
     size = sum(array.size for array in arrays.values())
     if size > INT8_BYTES:
-        raise ConfigError(f"--live: {size:,} parameters; a page holds at most {INT8_BYTES:,}")
+        raise ConfigError("--live", f"{size:,} parameters", f"a page holds at most {INT8_BYTES:,}")
     entries, chunks, stored = [], [], []
     for path, array in arrays.items():
         entry: dict[str, Any] = {"path": path, "shape": list(array.shape)}

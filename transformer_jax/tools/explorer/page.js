@@ -1028,6 +1028,8 @@ function showControls() {
   fill("layer", counted(attention ? attention.layers : 0).map((index) => [index + 1, layerNumber(state.run, state.kind, index + 1)]), state.layer);
   fill("head", [[0, "all"], ...counted(attention ? attention.heads : 0).map((index) => [index + 1, index + 1])], state.head);
   byId("source").textContent = reading.source;
+  byId("remarks").textContent = (reading.remarks || []).join("; ");
+  byId("remarks").hidden = !byId("remarks").textContent;
   showScale();
 }
 

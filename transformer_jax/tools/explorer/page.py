@@ -64,8 +64,18 @@ class Page:
         if checkpoints:
             self._data["checkpoints"] = {"updates": checkpoints, "curves": []}
 
-    def add_reading(self, reading: Reading, search: SearchTree | None = None, *, text: int, run: int) -> None:
+    def add_reading(
+        self,
+        reading: Reading,
+        search: SearchTree | None = None,
+        remarks: Sequence[str] = (),
+        *,
+        text: int,
+        run: int,
+    ) -> None:
         """Adds reading and search of text number ``text`` by run number ``run``, checkpoints in their order.
+
+        ``remarks``: on what the model never saw in the text.
 
         Raises DataError for NaN or infinity.
         """
@@ -80,6 +90,7 @@ class Page:
                 "text": text,
                 "run": run,
                 "source": reading.text,
+                "remarks": [*remarks],
                 "translation": reading.translation,
                 "tokens": reading.tokens,
                 "logProbs": [round(value, 4) for value in reading.log_probs],

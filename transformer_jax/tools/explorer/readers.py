@@ -24,7 +24,7 @@ from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.language_model.generator import cache_after_prompt, step_after_prompt
 from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask, axes_of, ids_of_text
 from transformer_jax.tasks.trained_run import AnyTask, TrainedRun, open_trained, restored_params
-from transformer_jax.tasks.translation.pairs import encode_pairs, tokens_of_pair
+from transformer_jax.tasks.translation.pairs import encode_pairs, require_visible, tokens_of_pair
 from transformer_jax.tasks.translation.translation_task import TranslationTask
 from transformer_jax.tasks.translation.translator import init_cache, limits_of, require_translatable
 from transformer_jax.tools.explorer.head_statistics import (
@@ -69,8 +69,12 @@ class TranslationReader(_RunReader[TranslationTask]):
         self._weigh = compiled_weights(trained, partial(jnp.stack, axis=1))
 
     def require_texts(self, texts: Sequence[str], *, with_search: bool) -> None:
-        """Raises DataError, which has its number, for the first text that is too long."""
-        self._require_short(list(map(self.trained.tokenizers.source.encode, texts)), "--text", 1)
+        """Raises DataError, which has its number, for the first text that is too long or blank."""
+        source = self.trained.tokenizers.source
+        encoded = list(map(source.encode, texts))
+        for number, (text, ids) in enumerate(zip(texts, encoded, strict=True), start=1):
+            require_visible(source, text, ids, f"--text {number}")
+        self._require_short(encoded, "--text", 1)
 
     def _require_short(self, rows: Sequence[Sequence[int]], name: str, first: int) -> None:
         limit, longest = self.trained.config.decoding.max_source_tokens, self.trained.config.model.longest_sequence
@@ -94,7 +98,7 @@ class TranslationReader(_RunReader[TranslationTask]):
     def _searches(self) -> Searches:
         decoding, model = self.trained.config.decoding, self.trained.model
         if decoding.search != "beam":
-            raise ConfigError(f"decoding.search: {decoding.search} cannot be replayed; set it to beam")
+            raise ConfigError("decoding.search", f"{decoding.search} cannot be replayed", "set it to beam")
         return Searches(
             partial(init_cache, model, decoding.beam_width),
             lambda params: partial(call, model, params, "decode_step"),
@@ -142,16 +146,10 @@ class TranslationReader(_RunReader[TranslationTask]):
 class ParsingReader(TranslationReader):
     """Reads sentences with a parser; the reading has the tree."""
 
-    def require_texts(self, texts: Sequence[str], *, with_search: bool) -> None:
-        super().require_texts([" ".join(text.split()) for text in texts], with_search=with_search)
-
     def read(self, text: str, target: str | None = None, number: int = 1, **options: bool) -> Reading:
-        found = super().read(" ".join(text.split()), target, number, **options)
+        found = super().read(text, target, number, **options)
         tree = self.trained.task.outline(found.text, found.translation or "")  # type: ignore[attr-defined]  # ParsingTask
         return replace(found, tree=tree)
-
-    def _source(self, text: str) -> tuple[np.ndarray, int, int]:
-        return super()._source(" ".join(text.split()))
 
     def _pairs(self, split: str, limit: int) -> list[SentencePair]:
         """Sentences and the symbols of their trees; the evaluator has the trees."""
@@ -222,7 +220,7 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
         return [replace(each, source=f"{each.source} {cut}") for each in found]
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
-        raise ConfigError("--gold: a language model has no source to align with")
+        raise ConfigError("--gold", "a language model has no source to align with")
 
 
 Reader = TranslationReader | LanguageModelReader
@@ -238,8 +236,8 @@ def open_readers(runs: Sequence[ChosenRun], average: int) -> list[Reader]:
     for each in runs:
         if each.config.task not in READERS:
             problem = f"{each.workdir} is a run of task={each.config.task}; explore takes {', '.join(READERS)}"
-            raise ConfigError(f"--workdir: {problem}")
-    names = short_names([as_path(each.workdir).resolve() for each in runs])
+            raise ConfigError("--workdir", problem)
+    names = short_names([as_path(each.workdir) for each in runs])
     return [
         READERS[each.config.task](open_trained(each, average=average), name)
         for each, name in zip(runs, names, strict=True)

@@ -18,6 +18,7 @@ from transformer_jax.tools.explorer.search_trace import SearchTrace, TracedStep
 
 KEPT, DROPPED, FINISHED = "kept", "dropped", "finished"
 ROOT = -1
+MAX_CHARACTER_BYTES = 4
 NUM_BEST = 10
 ROWS_AT_ONCE = 8
 
@@ -93,16 +94,27 @@ class SearchTree(NamedTuple):
 
 
 def build_tree(
-    steps: Sequence[TracedStep], pieces: Callable[[int], str], beam_width: int, length_penalty: float
+    steps: Sequence[TracedStep], shown: Callable[[list[int]], list[str]], beam_width: int, length_penalty: float
 ) -> SearchTree:
-    """The tree of a traced search; ``pieces`` returns the piece of a token."""
+    """The tree of a traced search; ``shown`` returns the text of each of consecutive tokens."""
     nodes: list[Node] = []
+
+    def piece_after(parent: int, token: int) -> str:
+        # A character has at most four pieces.
+        tokens = [token]
+        while parent != ROOT and len(tokens) < MAX_CHARACTER_BYTES:
+            tokens.insert(0, nodes[parent].token)
+            parent = nodes[parent].parent
+        return shown(tokens)[-1]
+
     beams: list[int] = [ROOT]
     first: list[Next] = []
     for position, step in enumerate(steps):
         for beam, number in enumerate(beams):
             best = zip(step.best_tokens[beam].tolist(), step.best_log_probs[beam].tolist(), strict=True)
-            following = [Next(token, pieces(token), log_prob) for token, log_prob in best if math.isfinite(log_prob)]
+            following = [
+                Next(token, piece_after(number, token), log_prob) for token, log_prob in best if math.isfinite(log_prob)
+            ]
             if number == ROOT:
                 first = following
             else:
@@ -119,7 +131,7 @@ def build_tree(
                 kept.append(len(nodes))
             ending = (log_prob / divisor, divisor) if status == FINISHED else (None, None)
             parent = beams[int(step.parents[rank])]
-            nodes.append(Node(parent, position, token, pieces(token), log_prob, rank, status, *ending))
+            nodes.append(Node(parent, position, token, piece_after(parent, token), log_prob, rank, status, *ending))
         beams = kept
     return SearchTree(beam_width, length_penalty, first, nodes)
 
@@ -154,7 +166,7 @@ class Searches:
     def tree(self, params: PyTree, inputs: PyTree, limit: int, capacity: int, alternatives: int) -> SearchTree:
         """The search for ``inputs``, and its results if forced to begin with the best ``alternatives``."""
         steps, _ = self._trace(params, inputs, limit, capacity=capacity)
-        tree = build_tree(steps, self._piece, self._rules.beam_width, float(self._rules.length_penalty))
+        tree = build_tree(steps, self._shown, self._rules.beam_width, float(self._rules.length_penalty))
         prefixes = [prefix for prefix in tree.alternatives(alternatives) if _can_end(prefix, limit)]
         found: list[Forced] = []
         for some in itertools.batched(prefixes, ROWS_AT_ONCE):
@@ -183,8 +195,8 @@ class Searches:
             results.append(Forced(prefix, text, float(found.scores[row, 0]), float(found.log_probs[row, 0])))
         return results
 
-    def _piece(self, token: int) -> str:
-        return "</s>" if token == EOS_ID else self._tokenizer.pieces([token])[0]
+    def _shown(self, tokens: list[int]) -> list[str]:
+        return ["</s>"] * len(tokens) if tokens[-1] == EOS_ID else self._tokenizer.shown(tokens)
 
 
 def require_prefix(prefix: Sequence[int], vocabulary_size: int, limit: int) -> None:

@@ -1,5 +1,6 @@
 """A local server for the page, which also runs forced decoding."""
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ try:
     from flask import Flask, Response, request
     from werkzeug.serving import BaseWSGIServer, make_server
 except ImportError:
-    raise ConfigError("--serve: Flask is not installed; pip install flask") from None
+    raise ConfigError("--serve", "Flask is not installed", "pip install flask") from None
 
 HOST = "127.0.0.1"
 HTTP_BAD_REQUEST, HTTP_FORBIDDEN = 400, 403
@@ -44,7 +45,7 @@ def make_app(render: Render, force: Force) -> Flask:
     @app.before_request
     def refuse_other_sites() -> tuple[dict, int] | None:
         # Flask before 3.1 ignores TRUSTED_HOSTS.
-        if request.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
+        if not re.fullmatch(rf"({re.escape(HOST)}|localhost)(:[0-9]{{1,5}})?", request.headers.get("Host", "")):
             return {"error": "the header Host names another machine, or is missing"}, HTTP_BAD_REQUEST
         is_own = request.headers.get("Origin", request.host_url[:-1]) == request.host_url[:-1]
         if is_own and request.headers.get("Sec-Fetch-Site", "") in OWN_SITES:
@@ -96,7 +97,7 @@ def listen_locally(port: int) -> socket.socket:
     try:
         return socket.create_server((HOST, port))
     except OSError:
-        raise ConfigError(f"--port: {port} cannot be used on {HOST}; give another, or 0 for any free one") from None
+        raise ConfigError("--port", f"{port} cannot be used on {HOST}", "give another, or 0 for any free one") from None
 
 
 def make_local_server(app: Flask, listener: socket.socket) -> BaseWSGIServer:

@@ -52,6 +52,10 @@ def soft_alignments(
 
     Raises DataError when the numbers of sentences differ or one is too long.
     """
+    sources, targets = (
+        ["" if tokenizer.is_blank(text, tokenizer.encode(text)) else text for text in texts]
+        for tokenizer, texts in zip(trained.tokenizers, (sources, targets), strict=True)
+    )
     are_words = lack_spaces(sources), lack_spaces(targets)
     weights, progress = {}, BuildProgress("words", len(sources), doing="aligning")
     weigh = compiled_weights(trained, partial(_chosen, layer=layer, head=head))
@@ -78,7 +82,7 @@ def compiled_weights(
     def weigh(params: PyTree, source: Tokens, target: Tokens) -> Float[Array, "B ... T S"]:
         layers = layers_by_kind(attention_maps(trained.model, params, source, target)).get("cross")
         if layers is None:
-            raise ConfigError("--workdir: this model has no attention from target to source")
+            raise ConfigError("--workdir", "this model has no attention from target to source")
         return choose([*layers.values()])
 
     return jax.jit(weigh, out_shardings=replicated(trained.mesh))
@@ -110,7 +114,7 @@ def _described(
     weights: np.ndarray, texts: tuple[str, str], are_words: tuple[bool, bool], tokenizers: TokenizerPair
 ) -> SoftAlignment:
     sides = list(zip(tokenizers, texts, are_words, strict=True))
-    source, target = ([*tokenizer.pieces(tokenizer.encode(text)), "</s>"] for tokenizer, text, _ in sides)
+    source, target = ([*tokenizer.shown(tokenizer.encode(text)), "</s>"] for tokenizer, text, _ in sides)
     return SoftAlignment(weights, source, target, between_words(weights, *(word_membership(*side) for side in sides)))
 
 

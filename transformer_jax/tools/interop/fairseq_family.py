@@ -12,7 +12,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import DataError, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.tools.interop.matrix_layout import as_kernels, matrix_shapes, table_names, without_zero_biases
-from transformer_jax.tools.interop.models import ImportedModel, require_same_shapes
+from transformer_jax.tools.interop.models import ImportedModel, require_same_shapes, require_sizes
 
 PARTS = (
     (r"^(encoder|decoder)_layers_(\d+)/", r"\1.layers.\2."),
@@ -170,6 +170,7 @@ def imported_translation(
     bias = target_order.logits(tables.bias)
     has_bias = not target_order.is_complete or bool(np.any(bias))
     config = replace(config, model=replace(config.model, logits_bias=has_bias))
+    require_sizes(config, {name: leaf.shape for name, leaf in state.items()})
     all_shapes = ImportedModel(config, tokenizers, {}).shapes()
     shapes = {name: shape for name, shape in all_shapes.items() if name.startswith(("encoder_", "decoder_"))}
     expected = {fairseq_name(name): shape for name, shape in matrix_shapes(shapes).items()}

@@ -33,10 +33,10 @@ def format_module(name: str) -> Any:
 def open_counterpart(folder: Path, model: "OpenedModel") -> "Counterpart":
     """The counterpart in ``folder``, in any exported format; raises ConfigError for an unknown format."""
     if not folder.is_dir():
-        raise ConfigError(f"--against: {folder} is not a folder; give one that export wrote")
+        raise ConfigError("--against", f"{folder} is not a folder", "give one that export wrote")
     for file, name in MARKS.items():
         if (folder / file).is_file():
             counterpart: Counterpart = format_module(name).open_counterpart(folder, model)
             return counterpart
     names = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
-    raise ConfigError(f"--against: {folder} has no model of a known format ({', '.join(EXPORTED)}); found {names}")
+    raise ConfigError("--against", f"{folder} has no model of a known format ({', '.join(EXPORTED)})", f"found {names}")

@@ -35,7 +35,7 @@ def export(model: OpenedModel, folder: Path) -> None:
     choices = {"normalization": ("pre",), "positions": ("learned",), "feed_forward": ACTIVATIONS}
     require_settings(config, "is not supported by GPT-2", choices)
     if config.logits_bias:
-        raise ConfigError("model.logits_bias: True is not supported by GPT-2; export with --format=safetensors")
+        raise ConfigError("model.logits_bias", "True is not supported by GPT-2", "export with --format=safetensors")
     is_tied = config.tying == "output" and config.embedding == "unscaled"
     matrices = as_matrices(model.named)
     table = matrices["embedding/table"]

@@ -39,7 +39,7 @@ def read(folder: Path, **languages: str) -> ImportedModel:
     kind = _model_type(folder, READERS)
     if languages and kind != m2m.MODEL_TYPE:
         problem = f"a model of model_type={kind} takes no languages"
-        raise ConfigError(f"--{next(iter(languages))}: {problem}; leave it out")
+        raise ConfigError(f"--{next(iter(languages))}", problem, "leave it out")
     return READERS[kind](folder, **languages)
 
 
@@ -54,7 +54,7 @@ def _model_type(folder: Path, known: Collection[str]) -> str:
     path = folder / "config.json"
     kind = str(read_object(path).get("model_type"))
     if kind not in known:
-        raise ConfigError(f"{path}: model_type={kind!r} is not one of {', '.join(known)}")
+        raise ConfigError(path, f"model_type={kind!r} is not one of {', '.join(known)}")
     return kind
 
 

@@ -11,17 +11,25 @@ from transformer_jax.config.parts import default_parts
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import appearing_folder, require_local, require_writable
+from transformer_jax.run_directory.layout import write_json
+from transformer_jax.run_directory.package_origin import package_origin
 from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart
+from transformer_jax.tools.interop.weight_files import require_plain_files
 
 if TYPE_CHECKING:
     from transformer_jax.tools.interop.models import OpenedModel
 
 LANGUAGES = ("source_language", "target_language")
 FIXED = ("task", "model.", "tokenizer.")
+# Beside the files of every format.
+ORIGIN = "origin.json"
 
 TEXT_FLAGS = (
     flags.string(
-        "text", None, "file of source sentences to compare on, plain, .gz or .xz; default: the validation split"
+        "source",
+        None,
+        "file of sentences to compare on, one a line, plain, .gz or .xz (default: the validation split)",
+        also=("text",),
     ),
     flags.integer("sentences", 100, "how many to compare", lower_bound=1),
 )
@@ -44,20 +52,21 @@ def export(values: flags.Values) -> int:
 
     Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive
     with settings, tokenizers, and a manifest with digests). --output is a new folder, which is written completely or not at
-    all. The exported model is then loaded and compared with the run, as by verify, on the first sentences of --text (default:
-    the validation split); --no_verify skips this. Exit status 1: they differ by more than the tolerance. Libraries: pip install
-    ctranslate2 safetensors torch transformers.
+    all, with origin.json (version and commit of this package, run and updates). The exported model is then loaded and compared
+    with the run, as by verify, on the first sentences of --source (default: the validation split); --no_verify skips this. Exit
+    status 1: they differ by more than the tolerance. Libraries: pip install ctranslate2 safetensors torch transformers.
     """
     (run,) = chosen_runs(values, run_config(values))
     output = _new_folder(values.output, "--output")
-    if values["quantization"].present and values.format != "ctranslate2":
-        raise ConfigError(f"--quantization: not an option of --format={values.format}; leave it out")
+    if "quantization" in values.present and values.format != "ctranslate2":
+        raise ConfigError("--quantization", f"not an option of --format={values.format}", "leave it out")
     options = {"quantization": values.quantization} if values.format == "ctranslate2" else {}
     require_writable(output.parent, "--output")
     model = _open(values, run.config)
     texts = _texts_to_compare(values, model)
     with appearing_folder(output) as folder:
         format_module(values.format).export(model, folder, texts, **options)
+        write_json(folder / ORIGIN, {"package": package_origin(), "run": values.workdir, "steps": list(model.steps)})
     steps = ", ".join(map(str, model.steps))
     print(f"{output}: {values.format}, checkpoint {steps} of {values.workdir}")
     return _compare(model, output, texts) if values.verify else 0
@@ -85,17 +94,18 @@ def import_model(values: flags.Values) -> int:
     """
     source, workdir = Path(values.input).expanduser(), _new_folder(values.workdir, "--workdir")
     if not source.exists():
-        raise ConfigError(f"--input: {source} does not exist")
-    languages = {name: values[name].value for name in LANGUAGES if values[name].value is not None}
+        raise ConfigError("--input", f"{source} does not exist")
+    languages = {name: getattr(values, name) for name in LANGUAGES if name in values.present}
     if languages and values.format != "huggingface":
-        raise ConfigError(f"--{next(iter(languages))}: not an option of --format={values.format}; leave it out")
+        raise ConfigError(f"--{next(iter(languages))}", f"not an option of --format={values.format}", "leave it out")
+    require_plain_files(source)
     require_writable(workdir.parent, "--workdir")
     found = format_module(values.format).read(source, **languages)
     config = flags.resolve_config(values, base=found.config)
     fixed = *FIXED, *(f"parts.{name}." for name in default_parts(found.config.model))
     for key, before, _ in difference(found.config, config):
         if key.startswith(fixed):
-            raise ConfigError(f"--config.{key}: the imported model has {before!r}")
+            raise ConfigError(f"--config.{key}", f"the imported model has {before!r}")
     with appearing_folder(workdir) as folder:
         replace(found, config=config).write(folder, format=values.format, path=str(source.absolute()))
     print(f"run directory {workdir}: {sum(leaf.size for leaf in found.named.values()):,} parameters")
@@ -109,23 +119,25 @@ def verify(values: flags.Values) -> int:
     """Compare a run with the same model in another format: outputs for given tokens, and greedy translations.
 
     Example:
-        transformer-jax verify --workdir=runs/m30k --against=m30k-ct2 --text=test.en --sentences=1000
+        transformer-jax verify --workdir=runs/m30k --against=m30k-ct2 --source=test.en --sentences=1000
 
-    Both compute on this machine, the run in float32. The targets are the run's greedy translations of --text (default: the
+    Both compute on this machine, the run in float32. The targets are the run's greedy translations of --source (default: the
     validation split). Prints a table, and the greedy translations that differ. Exit status 1: an output differs by more than
     the tolerance of the format, greedy translations differ elsewhere than at a near tie (float16: more than a
     tenth of them, int8: more than four tenths), or a text is tokenized differently.
     """
     (run,) = chosen_runs(values, run_config(values))
+    against = Path(values.against).expanduser()
+    require_plain_files(against)
     model = _open(values, run.config)
-    return _compare(model, Path(values.against).expanduser(), _texts_to_compare(values, model))
+    return _compare(model, against, _texts_to_compare(values, model))
 
 
 def _new_folder(name: str, flag: str) -> Path:
     require_local(name, flag)
-    folder = Path(name).expanduser().resolve()
+    folder = Path(name).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{flag}: {folder} exists already; give a new folder")
+        raise ConfigError(flag, f"{folder} exists already", "give a new folder")
     return folder
 
 
@@ -136,18 +148,18 @@ def _open(values: flags.Values, config: ExperimentConfig) -> "OpenedModel":
 
 
 def _texts_to_compare(values: flags.Values, model: "OpenedModel") -> list[str]:
-    """Sentences of --text, or of the validation split of the run; with --no_verify none where the split cannot be read."""
-    if values.text is not None:
-        texts = [line for line in read_lines(Path(values.text).expanduser()) if line.strip()][: values.sentences]
+    """Sentences of --source, or of the validation split of the run; with --no_verify none where the split cannot be read."""
+    if values.source is not None:
+        texts = [line for line in read_lines(Path(values.source).expanduser()) if line.strip()][: values.sentences]
         if not texts:
-            raise DataError(f"{values.text}: no sentence in it")
+            raise DataError(f"{values.source}: no sentence in it")
         return texts
     try:
         return model.validation_texts(values.sentences)
     except (ConfigError, DataError) as error:
         if "verify" in values and not values.verify:
             return []
-        raise ConfigError(f"{error}; name a file of source sentences with --text") from None
+        raise ConfigError(error, remedy="name a file of sentences with --source") from None
 
 
 def _compare(model: "OpenedModel", folder: Path, texts: list[str]) -> int:

@@ -98,4 +98,4 @@ def language_token(by_id: Mapping[int, str], language: str, flag: str) -> str:
         if token in known:
             return token
     names = ", ".join(sorted(token.strip("_") for token in known)[:200])
-    raise ConfigError(f"{flag}: {language!r} is not a language of this model; it has {names}")
+    raise ConfigError(flag, f"{language!r} is not a language of this model", f"it has {names}")

@@ -65,7 +65,7 @@ def export(model: OpenedModel, folder: Path) -> None:
     config: TransformerConfig = model.config.model
     if abs(config.norm_epsilon - NORM_EPSILON) > NORM_EPSILON:
         problem = f"{config.norm_epsilon:g} is not supported by Marian models, which have {NORM_EPSILON:g}"
-        raise ConfigError(f"model.norm_epsilon: {problem}")
+        raise ConfigError("model.norm_epsilon", problem)
     special_ids: dict[str, Any] = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
     special_ids |= {"decoder_start_token_id": BOS_ID, "forced_eos_token_id": None}
     shares_embeddings = config.tying in ("all", "embeddings")
@@ -145,7 +145,7 @@ def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
         model: bytes = tokenizer.model  # type: ignore[attr-defined]  # of this kind
         return model
     problem = f"{tokenizer.kind!r} is not a sentencepiece model, which this format needs"
-    raise ConfigError(f"tokenizer.kind: {problem}; use safetensors")
+    raise ConfigError("tokenizer.kind", problem, "use safetensors")
 
 
 def read(folder: Path) -> ImportedModel:
@@ -204,7 +204,7 @@ def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict
     sizes = {ours: value_of(theirs, name, int, path) for ours, name in SIZES.items()}
     activation = value_of(theirs, "activation_function", str, path)
     if activation not in FEED_FORWARDS:
-        raise ConfigError(f"{path}: activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
+        raise ConfigError(path, f"activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
     return sizes | {
         "kind": "transformer",
         "feed_forward": FEED_FORWARDS[activation],

@@ -21,6 +21,7 @@ from transformer_jax.config import (
     load_run_config,
     to_json,
 )
+from transformer_jax.config.conversion import flatten
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
@@ -38,6 +39,8 @@ from transformer_jax.training.sharding import make_mesh, path_of
 from transformer_jax.training.state import param_shapes
 
 ROWS_AT_ONCE = 16
+# Layers and widths of a model that is built in seconds, to say which of its tensors are missing.
+BUILT_LAYERS, BUILT_WIDTH = 1_000, 65_536
 # Step of the only checkpoint of an imported run; 0 would mean untrained.
 STEP = 1
 
@@ -144,7 +147,7 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
     if config.task not in ("translation", "language_model"):
         is_table = config.task == "word_vectors"
         remedy = "for its vectors use vectors convert" if is_table else "give one of translation or language_model"
-        raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; {remedy}")
+        raise ConfigError("--workdir", f"{run.path} is a run of task={config.task}", remedy)
     trained = open_trained(ChosenRun(str(workdir), with_exact_products(config), checkpoint), average=average)
     params, saved = jax.device_get(trained.params), replace(load_run_config(run.path), decoding=config.decoding)
     return OpenedModel(config, saved, trained.tokenizers, trained.model, params, trained.mesh, trained.steps)
@@ -172,9 +175,9 @@ class ImportedModel:
 
     def opened(self, mesh: Mesh | None = None) -> OpenedModel:
         """The opened model without a run, by default on one device; raises DataError as ``params`` does."""
-        mesh = mesh or _one_device()
+        params, mesh = self.params(), mesh or _one_device()
         model = replace(self, config=with_exact_products(self.config)).objective(mesh).model
-        return OpenedModel(self.config, self.config, self.tokenizers, model, self.params(), mesh, (STEP,))
+        return OpenedModel(self.config, self.config, self.tokenizers, model, params, mesh, (STEP,))
 
     def objective(self, mesh: Mesh) -> Any:
         """The model on the devices of ``mesh``, and its loss."""
@@ -187,6 +190,8 @@ class ImportedModel:
 
     def params(self) -> Any:
         """The parameters as a tree; raises DataError naming a tensor that does not fit the settings or is not finite."""
+        # Building a model that is too large would take all time and memory.
+        require_sizes(self.config, {name: leaf.shape for name, leaf in self.named.items()})
         require_same_shapes(self.named, self.shapes(), "the model")
         for name, leaf in self.named.items():
             if not np.all(np.isfinite(leaf)):
@@ -200,6 +205,21 @@ class ImportedModel:
 
 def _one_device() -> Mesh:
     return make_mesh(MeshConfig(), jax.devices()[:1])
+
+
+def require_sizes(config: ExperimentConfig, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise DataError where a width or a number of layers, heads ... of the settings is larger than the tensors allow."""
+    widest = max((size for shape in shapes.values() for size in shape), default=0)
+    is_scanned = getattr(config.model, "scan_layers", False)
+    for key, value in flatten(config).items():
+        block, _, name = key.rpartition(".")
+        if type(value) is not int or block.partition(".")[0] not in ("model", "parts"):
+            continue
+        is_depth = name.startswith("num_") and name.endswith("layers") and not is_scanned
+        largest = max(len(shapes), BUILT_LAYERS) if is_depth else max(widest, len(shapes), BUILT_WIDTH)
+        if name.startswith(("d_", "num_")) and value > largest:
+            problem = f"{len(shapes)} tensors with at most {widest} values along an axis"
+            raise DataError(f"{key}: {value:,} does not fit the parameters, {problem}")
 
 
 def require_same_shapes(
@@ -227,7 +247,9 @@ def require_plain_transformer(
     config = model.config.model
     if not model.translates or config.kind != "transformer":
         kind = f"task={model.config.task}, model.kind={config.kind}"
-        raise ConfigError(f"--format: {format_name} takes Transformers for translation, not {kind}; use safetensors")
+        raise ConfigError(
+            "--format", f"{format_name} takes Transformers for translation, not {kind}", "use safetensors"
+        )
     require_settings(config, problem, choices)
 
 
@@ -246,4 +268,6 @@ def require_settings(config: TransformerLayersConfig, problem: str, choices: Map
     fitting |= {"d_key": config.head_key_size == width, "d_value": config.head_value_size == width}
     for name, fits in fitting.items():
         if not fits:
-            raise ConfigError(f"model.{name}: {getattr(config, name)!r} {problem}; export with --format=safetensors")
+            raise ConfigError(
+                f"model.{name}", f"{getattr(config, name)!r} {problem}", "export with --format=safetensors"
+            )

@@ -196,7 +196,7 @@ def _short_enough(
 ) -> tuple[list[str], list[Example]]:
     """The texts and examples within the limits of the counterpart; raises DataError if there are none."""
     if not texts:
-        raise DataError(f"{counterpart.name}: no text to compare on; give one with --text")
+        raise DataError(f"{counterpart.name}: no text to compare on; give one with --source")
     longest = counterpart.longest or np.inf
     texts = model.short_enough(texts, counterpart.longest)
     examples = zip(texts, model.examples(texts), strict=True)

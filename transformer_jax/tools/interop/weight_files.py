@@ -21,7 +21,7 @@ def needing(package: str) -> Iterator[None]:
     try:
         yield
     except ImportError:
-        raise ConfigError(f"{package} is not installed; pip install {package}") from None
+        raise ConfigError(f"{package} is not installed", remedy=f"pip install {package}") from None
 
 
 def torch_library() -> Any:
@@ -29,6 +29,13 @@ def torch_library() -> Any:
     with needing("torch"):
         import torch
     return torch
+
+
+def require_plain_files(source: Path) -> None:
+    """Raise DataError where the input has something else than files and folders: reading a pipe would never end."""
+    for path in (source, *source.rglob("*")):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise DataError(f"{path}: a pipe or a device, not a file; copy the model again")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -61,14 +68,18 @@ def require_values(content: Mapping[str, Any], needed: Mapping[str, Any], where:
     """Raises ConfigError naming ``where`` unless each key of ``needed`` has that value or is missing."""
     for name, value in needed.items():
         if content.get(name, value) != value:
-            raise ConfigError(f"{where}: {name}={content[name]!r} is not supported; expected {value!r}")
+            raise ConfigError(where, f"{name}={content[name]!r} is not supported", f"expected {value!r}")
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes a safetensors file; raises ConfigError if the library is missing."""
     with needing("safetensors"):
         from safetensors.numpy import save_file
+    path.touch()
+    mode = path.stat().st_mode
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+    # The library makes a file that only its owner can read.
+    path.chmod(mode)
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:

@@ -138,21 +138,21 @@ def job_file(launcher: str, flags: Fields, jobs: Sequence[Job]) -> str:
 def _require_flags(launcher: str, flags: Fields) -> None:
     for flag, (_, _, (pattern, needed)) in TEXTS.items():
         if flags[flag] is not None and not re.fullmatch(pattern, flags[flag]):
-            raise ConfigError(f"--{flag}: {flags[flag]!r} must be {needed}")
+            raise ConfigError(f"--{flag}", f"{flags[flag]!r} must be {needed}")
     for flag in REQUIRED[launcher]:
         if flags[flag] is None:
-            raise ConfigError(f"--{flag}: is missing; write --{flag}={EXAMPLES[flag]}")
+            raise ConfigError(f"--{flag}", "is missing", f"write --{flag}={EXAMPLES[flag]}")
     if launcher == "kubernetes":
         if (flags["tpu"] is None) == (flags["gpus_per_node"] is None):
-            raise ConfigError("--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 uses CPUs alone")
+            raise ConfigError("--tpu, --gpus_per_node", "give one of them", "--gpus_per_node=0 uses CPUs alone")
         if flags["tpu"] and flags["nodes"] != 1:
-            raise ConfigError(f"--nodes: {flags['nodes']}: the topology of --tpu sets the hosts; leave it out")
+            raise ConfigError("--nodes", f"{flags['nodes']}: the topology of --tpu sets the hosts", "leave it out")
     elif launcher == "skypilot" and not (flags["image"] or flags["setup"]):
         problem = "give one: the machines have no transformer-jax, such as --setup='pip install ...'"
-        raise ConfigError(f"--image, --setup: {problem}")
+        raise ConfigError("--image, --setup", problem)
     has_type, has_gpus = bool(flags["gpu_type"]), bool(flags["gpus_per_node"])
     if has_type > has_gpus or (launcher == "skypilot" and has_gpus > has_type):
-        raise ConfigError("--gpu_type, --gpus_per_node: give both, such as --gpu_type=H100 --gpus_per_node=8")
+        raise ConfigError("--gpu_type, --gpus_per_node", "give both, such as --gpu_type=H100 --gpus_per_node=8")
 
 
 def _hosts(flags: Fields, job: Job) -> tuple[int, int, str | None]:
@@ -170,7 +170,9 @@ def _hosts(flags: Fields, job: Job) -> tuple[int, int, str | None]:
         devices = chips if topology.count("x") == 1 and chips <= 8 else 4
         hosts = -(-chips // devices)
     if job.kind == "workers" and hosts > 1:
-        raise ConfigError(f"--nodes, --tpu: {hosts} hosts, but each worker of a sweep runs on one; request one host")
+        raise ConfigError(
+            "--nodes, --tpu", f"{hosts} hosts, but each worker of a sweep runs on one", "request one host"
+        )
     for config in job.configs:
         sizes = mesh_sizes(config.mesh, hosts * (devices or 1), "that the launch requests")
         require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, sizes)
@@ -186,7 +188,7 @@ def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
     if is_run:
         if job.budget and hosts * tasks > 1:
             problem = f"{job.budget} sizes a run of one process, and the launch requests {hosts * tasks}"
-            raise ConfigError(f"--budget: {problem}; take a recipe with sizes, or a run that has begun (--config=RUN)")
+            raise ConfigError("--budget", problem, "take a recipe with sizes, or a run that has begun (--config=RUN)")
         kept = (word for word in words[1:] if not re.fullmatch("--(no)?distributed(=.*)?", word))
         words = [words[0], *(["--distributed"] if hosts * tasks > 1 else []), *kept]
     return {
@@ -228,7 +230,7 @@ def _require_on_volume(launcher: str, flags: Fields, job: Job) -> None:
         if not path or is_address(path):
             continue
         if not f"{path}/".startswith(folder) or ".." in path.split("/"):
-            raise ConfigError(f"{key}: {path} is not below --mount_path; write {folder}NAME, or gs:// or s3://")
+            raise ConfigError(key, f"{path} is not below --mount_path", f"write {folder}NAME, or gs:// or s3://")
         if not (flags["volume_claim"] or is_mounted):
             problem = f"is missing; without a volume {path} is lost with its machine"
-            raise ConfigError(f"--volume_claim: {problem}; give one, or a path at gs:// or s3://")
+            raise ConfigError("--volume_claim", problem, "give one, or a path at gs:// or s3://")

@@ -50,24 +50,26 @@ def launch(values: flags.Values) -> int:
     """
     launcher, *command = values.arguments or [""]
     if launcher not in TEMPLATES:
-        raise ConfigError(f"{launcher!r} is not a launcher; launchers are {', '.join(TEMPLATES)}")
+        raise ConfigError(f"{launcher!r} is not a launcher", remedy=f"launchers are {', '.join(TEMPLATES)}")
     for flag, takers in TAKERS.items():
-        if values[flag].present and launcher not in takers:
-            raise ConfigError(f"--{flag}: is a flag for {takers}, not for {launcher}")
+        if flag in values.present and launcher not in takers:
+            raise ConfigError(f"--{flag}", f"is a flag for {takers}, not for {launcher}")
     first, *others = [list(words) for is_end, words in itertools.groupby(command, "--".__eq__) if not is_end] or [[""]]
     jobs = _jobs(first, values.tokenize_shards)
     main = jobs[-1]
     if others and main.kind != "run":
-        raise ConfigError(f"--: a second command follows train, not {first[0]}; launch it by itself")
+        raise ConfigError("--", f"a second command follows train, not {first[0]}", "launch it by itself")
     for other in others:
         jobs.append(_follower(other, main))
         if jobs[-1].kind in [job.kind for job in jobs[:-1]]:
-            raise ConfigError(f"--: {jobs[-1].kind!r} is there twice; launch one of them by itself")
-    given = values.flag_values_dict()
+            raise ConfigError("--", f"{jobs[-1].kind!r} is there twice", "launch one of them by itself")
+    given = dict(vars(values))
     if main.kind in TOKENIZING:
         for flag in ("nodes", "gpus_per_node", "gpu_type", "tpu"):
-            if values[flag].present and values[flag].value != 0:
-                raise ConfigError(f"--{flag}: each shard of tokenize takes CPUs of one machine (--cpus); leave it out")
+            if flag in values.present and getattr(values, flag) != 0:
+                raise ConfigError(
+                    f"--{flag}", "each shard of tokenize takes CPUs of one machine (--cpus)", "leave it out"
+                )
         given["gpus_per_node"] = 0
     given |= {"name": values.name or job_name(main.workdir), "mount_path": values.mount_path or "/shared"}
     content = job_file(launcher, given, jobs)
@@ -98,7 +100,7 @@ def _jobs(command: list[str], shards: int | None) -> list[Job]:
             return [run]
         if not config.data.store:
             raise ConfigError(
-                "data.store: is missing; set the store that --tokenize_shards writes, such as /shared/tokens"
+                "data.store", "is missing", "set the store that --tokenize_shards writes, such as /shared/tokens"
             )
         require_stated_tokens(recipe, overrides, values.budget, "--tokenize_shards")
         kept = [f"--config.{key}={text}" for key, text in overrides if key != "data.store"]
@@ -110,18 +112,22 @@ def _jobs(command: list[str], shards: int | None) -> list[Job]:
         config, store = checked_config(values), values.output
         config.check_new_run()
         if not (store.startswith(("~/", "/")) or is_address(store)):
-            raise ConfigError(f"--output: {store!r} must be an absolute path or an address, such as /shared/tokens")
+            raise ConfigError("--output", f"{store!r} must be an absolute path or an address, such as /shared/tokens")
         if values.shard is not None or shards is None:
-            raise ConfigError("--shard: each job gets its own; write --tokenize_shards=64 before --, and no --shard")
+            raise ConfigError(
+                "--shard", "each job gets its own", "write --tokenize_shards=64 before --, and no --shard"
+            )
         words = [*command, *_shared_cache(store, config)]
         # The first shard alone, since it trains the tokenizers; then all.
         first = Job("tokenizers", [*words, f"--shard=0/{shards}"], store)
         return [first, Job("tokens", words, store, first.kind, shards)]
     if shards is not None:
-        raise ConfigError(f"--tokenize_shards: is for train and tokenize, not for {name!r}; sweeps read a whole store")
+        raise ConfigError(
+            "--tokenize_shards", f"is for train and tokenize, not for {name!r}", "sweeps read a whole store"
+        )
     if name == "sweep":
         return [_sweep(arguments, "workers", None)]
-    raise ConfigError(f"{name!r} cannot be launched; write train, sweep or tokenize with its flags after --")
+    raise ConfigError(f"{name!r} cannot be launched", remedy="write train, sweep or tokenize with its flags after --")
 
 
 def _follower(command: list[str], run: Job) -> Job:
@@ -129,10 +135,12 @@ def _follower(command: list[str], run: Job) -> Job:
     if name == "sweep":
         return _sweep(arguments, "sweep", run.kind)
     if name != "evaluate":
-        raise ConfigError(f"{name!r} cannot follow a run; write evaluate or sweep with its flags after the second --")
+        raise ConfigError(
+            f"{name!r} cannot follow a run", remedy="write evaluate or sweep with its flags after the second --"
+        )
     values = flags.parse(evaluate.flags, arguments)
     if values.workdir != run.workdir:
-        raise ConfigError(f"evaluate: --workdir={values.workdir} is another run; write --workdir={run.workdir}")
+        raise ConfigError("evaluate", f"--workdir={values.workdir} is another run", f"write --workdir={run.workdir}")
     used_settings(run.configs[0], flags.overrides_of(values))
     return Job("evaluate", command, run.workdir, run.kind)
 
@@ -141,14 +149,14 @@ def _sweep(arguments: list[str], kind: str, after: str | None) -> Job:
     values = flags.parse(sweep.flags, arguments)
     workdir, workers = values.workdir, max(values.workers, 1)
     if values.retry_failed:
-        raise ConfigError("--retry_failed: every worker would retry them; run sweep with it first, then launch")
+        raise ConfigError("--retry_failed", "every worker would retry them", "run sweep with it first, then launch")
     if is_address(workdir) and not os.environ.get(STORAGE_VARIABLE):
-        raise ConfigError(f"--workdir: {workdir}: a store cannot hold the study; set {STORAGE_VARIABLE}")
+        raise ConfigError("--workdir", f"{workdir}: a store cannot hold the study", f"set {STORAGE_VARIABLE}")
     if workers > 1 and not (is_address(workdir) or workdir.startswith(("~/", "/"))):
-        raise ConfigError(f"--workdir: {workdir!r} is not absolute; all workers must see it")
+        raise ConfigError("--workdir", f"{workdir!r} is not absolute", "all workers must see it")
     loaded = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
     words = ["sweep", f"--sweep={values.sweep}", f"--workdir={workdir}"]
-    words += [f"--{flag}={values[flag].value}" for flag in ("study", "grace_seconds") if values[flag].present]
+    words += [f"--{flag}={getattr(values, flag)}" for flag in ("study", "grace_seconds") if flag in values.present]
     words += [*flags_of_trials(values), *_shared_cache(workdir, loaded.settings(loaded.points()[0])), "--workers=1"]
     return Job(kind, words, workdir, after, workers, tuple(check(loaded)))
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from transformer_jax.config import DataError
 from transformer_jax.evaluation.significance import RESAMPLES, Counted, SystemComparison, paired_tests
-from transformer_jax.tools.parsing.trees import TOP, Tree, trees_of_texts
+from transformer_jax.tools.parsing.trees import ROOTS, Tree, trees_of_texts, without_escapes
 
 DELETED = frozenset({",", ":", "``", "''", "."})
 EQUAL = {"PRT": "ADVP"}
 LENGTHS = (10, 20, 30, 40)
-RULES = "EVALB, COLLINS.prm: without TOP and punctuation, ADVP = PRT"
+RULES = "EVALB, COLLINS.prm: without root and punctuation, ADVP = PRT"
 
 
 Bracket = tuple[str, int, int]
@@ -46,7 +46,7 @@ def brackets_of(tree: Tree, is_deleted: Sequence[bool]) -> list[Bracket]:
             end += 1
         elif start < 0:
             stack += [(part, end), *((child, -1) for child in reversed(part.children))]
-        elif before[start] < before[end] and part.label != TOP:
+        elif before[start] < before[end] and part.label not in ROOTS:
             found.append((EQUAL.get(part.label, part.label), before[start], before[end]))
     return found
 
@@ -56,7 +56,7 @@ def bracket_counts(gold: Tree, predicted: Tree) -> BracketCounts:
 
     A bracket matches at most one other. Raises DataError when the trees have different words.
     """
-    if gold.sentence != predicted.sentence:
+    if without_escapes(gold.sentence) != without_escapes(predicted.sentence):
         raise DataError(f"trees of different sentences: {gold.sentence!r} and {predicted.sentence!r}")
     is_deleted = [leaf.label in DELETED for leaf in gold.leaves()]
     wanted, found = brackets_of(gold, is_deleted), brackets_of(predicted, is_deleted)

@@ -5,7 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from transformer_jax.data.text_files import hash_file, plain_name, plain_or_comp
 from transformer_jax.files.paths import absolute_path
 from transformer_jax.tools.parsing.generated import random_tree
 from transformer_jax.tools.parsing.parsing_settings import TreebankConfig
-from transformer_jax.tools.parsing.trees import Tree, normalized, read_trees, symbols_of
+from transformer_jax.tools.parsing.trees import Tree, normalized, read_trees, roots_of, symbols_of
 
 GENERATED_TREES = 500
 _RANGE = re.compile(r"(\d+)-(\d+)")
@@ -31,7 +31,7 @@ class TreeCorpus(ABC):
 
     def __init__(self, data: TreebankConfig) -> None:
         if not hasattr(data, "linearization"):
-            raise ConfigError(f"data.source: {data.source} takes task=parsing")
+            raise ConfigError("data.source", f"{data.source} takes task=parsing")
         self.config = data
         self.source_language, self.target_language = data.source_language, data.target_language
 
@@ -76,7 +76,8 @@ class Treebank(TreeCorpus):
         return _survey(tuple(self.files(split)))[0]
 
     def fingerprint(self, split: str) -> str:
-        return digest([self.form, *(hash_file(file) for file in self.files(split))])
+        files = tuple(self.files(split))
+        return digest([self.form, *map(hash_file, files), *_further_roots(files)])
 
     def files(self, split: str) -> list[Path]:
         folder = Path(absolute_path(self.config.directory, "data.directory"))
@@ -106,11 +107,28 @@ def _files_below(folder: Path) -> list[Path]:
     return [*files.values()]
 
 
+def _trees(files: tuple[Path, ...]) -> Iterator[Tree]:
+    return (found.tree for file in files for found in read_trees(file))
+
+
+@cache
+def _roots(files: tuple[Path, ...]) -> tuple[str, ...]:
+    return roots_of(partial(_trees, files))
+
+
+def _further_roots(files: tuple[Path, ...]) -> list[str]:
+    """The roots of the first tree, unless it is one without a label or TOP, ROOT or S1, as earlier versions removed it."""
+    counts, tree = Counter[str](), next(_trees(files), Tree(""))
+    normalized(tree, counts, _roots(files))
+    roots = [""] * (not tree.label) + sorted(name for name in counts if name.startswith("roots "))
+    return roots if len(roots) > 1 or not set(roots) <= {"", "roots TOP", "roots ROOT", "roots S1"} else []
+
+
 def _read(files: tuple[Path, ...], counts: Counter[str]) -> Iterator[Tree]:
-    is_empty = True
+    is_empty, roots = True, _roots(files)
     for file in files:
         for found in read_trees(file):
-            tree = normalized(found.tree, counts)
+            tree = normalized(found.tree, counts, roots)
             if tree is None:
                 counts["trees of traces only, left out"] += 1
                 continue

@@ -16,10 +16,10 @@ def parse(values: flags.Values) -> int:
 
     Words and punctuation marks have spaces between them, as in treebanks; ( and ) become -LRB- and -RRB-. Every tree has
     exactly the words of its sentence: without decoding.constrained, malformed output is repaired (docs/parsing.md has the
-    rules). With --n_best=N every line in gives up to N lines out: line number, score and tree, separated by tabs. translate
-    prints the symbols of the model instead.
+    rules). With --n_best=N every line in gives up to N lines out: line number, score and tree, separated by tabs; with
+    --remarks or --json, remarks too (translate explains them). translate prints the symbols of the model instead.
     """
     config = run_config(values, "parse")
     sampling_of(config.decoding, {"n_best": values.n_best})
     trained = open_for_lines(values, config)
-    return decode_lines(values, partial(trained.task.parse_each, trained.params))
+    return decode_lines(values, partial(trained.task.parse_each, trained.params), trained)

@@ -1,5 +1,6 @@
 """Parsing as translation of words into linearized trees, with the data, model, loss and search of translation."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,17 +9,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
+from transformer_jax.data.text_files import ascii_words, visible
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.tokenizer_training import sample_examples, train_tokenizer
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores
-from transformer_jax.tasks.texts import TextAttention, TokenScores
+from transformer_jax.runtime.distributed import say
+from transformer_jax.tasks.remarks import CUT
 from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
+from transformer_jax.tasks.translation.pairs import sum_of_scores
 from transformer_jax.tasks.translation.translation_task import ReferencedText, TranslationData, TranslationTask
 from transformer_jax.tasks.translation.translator import Translation, Translator
 from transformer_jax.tools.parsing.bracket_scores import (
@@ -32,26 +37,31 @@ from transformer_jax.tools.parsing.bracket_scores import (
 )
 from transformer_jax.tools.parsing.corpus import TreeCorpus, linearized
 from transformer_jax.tools.parsing.parsing_settings import ParserConfig
-from transformer_jax.tools.parsing.tokenizers import SymbolTokenizer, known_positions
+from transformer_jax.tools.parsing.tokenizers import SentenceTokenizer, SymbolTokenizer, known_positions
 from transformer_jax.tools.parsing.trees import (
-    ESCAPES,
     UNKNOWN,
     is_position,
     normalized,
     read_trees,
+    roots_of,
     tree_of_symbols,
     trees_of_texts,
+    without_escapes,
 )
 from transformer_jax.tools.parsing.well_formed import well_formed
 
 
 class Parse(NamedTuple):
-    """A tree as text, its length-normalized log-probability, the symbols of the model, and what was repaired in them."""
+    """A tree as text, its length-normalized log-probability, the symbols of the model, and what was repaired in them.
+
+    ``remarks``: of the symbols, as of a ``Translation``.
+    """
 
     text: str
     score: float
     symbols: str
     repairs: Mapping[str, int]
+    remarks: tuple[str, ...] = ()
 
 
 class ParsingReport(NamedTuple):
@@ -75,17 +85,16 @@ class ParsingReport(NamedTuple):
         numbers = {"loss": self.loss, "perplexity": self.perplexity, "sentences_per_second": self.sentences_per_second}
         return {**self.scores._asdict(), **numbers, "repaired": self.repaired / self.num_sentences}
 
-    def line(self) -> str:
-        scores = f"F1 {self.scores.f1:.2f}, exact match {self.scores.exact_match:.2f}"
-        return f"{scores}, {self.repaired} of {self.num_sentences} repaired, perplexity {self.perplexity:.3f}"
+    @property
+    def signature(self) -> str:
+        return f"F1: {RULES}"
 
     def to_json(self) -> dict[str, object]:
         fields = {"decoding": vars(self.decoding), "scores": self.scores._asdict(), "rules": RULES}
         return self._asdict() | fields
 
     def rows(self) -> list[tuple[str, str, str]]:
-        search = "greedy" if self.decoding.beam_width == 1 else f"beam {self.decoding.beam_width}"
-        search += f", length penalty {self.decoding.length_penalty:g}"
+        search = f"{self.decoding.search_name}, length penalty {self.decoding.length_penalty:g}"
         form = "only trees over the words" if self.decoding.constrained else "any symbols"
         repairs = ", ".join(f"{count} {name}" for name, count in self.repairs.items())
         return [
@@ -111,18 +120,8 @@ def open_trees(config: ExperimentConfig) -> TreeCorpus:
     corpus = open_corpus(config.data, config.data_seed, config.parts)
     if not isinstance(corpus, TreeCorpus):
         problem = f"the corpus of {config.data.source} is not a TreeCorpus; subclass TreeCorpus of tools.parsing.corpus"
-        raise ConfigError(f"data.source: {problem}")
+        raise ConfigError("data.source", problem)
     return corpus
-
-
-def with_single_spaces(sentence: str) -> str:
-    """The words with one space between them, as the sentences of trees have; the constraint counts these words."""
-    return " ".join(sentence.split())
-
-
-class SentenceTranslator(Translator):
-    def encode_sources(self, sentences: Sequence[str], name: str, first: int) -> tuple[list[int], list[list[int]]]:
-        return super().encode_sources([*map(with_single_spaces, sentences)], name, first)
 
 
 class ParsingEvaluator(Evaluator):
@@ -140,7 +139,7 @@ class ParsingEvaluator(Evaluator):
         form, positions = self.config.data.linearization, known_positions(self.translator.tokenizers.target)
         for pair, output in zip(pairs, translations, strict=True):
             of_sentence = Counter[str]()
-            symbols, words = output.text.split(), pair.source.split()
+            symbols, words = ascii_words(output.text), ascii_words(pair.source)
             trees.append(tree_of_symbols(symbols, words, form, of_sentence, positions))
             repairs += of_sentence
             repaired += bool(+of_sentence)
@@ -165,7 +164,11 @@ class ParsingTask(TranslationTask):
 
     commands = ("parse {run} < {input}",)
     evaluator_type = ParsingEvaluator
-    translator_type = SentenceTranslator
+
+    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
+        super().__init__(
+            config, TokenizerPair(SentenceTokenizer(tokenizers.source), tokenizers.target), mesh, objective
+        )
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
@@ -174,7 +177,7 @@ class ParsingTask(TranslationTask):
 
         def sentences() -> Iterator[str]:
             for pair in open_trees(config).pairs(config.data.train_split):
-                symbols.update(pair.target.split())
+                symbols.update(ascii_words(pair.target))
                 yield pair.source
 
         sample = sample_examples(sentences(), config.tokenizer.training_sentences, config.data_seed)
@@ -211,14 +214,13 @@ class ParsingTask(TranslationTask):
     ) -> None:
         """Find the best trees of each sentence of words with spaces between them, as ``Translator.translate_each`` does.
 
-        Round brackets are words ``-LRB-`` and ``-RRB-``, as in treebanks.
+        Trees have round brackets as ``-LRB-`` and ``-RRB-``.
         """
-        escaped = [" ".join(ESCAPES.get(word, word) for word in sentence.split()) for sentence in sentences]
 
         def on_translation(index: int, results: list[Translation]) -> None:
-            on_parse(index, [self._parse(escaped[index], *each[:2]) for each in results])
+            on_parse(index, [self._parse(sentences[index], each) for each in results])
 
-        self.translator.translate_each(params, escaped, on_translation, **options)
+        self.translator.translate_each(params, sentences, on_translation, **options)
 
     def parse(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Parse]]:
         """Return the best trees of each sentence; options as for ``parse_each``."""
@@ -226,19 +228,13 @@ class ParsingTask(TranslationTask):
         self.parse_each(params, sentences, lambda _, trees: parsed.append(trees), **options)
         return parsed
 
-    def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
-        return super().score_texts(params, [*map(with_single_spaces, texts)], targets)
-
-    def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
-        return super().attention_of(params, with_single_spaces(text), target)
-
     def outline(self, sentence: str, symbols: str) -> list[tuple[int, str, int]]:
         """The tree of an output, from the root: depth, label or word, and the index of the symbol that wrote it, or -1."""
         numbered = [
             each if each[0] == ")" or each == UNKNOWN or is_position(each) else f"{each} {index}"
-            for index, each in enumerate(symbols.split())
+            for index, each in enumerate(ascii_words(symbols))
         ]
-        stack, found = [(0, tree_of_symbols(numbered, sentence.split(), self.config.data.linearization))], []
+        stack, found = [(0, tree_of_symbols(numbered, ascii_words(sentence), self.config.data.linearization))], []
         while stack:
             depth, tree = stack.pop()
             label, _, index = tree.label.partition(" ")
@@ -246,34 +242,42 @@ class ParsingTask(TranslationTask):
             stack += [(depth + 1, child) for child in reversed(tree.children)]
         return found
 
-    def _parse(self, sentence: str, symbols: str, score: float) -> Parse:
-        repairs = Counter[str]()
+    def _parse(self, sentence: str, found: Translation) -> Parse:
+        repairs, source = Counter[str](), self.tokenizers.source
         form, positions = self.config.data.linearization, known_positions(self.tokenizers.target)
-        tree = tree_of_symbols(symbols.split(), sentence.split(), form, repairs, positions) if sentence else ""
-        return Parse(str(tree), score, symbols, dict(+repairs))
+        is_blank = source.is_blank(sentence, source.encode(sentence))
+        words, symbols = ascii_words(sentence), ascii_words(found.text)
+        tree = "" if is_blank else str(tree_of_symbols(symbols, words, form, repairs, positions))
+        # Symbols of a tree repeat.
+        return Parse(tree, found.score, found.text, dict(+repairs), tuple({CUT} & {*found.remarks}))
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
         """The sentences of a file, and the trees of another; raises DataError where they do not fit."""
         if len(references) != 1:
-            raise ConfigError("--references: give one file of trees for the sentences of --source")
-        lines = TranslationTask.open_text(config, source, [source]).sources
-        sentences = [*map(with_single_spaces, lines)]
-        found = [(normalized(each.tree, Counter()), each.line) for each in read_trees(Path(references[0]))]
-        trees: list[Any] = [(tree, line) for tree, line in found if tree is not None]
+            raise ConfigError("--references", "give one file of trees for the sentences of --source")
+        name, sentences = references[0], TranslationTask.open_text(config, source, [source]).sources
+        found = list(read_trees(Path(name)))
+        roots, counts = roots_of(lambda: (each.tree for each in found)), Counter[str]()
+        trees = [(tree, each.line) for each in found if (tree := normalized(each.tree, counts, roots))]
+        for root, count in counts.items():
+            if root.startswith("roots "):
+                say(f"{name}: {count:,} {root} removed, which are no constituents", sys.stderr)
         if len(trees) != len(sentences):
-            raise DataError(f"{references[0]}: {len(trees)} trees but {len(sentences)} sentences")
+            raise DataError(f"{name}: {len(trees)} trees but {len(sentences)} sentences")
         for sentence, (tree, line) in zip(sentences, trees, strict=True):
-            if tree.sentence != sentence:
-                raise DataError(f"{references[0]}, line {line}: a tree of other words than {sentence!r}")
-        return ReferencedText(sentences, [[str(tree) for tree, _ in trees]])
+            words, leaves = ascii_words(without_escapes(sentence)), ascii_words(without_escapes(tree.sentence))
+            if words != leaves:
+                both = f"'{visible(' '.join(words))}', but '{visible(' '.join(leaves))}'"
+                raise DataError(f"{name}, line {line}: a tree of other words: the sentence is {both} is the tree's")
+        # A sentence may write brackets as they are.
+        return ReferencedText([tree.sentence for tree, _ in trees], [[str(tree) for tree, _ in trees]])
 
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
         """Scores of a text; the result is called ``text-NAME-DIGEST``."""
         (trees,) = text.references
         symbols = [linearized(tree, self.config.data) for tree in trees_of_texts(trees)]
-        scored = self.scorer.score(params, text.sources, symbols)
-        nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
+        nll, tokens = sum_of_scores(self.scorer.score(params, text.sources, symbols))
         pairs = [SentencePair(*pair) for pair in zip(text.sources, trees, strict=True)]
         called = f"text-{name}-{digest(trees)[:8]}"
         found = self.evaluator.translated(params, called, pairs, trees, nll, tokens)

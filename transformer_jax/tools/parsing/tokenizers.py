@@ -5,23 +5,24 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, UNK_ID
+from transformer_jax.data.text_files import ascii_words
 from transformer_jax.data.tokenizers.listed import ListedTokenizer
 from transformer_jax.data.tokenizers.tokenizer_interface import Tokenizer
-from transformer_jax.tools.parsing.trees import is_position
+from transformer_jax.tools.parsing.trees import ESCAPES, FURTHER_ESCAPES, is_position
 
 SUFFIXES = ("tion", "ing", "ed", "ly", "er", "est", "al", "ion", "able", "ic", "ity", "ive", "ous", "ment", "s", "y")
 _SUFFIX = re.compile(rf"({'|'.join(sorted(SUFFIXES, key=len, reverse=True))})$")
 
 
 class SymbolTokenizer(ListedTokenizer):
-    """Symbols with a space between them; a symbol that is not listed decodes to ``<unk>``."""
+    """Symbols with ASCII white space between them; a symbol that is not listed decodes to ``<unk>``."""
 
     kind = "symbol"
     unknown = "<unk>"
 
     @staticmethod
     def split(text: str) -> Sequence[str]:
-        return text.split()
+        return ascii_words(text)
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
@@ -29,7 +30,7 @@ class SymbolTokenizer(ListedTokenizer):
 
 
 class WordClassTokenizer(SymbolTokenizer):
-    """Words with a space between them; a word with fewer than two occurrences in the training text becomes its class.
+    """Words with ASCII white space between them; a word with fewer than two occurrences in the training text becomes its class.
 
     Classes are by capital letters, digits, hyphens and suffixes, as in Petrov et al. 2006: ``unk-cap-s``, ``unk-num``.
     """
@@ -52,6 +53,55 @@ class WordClassTokenizer(SymbolTokenizer):
     def encode(self, text: str) -> list[int]:
         ids = self._ids
         return [ids[word] if word in ids else ids.get(class_of(word), UNK_ID) for word in self.split(text)]
+
+
+class SentenceTokenizer(Tokenizer):
+    """A tokenizer of the words of trees, for sentences as people write them: whatever reads a sentence reads it in this way.
+
+    Words have one space between them; round brackets are ``-LRB-`` and ``-RRB-``, and the other characters of
+    ``FURTHER_ESCAPES`` have the form of the treebank if the vocabulary has pieces of that form.
+    """
+
+    def __init__(self, of_words: Tokenizer) -> None:
+        self.kind, self._of_words = of_words.kind, of_words
+        pieces = "\n".join(of_words.pieces(range(NUM_SPECIAL_IDS, of_words.vocabulary_size)))
+        further = {each: form for each, form in FURTHER_ESCAPES.items() if form.strip("-") in pieces}
+        self._forms = ESCAPES | further
+        self._escaped = re.compile(rf"(?<!\\)[{re.escape(''.join(self._forms))}]")
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self._of_words.vocabulary_size
+
+    def _written(self, text: str) -> str:
+        return self._escaped.sub(lambda match: self._forms[match[0]], " ".join(ascii_words(text)))
+
+    def encode(self, text: str) -> list[int]:
+        return self._of_words.encode(self._written(text))
+
+    def encode_batch(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
+        return self._of_words.encode_batch([*map(self._written, texts)], num_threads)
+
+    def encode_with_dropout(self, text: str, dropout: float, seed: int) -> list[int]:
+        return self._of_words.encode_with_dropout(self._written(text), dropout, seed)
+
+    def is_blank(self, text: str, ids: Sequence[int]) -> bool:
+        return self._of_words.is_blank(text, ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._of_words.decode(ids)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return self._of_words.pieces(ids)
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        return self._of_words.shown(ids)
+
+    def surfaces(self, text: str) -> list[bytes]:
+        return self._of_words.surfaces(self._written(text))
+
+    def to_bytes(self) -> bytes:
+        return self._of_words.to_bytes()
 
 
 def class_of(word: str) -> str:

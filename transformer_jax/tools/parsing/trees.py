@@ -4,12 +4,12 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from transformer_jax.config import DataError
-from transformer_jax.data.text_files import read_lines
+from transformer_jax.data.text_files import read_lines, visible
 
 WORD = "XX"
 TOP = "TOP"
@@ -18,12 +18,52 @@ UNKNOWN = "<unk>"
 POSITIONS = 64
 """Positions of words are written modulo this number."""
 MAX_DEPTH = 300
-ROOTS = ("", TOP, "ROOT", "S1")
-EXAMPLE = "(S (NP (NNP Ann)) (VP (VBZ sleeps)))"
+ROOTS = ("", TOP, "ROOT", "S1", "VROOT")
+CONSTITUENTS = frozenset(
+    (
+        *(
+            "S",
+            "SBAR",
+            "SBARQ",
+            "SINV",
+            "SQ",
+            "SENT",
+            "ADJP",
+            "ADVP",
+            "AP",
+            "AVP",
+            "CONJP",
+            "FRAG",
+            "INTJ",
+            "LST",
+            "NAC",
+        ),
+        *("NP", "NX", "PP", "PRN", "PRT", "QP", "RRC", "UCP", "VP", "WHADJP", "WHADVP", "WHNP", "WHPP", "X"),
+        *("IP", "CP", "CLP", "CS", "CNP", "CVP", "DP", "DVP", "LCP", "VN", "PN"),
+    )
+)
+"""Labels of constituents in treebanks of several languages: a few trees of one constituent do not make them roots."""
+MANY_TREES = 50
+EXAMPLE = "(S (NP (NNP Ann)) (VP (VBZ sleeps))), a bracket in a word -LRB- or -RRB-"
 ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
-_PARTS = re.compile(r"[()]|[^\s()]+")
+"""Brackets of the format, and how they are written in words."""
+FURTHER_ESCAPES = {"{": "-LCB-", "}": "-RCB-", "[": "-LSB-", "]": "-RSB-", "/": r"\/", "*": r"\*"}
+"""Other characters that some treebanks write in another form."""
+_PARTS = re.compile(r"[()]|[^\s()]+", re.ASCII)
+_FORMS = {form: character for character, form in (ESCAPES | FURTHER_ESCAPES).items()}
+_FORM = re.compile("|".join(map(re.escape, _FORMS)))
 _POSITION = re.compile(r"@\d+")
 _TAGS = re.compile(r"(?<=.)[-=|].*")
+
+
+def escaped(text: str) -> str:
+    """The text with its brackets as ``-LRB-`` and ``-RRB-``, which is how trees are written."""
+    return text.replace("(", ESCAPES["("]).replace(")", ESCAPES[")"])
+
+
+def without_escapes(text: str) -> str:
+    """The text whatever the treebank escapes: ``-LRB-`` is ``(``, and a slash has no backslash."""
+    return _FORM.sub(lambda match: _FORMS[match[0]], text)
 
 
 class Tree(NamedTuple):
@@ -34,7 +74,7 @@ class Tree(NamedTuple):
     word: str = ""
 
     def __str__(self) -> str:
-        """The tree on one line: ``(S (NP (NNP Ann)) (VP (VBZ sleeps)))``."""
+        """The tree on one line: ``(S (NP (NNP Ann)) (VP (VBZ sleeps)))``, with ``escaped`` words."""
         parts: list[str] = []
         stack: list[Tree | str] = [self]
         while stack:
@@ -42,7 +82,7 @@ class Tree(NamedTuple):
             if isinstance(part, str):
                 parts.append(part)
             elif part.word:
-                parts.append(f" ({part.label} {part.word})")
+                parts.append(f" ({escaped(part.label)} {escaped(part.word)})")
             else:
                 parts.append(f" ({part.label}")
                 stack += [")", *reversed(part.children)]
@@ -56,6 +96,15 @@ class Tree(NamedTuple):
             if tree.word:
                 yield tree
             stack += reversed(tree.children)
+
+    def labels(self) -> set[str]:
+        """The labels of the constituents."""
+        found, stack = set[str](), [self]
+        while stack:
+            tree = stack.pop()
+            found |= {tree.label} if tree.children else set()
+            stack += tree.children
+        return found
 
     @property
     def sentence(self) -> str:
@@ -90,7 +139,7 @@ def trees_of_lines(lines: Iterable[str], name: str | Path, max_depth: float = MA
                 if len(open_trees) > max_depth:
                     raise DataError(f"{where}: more than {max_depth} brackets are open; is a closing bracket missing?")
             elif not open_trees:
-                raise DataError(f"{where}: {part!r} lies outside of a tree; a tree is written {EXAMPLE}")
+                raise DataError(f"{where}: '{visible(part)}' lies outside of a tree; a tree is written {EXAMPLE}")
             elif part == ")":
                 names, children, begun = open_trees.pop()
                 tree = _tree_of(names, children, f"{name}, line {begun}")
@@ -99,11 +148,15 @@ def trees_of_lines(lines: Iterable[str], name: str | Path, max_depth: float = MA
                 else:
                     yield Located(tree, begun)
             elif open_trees[-1][1]:
-                raise DataError(f"{where}: the word {part!r} stands beside a constituent; a tree is written {EXAMPLE}")
+                raise DataError(
+                    f"{where}: the word '{visible(part)}' stands beside a constituent; a tree is written {EXAMPLE}"
+                )
             else:
                 open_trees[-1][0].append(part)
     if open_trees:
-        problem = f"this tree lacks {len(open_trees)} closing brackets at the end of the file"
+        problem = (
+            f"this tree lacks {len(open_trees)} closing brackets at the end of the file; a tree is written {EXAMPLE}"
+        )
         raise DataError(f"{name}, line {open_trees[0][2]}: {problem}")
 
 
@@ -119,24 +172,52 @@ def _tree_of(names: list[str], children: list[Tree], where: str) -> Tree:
     if len(names) < 2 and children:
         return Tree("".join(names), tuple(children))
     text = " ".join([*names, *map(str, children)])[:80]
-    problem = f"({text}) is neither a constituent nor a word with its part of speech"
+    problem = f"({visible(text)}) is neither a constituent nor a word with its part of speech"
     raise DataError(f"{where}: {problem}; a tree is written {EXAMPLE}")
 
 
-def normalized(tree: Tree, counts: Counter[str]) -> Tree | None:
+def normalized(tree: Tree, counts: Counter[str], roots: Sequence[str] = ROOTS) -> Tree | None:
     """The tree as parsers learn it, or None if it consists of traces.
 
     Traces (``-NONE-``) and constituents of nothing else go; functional tags and indices (``NP-SBJ-1``, ``NP=2``, ``ADVP|PRT``)
-    leave the label; a root without a label goes, or is TOP if it has several children or a word. ``counts`` what was removed.
+    leave the label; ``roots`` around one constituent go, however many; a root is TOP if it has several children or a word.
+    ``counts`` what was removed.
     """
     cleaned = _without_traces(tree, counts)
     if cleaned is None:
         return None
-    if cleaned.label in ROOTS and len(cleaned.children) == 1 and cleaned.children[0].children:
-        return cleaned.children[0]
+    while cleaned.label in roots and _has_one_constituent(cleaned):
+        counts.update([f"roots {cleaned.label}"] * bool(cleaned.label))
+        cleaned = cleaned.children[0]
     if cleaned.word:
         return Tree(TOP, (cleaned,))
-    return cleaned._replace(label=TOP) if cleaned.label in ROOTS else cleaned
+    return cleaned._replace(label=TOP) if cleaned.label in roots else cleaned
+
+
+def roots_of(trees: Callable[[], Iterable[Tree]]) -> tuple[str, ...]:
+    """``ROOTS``, and labels that span every one of the trees as the only child of the root before, so that none is scored.
+
+    ``trees`` reads them as a file has them, perhaps several times, until a label has another child. A label inside a tree is no
+    root, and neither is the label of a constituent unless there are ``MANY_TREES``.
+    """
+    roots: tuple[str, ...] = ROOTS
+    while label := _label_of_all(tree for each in trees() if (tree := normalized(each, Counter(), roots))):
+        roots = (*roots, label)
+    return roots
+
+
+def _label_of_all(trees: Iterable[Tree]) -> str:
+    label, count = "", 0
+    for tree in trees:
+        count += 1
+        label = label or tree.label
+        if tree.label != label or not _has_one_constituent(tree) or label in tree.children[0].labels():
+            return ""
+    return "" if label in CONSTITUENTS and count < MANY_TREES else label
+
+
+def _has_one_constituent(tree: Tree) -> bool:
+    return len(tree.children) == 1 and bool(tree.children[0].children)
 
 
 def _without_traces(tree: Tree, counts: Counter[str]) -> Tree | None:

@@ -121,7 +121,7 @@ def architecture(config: ExperimentConfig) -> Architecture:
     """The blocks of the model of ``config`` with the largest vocabulary that its settings allow, by abstract evaluation."""
     config = resolve_for_device(config, lambda: DeviceSettings("float32", 4))
     if config.task not in ("translation", "language_model"):
-        raise ConfigError(f"config: task={config.task} cannot be drawn; give one of translation or language_model")
+        raise ConfigError("config", f"task={config.task} cannot be drawn", "give one of translation or language_model")
     objective = objective_of(config, make_mesh(config.mesh))
     params = param_shapes(objective.init_params)
     batch = batch_shape(ROWS, SOURCE, TARGET)

@@ -39,7 +39,7 @@ def attention(values: flags.Values) -> int:
     """
     config = run_config(values)
     if not values.text.strip():
-        raise ConfigError("--text: is empty; give a sentence")
+        raise ConfigError("--text", "is empty", "give a sentence")
     # Models of word vectors have no ``attention_layers``; their task is refused below.
     layers = getattr(config.model, "attention_layers", None)
     kind = values.kind or next((each for each in KINDS if each in (layers or {})), KINDS[0])
@@ -47,17 +47,20 @@ def attention(values: flags.Values) -> int:
         require_attention(config, kind, values.layer, values.head)
     path = output_path(values, f"attention-{kind}.png")
     if path.suffix not in PICTURES:
-        raise ConfigError(f"--output: must end in {', '.join(PICTURES)} (got {path})")
+        raise ConfigError("--output", f"must end in {', '.join(PICTURES)} (got {path})")
     require_writable_file(path, "--output")
     # This imports JAX.
     from transformer_jax.tasks.texts import require_targets
 
-    is_given, where = values.translation is not None, f"--workdir: {values.workdir}"
-    require_targets(config, where, "--translation", is_given=is_given, is_optional=True)
+    is_given = values.translation is not None
+    require_targets(config, "--workdir", values.workdir, "--translation", is_given=is_given, is_optional=True)
     print("restoring the model ...", file=sys.stderr, flush=True)
     from transformer_jax.tools.pictures.attention_maps import draw_attention
 
     trained = open_runs(chosen_runs(values, config), values.average)
+    remarks = trained.remarks("--text")
+    remarks.read([values.text])
+    remarks.tell()
     read = trained.task.attention_of(trained.params, values.text, values.translation)
     weights, rows, columns, numbers = read.kinds[kind]
     if values.layer:

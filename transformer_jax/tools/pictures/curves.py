@@ -5,7 +5,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.files.atomic_files import read_records
+from transformer_jax.errors import complain
+from transformer_jax.files.checked_json import read_log
 from transformer_jax.files.paths import as_path
 from transformer_jax.run_directory.layout import short_names
 from transformer_jax.runs.run import Hook
@@ -27,19 +28,21 @@ def draw_curves(
     """Draws a panel per key with a line per ``metrics.jsonl`` as a PNG, and returns its path.
 
     ``names`` of the lines are by default the shortest that tell the folders of the files apart; a file without a key has no
-    line for it. ``columns``: panels side by side, by default all. The legend is below the first panel. Raises DataError if a
-    file is missing or damaged (file, line), or no file has a key.
+    line for it. Says on standard error which lines are damaged, and leaves them out. ``columns``: panels side by side, by
+    default all. The legend is below the first panel. Raises DataError if a file is missing, or no file has a key.
     """
     # Matplotlib would delay the start of training by 0.4 s.
     from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 
     files = [as_path(metrics)] if isinstance(metrics, (str, PurePath)) else [as_path(file) for file in metrics]
-    names = names or short_names([file.resolve().parent for file in files])
+    names = names or short_names([file.parent for file in files])
     runs = [read_series(file, keys) for file in files]
+    for problem in (problem for file in files for problem in read_log(file).problems):
+        complain(f"WARNING: {problem}; left out")
     panels = []
     for number, key in enumerate(keys):
         if not any(key in run for run in runs):
-            found = ", ".join(dict.fromkeys(name for record in read_records(files[0]) for name in record))
+            found = ", ".join(dict.fromkeys(name for record in read_log(files[0]).records for name in record))
             raise DataError(f"{files[0]}: no record has {key!r}; it has {found or 'no records'}")
         # The only legend is below the first panel.
         unlisted = () if len(files) > 1 and number == 0 else tuple(names)
@@ -73,7 +76,7 @@ def read_series(file: Path, keys: Sequence[str]) -> dict[str, Series]:
     If a resumed run wrote an update twice, the later record counts. The unfinished last line of a killed run is skipped.
     """
     values: dict[str, dict[float, float]] = {key: {} for key in keys}
-    for record in read_records(file):
+    for record in read_log(file).records:
         for key in keys:
             if "step" in record and record.get(key) is not None:
                 values[key][float(record["step"])] = float(record[key])

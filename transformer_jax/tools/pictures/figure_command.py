@@ -27,12 +27,14 @@ def figure(values: flags.Values) -> int:
     """
     names = values.arguments or []
     if len(names) != 1 or names[0] not in ENDINGS:
-        raise ConfigError(f"figure: takes one name, found {' '.join(names) or 'none'}; names are {', '.join(ENDINGS)}")
+        raise ConfigError(
+            "figure", f"takes one name, found {' '.join(names) or 'none'}", f"names are {', '.join(ENDINGS)}"
+        )
     (name,) = names
     path = Path(values.output or f"figure-{name}{ENDINGS[name]}").expanduser()
     if path.suffix != ENDINGS[name]:
-        raise ConfigError(f"--output: {path}: figure {name} is a file that ends in {ENDINGS[name]}")
-    values["config"].value = values.config or "configs/transformer_base.py"
+        raise ConfigError("--output", f"{path}: figure {name} is a file that ends in {ENDINGS[name]}")
+    values.config = values.config or "configs/transformer_base.py"
     config = flags.resolve_config(values)
     from transformer_jax.runtime.hardware import start_jax
 

@@ -110,7 +110,7 @@ def load_calibration(file: Path) -> Calibration:
         if not all(0 < speed < math.inf for speed in (*flops, found.memory_bandwidth, *found.links.values())):
             raise ValueError("not all speeds are positive and finite")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"--calibration: {file}: {error}; transformer-jax calibrate writes one") from None
+        raise ConfigError("--calibration", f"{file}: {error}", "transformer-jax calibrate writes one") from None
     return found
 
 
@@ -127,7 +127,7 @@ def calibrated(topology: Topology, calibration: Calibration) -> Topology:
     """
     kind = topology.devices[0].device_kind
     if _one_name(calibration.device) != _one_name(kind):
-        raise ConfigError(f"--calibration: measured on {calibration.device!r}, but {topology.name} is {kind!r}")
+        raise ConfigError("--calibration", f"measured on {calibration.device!r}, but {topology.name} is {kind!r}")
     share = len(topology.devices) if topology.devices[0].platform == "cpu" else 1
     flops, float32_flops = (float(calibration.matmul_flops[dtype]) / share for dtype in ("bfloat16", "float32"))
     known = topology.chip or Chip("", flops, math.inf, 0.0, {}, float32_flops, float32_flops)

@@ -154,11 +154,13 @@ def open_topology(name: str) -> Topology:
     if kind not in CHIPS:
         kinds = ", ".join(CHIPS)
         raise ConfigError(
-            f"--topology: {name!r} is not KIND:SIZE such as v5e:16x16, 2xv5e:16x16, h100:2x8 or cpu:8; kinds: {kinds}, cpu"
+            "--topology",
+            f"{name!r} is not KIND:SIZE such as v5e:16x16, 2xv5e:16x16, h100:2x8 or cpu:8",
+            f"kinds: {kinds}, cpu",
         )
     if slices > 1 and (kind in GPU_SPECS or NETWORK not in CHIPS[kind].links):
         raise ConfigError(
-            f"--topology: {name}: only v5e, v5p and v6e have several slices; hosts of GPUs are written h100:2x8"
+            "--topology", f"{name}: only v5e, v5p and v6e have several slices", "hosts of GPUs are written h100:2x8"
         )
     devices = _gpu_devices(kind, size) if kind in GPU_SPECS else _tpu_devices(f"{kind}:{size}", slices)
     return Topology(name, devices, CHIPS[kind])
@@ -176,7 +178,7 @@ def _tpu_devices(name: str, slices: int) -> list[jax.Device]:
         # The plugin raises any type: it is not installed, or no slice has this shape.
         first_line = str(error).partition("\n")[0]
         raise ConfigError(
-            f"--topology: {name}: {first_line}; needs libtpu (pip install libtpu) and a shape that slices have"
+            "--topology", f"{name}: {first_line}", "needs libtpu (pip install libtpu) and a shape that slices have"
         ) from None
 
 
@@ -186,7 +188,7 @@ def _cpu_devices(count: int) -> list[jax.Device]:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:
         if len(jax.devices("cpu")) < count:
-            raise ConfigError(f"--topology: JAX already runs with {len(jax.devices('cpu'))} devices") from None
+            raise ConfigError("--topology", f"JAX already runs with {len(jax.devices('cpu'))} devices") from None
     return jax.devices("cpu")[:count]
 
 
@@ -212,7 +214,7 @@ def hosts_and_gpus(kind: str, size: str) -> tuple[int, int]:
     hosts, gpus = sizes if len(sizes) == 2 else (1, sizes[0])
     if len(sizes) > 2 or hosts < 1 or not 1 <= gpus <= GPUS_OF_A_HOST:
         form = f"{kind}:GPUS or {kind}:HOSTSxGPUS with at most {GPUS_OF_A_HOST} GPUs per host, such as {kind}:2x8"
-        raise ConfigError(f"--topology: {kind}:{size} is not {form}")
+        raise ConfigError("--topology", f"{kind}:{size} is not {form}")
     return hosts, gpus
 
 
@@ -230,6 +232,8 @@ def missing_wheels_named() -> Iterator[None]:
 def _missing_wheels(message: str) -> ConfigError:
     first_line = message.partition("\n")[0]
     return ConfigError(
-        f"--topology: {first_line}; first pip install 'transformer_jax[preflight-gpu]' "
-        f"jax-cuda13-plugin=={jax.__version__}, and set JAX_PLATFORMS=cpu where no GPU is"
+        "--topology",
+        first_line,
+        f"first pip install 'transformer_jax[preflight-gpu]' jax-cuda13-plugin=={jax.__version__}, "
+        "and set JAX_PLATFORMS=cpu where no GPU is",
     )

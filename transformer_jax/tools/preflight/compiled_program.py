@@ -171,7 +171,7 @@ def _compiled_and_text(
 
 def _task(config: ExperimentConfig) -> HasBatchShapes:
     task: HasBatchShapes = task_that(
-        HasBatchShapes, config, f"task: {config.task} has no shape of batches without data"
+        HasBatchShapes, config, "task", f"{config.task} has no shape of batches without data"
     )
     return task
 

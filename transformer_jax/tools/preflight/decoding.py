@@ -54,7 +54,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
     mesh = make_mesh(config.mesh, topology.devices)
     config = resolve_for_device(config, lambda: settings_on(topology.devices[0]))
     objective = objective_of(config, mesh)
-    task: Decodes = task_that(Decodes, config, f"--program: {config.task} decodes nothing")
+    task: Decodes = task_that(Decodes, config, "--program", f"{config.task} decodes nothing")
     decoding = task.decoding(config, objective, length, mesh)
     compute_dtype = getattr(objective, "evaluation_dtype", config.model.compute_dtype)
     parameters = _parameters(objective.init_params, mesh, compute_dtype)

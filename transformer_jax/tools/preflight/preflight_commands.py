@@ -92,14 +92,15 @@ def doctor(values: flags.Values) -> int:
     """
     if not values.distributed:
         return _diagnosed(values)
-    from transformer_jax.runtime.distributed import ending_with_others
+    from transformer_jax.runtime.process_group import ending_with_others
 
     with ending_with_others():
         return _diagnosed(values)
 
 
 def _diagnosed(values: flags.Values) -> int:
-    from transformer_jax.runtime.distributed import join_processes, require_same, say
+    from transformer_jax.runtime.distributed import require_same, say
+    from transformer_jax.runtime.process_group import join_processes
     from transformer_jax.tools.preflight.health import checks, small_config
 
     require_local(values.workdir, "--workdir")
@@ -107,7 +108,7 @@ def _diagnosed(values: flags.Values) -> int:
     if values.distributed:
         join_processes()
         require_same(
-            repr(config), "--distributed: the processes were started with different flags; use the same command"
+            repr(config), "--distributed", "the processes were started with different flags", "use the same command"
         )
     wrong = 0
     for check in checks(config, Path(values.workdir)):

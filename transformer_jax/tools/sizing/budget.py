@@ -16,8 +16,10 @@ from transformer_jax.runs.train_run import TrainingStart
 SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
 # An estimate this close to the budget changes nothing: noise of the clock must not move the end of the schedule.
 TOLERANCE = 0.03
-# With budget_policy=stretch the estimate is logged again when it has changed by more than this share.
-LOGGED_CHANGE = 0.1
+# A run with time for fewer updates than this after a validation ends there.
+FEW_UPDATES = 10
+# An estimate is logged again when the length of the run, or with budget_policy=stretch its time, changed by more than this.
+LOGGED_CHANGE = 0.2
 
 
 @contextmanager
@@ -37,7 +39,7 @@ class KeepToBudget:
 
     def __init__(self, *, is_sized: bool = False) -> None:
         self._is_sized = is_sized
-        self._estimated_at, self._logged_minutes = 0.0, 0.0
+        self._estimated_at, self._logged = 0.0, 0.0
 
     def needs_state(self, run: RunParts, position: Position, number: int) -> bool:
         """Whether an estimate is due after update ``number``."""
@@ -55,7 +57,7 @@ class KeepToBudget:
         # The speed is not known before the second update of a start.
         if number >= current or position.ends or not run.clock.recent_update_seconds():
             return
-        spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update(number)
+        spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update(position)
         self._estimated_at = run.clock.total(TRAINING)
         length = affordable_updates(number, spent, each, training.budget_seconds, current, training.num_updates)
         if length == current:
@@ -63,13 +65,22 @@ class KeepToBudget:
         expected, planned = (spent + (current - number) * each) / 60, training.budget_seconds / 60
         problem = f"update {number}: {current:,} updates will take {expected:.1f} minutes, not {planned:.1f}"
         if training.budget_policy == "stretch":
-            if abs(expected - self._logged_minutes) > LOGGED_CHANGE * expected:
-                self._logged_minutes = expected
-                LOGGER.info("%s (training.budget_policy=stretch)", problem)
+            self._log(expected, f"{problem} (training.budget_policy=stretch)")
             return
-        decay = ", and its learning rate decays until then" * decays(run.config.optimizer.schedule)
-        LOGGER.info("%s; the run now ends at update %s%s", problem, f"{length:,}", decay)
+        if number == position.counters.validated_at and length - number < FEW_UPDATES:
+            # Another validation, which always ends a run, would show the same.
+            length = number
+            position.stop("finished")
+        decay = ", and its learning rate decays until then" * (
+            decays(run.config.optimizer.schedule) and length > number
+        )
+        self._log(length, f"{problem}; the run now ends at update {length:,}{decay}")
         position.shorten(length)
+
+    def _log(self, estimate: float, message: str) -> None:
+        if abs(estimate - self._logged) > LOGGED_CHANGE * self._logged:
+            self._logged = estimate
+            LOGGER.info("%s", message)
 
     def _log_notes(self, position: Position) -> None:
         backend = jax.default_backend()

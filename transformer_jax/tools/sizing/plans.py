@@ -31,15 +31,17 @@ def seconds_of(budget: str) -> float:
     """``20m`` is 1200.0; raises ConfigError unless ``budget`` is a number with s, m, h or d."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
     if not found or not float(found[1]):
-        raise ConfigError(f"--budget: {budget!r} is not a time; write 90s, 20m, 2h or 1d")
+        raise ConfigError("--budget", f"{budget!r} is not a time", "write 90s, 20m, 2h or 1d")
     return float(found[1]) * SECONDS_OF_UNIT[found[2]]
 
 
 def _require_enough(budget: int | float, updates: int, least_seconds: float) -> None:
     if updates < MIN_UPDATES:
         raise ConfigError(
-            f"--budget: {budget:.0f} s are too short: start-up, compilation and {MIN_UPDATES} updates take about "
-            f"{least_seconds:.0f} s here; give {max(round(least_seconds / 60 + 0.5), 1)}m or more"
+            "--budget",
+            f"{budget:.0f} s are too short: start-up, compilation and {MIN_UPDATES} updates take "
+            f"about {least_seconds:.0f} s here",
+            f"give {max(round(least_seconds / 60 + 0.5), 1)}m or more",
         )
 
 

@@ -35,8 +35,8 @@ from transformer_jax.data.corpus_statistics import (
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.scripts import writes_without_spaces
 from transformer_jax.registry.index import behind
-from transformer_jax.run_directory.layout import RunDirectory
-from transformer_jax.runs.train_run import Overrides, ResolvedSettings
+from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from
+from transformer_jax.runs.train_run import RATE, Overrides, ResolvedSettings
 from transformer_jax.runtime.startup import available_cores
 from transformer_jax.tools.sizing.plans import (
     CHARACTERS_OF_A_TOKEN,
@@ -62,6 +62,8 @@ ESTIMATE_FACTOR = 4
 # BLEU is the geometric mean over runs of 1 to 4 tokens: it is 0 for shorter targets.
 WORDS_OF_BLEU = 4
 LIMITS = "data.max_source_tokens", "data.max_target_tokens"
+# The peak rate of a run that begins with the parameters of another, as a share of the peak from random parameters.
+SHARE_OF_PEAK = 0.2
 # Share of pairs above the limits that is reported, and left out of the plan.
 MANY_TOO_LONG = 0.1
 
@@ -109,16 +111,33 @@ def sized(
         return ResolvedSettings(_with(values, kept, overrides), "the run keeps its size and its number of updates")
     if is_distributed:
         raise ConfigError(
-            "--budget: a budget, also of the recipe, sizes a run of one process; with --distributed take a recipe with sizes"
+            "--budget",
+            "a budget, also of the recipe, sizes a run of one process",
+            "with --distributed take a recipe with sizes",
         )
     flops = flops_here()
-    plan = sizing.plan(config, seconds, flops, stated)
+    restored = _restored_sizes(config, sizing, stated)
+    plan = sizing.plan(config, seconds, flops, restored | stated)
     record = {"budget": time_budget, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
     settings = {**plan.settings, "training.budget_seconds": 0.0 if "training.num_updates" in stated else seconds}
-    chosen = {key: value for key, value in settings.items() if key not in stated}
-    return ResolvedSettings(
-        _with(values, chosen, overrides), f"budget {time_budget}: {plan.sentence}", {"sizing": record}
-    )
+    sentence = f"budget {time_budget}: {plan.sentence}"
+    if config.init.run and RATE in settings and RATE not in stated:
+        settings[RATE] = round(settings[RATE] * SHARE_OF_PEAK, 6)
+        sentence += (
+            f"\n{RATE}={settings[RATE]:g}, {SHARE_OF_PEAK:g} of the peak from random parameters, for {config.init.run}"
+        )
+    chosen = {key: value for key, value in (settings | restored).items() if key not in stated}
+    return ResolvedSettings(_with(values, chosen, overrides), sentence, {"sizing": record})
+
+
+def _restored_sizes(config: ExperimentConfig, sizing: Sizing, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes of the run whose parameters are restored, if any, as far as ``sizing`` would choose them, but its dropout."""
+    if not config.init.run:
+        return {}
+    require_run_to_start_from(config.init.run)
+    saved = flatten(load_run_config(config.init.run))
+    sized = [key for key in sizing.keys if key.startswith(("model.", "tokenizer.")) and "dropout" not in key]
+    return {key: saved[key] for key in sized if key in saved and key not in stated}
 
 
 def require_stated_tokens(source: str, overrides: Overrides, budget: str | None, key: str) -> None:
@@ -132,7 +151,7 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
     if missing:
         problem = f"with a budget, --config={source} chooses {', '.join(missing)} when training begins"
         remedy = f"state them (--config.{missing[0]}=...), or train on the text, without a store"
-        raise ConfigError(f"{key}: {problem}; {remedy}")
+        raise ConfigError(key, problem, remedy)
 
 
 def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str | None:
@@ -150,7 +169,7 @@ def require_sizes(source: str, overrides: Overrides, key: str) -> None:
     """Raises ConfigError, which begins with ``key``, where ``train`` would choose the sizes of a recipe by a budget."""
     if budget_of(source, overrides) and "model.d_model" not in dict(overrides):
         remedy = "name a run that it trained (--config=RUN), or another recipe, or state model.d_model and all that a plan sets"
-        raise ConfigError(f"{key}: --config={source} gets its sizes from a budget in train only; {remedy}")
+        raise ConfigError(key, f"--config={source} gets its sizes from a budget in train only", remedy)
 
 
 def _open_settings(stated: Mapping[str, Any]) -> dict[str, int]:
@@ -170,19 +189,26 @@ def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag:
         if sizing and not has_flag:
             others = "such as --config=multi30k:tiny_hour or --config=language_model:quick, and set its sizes"
             raise ConfigError(
-                f"data.source: {recipes} choose sizes for text, not for {config.data.source}; name another recipe, {others}"
+                "data.source",
+                f"{recipes} choose sizes for text, not for {config.data.source}",
+                f"name another recipe, {others}",
             )
         raise ConfigError(
-            f"--budget: sizes a run on text files (data.source=text; {recipes}); for others set the sizes yourself"
+            "--budget",
+            f"sizes a run on text files (data.source=text; {recipes})",
+            "for others set the sizes yourself",
         )
     if config.model.kind not in sizing.models:
         raise ConfigError(
-            f"--budget: sizes model.kind={', '.join(sizing.models)}; set the sizes of model.kind={config.model.kind} yourself"
+            "--budget",
+            f"sizes model.kind={', '.join(sizing.models)}",
+            f"set the sizes of model.kind={config.model.kind} yourself",
         )
     if has_flag and "training.num_updates" in stated:
         raise ConfigError(
-            f"--budget: training.num_updates={stated['training.num_updates']} is stated already; leave one of them out, or "
-            f"take --config={sizing.recipe}, which states no length"
+            "--budget",
+            f"training.num_updates={stated['training.num_updates']} is stated already",
+            f"leave one of them out, or take --config={sizing.recipe}, which states no length",
         )
     return sizing
 

@@ -1,6 +1,7 @@
 """Whether scores of runs are comparable: the settings in which runs differ, and the ones that change what a score measures."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, flatten
@@ -18,10 +19,14 @@ HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split"
 def differing_settings(configs: Sequence[ExperimentConfig]) -> dict[str, list[str]]:
     """The settings that differ between runs, sorted by key, with the value of each run.
 
-    Values are written as after ``--config.KEY=``, an empty value as ``''``; for a run whose kind of model lacks a setting the
-    value is ``""``: ``{"model.cell": ["", "lstm"], "model.dropout": ["0.1", "0.3"]}``.
+    Values are written as after ``--config.KEY=``, an empty value as ``''``, files below the current folder without it; for a
+    run whose kind of model lacks a setting the value is ``""``: ``{"model.cell": ["", "lstm"], "model.dropout": ["0.1",
+    "0.3"]}``.
     """
-    settings = [{key: str(value) or "''" for key, value in flatten(config).items()} for config in configs]
+    here = f"{Path.cwd()}/"
+    settings = [
+        {key: str(value).replace(here, "") or "''" for key, value in flatten(config).items()} for config in configs
+    ]
     keys = sorted({key for each in settings for key in each})
     values = {key: [each.get(key, "") for each in settings] for key in keys}
     return {key: shown for key, shown in values.items() if len(set(shown)) > 1}
@@ -51,7 +56,7 @@ def require_same_text(configs: Sequence[ExperimentConfig], ignored: frozenset[st
         remedy = "use one value"
         if keys == ["seed"]:
             remedy = "set data.seed, which chooses the held-out pairs; for a study that has begun, Sweep(are_seeds_paired=True)"
-        raise ConfigError(f"runs with different {', '.join(keys)} are not scored on the same text; {remedy}")
+        raise ConfigError(f"runs with different {', '.join(keys)} are not scored on the same text", remedy=remedy)
 
 
 def require_comparable(metric: Metric, differ: Iterable[str], settings: ExperimentConfig) -> None:
@@ -65,7 +70,7 @@ def require_comparable(metric: Metric, differ: Iterable[str], settings: Experime
         ]
         remedy = f"take {' or '.join(others)}" if others else "leave them equal"
         raise ConfigError(
-            f"metric: {metric.key} is not comparable between runs that differ in {', '.join(changed)}; {remedy}"
+            "metric", f"{metric.key} is not comparable between runs that differ in {', '.join(changed)}", remedy
         )
 
 

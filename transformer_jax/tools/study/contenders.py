@@ -39,25 +39,27 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str]) -> 
     """
     names = [text.strip() for text in ideas]
     if not all(names) or len(set(names)) < len(names) or BASE in names:
-        raise ConfigError(f"--ideas: {','.join(ideas)}: name ideas, each once, and not {BASE!r}, which is there anyway")
+        raise ConfigError(
+            "--ideas", f"{','.join(ideas)}: name ideas, each once, and not {BASE!r}, which is there anyway"
+        )
     for name in names:
         if "," in name:
-            raise ConfigError(f"--ideas: {name!r} has a comma, which separates ideas; join parts with +, as in a+b")
+            raise ConfigError("--ideas", f"{name!r} has a comma, which separates ideas", "join parts with +, as in a+b")
     base = resolve(recipe, overrides)
     owners: dict[Idea, str] = {}
     contenders = [Contender(BASE, {}, {}), *(Contender(name, *_read_idea(name, base, owners)) for name in names)]
     for first, second in combinations(contenders[1:], 2):
         if first.settings == second.settings:
             problem = "have the same settings; leave one out, or give their parts different names"
-            raise ConfigError(f"--ideas: {first.name} and {second.name} {problem}")
+            raise ConfigError("--ideas", f"{first.name} and {second.name} {problem}")
     for each in contenders:
         try:
             config = resolve(recipe, overrides, each.settings)
             config.check_new_run()
             if each.name != BASE and config == base and not each.files:
-                raise ConfigError("has the settings of the base; leave it out")
+                raise ConfigError("has the settings of the base", remedy="leave it out")
         except ConfigError as error:
-            raise ConfigError(f"--ideas: {each.name}: {error}") from None
+            raise ConfigError("--ideas", f"{each.name}: {error}") from None
     return contenders
 
 
@@ -76,21 +78,23 @@ def _read_idea(text: str, base: ExperimentConfig, owners: dict[Idea, str]) -> tu
             files[str(file)] = sha256(file.read_bytes()).hexdigest()
             for part in parts:
                 if (owner := owners.setdefault(part, str(file))) != str(file):
-                    raise ConfigError(f"--ideas: {owner} and {file} both register {part.name}; give one another name")
+                    raise ConfigError(
+                        "--ideas", f"{owner} and {file} both register {part.name}", "give one another name"
+                    )
         for part in parts:
             key = KINDS[part.kind].setting
             each = _declared(base, part.kind)
             assert each is not None
             is_list = KINDS[part.kind].is_list
             if key in settings and not is_list:
-                raise ConfigError(f"--ideas: {text}: {settings[key]} and {part.name} both set {key}; leave one out")
+                raise ConfigError("--ideas", f"{text}: {settings[key]} and {part.name} both set {key}", "leave one out")
             before = each.chosen(settings.get(key) or str(attrgetter(key)(base))) if is_list else []
             settings[key] = ",".join([*(other for other in before if other != each.default), part.name])
         for option in filter(None, options.split(";")):
             key, equals, value = option.partition("=")
             if not equals or ("." not in key and len(parts) != 1):
                 near = f"{name}:FIELD=VALUE" if parts else "model.dropout=0.2"
-                raise ConfigError(f"--ideas: {text}: {option!r} is not a setting; write {near}")
+                raise ConfigError("--ideas", f"{text}: {option!r} is not a setting", f"write {near}")
             settings[key if "." in key else f"parts.{parts[0].name}.{key}"] = value
     return settings, files
 
@@ -108,13 +112,13 @@ def _parts_of(name: str, base: ExperimentConfig) -> list[Idea]:
     try:
         named = ideas_named(name)
     except ConfigError as error:
-        raise ConfigError(f"--ideas: {error}") from None
+        raise ConfigError("--ideas", error) from None
     found = [idea for idea in named if _declared(base, idea.kind)]
     if not found:
         needed = " or ".join(KINDS[idea.kind].setting for idea in named)
-        raise ConfigError(f"--ideas: {name}: {needed} is not a setting of this recipe's model; leave the idea out")
+        raise ConfigError("--ideas", f"{name}: {needed} is not a setting of this recipe's model", "leave the idea out")
     if len(found) > 1 and not name.endswith(".py"):
-        raise ConfigError(f"--ideas: {name}: write {' or '.join(f'{each.kind}:{each.name}' for each in found)}")
+        raise ConfigError("--ideas", f"{name}: write {' or '.join(f'{each.kind}:{each.name}' for each in found)}")
     return found
 
 

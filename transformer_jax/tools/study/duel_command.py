@@ -52,7 +52,7 @@ def duel(values: flags.Values) -> int:
     pictures. docs/duel.md explains budgets and tests.
     """
     if find_spec("optuna") is None:
-        raise ConfigError("duel: needs Optuna; pip install optuna")
+        raise ConfigError("duel", "needs Optuna", "pip install optuna")
     contenders, metric = _checked(values)
     from transformer_jax.tools.study.duel_plan import SWEEP_FILE, Plan, make_plan, read_plan, require_same_duel
 
@@ -106,27 +106,27 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
     base = resolve(recipe, overrides)
     metrics = {each.name: each for each in base.metrics if not each.needs or attrgetter(each.needs)(base)}
     if values.metric and values.metric not in metrics:
-        raise ConfigError(f"--metric: {values.metric!r} is not measured here; one of {', '.join(metrics)}")
+        raise ConfigError("--metric", f"{values.metric!r} is not measured here", f"one of {', '.join(metrics)}")
     if values.budget:
         seconds_of(values.budget)
     fixed = {"seed", *OFF} | ({"training.num_updates"} if values.budget else set())
     for name in sorted(name for name, value in overrides if name in fixed and not (name in OFF and value == "0")):
-        raise ConfigError(f"--config.{name}: a duel sets it itself; leave it out")
+        raise ConfigError(f"--config.{name}", "a duel sets it itself", "leave it out")
     contenders = read_contenders(recipe, overrides, values.ideas)
     metric = metrics[values.metric or base.selection.name]
     chosen = {"seed", "training.num_updates", *OFF} | ({"model.d_ff"} if values.equal == "parameters" else set())
     every = "training.evaluate_every"
     for each in contenders:
         for name in sorted(chosen & each.settings.keys()):
-            raise ConfigError(f"--ideas: {each.name}: a duel sets {name} itself; leave it out")
+            raise ConfigError("--ideas", f"{each.name}: a duel sets {name} itself", "leave it out")
         stated = {**dict(overrides), **each.settings}
         if every in stated and not read_value(every, stated[every]):
-            raise ConfigError(f"{every}: {each.name} has 0, and a duel compares validations; leave it out")
+            raise ConfigError(every, f"{each.name} has 0, and a duel compares validations", "leave it out")
         try:
             require_comparable(metric, each.settings, base)
             require_same_text([base, resolve(recipe, overrides, each.settings)])
         except ConfigError as error:
-            raise ConfigError(f"--ideas: {each.name}: {error}") from None
+            raise ConfigError("--ideas", f"{each.name}: {error}") from None
     return contenders, metric
 
 
@@ -166,5 +166,7 @@ def _trials(workdir: Path, seeds: int) -> list[TrialRow]:
     for each in rows:
         if each.folder and Path(each.folder).parents[1].resolve() != workdir.resolve():
             name = workdir.name
-            raise ConfigError(f"--workdir: the study {name!r} has runs in {each.folder}; use a folder of another name")
+            raise ConfigError(
+                "--workdir", f"the study {name!r} has runs in {each.folder}", "use a folder of another name"
+            )
     return rows

@@ -103,7 +103,7 @@ def read_plan(workdir: Path) -> Plan | None:
         return None
     content = json.loads(file.read_text(encoding="utf-8"))
     if "tune" in content:
-        raise ConfigError(f"--workdir: {file} is of an older version; use another folder")
+        raise ConfigError("--workdir", f"{file} is of an older version", "use another folder")
     for name, each in content["planned"].items():
         contender = Contender(**each["contender"])
         content["planned"][name] = Planned(contender, Cost(**each["cost"]), each["updates"], each["settings"])
@@ -118,14 +118,14 @@ def require_same_duel(old: Plan, new: Plan, contenders: Sequence[Contender]) -> 
             before, now = (dict(each) for each in (before, now))
         if before != now:
             problem = f"the folder holds a duel with {name}={before!r}, and this command has {now!r}"
-            raise ConfigError(f"--workdir: {problem}; use another folder")
+            raise ConfigError("--workdir", problem, "use another folder")
     for file, digest in new.plugins.items():
         if old.plugins.get(file, digest) != digest:
-            raise ConfigError(f"--plugin: {file} changed since the duel began; use another folder")
+            raise ConfigError("--plugin", f"{file} changed since the duel began", "use another folder")
     for each in contenders:
         if each.name in old.planned and old.planned[each.name].contender != each:
             raise ConfigError(
-                f"--ideas: {each.name}: its file or settings changed since it was planned; use another folder"
+                "--ideas", f"{each.name}: its file or settings changed since it was planned", "use another folder"
             )
 
 
@@ -133,7 +133,7 @@ def sweep_of(workdir: Path, seeds: str) -> Sweep:
     """The runs of a planned duel, with this number of seeds."""
     plan = read_plan(workdir)
     if plan is None:
-        raise ConfigError(f"{workdir}: no duel.json; transformer-jax duel writes it")
+        raise ConfigError(workdir, "no duel.json", "transformer-jax duel writes it")
     rows = {name: each.contender.settings | each.settings for name, each in plan.planned.items()}
     numbers = tuple(range(int(seeds)))
     return Sweep(plan.recipe, dict(plan.overrides), rows, numbers, metric=plan.metric, are_seeds_paired=True)
@@ -145,7 +145,7 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
     Raises ConfigError when a contender cannot run, its parameters cannot be matched, or another process plans this duel.
     """
     problem = "another process plans this duel; give the command again when it is done"
-    with locked(workdir / "duel.lock", ConfigError(f"--workdir: {problem}")):
+    with locked(workdir / "duel.lock", ConfigError("--workdir", problem)):
         plan = read_plan(workdir) or plan
         base = contenders[0]
         start_jax(plan.config_of(base).data.cache_directory)
@@ -166,7 +166,7 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
             else:
                 updates = plan.config_of(each).training.num_updates
             if updates < VALIDATIONS:
-                raise ConfigError(f"--budget: pays {updates} updates of {each.name}; give at least {VALIDATIONS}")
+                raise ConfigError("--budget", f"pays {updates} updates of {each.name}", f"give at least {VALIDATIONS}")
             settings = widths[each.name] | _length(plan, each, updates)
             # Raises where the settings exclude each other.
             plan.config_of(each, settings)
@@ -198,7 +198,9 @@ def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:
     """The feed-forward width, a multiple of 8, with which a contender has the parameters of the base."""
     config = plan.config_of(contender)
     if not hasattr(config.model, "d_ff"):
-        raise ConfigError("--equal=parameters: matches model.d_ff, which this model does not have; use another budget")
+        raise ConfigError(
+            "--equal=parameters", "matches model.d_ff, which this model does not have", "use another budget"
+        )
 
     def count(each: Contender, more: dict[str, str]) -> int:
         found = resolve_for_device(plan.config_of(each, more), lambda: settings_on(jax.devices()[0]))
@@ -218,7 +220,7 @@ def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:
     index = bisect_left(widths, wanted, key=with_width)
     if index == len(widths) or (index == 0 and with_width(widths[0]) != wanted):
         problem = f"no model.d_ff gives {contender.name} the {wanted:,} parameters of the base"
-        raise ConfigError(f"--equal=parameters: {problem}; use another budget")
+        raise ConfigError("--equal=parameters", problem, "use another budget")
     return {
         "model.d_ff": str(min(widths[max(index - 1, 0) : index + 1], key=lambda width: abs(with_width(width) - wanted)))
     }

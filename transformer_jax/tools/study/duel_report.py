@@ -14,7 +14,7 @@ import numpy.typing as npt
 from transformer_jax.config import Metric
 from transformer_jax.files.atomic_files import write_whole
 from transformer_jax.run_directory.layout import RunDirectory
-from transformer_jax.runs.goodput import TRAINING
+from transformer_jax.runs.goodput import TRAINING, read_goodput
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, font
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
@@ -136,9 +136,8 @@ def finished_run(trial: TrialRow, keys: Iterable[str]) -> FinishedRun:
     is_measured = bool(found) and max(found) in complete
     error = trial.error or ("" if is_measured and trial.state == "complete" else "no finite value at its end")
     seconds = None
-    if found and run.goodput.is_file():
-        spent = json.loads(run.goodput.read_text(encoding="utf-8"))["seconds"]
-        seconds = sum(spent[kind] for kind in TRAINING) / max(found)
+    if found and (spent := read_goodput(run.goodput)):
+        seconds = sum(spent["seconds"][kind] for kind in TRAINING) / max(found)
     return FinishedRun(int(trial.point[SEED]), trial.folder, error, complete, seconds)
 
 

@@ -81,14 +81,14 @@ def open_study(sweep: Sweep, workdir: Path, name: str, grace_seconds: float) -> 
     # Heartbeats and retries are experimental.
     warnings.simplefilter("ignore", ExperimentalWarning)
     if sweep.sampler == "cma-es" and find_spec("cmaes") is None:
-        raise ConfigError("sampler=cma-es: needs pip install cmaes")
+        raise ConfigError("sampler=cma-es", "needs pip install cmaes")
     url = os.environ.get(STORAGE_VARIABLE)
     if not url:
         url = f"sqlite:///{workdir / 'study.sqlite3'}"
         # SQLAlchemy and Optuna would read them as parts of a URL and of a template.
         if found := sorted({*str(workdir)} & {*"?%{}"}):
             raise ConfigError(
-                f"--workdir: {workdir} has {found[0]!r}, and the file of a study cannot; rename the folder"
+                "--workdir", f"{workdir} has {found[0]!r}, and the file of a study cannot", "rename the folder"
             )
     study = optuna.create_study(
         storage=_open_storage(sweep, url, grace_seconds),
@@ -142,15 +142,16 @@ def _open_storage(sweep: Sweep, url: str, grace_seconds: float) -> RDBStorage:
             break
         except ImportError as error:
             driver = getattr(error.__cause__, "name", None) or "the driver of this database"
-            raise ConfigError(f"{STORAGE_VARIABLE}: needs a Python package: pip install {driver}") from None
+            raise ConfigError(STORAGE_VARIABLE, f"needs a Python package: pip install {driver}") from None
         # Each driver has its own errors, and Optuna wraps some of them.
         except Exception as error:
             problem = first_line(error)
             time.sleep(pause)
     else:
         raise ConfigError(
-            f"{STORAGE_VARIABLE}: the database cannot be opened ({problem}); give "
-            "postgresql+psycopg://USER:PASSWORD@HOST/NAME, mysql+pymysql://... or sqlite:////FILE"
+            STORAGE_VARIABLE,
+            f"the database cannot be opened ({problem})",
+            "give postgresql+psycopg://USER:PASSWORD@HOST/NAME, mysql+pymysql://... or sqlite:////FILE",
         )
     if is_sqlite:
         # SQLite has no row locks, so two workers could claim one trial; every transaction takes the write lock first.
@@ -168,7 +169,7 @@ def answered(ask: Callable[[], Answer]) -> Answer:
         except UNREACHABLE as error:
             problem = f"the study cannot be reached: {first_line(error)}"
         if time.monotonic() >= end:
-            raise ConfigError(f"{problem}; the same command resumes")
+            raise ConfigError(problem, remedy="the same command resumes")
         if is_first:
             print(f"{problem}; trying again for {WAIT_SECONDS:.0f} s", file=sys.stderr)
         is_first = False
@@ -214,8 +215,9 @@ def _require_same(study: optuna.Study, sweep: Sweep) -> None:
     for key in now:
         if before.get(key, now[key]) != now[key]:
             raise ConfigError(
-                f"--workdir: the study {study.study_name!r} was started with {key} = {before[key]}, not {now[key]}; "
-                "use a --workdir of another name"
+                "--workdir",
+                f"the study {study.study_name!r} was started with {key} = {before[key]}, not {now[key]}",
+                "use a --workdir of another name",
             )
     study.set_user_attr(DEFINITION, before | now)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError
-from transformer_jax.config.languages import require_tokenizer
+from transformer_jax.config.evaluation import require_tokenizer
 from transformer_jax.files.atomic_files import require_writable
 from transformer_jax.files.paths import as_path
 from transformer_jax.run_directory.layout import short_names
@@ -28,7 +28,7 @@ def report(values: flags.Values) -> int:
     picture) and curves.png into the output folder.
     """
     if not values.arguments:
-        raise ConfigError("RUN: give one or several run directories; --help shows an example")
+        raise ConfigError("RUN", "give one or several run directories", "--help shows an example")
     # This imports JAX.
     from transformer_jax.tools.study.document import write_report
     from transformer_jax.tools.study.run_summary import find_runs, summarize
@@ -47,7 +47,7 @@ def report(values: flags.Values) -> int:
     flags.arguments("A B", "two run directories, or two evaluation-*.txt (or .json) in run directories"),
     flags.string("split", "test", "of runs: train, validation, test, or a name that the data has; files know theirs"),
     flags.string("checkpoint", "best", f"of runs: {CHECKPOINT_MEANING}"),
-    flags.integer("examples", 10, "number of sentences to show in favor of each", lower_bound=0),
+    flags.integer("examples", 3, "number of sentences to show in favor of each", lower_bound=0),
     flags.integer("resamples", 1000, "number of bootstrap resamples", lower_bound=100),
     flags.string("output", "compare", "folder for the report"),
     flags.overrides,
@@ -74,7 +74,7 @@ def compare(values: flags.Values) -> int:
     tokenizer, *others = dict.fromkeys(config.evaluation.tokenizer(config.data.target_language) for config in configs)
     if others:
         problem = f"A is scored with {tokenizer}, B with {others[0]}; state one, for example {tokenizer}"
-        raise ConfigError(f"--config.evaluation.bleu_tokenizer: {problem}")
+        raise ConfigError("--config.evaluation.bleu_tokenizer", problem)
     require_tokenizer(tokenizer, "evaluation.bleu_tokenizer")
     output = require_writable(values.output, "--output")
     from transformer_jax.tools.study.document import section_text, write_report
@@ -90,7 +90,7 @@ def compare(values: flags.Values) -> int:
     document, tables = comparison.comparison_report(names, sides, paired, values.resamples, values.examples)
     written = write_report(output, "compare", document, tables)
     scores, *examples, _, _ = document.sections
-    for section in (*(examples if values.examples else ()), scores):
+    for section in (scores, *(examples if values.examples else ())):
         print(section_text(section) + "\n")
     print("\n".join(f"  {path}" for path in written))
     return 0
@@ -98,14 +98,14 @@ def compare(values: flags.Values) -> int:
 
 def _two_paths(values: flags.Values) -> list[Path]:
     """Paths of A and B; raises ConfigError unless there are two, and where decoding settings are given for files."""
-    paths = [as_path(argument).resolve() for argument in values.arguments]
+    paths = [as_path(argument) for argument in values.arguments]
     if len(paths) != 2:
-        raise ConfigError(f"A B: give two runs to compare, not {len(paths)}; --help shows an example")
-    if paths[0] == paths[1]:
-        raise ConfigError(f"A B: both are {paths[0]}; give two different ones")
+        raise ConfigError("A B", f"give two runs to compare, not {len(paths)}", "--help shows an example")
+    if paths[0].resolve() == paths[1].resolve():
+        raise ConfigError("A B", f"both are {paths[0]}", "give two different ones")
     searched = [key for key, _ in flags.overrides_of(values) if key.startswith("decoding.")]
     files = [path for path in paths if path.is_file()]
     if searched and files:
         problem = f"{files[0]} was translated with other settings; give its run directory instead"
-        raise ConfigError(f"--config.{searched[0]}: {problem}")
+        raise ConfigError(f"--config.{searched[0]}", problem)
     return paths

@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.errors import StoreError, natural_order
-from transformer_jax.files.json_text import finite_or_none, is_count, parse_json
+from transformer_jax.files.checked_json import without_crc
+from transformer_jax.files.json_text import is_count, parse_json
 from transformer_jax.files.paths import as_path
-from transformer_jax.run_directory.layout import RunDirectory
-from transformer_jax.run_directory.selection import best_step
-from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
+from transformer_jax.run_directory.layout import RunDirectory, read_starts
+from transformer_jax.run_directory.selection import basis_of_validations, best_step
+from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints, written_progress
+from transformer_jax.runs.goodput import read_goodput
 from transformer_jax.runs.learning_signs import signs_of
-from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runs.metrics_log import LogContents, read_metrics, sound_metrics
 from transformer_jax.tasks.saved_evaluations import saved_reports
 
 Value = TypeVar("Value")
@@ -29,7 +31,9 @@ class RunSummary:
     ``best_checkpoint`` is the best checkpoint still on disk. The scores of ``damaged`` checkpoints cannot be read.
     ``target_tokens`` of all ``updates``, after the last line that counts them at its mean. ``signs``: evidence that the model
     does not learn. ``target_tokens_per_second`` is the median of the logged values, ``seconds`` the total in ``goodput.json``.
-    ``is_finished``: it made all its updates. ``evaluations``: saved reports by file.
+    ``is_finished``: it made all its updates. ``basis``: of its validations, as of an ``Evaluation``. ``evaluations``: saved
+    reports by file. ``problems``: files that are damaged, missing, or of fewer updates than the others, a sentence each; what
+    they hold is unknown.
     """
 
     name: str
@@ -43,9 +47,10 @@ class RunSummary:
     target_tokens_per_second: float | None
     seconds: float | None
     best_checkpoint: Path | None
-    damaged: tuple[Path, ...]
+    problems: tuple[str, ...]
     is_finished: bool
     signs: tuple[str, ...]
+    basis: str
     evaluations: Mapping[str, Mapping[str, Any]]
 
     @property
@@ -65,11 +70,12 @@ class RunSummary:
 def summarize(folder: Path, name: str) -> RunSummary:
     """Reads a run directory; the name of an averaged or imported run gets the suffix "(parameters only)".
 
-    Raises ConfigError if its settings cannot be read, DataError if another of its files is damaged.
+    Raises ConfigError if its settings cannot be read.
     """
     run = RunDirectory(folder)
     run.require_run("RUN")
-    records = read_metrics(run.metrics)
+    problems = list[str]()
+    records = _sound_records(run, problems)
     config = load_run_config(folder)
     best: dict[str, Any] = {}
     scored = {each["step"]: each for each in records if each.get(config.selection.key) is not None}
@@ -84,8 +90,18 @@ def summarize(folder: Path, name: str) -> RunSummary:
     counted = [each for each in records if each.get("train/target_tokens") is not None and each["step"]]
     speed = "speed/target_tokens_per_second"
     speeds = [each[speed] for each in records if each.get(speed) is not None]
-    outcome = _read(run.outcome, dict) or {}
+    problems += [f"{each.folder}: damaged: its score cannot be read" for each in stored if not each.is_sound]
+    outcome = _read(problems, lambda: _outcome(run.outcome)) or {}
+    if is_count(outcome.get("step")):
+        updates = max(updates or 0, outcome["step"])
     signs = outcome.get("signs")
+    if not isinstance(signs, list):
+        signs = _read(problems, lambda: signs_of(run, config)) or []
+    starts = _read(problems, lambda: _parameters(run)) if stored or records else None
+    spent = _read(problems, lambda: read_goodput(run.goodput))
+    if spent is None and records and not is_model_alone and not any("goodput.json" in each for each in problems):
+        problems.append(f"{run.goodput}: no such file; the time spent is not known")
+    evaluations, damaged = saved_reports(folder)
     return RunSummary(
         name=f"{name} (parameters only)" if is_model_alone else name,
         folder=folder,
@@ -94,14 +110,16 @@ def summarize(folder: Path, name: str) -> RunSummary:
         best_update=best.get("step"),
         updates=updates,
         target_tokens=round(counted[-1]["train/target_tokens"] * updates / counted[-1]["step"]) if counted else None,
-        parameters=_read(run.run_record, _parameters),
+        parameters=starts,
         target_tokens_per_second=median(speeds) if speeds else None,
-        seconds=_read(run.goodput, _seconds),
+        # The file may have begun after the updates.
+        seconds=sum(spent["seconds"].values()) if spent and spent["seconds"]["step"] else None,
         best_checkpoint=None if step is None else run.checkpoints / str(step),
-        damaged=tuple(each.folder for each in stored if not each.is_sound),
+        problems=tuple(dict.fromkeys([*problems, *damaged])),
         is_finished=outcome.get("reason") == "finished",
-        signs=tuple(map(str, signs if isinstance(signs, list) else signs_of(run, config))),
-        evaluations={file.name: report for file, report in saved_reports(folder)},
+        signs=tuple(map(str, signs)),
+        basis=basis_of_validations(run),
+        evaluations=evaluations,
     )
 
 
@@ -115,54 +133,70 @@ def validations(metrics: Path) -> dict[int, dict[str, float]]:
     return found
 
 
-def _read(file: Path, read: Callable[[Any], Value | None]) -> Value | None:
-    """``read`` of the content of a JSON file, None without the file; raises DataError if that is not what a run writes."""
-    if not file.is_file():
-        return None
+def _read(problems: list[str], read: Callable[[], Value]) -> Value | None:
+    """Return the value, or None and another of the ``problems`` where its file is damaged."""
     try:
-        return read(parse_json(file.read_text(encoding="utf-8")))
+        return read()
     except StoreError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{file}: damaged, not a file that a run writes: {error}") from None
+    except DataError as error:
+        problems.append(str(error))
+        return None
 
 
-def _parameters(starts: Any) -> int | None:
+def _sound_records(run: RunDirectory, problems: list[str]) -> list[dict[str, Any]]:
+    """Return the sound records of the log; adds a sentence where lines are damaged, missing or changed since a checkpoint."""
+    log = sound_metrics(run.metrics)
+    problems += log.problems
+    _, progress = next(written_progress(run.checkpoints), (0, {}))
+    saved = LogContents(progress.get("num_records", 0), progress.get("log_digest", ""))
+    if not log.problems:
+        now = LogContents.of(log.records[: saved.num_records])
+        problems += [f"{run.metrics.parent}/{change}" for change in now.changes_since(saved)]
+    return log.records
+
+
+def _outcome(file: Path) -> dict[str, Any] | None:
+    try:
+        return without_crc(parse_json(file.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except StoreError:
+        raise
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: not the outcome of a run ({error})") from None
+
+
+def _parameters(run: RunDirectory) -> int:
     """The number of parameters recorded at the last start."""
-    if not isinstance(starts, list):
-        raise TypeError("not a list of starts")
-    count = starts[-1]["parameters"] if starts else None
-    if starts and not is_count(count):
-        raise ValueError(f"parameters: {count!r}")
-    return count
-
-
-def _seconds(sheet: Any) -> float | None:
-    """Total seconds; None if ``goodput.json`` was begun after the updates."""
-    seconds = {kind: finite_or_none(value) or 0.0 for kind, value in sheet["seconds"].items()}
-    return float(sum(seconds.values())) if seconds["step"] else None
+    starts = read_starts(run.run_record)
+    if not starts or not is_count(starts[-1].get("parameters")):
+        problem = "no number of parameters" if starts else "no such file; the number of parameters is not known"
+        raise DataError(f"{run.run_record}: {problem}")
+    return int(starts[-1]["parameters"])
 
 
 def find_runs(arguments: Sequence[str]) -> list[Path]:
-    """The run directories that the arguments name, without repetitions, in order.
+    """The run directories that the arguments name, as they name them, without repetitions, in order.
 
     An argument is a run directory, or a folder that contains run directories, such as the ``trials`` of a sweep, which are
     listed in natural order (``trial-2`` before ``trial-10``). Raises ConfigError for an argument that is neither.
     """
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     for argument in arguments:
         folder = as_path(argument)
         if not argument.strip() or not folder.is_dir():
-            raise ConfigError(f"{argument!r} is not a folder; give a run, or a folder of runs")
+            raise ConfigError(f"{argument!r} is not a folder", remedy="give a run, or a folder of runs")
         is_one = _is_run(folder)
         runs = (
             [folder] if is_one else sorted(filter(_is_run, folder.iterdir()), key=lambda run: natural_order(run.name))
         )
         if not runs:
             listing = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
-            raise ConfigError(f"{folder}: no config.json in it or one level below (found {listing})")
-        found |= dict.fromkeys(run.resolve() for run in runs)
-    return list(found)
+            raise ConfigError(folder, f"no config.json in it or one level below (found {listing})")
+        for run in runs:
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
 
 
 def run_of(path: Path) -> Path:
@@ -170,7 +204,7 @@ def run_of(path: Path) -> Path:
     run = path if path.is_dir() else path.parent
     if not path.exists() or not _is_run(run):
         problem = f"no config.json in {run}" if path.exists() else "does not exist"
-        raise ConfigError(f"{path}: {problem}; give a run directory, or a file that evaluate wrote into one")
+        raise ConfigError(path, problem, "give a run directory, or a file that evaluate wrote into one")
     return run
 
 

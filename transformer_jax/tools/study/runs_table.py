@@ -12,7 +12,7 @@ from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
 from transformer_jax.files.json_text import printable
 from transformer_jax.run_directory.layout import RunDirectory
-from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runs.metrics_log import sound_metrics
 from transformer_jax.tasks.saved_evaluations import signature_of, whose_parameters
 from transformer_jax.tools.pictures.curves import draw_curves, read_series
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
@@ -35,11 +35,11 @@ from transformer_jax.tools.study.seed_statistics import paired_test
 from transformer_jax.tools.study.sweeps import SEED, Choice, LogUniform, Sweep, TrialRow, Value
 
 MEANING = (
-    "Metrics are from the best validation, after the update shown. Columns that name a split have the score of the best "
-    "checkpoint on the whole split; all its scores are under Evaluations. Perplexities are comparable only between runs "
-    "with the same tokenizer. Target tokens are the total over training, an estimate after the last line of the log; "
-    "tokens/s is the median of the logged target tokens per second. Time is the total in goodput.json. An empty cell is not "
-    "known, or not yet."
+    "Metrics are from the best validation, of the examples in brackets, after the update shown. Columns that name a split "
+    "have the score of the best checkpoint on the whole split; all its scores are under Evaluations. Perplexities are "
+    "comparable only between runs with the same tokenizer. Target tokens are the total over training, an estimate after "
+    "the last line of the log; tokens/s is the median of the logged target tokens per second. Time is the total in "
+    "goodput.json. An empty cell is not known, or not yet."
 )
 OVER_SEEDS = "Mean over runs that differ in their seed alone; in brackets its 95 % interval by Student's t."
 
@@ -74,7 +74,7 @@ def report_on_runs(runs: Sequence[RunSummary], curves: Sequence[Picture | str]) 
     names, settings = [run.name for run in runs], differing_settings([run.config for run in runs])
     remarks = [f"WARNING: {run.name}: {sign}." for run in runs for sign in run.signs]
     remarks += different_text([run.config for run in runs])
-    remarks += [f"{run.name}: {folder} is damaged: its score cannot be read." for run in runs for folder in run.damaged]
+    remarks += [f"WARNING: {run.name}: {problem}." for run in runs for problem in run.problems]
     scoring = dict.fromkeys(run.config.scoring for run in runs if run.config.scoring)
     equal = "All settings are the same." if len(runs) > 1 else "There is only one run."
     sections = [
@@ -128,20 +128,27 @@ def _score_table(runs: Sequence[RunSummary]) -> Table:
     splits = [
         (split, each) for split, each in pairs if any(run.score_of_best(split, each.name) is not None for run in runs)
     ]
+    bases = {run.basis for run in runs}
+    of_all = bases.pop() if len(bases) == 1 else ""
     headings = (
-        *(Cell(each.label, f"validation_{each.name}") for each in metrics),
+        *(
+            Cell(each.heading(of_all) if each in selecting else each.label, f"validation_{each.name}")
+            for each in metrics
+        ),
+        *(["validated on"] if bases else []),
         Cell("at update", "best_update"),
         *(Cell(f"{split} {each.label}", f"{split} {each.name}") for split, each in splits),
     )
     rows = [
         (
             *(run.name, *(cell(run.metrics.get(each.name), each.text) for each in metrics)),
+            *([run.basis] if bases else []),
             cell(run.best_update, "{:,}"),
             *(cell(run.score_of_best(split, each.name), each.text) for split, each in splits),
         )
         for run in runs
     ]
-    return Table(("run", *headings), tuple(rows))
+    return Table(("run", *headings), tuple(rows), frozenset({0, 1 + len(metrics)} if bases else {0}))
 
 
 def _cost_table(runs: Sequence[RunSummary]) -> Table:
@@ -193,7 +200,10 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
     """
     found = {
         run.name: {
-            key for each in read_metrics(RunDirectory(run.folder).metrics) for key in each if each[key] is not None
+            key
+            for each in sound_metrics(RunDirectory(run.folder).metrics).records
+            for key in each
+            if each[key] is not None
         }
         for run in runs
     }
@@ -205,7 +215,7 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
     for metric in map(str.strip, chosen):
         if not below(metric):
             hint = did_you_mean(metric, known) or f"; measured: {', '.join(known) or 'none yet'}"
-            raise ConfigError(f"--metrics: no run has measured {metric!r}{hint}")
+            raise ConfigError("--metrics", f"no run has measured {metric!r}{hint}")
     # Perplexity already shows the validation loss.
     default = [*(each.key for each in _tasks_metrics(runs) if each.name != "loss"), "train/loss"]
     default += [f"train/{name}" for run in runs for name in run.config.training.watch_names]

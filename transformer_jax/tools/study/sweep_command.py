@@ -69,7 +69,7 @@ def sweep(values: flags.Values) -> int:
     and .csv, and a picture. docs/sweeps.md has more.
     """
     if find_spec("optuna") is None:
-        raise ConfigError("sweep: needs Optuna; pip install optuna cmaes")
+        raise ConfigError("sweep", "needs Optuna", "pip install optuna cmaes")
     from transformer_jax.tools.study.optuna_study import UNREACHABLE, answered, open_study, retry_failed, trial_rows
 
     sweep = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
@@ -77,8 +77,9 @@ def sweep(values: flags.Values) -> int:
     if is_address(given):
         if not os.environ.get(STORAGE_VARIABLE):
             raise ConfigError(
-                f"--workdir: {given}: a store cannot hold the study; set {STORAGE_VARIABLE}, such as "
-                "postgresql+psycopg://USER@HOST/NAME"
+                "--workdir",
+                f"{given}: a store cannot hold the study",
+                f"set {STORAGE_VARIABLE}, such as postgresql+psycopg://USER@HOST/NAME",
             )
         stored, name = as_path(given), f"sweep-{sha256(given.encode()).hexdigest()[:16]}"
         workdir = scratch_folder() / name / given.rpartition("/")[2]
@@ -161,6 +162,6 @@ def scratch_folder() -> Path:
     # In a container root may use a folder of the host.
     if os.getuid() and owners - {os.getuid(), 0}:
         raise ConfigError(
-            f"{SCRATCH}: {folder} belongs to another user, who could change its files; set one of your own"
+            SCRATCH, f"{folder} belongs to another user, who could change its files", "set one of your own"
         )
     return folder

@@ -36,7 +36,7 @@ class Choice:
     def __init__(self, *values: Value) -> None:
         object.__setattr__(self, "values", values)
         if len(set(values)) < len(values) or not values:
-            raise ConfigError(f"Choice{values}: needs values, each once")
+            raise ConfigError(f"Choice{values}", "needs values, each once")
 
     @property
     def ends(self) -> tuple[Value, ...]:
@@ -53,7 +53,7 @@ class Uniform:
     def __post_init__(self) -> None:
         least = math.ulp(0.0) if isinstance(self, LogUniform) else -math.inf
         if not least <= self.low < self.high < math.inf:
-            raise ConfigError(f"{self}: needs {'' if least < 0 else '0 < '}low < high, both finite")
+            raise ConfigError(self, f"needs {'' if least < 0 else '0 < '}low < high, both finite")
 
     @property
     def ends(self) -> tuple[Value, ...]:
@@ -75,7 +75,7 @@ class Integers(Uniform):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.step < 1 or (self.high - self.low) % self.step:
-            raise ConfigError(f"{self}: step must be positive and divide high - low")
+            raise ConfigError(self, "step must be positive and divide high - low")
 
     @property
     def ends(self) -> tuple[Value, ...]:
@@ -117,22 +117,22 @@ class Sweep:
             ("pruner", self.pruner, PRUNERS),
         ):
             if value not in choices:
-                raise ConfigError(f"{name}: {value!r} is not one of {', '.join(choices)}")
+                raise ConfigError(name, f"{value!r} is not one of {', '.join(choices)}")
         if self.is_grid and self.trials:
-            raise ConfigError("trials: a grid has one trial per point; leave trials out, or choose another sampler")
+            raise ConfigError("trials", "a grid has one trial per point", "leave trials out, or choose another sampler")
         if not self.is_grid and (self.trials < 1 or not self.space):
-            raise ConfigError(f"sampler={self.sampler}: needs a space to choose from, and trials=N")
+            raise ConfigError(f"sampler={self.sampler}", "needs a space to choose from, and trials=N")
         if not self.is_grid and (self.rows or self.seeds):
-            raise ConfigError("rows, seeds: only a grid takes them; put a Choice into space instead")
+            raise ConfigError("rows, seeds", "only a grid takes them", "put a Choice into space instead")
         for name in self.rows:
             if "," in name:
-                raise ConfigError(f"rows: {name!r} has a comma, which separates names in --rows; rename it")
+                raise ConfigError("rows", f"{name!r} has a comma, which separates names in --rows", "rename it")
         if self.seeds and SEED in self.space:
-            raise ConfigError("seeds, space: both set the seed; leave one out")
+            raise ConfigError("seeds, space", "both set the seed", "leave one out")
         if self.sampler == "cma-es" and (
             len(self.space) < 2 or any(isinstance(each, Choice) for each in self.space.values())
         ):
-            raise ConfigError("sampler=cma-es: needs two or more ranges of numbers and no Choice; use tpe")
+            raise ConfigError("sampler=cma-es", "needs two or more ranges of numbers and no Choice", "use tpe")
 
     @property
     def is_grid(self) -> bool:
@@ -217,25 +217,25 @@ def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Seque
     name, _, argument = spec.partition(":")
     path = Path(name).expanduser()
     if not path.is_file():
-        raise ConfigError(f"--sweep: no file {name}; give a Python file with a function get_sweep()")
+        raise ConfigError("--sweep", f"no file {name}", "give a Python file with a function get_sweep()")
     sweep = call_in_file(path, "get_sweep", argument, "a sweep")
     if not isinstance(sweep, Sweep):
-        raise ConfigError(f"{path}: get_sweep() must return a Sweep, not {sweep!r}")
+        raise ConfigError(path, f"get_sweep() must return a Sweep, not {sweep!r}")
     try:
         for row in rows:
             if row not in sweep.rows:
                 near = nearest(row, sweep.rows)
                 hint = f"did you mean {near}?" if near else ", ".join(sweep.rows)
-                raise ConfigError(f"--rows: no row {row!r}; {hint}")
+                raise ConfigError("--rows", f"no row {row!r}", hint)
         sweep = replace(sweep, rows={row: sweep.rows[row] for row in rows}) if rows else sweep
         for key, _ in overrides:
             if key in sweep.axes() or (sweep.rows and all(key in row for row in sweep.rows.values())):
-                raise ConfigError(f"--config.{key}: the sweep sets it in every trial; change the file")
+                raise ConfigError(f"--config.{key}", "the sweep sets it in every trial", "change the file")
         stated = {key: read_value(key, text) for key, text in overrides}
         sweep = replace(sweep, overrides={**sweep.overrides, **stated})
         check(sweep)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(path, error) from None
     return sweep
 
 
@@ -243,11 +243,11 @@ def check(sweep: Sweep) -> list[ExperimentConfig]:
     """The settings of every point of a grid, or of every bound of every range; raises ConfigError unless they are valid."""
     for key, values in sweep.space.items():
         if sweep.is_grid and not isinstance(values, Choice):
-            raise ConfigError(f"space, {key}: a grid takes a Choice; {values} needs another sampler")
+            raise ConfigError(f"space, {key}", "a grid takes a Choice", f"{values} needs another sampler")
         for value in values.ends:
             expected = type_of(key)
             if type(read_value(key, str(value))) is not type(value) and not (expected is float and type(value) is int):
-                raise ConfigError(f"space, {key}: {value!r} does not fit a setting of type {expected.__name__}")
+                raise ConfigError(f"space, {key}", f"{value!r} does not fit a setting of type {expected.__name__}")
     found: list[ExperimentConfig] = []
     by_row: dict[Value | None, list[ExperimentConfig]] = {}
     bounds: list[dict[str, Value]] = [{}, *({key: end} for key, values in sweep.space.items() for end in values.ends)]
@@ -257,12 +257,12 @@ def check(sweep: Sweep) -> list[ExperimentConfig]:
             settings.check_new_run()
             metric = _measured(sweep.metric_key, settings)
         except ConfigError as error:
-            raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
+            raise ConfigError(f"trial {point}" if point else "overrides", error) from None
         found.append(settings)
         by_row.setdefault(point.get(ROW), []).append(settings)
     stated = {key.split(".")[1] for key in sweep.overrides if key.startswith("parts.")}
     if unused := stated.difference(*(each.parts for each in found)):
-        raise ConfigError(f"parts.{min(unused)}: no trial selects this part; leave its settings out")
+        raise ConfigError(f"parts.{min(unused)}", "no trial selects this part", "leave its settings out")
     require_comparable(metric, differing_settings(found), settings)
     # Rows may train on different corpora, as the rows of the paper's table 2 do.
     for configs in by_row.values():
@@ -275,12 +275,12 @@ def _measured(key: str, settings: ExperimentConfig) -> Metric:
     metrics = {metric.key: metric for metric in settings.metrics}
     if key not in metrics:
         problem = f"{key} is not measured by task={settings.task} with these training.validation_metrics"
-        raise ConfigError(f"metric: {problem}; one of {', '.join(metrics)}")
+        raise ConfigError("metric", problem, f"one of {', '.join(metrics)}")
     needed = metrics[key].needs
     if needed and not attrgetter(needed)(settings):
-        raise ConfigError(f"{needed}: is not set, so {key} is never measured; set it")
+        raise ConfigError(needed, f"is not set, so {key} is never measured", "set it")
     if not settings.training.evaluate_every:
-        raise ConfigError(f"training.evaluate_every: 0, so {key} is never reported; set it")
+        raise ConfigError("training.evaluate_every", f"0, so {key} is never reported", "set it")
     return metrics[key]
 
 

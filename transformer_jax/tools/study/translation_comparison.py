@@ -68,8 +68,8 @@ class ScoresPairs(Protocol):
 
 def task_that_scores_pairs(config: ExperimentConfig) -> ScoresPairs:
     """Return the task of a run; raise ConfigError where it has no outputs to compare."""
-    problem = f"A B: a run of task={config.task} has no outputs to compare (see report)"
-    task: ScoresPairs = task_that(ScoresPairs, config, problem)
+    problem = f"a run of task={config.task} has no outputs to compare (see report)"
+    task: ScoresPairs = task_that(ScoresPairs, config, "A B", problem)
     return task
 
 

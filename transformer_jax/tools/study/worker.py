@@ -1,6 +1,5 @@
 """A worker of a sweep: trains the trials that Optuna hands out, until all have ended."""
 
-import json
 import math
 import sys
 import time
@@ -17,6 +16,7 @@ from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, to_dict
 from transformer_jax.errors import StoreError
 from transformer_jax.run_directory.layout import RunDirectory, RunIsBusy
+from transformer_jax.runs.goodput import read_goodput
 from transformer_jax.runs.hooks import Callback
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.train_run import settings_to_train, train_run
@@ -120,7 +120,7 @@ def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: 
             is_of_one_trial = isinstance(error, ConfigError | TrainingDiverged | NoMetricValue)
             failures = 0 if is_of_one_trial else failures + 1
             if failures == FAILURES_IN_A_ROW:
-                raise ConfigError(f"{failures} trials in a row failed, the last with: {first_line(error)}") from None
+                raise ConfigError(f"{failures} trials in a row failed, the last with", first_line(error)) from None
 
 
 def _await_trial(study: optuna.Study, sweep: Sweep) -> bool:
@@ -169,9 +169,8 @@ def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: T
     step = sweep.measured.best_step(values)
     trial.set_user_attr("step", step)
     trial.set_user_attr("found", found[step])
-    if run.goodput.is_file():
-        seconds = json.loads(run.goodput.read_text(encoding="utf-8"))["seconds"]
-        trial.set_user_attr("minutes", sum(seconds.values()) / 60)
+    if spent := read_goodput(run.goodput):
+        trial.set_user_attr("minutes", sum(spent["seconds"].values()) / 60)
     if outcome.reason == "stopped":
         raise TrialPruned
     return values[step]

@@ -41,7 +41,9 @@ def gpu_environments(workers: int, devices: Sequence[str]) -> list[dict[str, str
     most, least = max(workers, len(devices)), min(workers, len(devices))
     if most % least:
         divisors = [number for number in range(1, workers) if len(devices) % number == 0 or number % len(devices) == 0]
-        raise ConfigError(f"--workers: {workers} workers and {len(devices)} GPUs do not divide; use {divisors[-1]}")
+        raise ConfigError(
+            "--workers", f"{workers} workers and {len(devices)} GPUs do not divide", f"use {divisors[-1]}"
+        )
     if workers > len(devices):
         memory = f"{0.9 * len(devices) / workers:.3f}"
         return [

@@ -1,12 +1,14 @@
 """Word vectors as gensim's KeyedVectors: their files, and words looked up in them. The one door to gensim."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transformer_jax.data.text_files import BYTE_ORDER_MARK, raw_lines
+from transformer_jax.data.text_files import BYTE_ORDER_MARK, raw_lines, visible
 from transformer_jax.errors import ConfigError, DataError, nearest
 from transformer_jax.files.atomic_files import appearing_file
 
@@ -26,7 +28,7 @@ def _keyed_vectors_class() -> "type[KeyedVectors]":
     try:
         from gensim.models import KeyedVectors
     except ImportError:
-        raise ConfigError("gensim, which holds word vectors, is not installed; pip install gensim") from None
+        raise ConfigError("gensim, which holds word vectors, is not installed", remedy="pip install gensim") from None
     return KeyedVectors
 
 
@@ -43,12 +45,13 @@ def keyed_vectors(words: Sequence[str], matrix: np.ndarray) -> "KeyedVectors":
 def read_vectors(path: str | Path, format_name: str = "", limit: int = 0) -> "KeyedVectors":
     """Read the first ``limit`` vectors (0: all) of a file, plain or compressed (.gz, .xz).
 
-    By default the suffix decides the format: .bin, else text, word2vec's or GloVe's by its first line. Of a repeated word the
-    first vector counts. Raises ConfigError for an unknown format, DataError if the file is missing or damaged.
+    By default the suffix decides the format: .bin, else text, word2vec's or GloVe's by its first line. A word of a text file
+    may have spaces: the last numbers of a line are its vector. Of a repeated word the first vector counts. Raises ConfigError
+    for an unknown format, DataError if the file is missing or damaged.
     """
     path = Path(path).expanduser()
     if format_name not in ("", *FORMATS):
-        raise ConfigError(f"--format: {format_name!r} is not one of {', '.join(FORMATS)}")
+        raise ConfigError("--format", f"{format_name!r} is not one of {', '.join(FORMATS)}")
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected word vectors ({', '.join(FORMATS)})")
     if not format_name:
@@ -58,8 +61,8 @@ def read_vectors(path: str | Path, format_name: str = "", limit: int = 0) -> "Ke
             format_name = "glove"
     is_binary = format_name == "word2vec_binary"
     load = _keyed_vectors_class().load_word2vec_format
-    if not is_binary:
-        _check_lines(path, format_name == "word2vec", limit)
+    if not is_binary and (dimension := _check_lines(path, format_name == "word2vec", limit)):
+        return _with_spaces(path, dimension, format_name == "word2vec", limit)
     try:
         vectors = load(str(path), binary=is_binary, no_header=format_name == "glove", limit=limit or None)
     # A damaged file raises errors of gensim, NumPy or a decompressor.
@@ -78,7 +81,7 @@ def write_vectors(path: str | Path, vectors: "KeyedVectors", format_name: str = 
     for row, word in enumerate(vectors.index_to_key, start=1):
         if word.encode().split() != [word.encode()]:
             raise DataError(
-                f"word {row:,} is {word!r}; white space separates the words of these files, so leave it out"
+                f"word {row:,} is '{visible(word)}'; white space separates the words of these files, so leave it out"
             )
     with appearing_file(path) as file:
         is_binary = format_name == "word2vec_binary"
@@ -96,10 +99,10 @@ def require_format(path: str | Path, format_name: str) -> str:
     if chosen not in FORMATS:
         endings = f"or --output a file that ends in {', '.join(SUFFIXES)}"
         raise ConfigError(
-            f"--output_format: {format_name!r} is not a format; give one of {', '.join(FORMATS)}, {endings}"
+            "--output_format", f"{format_name!r} is not a format", f"give one of {', '.join(FORMATS)}, {endings}"
         )
     if path.is_dir():
-        raise ConfigError(f"--output: {path} is a folder; give a file")
+        raise ConfigError("--output", f"{path} is a folder", "give a file")
     return chosen
 
 
@@ -135,13 +138,14 @@ def _checked(vectors: "KeyedVectors", name: str) -> "KeyedVectors":
     return vectors
 
 
-def _check_lines(path: Path, has_header: bool, limit: int) -> None:
+def _check_lines(path: Path, has_header: bool, limit: int) -> int:
     """Raise DataError at the first of ``limit`` lines (0: all) that is not a word and numbers, with single spaces between.
 
-    gensim would read some other lines as well, and take a lone number for every value of the vector.
+    gensim would read some other lines as well, and take a lone number for every value of the vector. Return the dimension if a
+    word has spaces, which gensim does not read, else 0.
     """
     lines = enumerate(raw_lines(path), start=1)
-    words, announced, dimension = 0, None, None
+    words, announced, dimension, has_spaces = 0, None, None, False
     if has_header:
         _, header = next(lines, (1, b""))
         sizes = _sizes(header)
@@ -153,17 +157,47 @@ def _check_lines(path: Path, has_header: bool, limit: int) -> None:
             raise DataError(f"{path}, line {number}: begins with a byte order mark; save the file without one")
         fields = line.split()
         dimension = len(fields) - 1 if dimension is None else dimension
-        if dimension < 1 or len(fields) != dimension + 1 or line.rstrip() != b" ".join(fields):
-            expected = f"a word without spaces and {max(dimension, 1)} numbers, with single spaces between them"
+        further = len(fields) - dimension - 1
+        # Without a header, a number between words is of a longer vector, or of two lines that became one.
+        is_wrong = further < 0 or (not has_header and any(map(_is_number, fields[1 : 1 + further])))
+        if dimension < 1 or is_wrong or line.rstrip() != b" ".join(fields):
+            expected = f"a word and {max(dimension, 1)} numbers, with single spaces between them"
             raise DataError(f"{path}, line {number}: expected {expected}, found {_shown(line)}")
+        if further and not all(map(_is_number, fields[-dimension:])):
+            raise DataError(f"{path}, line {number}: {_shown(line)} does not end in {dimension} numbers")
+        has_spaces |= further > 0
         words += 1
         if words == limit:
-            return
+            return dimension * has_spaces
     if not words:
         raise DataError(f"{path}: no vectors; expected a word and its numbers on each line")
     if announced is not None and words != announced:
         cause = "the file may be cut short" if words < announced else "correct line 1"
         raise DataError(f"{path}: {words:,} words, but line 1 says {announced:,}; {cause}")
+    return (dimension or 0) * has_spaces
+
+
+def _with_spaces(path: Path, dimension: int, has_header: bool, limit: int) -> "KeyedVectors":
+    """Read the first ``limit`` lines (0: all) of a text, whose last ``dimension`` fields are numbers."""
+    rows: dict[str, list[bytes]] = {}
+    lines = islice(raw_lines(path), int(has_header), has_header + limit if limit else None)
+    for number, line in enumerate(lines, start=1 + has_header):
+        word, *numbers = line.rstrip().rsplit(b" ", dimension)
+        try:
+            rows.setdefault(word.decode("utf-8"), numbers)
+        except UnicodeDecodeError:
+            raise DataError(f"{path}, line {number}: the word {word!r} is not UTF-8") from None
+    try:
+        return keyed_vectors(list(rows), np.array(list(rows.values()), np.float32))
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def _is_number(field: bytes) -> bool:
+    with suppress(ValueError):
+        float(field)
+        return True
+    return False
 
 
 def _sizes(line: bytes) -> tuple[int, int] | None:
@@ -173,4 +207,4 @@ def _sizes(line: bytes) -> tuple[int, int] | None:
 
 
 def _shown(raw: bytes) -> str:
-    return repr(raw[:40].decode("utf-8", "replace").strip())
+    return f"'{visible(raw[:40].decode('utf-8', 'replace').strip(' \t\r\n'))}'"

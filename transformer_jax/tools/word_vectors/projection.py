@@ -22,7 +22,7 @@ def project(matrix: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
         from sklearn.manifold import TSNE
         from threadpoolctl import threadpool_limits
     except ImportError:
-        raise ConfigError("scikit-learn is not installed; pip install scikit-learn scipy") from None
+        raise ConfigError("scikit-learn is not installed", remedy="pip install scikit-learn scipy") from None
     unit = unit_rows(matrix)
     if method == "pca":
         return np.asarray(PCA(n_components=2, svd_solver="full").fit_transform(unit), np.float64)

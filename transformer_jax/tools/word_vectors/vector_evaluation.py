@@ -3,6 +3,7 @@
 import csv
 import math
 import re
+import string
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_jax.data.text_files import read_lines
+from transformer_jax.data.text_files import ascii_words, read_lines, visible
 from transformer_jax.errors import DataError
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.tools.word_vectors.keyed_vectors import WORD_START, keyed_vectors
@@ -18,11 +19,13 @@ from transformer_jax.tools.word_vectors.keyed_vectors import WORD_START, keyed_v
 if TYPE_CHECKING:
     from transformer_jax.tools.word_vectors.keyed_vectors import KeyedVectors
 
-SECTION_MARK = ":"
+SECTION_MARK, COMMENT_MARK = ":", "#"
 SYNTACTIC_MARK = "gram"
 SEPARATORS = ("\t", ",", ";")
 ENDINGS = (".txt", ".tsv", ".csv")
 NO_TEST_SETS = ("license", "readme", "copying")
+NO_SEPARATORS = re.compile(r"[^\S \t\n\r\f\v]")
+"""White space that is a part of a word."""
 WORD_HEADING = re.compile(r"(word|term|w)[12]?")
 SCORE_HEADINGS = ("simlex999", "mean", "average", "score", "similarity", "relatedness", "rating")
 """Parts of the headings of a column of scores, lower case without marks, in order of preference."""
@@ -81,7 +84,7 @@ def _read_test_set(path: Path) -> WordTestSet:
         return _analogies(path, lines)
     if score is None:
         number = lines[:2][-1][0]
-        raise DataError(f"{path}, line {number}: {sample[:80]!r} is neither four words nor two words and a number")
+        raise DataError(f"{path}, line {number}: {_shown(sample)} is neither four words nor two words and a number")
     return _pairs(path, lines, separator, score)
 
 
@@ -108,7 +111,11 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]], separator: str, score: 
     heading = _fields(lines[0][1], separator)
     has_heading = len(lines) > 1 and not (score < len(heading) and _is_number(heading[score]))
     columns, named = (0, 1, score), f"columns 1, 2 and {score + 1}"
-    if has_heading and len(heading) == len(_fields(lines[1][1], separator)):
+    has_columns = len(heading) == len(_fields(lines[1 % len(lines)][1], separator))
+    if has_heading and not has_columns and not lines[0][1].startswith(COMMENT_MARK):
+        problem = f"{_shown(lines[0][1])} is neither two words and a number nor a heading of the columns of line {lines[1][0]}"
+        raise DataError(f"{path}, line {lines[0][0]}: {problem}")
+    if has_heading and has_columns:
         names = [re.sub(r"[^a-z0-9]", "", field.lower()) for field in heading]
         words = [index for index, name in enumerate(names) if WORD_HEADING.fullmatch(name)]
         first, second = words if len(words) == 2 else columns[:2]
@@ -120,7 +127,7 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]], separator: str, score: 
         row = _fields(line, separator)
         pair = [row[index] if index < len(row) else "" for index in columns]
         if not (all(pair) and _is_number(pair[-1])):
-            raise DataError(f"{path}, line {number}: {line[:80]!r} is not two words and a number")
+            raise DataError(f"{path}, line {number}: {_shown(line)} is not two words and a number")
         pairs.append("\t".join(pair))
     note = f"its heading, line {lines[0][0]}, left out" if has_heading else "without a heading"
     return WordTestSet(path.stem, "similarity", pairs, {"": len(pairs)}, f"rated pairs, {named}; {note}")
@@ -129,8 +136,14 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]], separator: str, score: 
 def _fields(line: str, separator: str) -> list[str]:
     """Split a line at a separator, with quotes as in CSV, or at ASCII white space."""
     if not separator:
-        return re.split(r"\s+", line, flags=re.ASCII)
-    return [field.strip() for field in next(csv.reader([line], delimiter=separator, skipinitialspace=True))]
+        return ascii_words(line)
+    return [
+        field.strip(string.whitespace) for field in next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+    ]
+
+
+def _shown(line: str) -> str:
+    return f"'{visible(line[:80])}'"
 
 
 def _is_number(field: str) -> bool:
@@ -230,8 +243,13 @@ def _as_words(vectors: "KeyedVectors") -> "KeyedVectors":
 
 
 def _score_analogies(vectors: "KeyedVectors", test_set: WordTestSet) -> Scores:
+    lines = "\n".join(test_set.lines)
+    # gensim splits lines at other spaces too, which are parts of words.
+    spaces = {ord(space): 0xE000 + index for index, space in enumerate(sorted(set(NO_SEPARATORS.findall(lines))))}
+    if spaces:
+        vectors = keyed_vectors([word.translate(spaces) for word in vectors.index_to_key], vectors.vectors)
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-        file.write("\n".join(test_set.lines))
+        file.write(lines.translate(spaces))
         file.flush()
         *sections, _ = vectors.evaluate_word_analogies(file.name, restrict_vocab=None)[1]
     parts = []

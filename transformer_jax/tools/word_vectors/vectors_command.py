@@ -21,13 +21,13 @@ def _load(values: flags.Values) -> "KeyedVectors":
 
     if values.workdir:
         if values.format:
-            raise ConfigError("--format: is for --vectors; a run knows its own")
+            raise ConfigError("--format", "is for --vectors", "a run knows its own")
         from transformer_jax.tools.word_vectors.task.word_vector_task import vectors_of_run
 
         vectors, limit = vectors_of_run(values.workdir, values.checkpoint), values.limit
         return keyed_vectors(vectors.index_to_key[:limit], vectors.vectors[:limit]) if limit else vectors
-    if values["checkpoint"].present:
-        raise ConfigError("--checkpoint: is for --workdir; a file has one table")
+    if "checkpoint" in values.present:
+        raise ConfigError("--checkpoint", "is for --workdir", "a file has one table")
     return read_vectors(values.vectors, values.format, values.limit)
 
 
@@ -35,7 +35,7 @@ def _evaluate(values: flags.Values, _: list[str]) -> None:
     of_run = load_run_config(values.workdir).data.test_sets if values.workdir else ""
     names = values.test_sets or ([of_run] if of_run else [])
     if not names:
-        raise ConfigError("--test_sets: is required; give files of analogies or judged pairs, or folders of them")
+        raise ConfigError("--test_sets", "is required", "give files of analogies or judged pairs, or folders of them")
     from transformer_jax.tools.word_vectors.vector_evaluation import evaluate_vectors, read_test_sets
 
     test_sets = read_test_sets(names)
@@ -143,12 +143,12 @@ def vectors(values: flags.Values) -> int:
     """
     action, words = chosen_action("vectors", ACTIONS, values, SOURCE_FLAGS)
     if "output" in action.flags and not values.output:
-        raise ConfigError("--output: is required; give a file to write")
+        raise ConfigError("--output", "is required", "give a file to write")
     for flag in ("output", "json"):
-        require_local(values[flag].value or "", f"--{flag}")
+        require_local(getattr(values, flag) or "", f"--{flag}")
     # Before JAX starts.
     if bool(values.vectors) == bool(values.workdir):
-        raise ConfigError("--vectors: give a file of word vectors, or a run of them with --workdir, one of the two")
+        raise ConfigError("--vectors", "give a file of word vectors, or a run of them with --workdir, one of the two")
     if values.workdir:
         settings_of_run(values.workdir, "vectors")
     action.do(values, words)

@@ -11,6 +11,7 @@ class Translation {
 
   // Without its mask, the source has as much padding as in a batch of this width.
   sourceIds(text, edits) {
+    if (!/[^\p{C}\p{Z}]/u.test(text)) throw new Error("the text says nothing: it has no visible character");
     const ids = [...this.source.encode(text), EOS], { maxSourceTokens } = this.settings;
     if (ids.length > maxSourceTokens) throw new Error(`${ids.length} source tokens; the limit is ${maxSourceTokens}`);
     return edits.isOn("padding") ? ids : [...ids, ...Array(Math.max(8, 16 * Math.ceil(ids.length / 16) - ids.length)).fill(PAD)];
@@ -48,9 +49,19 @@ function searchText({ model, target, task }, { text, edits, search, forced, prom
   if (first.length >= limit && first[limit - 1] !== EOS) throw new Error(`${first.length} forced tokens leave no room for the end: at most ${limit - 1}`);
   const cache = given.length ? model.decode([BOS, ...given.slice(0, -1)], empty, encoded, changed).cache : empty;
   const found = beamSearch((id, before) => model.step(id, before, encoded, changed), cache, {
-    ...search, forced: first, limit, begin: given.length ? given[given.length - 1] : BOS, pieceOf: (token) => target.pieces[token],
+    ...search, forced: first, limit, begin: given.length ? given[given.length - 1] : BOS, pieceOf: (token, before) => shownPieces(target, [...before.slice(-3), token]).pop(),
   });
   return { ...found, given, ids: found.hypotheses.length ? found.hypotheses[0].ids : [EOS] };
+}
+
+// What the model never saw in training, as tasks/remarks.py.
+function remarksOn({ source, training: { longest, limit, unseen } }, text) {
+  const parts = unseenParts(source, text, unseen), { length } = source.encode(text);
+  const isLong = longest === null ? `has over ${limit} tokens, and how long the sources in training were is not known` : `is longer than every source in training, ${longest} tokens`;
+  return [
+    ...parts.length ? [`this text has characters or words that the model never saw in training: ${parts.slice(0, 12).join(" ")}`] : [],
+    ...length > limit ? [`this text ${isLong}: it has ${length}; split it into sentences`] : [],
+  ];
 }
 
 // A reading in the form of page.py, with arrays of plain numbers: { values } instead of packed blocks.
@@ -59,13 +70,13 @@ function readText(live, asked) {
   const record = { encoder: [], decoder: [], cross: [] }, encoded = encodeText(live, text, edits, record);
   const found = searchText(live, asked, encoded), [best] = found.hypotheses, seconds = (performance.now() - started) / 1000, ids = [...found.given, ...found.ids];
   const logits = model.teacherForced(ids, encoded, edits, record);
-  const sourceIds = task.sourceIds(text, edits), pieceOf = (token) => target.pieces[token];
-  const tokens = { ...sourceIds ? { source: sourceIds.map((id) => source.pieces[id]) } : {}, target: ids.map(pieceOf), input: ["<s>", ...ids.slice(0, -1).map(pieceOf)] };
+  const sourceIds = task.sourceIds(text, edits), pieceOf = (token, before = []) => shownPieces(target, [...before.slice(-3), token]).pop();
+  const tokens = { ...sourceIds ? { source: shownPieces(source, sourceIds) } : {}, target: shownPieces(target, ids), input: ["<s>", ...shownPieces(target, ids).slice(0, -1)] };
   const logProbs = logits.map((each) => logSoftmax(each, search.temperature)), flat = (vectors) => ({ values: joined(...vectors), size: vectors[0].length });
   return {
-    source: text, translation: target.decode(found.ids), tokens, targetIds: ids, given: found.given.length, seconds, score: best ? best.score : null,
+    source: text, remarks: remarksOn(live, text), translation: target.decode(found.ids), tokens, targetIds: ids, given: found.given.length, seconds, score: best ? best.score : null,
     logProbs: logProbs.map((each, row) => each[ids[row]]),
-    options: logProbs.map((each) => bestTokens(each, NUM_BEST).map((token) => [token, pieceOf(token), each[token]])),
+    options: logProbs.map((each, row) => bestTokens(each, NUM_BEST).map((token) => [token, pieceOf(token, ids.slice(0, row)), each[token]])),
     attentions: withRollouts(attentionsOf(model, record, tokens, edits), record, edits), gradients: {}, tree: [], search: found.search,
     states: record.states ? { source: flat(record.states.source), target: flat(record.states.target) } : null,
   };

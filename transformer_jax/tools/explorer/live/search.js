@@ -29,7 +29,7 @@ function beamSearch(step, cache, { beamWidth, lengthPenalty, temperature = 1, li
       const { logits, cache: after } = step(beam.ids.length ? beam.ids[beam.ids.length - 1] : begin, beam.cache);
       const logProbs = logSoftmax(logits, temperature), best = bestTokens(logProbs, Math.max(2 * beamWidth, NUM_BEST));
       const following = beam.node < 0 ? first : nodes[beam.node].following;
-      following.push(...best.slice(0, NUM_BEST).map((token) => [token, pieceOf(token), logProbs[token]]));
+      following.push(...best.slice(0, NUM_BEST).map((token) => [token, pieceOf(token, beam.ids), logProbs[token]]));
       for (const token of only === undefined ? best : [only]) candidates.push({ parent, token, logProb: beam.logProb + logProbs[token], after });
     });
     candidates.sort((a, b) => b.logProb - a.logProb || a.parent - b.parent || a.token - b.token);
@@ -38,7 +38,7 @@ function beamSearch(step, cache, { beamWidth, lengthPenalty, temperature = 1, li
       const from = alive[parent], ids = [...from.ids, token], isEnd = token === EOS;
       const status = (isEnd ? rank : next.length) < beamWidth ? isEnd ? "finished" : "kept" : "dropped";
       const score = status === "finished" ? logProb / divisor : null;
-      nodes.push({ parent: from.node, position, token, piece: pieceOf(token), log_prob: logProb, rank, status, score, divisor: score === null ? null : divisor, following: [] });
+      nodes.push({ parent: from.node, position, token, piece: pieceOf(token, from.ids), log_prob: logProb, rank, status, score, divisor: score === null ? null : divisor, following: [] });
       if (status === "kept") next.push({ ids, logProb, cache: after, node: nodes.length - 1 });
       if (status === "finished") finished.push({ ids, logProb, score, node: nodes.length - 1, order: numFinished++ });
     });

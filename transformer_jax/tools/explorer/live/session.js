@@ -95,7 +95,7 @@ function post(worker, action, fields, progress) {
 async function request(action, fields = {}, progress = null) {
   loading = loading || (async () => {
     const worker = startWorker(), { entries, tokenizers } = model;
-    await post(worker, "load", { settings, entries, tokenizers, bytes: await inflate(model.block) });
+    await post(worker, "load", { settings, entries, tokenizers, training: model.training, bytes: await inflate(model.block) });
     return worker;
   })();
   return post(await loading, action, fields, progress);

@@ -2,11 +2,39 @@
 // Text to ids and back, as data/tokenizers does in Python. A table has: kind, pieces, and for subwords scores and bytes (ids of
 // the 256 bytes).
 
-const SPACE_SIGN = "\u2581", ESCAPE = "\x1b";
+const SPACE_SIGN = "\u2581", ESCAPE = "\x1b", BYTE_MARK = "\u22ef";
 const wellFormed = (text) => text.replace(/\p{Surrogate}/gu, "\ufffd");
 
 function makeTokenizer(table) {
   return new ({ bpe: BytePairTokenizer, unigram: UnigramTokenizer, byte: ByteTokenizer }[table.kind] || UnitTokenizer)(table);
+}
+
+// The text of consecutive ids: a character that several bytes spell stands at the last, a mark at the others.
+function shownPieces({ pieces }, ids) {
+  let spelled = [];
+  return ids.map((id) => {
+    const byte = /^<0x([0-9A-F]{2})>$/.exec(pieces[id]);
+    const number = byte ? parseInt(byte[1], 16) : 0;
+    spelled = number >> 6 === 2 ? [...spelled, number] : byte ? [number] : []; // Bytes from 0x80 to 0xBF continue a character.
+    if (!byte) return pieces[id];
+    if (spelled.length < 1 + [0xc0, 0xe0, 0xf0].filter((least) => spelled[0] >= least).length) return BYTE_MARK;
+    const [letter] = new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(spelled));
+    spelled = [];
+    return letter === " " ? letter : letter.replace(/[\p{Cc}\p{Cf}\p{Z}]/u, (hidden) => `<U+${hidden.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
+  });
+}
+
+// The parts of a text that unseen tokens spell: whole characters where tokens are bytes.
+function unseenParts(tokenizer, text, unseen) {
+  const ids = tokenizer.encode(text), parts = tokenizer.units ? tokenizer.units(text) : shownPieces(tokenizer, ids), found = [];
+  let isUnseen = false;
+  ids.forEach((id, index) => {
+    isUnseen = isUnseen || unseen.has(id);
+    if (parts[index] === BYTE_MARK) return;
+    found.push(isUnseen ? parts[index].replaceAll(SPACE_SIGN, " ") : " ");
+    isUnseen = false;
+  });
+  return [...new Set(found.join("").split(" ").filter((part) => part))];
 }
 
 class SubwordTokenizer {
@@ -98,9 +126,9 @@ class UnitTokenizer {
     Object.assign(this, { kind, pieces, ...UNITS[marks ? kind : "word_without_marks"] });
     this.ids = new Map(pieces.slice(4).map((piece, index) => [piece, index + 4]));
   }
+  units(text) { return (text && wellFormed(this.kind === "word" ? " " + text : text).match(this.pattern)) || []; }
   encode(text) {
-    const units = text && wellFormed(this.kind === "word" ? " " + text : text).match(this.pattern);
-    return (units || []).map((unit) => this.ids.has(unit) ? this.ids.get(unit) : UNK);
+    return this.units(text).map((unit) => this.ids.has(unit) ? this.ids.get(unit) : UNK);
   }
   decode(ids) {
     const text = ids.filter((id) => ![PAD, BOS, EOS].includes(id)).map((id) => id === UNK ? this.unknown : this.pieces[id]).join("");

@@ -8,9 +8,9 @@ const newest = {};
 const MODELS = { transformer: Transformer, decoder_only: Transformer, rnn: RnnSeq2Seq };
 
 const ACTIONS = {
-  load({ settings, entries, bytes, tokenizers }) {
+  load({ settings, entries, bytes, tokenizers, training }) {
     const [source, target = source] = tokenizers.map(makeTokenizer), model = new MODELS[settings.kind](settings, unpackParameters(entries, bytes));
-    live = { model, source, target, task: new (settings.kind === "decoder_only" ? Continuation : Translation)(model, source) };
+    live = { model, source, target, training: { ...training, unseen: new Set(training.unseen) }, task: new (settings.kind === "decoder_only" ? Continuation : Translation)(model, source) };
     return { loaded: entries.length };
   },
   async read(request, pause) {

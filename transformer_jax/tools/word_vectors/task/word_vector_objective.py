@@ -40,7 +40,7 @@ class WordVectorObjective:
         optimizer = config.optimizer
         if optimizer.name not in ROW_RULES:
             raise ConfigError(
-                f"optimizer.name: {optimizer.name!r} cannot update single rows; use {' or '.join(ROW_RULES)}"
+                "optimizer.name", f"{optimizer.name!r} cannot update single rows", f"use {' or '.join(ROW_RULES)}"
             )
         unused = {"optimizer.freeze": optimizer.freeze, "optimizer.clip_norm": optimizer.clip_norm}
         unused["training.label_smoothing"] = config.training.label_smoothing
@@ -50,7 +50,7 @@ class WordVectorObjective:
         unused["optimizer.averaging"] = optimizer.averaging.replace("none", "")
         for name, value in unused.items():
             if value:
-                raise ConfigError(f"{name}: {value} is not supported for word vectors; leave it out")
+                raise ConfigError(name, f"{value} is not supported for word vectors", "leave it out")
         self._config, self._mesh = config, mesh
         self._rows = -(-vocabulary // ROW_MULTIPLE) * ROW_MULTIPLE
         self._init = init_glove if config.model.kind == "glove" else init_tables

@@ -49,16 +49,11 @@ VALIDATION_UPDATES = 4
 class WordVectorEvaluation(MeasuredSplit):
     """Loss and accuracy of a split, per pair of words (CBOW: per word), and scores of the test sets, if any."""
 
-    @property
-    def summary(self) -> str:
-        found = f", analogies {100 * self.metrics['analogies']:.2f} %" if "analogies" in self.metrics else ""
-        return f"loss {self.metrics['loss']:.4f}{found}"
-
     def rows(self) -> list[tuple[str, str, str]]:
         test_sets = dict(self.metrics)
         loss, accuracy = test_sets.pop("loss"), test_sets.pop("accuracy")
         return [
-            ("split", self.split, f"{self.num_examples:,} examples"),
+            ("split", self.split, self.basis),
             ("loss", f"{loss:.4f}", "nats per example, negatives included; GloVe: weighted squares"),
             ("accuracy", f"{accuracy:.2%}", "examples whose score has the right sign; GloVe: within a factor of 2"),
             *((name, f"{100 * value:.2f}", "test set score, times 100") for name, value in test_sets.items()),

@@ -1,0 +1,34 @@
+"""The last lines of ``quickstart``."""
+
+import shlex
+
+from transformer_jax.__main__ import main
+from transformer_jax.commands import quickstart
+from transformer_jax.commands.flags import parse
+from transformer_jax.commands.registry import load_command
+from transformer_jax.config import resolve
+
+
+def test_it_leads_to_the_live_page_and_to_own_text(monkeypatch, capsys):
+    done = []
+
+    def pretended(name):
+        return load_command(name)._replace(run=lambda values: done.append(name) or 0)
+
+    monkeypatch.setattr(quickstart, "load_command", pretended)
+    monkeypatch.setattr(quickstart, "settings_of_run", lambda workdir: resolve("quickstart"))
+    assert main(["quickstart", "--workdir=some where/first"]) == 0
+    assert done == ["train", "evaluate", "attention"]
+    lines = [line.strip() for line in capsys.readouterr().out.partition("Next, for example:\n")[2].splitlines()]
+    next_steps = [shlex.split(line.rpartition("| ")[2])[1:] for line in lines if "transformer-jax " in line]
+    assert [step[0] for step in next_steps] == ["translate", "explore", "train"]
+    for name, *flags in next_steps:
+        parse(load_command(name).flags, flags)
+    assert "--live" in next_steps[1] and next_steps[2][1] == "--config=text"
+    assert {"--budget=20m", "--workdir=some where/mine"} < set(next_steps[2])
+
+
+def test_help_of_train_begins_with_own_text_and_a_budget(capsys):
+    assert main(["train", "--help"]) == 0
+    example = capsys.readouterr().out.partition("Example:\n")[2].partition("--workdir")[0]
+    assert "--config=text --config.data.train=" in example and "--budget=" in example

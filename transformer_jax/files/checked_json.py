@@ -1,0 +1,77 @@
+"""Result files with a CRC-32 of their content, so that a reader notices a changed digit: JSON objects, and logs of them."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_jax.errors import DataError, StoreError
+from transformer_jax.files.json_text import finite_or_none, is_count, parse_json
+
+CRC = "crc32"
+"""The key of the CRC-32, eight hexadecimal digits, of the other keys and values. Files of earlier versions have none."""
+
+
+def with_crc(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``content`` with its CRC-32 as the last key."""
+    return {**content, CRC: _crc_of(content)}
+
+
+def without_crc(content: Any) -> dict[str, Any]:
+    """Return ``content`` without its CRC-32; raises ValueError where it is no object, or changed since it was written."""
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    if not is_unchanged(content):
+        raise ValueError("changed since it was written: its crc32 does not match")
+    return _without(content)
+
+
+def is_unchanged(content: Mapping[str, Any]) -> bool:
+    """Whether the content has its CRC-32, or none."""
+    return CRC not in content or content[CRC] == _crc_of(_without(content))
+
+
+class CheckedLog(NamedTuple):
+    """The sound records of a log, and a sentence for each damaged line, or for a file that cannot be read."""
+
+    records: list[dict[str, Any]]
+    problems: list[str]
+
+
+def read_log(path: Path) -> CheckedLog:
+    """Return the records of a file with a JSON object a line; skips a last line that a kill cut short.
+
+    Raises DataError when there is no such file.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except (FileNotFoundError, IsADirectoryError):
+        raise DataError(f"{path}: no such file; it should have a record of metrics on each line") from None
+    except StoreError:
+        raise
+    except OSError as error:
+        return CheckedLog([], [f"{path}: cannot be read: {error.strerror or error}"])
+    log = CheckedLog([], [])
+    # A last line without a newline was being written when the process died.
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            log.records.extend([_record(line)] if line.strip() else [])
+        except ValueError as error:
+            log.problems.append(f"{path}, line {number}: not a record of metrics ({error}); remove the line to resume")
+    return log
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    record = without_crc(parse_json(line))
+    if not is_count(record.get("step")):
+        raise ValueError("no step")
+    return {name: finite_or_none(value) if name != "step" else value for name, value in record.items()}
+
+
+def _without(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if name != CRC}
+
+
+def _crc_of(content: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(content).encode()):08x}"

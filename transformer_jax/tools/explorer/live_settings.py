@@ -1,0 +1,56 @@
+"""The settings that the JavaScript of the live page implements; imports no JAX."""
+
+import re
+from typing import Any
+
+from transformer_jax.config import ConfigError, ExperimentConfig
+
+Choices = dict[str, tuple[Any, ...]]
+# Of several names each must be one of the choices.
+TRANSFORMER: Choices = {
+    "model.normalization": ("post", "pre"),
+    "model.norm": ("layer_norm", "rmsnorm"),
+    "model.positions": ("sinusoidal", "fairseq", "learned", "none", "rope"),
+    "model.feed_forward": (*("relu", "gelu", "exact_gelu", "silu", "swiglu", "geglu", "reglu", "relu_squared"),),
+    "model.attention": ("multi_head", "biased", "unscaled", "grouped_query", "multi_query", "qk_norm"),
+    "model.mixers": ("", "attention"),
+    "model.projection": ("linear",),
+}
+RECURRENT: Choices = {
+    "model.attention": (
+        *("dot", "scaled_dot", "general", "additive", "normalized_additive", "concat", "location"),
+        *("local_m", "local_p", "location_sensitive", "cumulative_location_sensitive"),
+    )
+}
+TRANSLATION: Choices = {
+    "tokenizer.kind": ("bpe", "unigram", "word", "character", "byte"),
+    "decoding.search": ("beam",),
+    "decoding.stop": ("exact",),
+}
+IMPLEMENTED: dict[str, Choices] = {
+    "translation": {"model.kind": ("transformer", "rnn"), **TRANSLATION},
+    "language_model": {"model.kind": ("decoder_only",), "tokenizer.kind": ("bpe", "unigram", "byte")},
+}
+
+
+def require_live(config: ExperimentConfig) -> None:
+    """Raises ConfigError, with the setting, unless the JavaScript implements the model, its tokenizer and its search."""
+    if config.task not in IMPLEMENTED:
+        raise ConfigError("--live", f"a run of task={config.task}", f"the live page takes {' and '.join(IMPLEMENTED)}")
+    parts = RECURRENT if config.model.is_recurrent else TRANSFORMER
+    for name, choices in (IMPLEMENTED[config.task] | parts).items():
+        block, _, setting = name.partition(".")
+        value = getattr(getattr(config, block), setting)
+        for each in re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else (value,):
+            if each not in choices:
+                known = ", ".join(str(choice) or "''" for choice in choices)
+                raise ConfigError("--live", f"{name}={value} is not implemented in the page", f"it implements {known}")
+
+
+def live_page_to_try(config: ExperimentConfig) -> list[str]:
+    """Return the command for a live page of a run, where its model is implemented in the page."""
+    try:
+        require_live(config)
+    except ConfigError:
+        return []
+    return ["explore {run} --live --text='Write a sentence here.'"]
