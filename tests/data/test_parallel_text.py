@@ -223,3 +223,15 @@ def test_skipped_pairs_are_the_first_and_are_not_decoded(settings, tmp_path):
         assert next(after) == SentencePair("x", "2")
         with pytest.raises(DataError, match=r"a\.en, line 3: invalid UTF-8"):
             next(after)
+
+
+def test_advice_on_held_out_pairs_follows_from_the_text(tmp_path):
+    for lines, remedy in (
+        ("a\tb\n", "1 pairs .* are too few to hold any out; name a text, data.validation=FILES"),
+        ("a\tb\n" * 9, "every pair .* equals one of the 1 held out; add other text"),
+        ("a\tb\rc\n", "carriage returns within lines: convert them"),
+    ):
+        (tmp_path / "t.tsv").write_bytes(lines.encode())
+        data = DataConfig(source="text", train=f"{tmp_path}/t.tsv", held_out=1)
+        with pytest.raises(DataError, match=remedy):
+            list(open_corpus(data, 0).pairs("train"))

@@ -49,6 +49,24 @@ def test_a_run_that_ends_within_its_warm_up_says_so(cache):
         assert all("set optimizer.warmup_updates=1," in sign for sign in signs)
 
 
+def test_the_remedy_follows_from_the_run(cache):
+    """Of few updates more, of few pairs more text; other settings only where neither explains it."""
+    config, record = tiny_config(cache), HEALTHY | {"train/nll": 3.99, ENTROPY: 0.995}
+    post = replace(config, model=replace(config.model, normalization="post"))
+    text = replace(post, data=replace(post.data, source="tfds", name="a/b"))
+    for settings, pairs, words in (
+        (post, None, "12 updates are few: train longer"),
+        (text, 300, "300 training pairs are few: give more text"),
+        (post, 300, "12 updates are few: train longer"),
+        (text, 50_000, "12 updates are few: train longer"),
+    ):
+        signs = LearningSigns(settings, 4.0, [record], pairs).sentences()
+        assert len(signs) == 2 and all(words in sign and "normalization" not in sign for sign in signs)
+    long = replace(post, training=replace(post.training, num_updates=1000))
+    signs = LearningSigns(long, None, [record | {"step": 1000}], 50_000).sentences()
+    assert "use model.normalization=pre" in signs[0]
+
+
 def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
     def signs(records, config):
         return LearningSigns(config, None, records).sentences()

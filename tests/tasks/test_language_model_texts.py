@@ -52,13 +52,24 @@ def test_the_held_out_file_has_the_figures_of_the_validation_split(workdir, fold
 
 
 def test_a_text_of_which_nothing_can_be_held_out_is_refused_before_it_is_tokenized(tmp_path):
-    (tmp_path / "novels.txt").write_text("a whole novel in a line\n" * 10)
-    data = {"source": "text", "train": str(tmp_path / "novels.txt"), "held_out": 0.05}
-    config = from_dict({"task": "language_model", "data": data})
-    require_readable(config, "train")
-    for check in (require_readable, LanguageModelTask.require_split):
-        with pytest.raises(DataError, match="the split 'validation' has no text; give more lines, or hold out more"):
-            check(config, "validation")
+    novels = tmp_path / "novels.txt"
+    for lines, remedy in (
+        (10, r"begins in its last 5.0%; set --config.data.held_out=0.1 \(the last line has 10.0% of the text\)"),
+        (1, "is one line, of which no part can be held out for the split 'validation'; name a text for it"),
+    ):
+        novels.write_text("a whole novel in a line\n" * lines)
+        config = from_dict(
+            {"task": "language_model", "data": {"source": "text", "train": str(novels), "held_out": 0.05}}
+        )
+        require_readable(config, "train")
+        for check in (require_readable, LanguageModelTask.require_split):
+            with pytest.raises(DataError, match=remedy):
+                check(config, "validation")
+    novels.write_text("a whole novel in a line\n" * 10)
+    require_readable(
+        from_dict({"task": "language_model", "data": {"source": "text", "train": str(novels), "held_out": 0.1}}),
+        "validation",
+    )
 
 
 def test_scores_of_lines_add_up_to_the_bits_and_windows_hide_nothing(run, workdir, folder, capsys):

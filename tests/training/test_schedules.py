@@ -1,5 +1,7 @@
 """Learning rates and update rules."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +19,7 @@ from transformer_jax.config import (
 from transformer_jax.registry.index import own_parts
 from transformer_jax.registry.plugins import _REGISTERED
 from transformer_jax.training.optimizers import make_optimizer
-from transformer_jax.training.schedules import Schedule, make_schedule
+from transformer_jax.training.schedules import Schedule, make_schedule, remark_on_average
 
 GRADIENTS = np.array([[3.0, -0.1], [-1.0, 0.2], [0.5, 0.4]], np.float32)
 
@@ -117,3 +119,23 @@ def test_adagrad_adapts_to_gradients_that_are_means_over_tokens():
     for count in range(1, 10):
         updates, state = update(gradient, state, params)
         np.testing.assert_allclose(updates["w"], np.array([-1.0, 1.0]) * count**-0.5, rtol=1e-3)
+
+
+def test_an_average_is_advised_against_where_the_rate_fell():
+    for schedule, steps, is_told in (
+        ("wsd", (600, 700, 800), False),
+        ("wsd", (700, 850, 1000), True),
+        ("cosine", (200, 600, 1000), True),
+        ("noam", (200, 600, 1000), False),
+        ("wsd", (1000,), False),
+    ):
+        config = ExperimentConfig(
+            optimizer=OptimizerConfig(schedule=schedule, learning_rate=0.1, warmup_updates=100),
+            training=TrainingConfig(num_updates=1000),
+        )
+        remark = remark_on_average(config, steps, {})
+        assert bool(remark) == is_told
+        longer = replace(config, training=replace(config.training, num_updates=4000))
+        shortened = remark_on_average(longer, steps, {"counters": {"num_updates": 1000}})
+        assert shortened == remark
+        assert not is_told or f"checkpoint {steps[-1]} alone may be better" in remark

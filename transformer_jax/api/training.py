@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from transformer_jax.api.loaded_run import Run, as_overrides, load, python_errors
 from transformer_jax.config import ExperimentConfig, to_dict
 from transformer_jax.config.run_settings import with_selected_parts
+from transformer_jax.errors import complain
 from transformer_jax.runs.run import Hook
 from transformer_jax.runs.train_run import settings_to_train, train_run
 
@@ -38,5 +39,7 @@ def train(
         if isinstance(config, ExperimentConfig):
             config = with_selected_parts(to_dict(config), overrides)
         resolved, origin = settings_to_train(config, overrides, str(workdir), budget)
-        train_run(resolved, workdir, callbacks, origin=origin)
+        outcome = train_run(resolved, workdir, callbacks, origin=origin)
+        for sign in outcome.signs:
+            complain(f"WARNING: {sign}")
         return load(workdir)

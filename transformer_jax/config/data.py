@@ -176,6 +176,11 @@ class DataConfig(SourceConfig):
     max_length_ratio: float = setting(
         9.0, "Training pairs whose lengths in tokens differ by a larger factor are left out.", at_least=1
     )
+    faults: Literal["refuse", "warn"] = setting(
+        "refuse",
+        "text, mixture: on files that are swapped, empty or copies of each other, refuse to train or score, or only warn.",
+        changeable=True,
+    )
     bpe_dropout: float = setting(
         0.0,
         "tokenizer.kind=bpe: probability that a merge is left out, in the training split (Provilkov et al. 2020).",

@@ -17,7 +17,7 @@ from transformer_jax.data.corpus_statistics import side_text
 from transformer_jax.data.mixed_corpora import parts_of
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.scripts import lack_spaces, language_of_text
-from transformer_jax.data.sentence_pairs import Corpus, no_text
+from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.registry.plugins import with_settings
 
 SAMPLED_PAIRS = 1000
@@ -46,12 +46,11 @@ def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = F
     """
     name = config.data.split_name(split)
     if not config.data.has_pairs:
-        from transformer_jax.data.documents import open_documents
+        from transformer_jax.data.documents import no_text, open_documents
 
-        checked = CHECKED_DOCUMENTS if is_whole else 1
-        parts = parts_of(open_documents(config.data, config.data_seed), name).values()
-        if not sum(1 for part in parts for _ in islice(part.documents(name), checked)):
-            raise no_text(name)
+        checked, source = CHECKED_DOCUMENTS if is_whole else 1, open_documents(config.data, config.data_seed)
+        if not sum(1 for part in parts_of(source, name).values() for _ in islice(part.documents(name), checked)):
+            raise no_text(source, name)
         return
     for corpus in parts_of(open_corpus(config.data, config.data_seed, config.parts), name).values():
         if is_whole and isinstance(corpus, TextCorpus):

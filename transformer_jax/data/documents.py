@@ -1,6 +1,7 @@
 """Sources of plain text for language models: documents whose bytes add up to the file."""
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from transformer_jax.config import DataError
 from transformer_jax.config.language_model import TextDataConfig
-from transformer_jax.data.mixed_corpora import Mixture
+from transformer_jax.data.mixed_corpora import Mixture, parts_of
 from transformer_jax.data.sentence_pairs import (
     Document,
     DocumentSource,
@@ -158,9 +159,16 @@ class NamedTexts(_TextFile):
             return size
         return self._boundary() if split == "train" else size - self._boundary()
 
+    def is_held_out(self, split: str) -> bool:
+        """Whether a split is a part of the training file."""
+        return split in ("train", "validation") and "validation" not in self.files
+
+    def documents_of_file(self) -> Iterator[Document]:
+        """Streams all documents of the training file."""
+        return super().documents("train")
+
     def _cut(self, split: str) -> list[str]:
-        is_cut = split in ("train", "validation") and "validation" not in self.files
-        return [split, str(self.held_out)] if is_cut else []
+        return [split, str(self.held_out)] if self.is_held_out(split) else []
 
     def _boundary(self) -> int:
         """The byte of ``train`` from which documents are held out."""
@@ -195,6 +203,32 @@ def open_documents(data: TextDataConfig, seed: int) -> DocumentSource:
 def _named_texts(data: TextDataConfig) -> NamedTexts:
     named = {split: getattr(data, split) for split in ("train", "validation", "test")}
     return NamedTexts({split: file for split, file in named.items() if file}, data.documents, data.held_out)
+
+
+def no_text(source: DocumentSource, split: str) -> DataError:
+    """The error of a split without documents, with the remedy that helps."""
+    for name, part in parts_of(source, split).items():
+        if isinstance(part, NamedTexts) and part.is_held_out(split):
+            return DataError(_nothing_held_out(part, split, f" of {name}" * bool(name)))
+    return DataError(f"data: the split {split!r} has no text; its file is empty")
+
+
+def _nothing_held_out(text: NamedTexts, split: str, of: str) -> str:
+    sizes, unit = [each.num_bytes for each in text.documents_of_file()], text.documents_are.removesuffix("s")
+    file = text.files["train"]
+    if not sizes:
+        return f"data.train{of}: {file} is empty"
+    if len(sizes) == 1:
+        problem = f"{file} is one {unit}, of which no part can be held out"
+        remedy = f"name a text for it, data.validation=FILE, or divide the text into several {unit}s"
+        return f"data.train{of}: {problem} for the split {split!r}; {remedy}"
+    # Documents that begin in the held-out part are held out, so the last one must.
+    needed = math.ceil(1000 * sizes[-1] / sum(sizes)) / 1000
+    problem = f"no {unit} of {file} begins in its last {text.held_out:.1%}"
+    if needed < 1:
+        remedy = f"set --config.data.held_out={needed:g} (the last {unit} has {sizes[-1] / sum(sizes):.1%} of the text)"
+        return f"data.held_out{of}: {problem}; {remedy}, or name a text, data.validation=FILE"
+    return f"data.held_out{of}: {problem}; name a text, data.validation=FILE"
 
 
 def require_plain_text(path: Path, key: str) -> None:

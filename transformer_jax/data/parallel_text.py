@@ -1,7 +1,8 @@
 """Parallel text: two files or one file of tab-separated pairs for each split, in a folder or named one by one."""
 
+import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -22,6 +23,10 @@ from transformer_jax.data.text_files import (
 )
 from transformer_jax.files.paths import absolute_path
 from transformer_jax.registry.plugins import register
+
+# Rows of a .tsv that tell sentences from other columns.
+SAMPLED_ROWS = 100
+_NO_SENTENCE = re.compile(r"://|\bCC[- ]BY\b|#\d+")
 
 
 @dataclass(frozen=True)
@@ -194,15 +199,19 @@ def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]
     number = round(corpus.held_out if corpus.held_out >= 1 else corpus.held_out * count)
     if not 0 < 2 * number <= count:
         of_what = f"{count:,} pairs of {corpus.files(corpus.train)[-1]}"
+        if count < 2:
+            remedy = _hint_at_returns(*corpus.files(corpus.train)) or "; name a text, data.validation=FILES"
+            raise DataError(f"data.held_out: {of_what} are too few to hold any out{remedy}")
         raise DataError(f"data.held_out: {number:,} of {of_what}; hold out at least one, and at most half")
     chosen = set(np.random.default_rng(corpus.seed).choice(count, number, replace=False).tolist())
     pairs = [pair for index, pair in enumerate(corpus._all_pairs(corpus.train)) if index in chosen]
     held = frozenset(pairs)
     if all(pair in held for pair in corpus._all_pairs(corpus.train)):
-        file = corpus.files(corpus.train)[-1]
-        raise DataError(
-            f"data.held_out: every pair of {file} equals one of the {len(held):,} held out; hold out fewer, or add text"
+        file, remedy = (
+            corpus.files(corpus.train)[-1],
+            "hold out fewer, or add text" if len(held) > 1 else "add other text",
         )
+        raise DataError(f"data.held_out: every pair of {file} equals one of the {len(held):,} held out; {remedy}")
     return pairs
 
 
@@ -229,11 +238,34 @@ def _tab_separated(path: Path, skipped: int) -> Iterator[SentencePair]:
     number = skipped
     for number, line in enumerate(read_lines(path, skipped), start=skipped + 1):
         if line.count("\t") != 1:
-            problem = f"{line.count(chr(9))} tabs, expected exactly one, between source and target"
-            raise DataError(f"{path}, line {number}: {problem}")
+            raise tab_error(path, number, line)
         yield SentencePair(*line.split("\t"))
     if not number:
         raise DataError(f"{path}: the file is empty; expected lines of source, tab, target")
+
+
+def _hint_at_returns(*paths: Path) -> str:
+    """A remedy where a file ends its lines with carriage returns, which are part of a line here; else empty."""
+    found = [path for path in paths if any("\r" in line for line in islice(read_lines(path), SAMPLED_ROWS))]
+    return f"; {found[0]} has carriage returns within lines: convert them, tr '\\r' '\\n'" if found else ""
+
+
+def tab_error(path: Path, number: int, line: str) -> DataError:
+    """The error of a line of a .tsv without exactly one tab, with a command that keeps two of several columns."""
+    tabs, remedy = line.count("\t"), "; expected source, tab, target"
+    if tabs > 1:
+        rows = [row.split("\t") for row in islice(read_lines(path), SAMPLED_ROWS)]
+        columns = zip(*(row for row in rows if len(row) == tabs + 1), strict=True)
+        texts = [column for column, values in enumerate(columns, start=1) if _is_text(values)]
+        first, second = texts[:2] if len(texts) > 1 else (1, 2)
+        remedy = f"; keep source and target: cut -f{first},{second} {path} > two.tsv"
+    return DataError(f"{path}, line {number}: {tabs} tabs, expected exactly one, between source and target{remedy}")
+
+
+def _is_text(column: Sequence[str]) -> bool:
+    """Whether a column has sentences, not numbers, codes, addresses or licenses."""
+    sentences = [text for text in column if re.search(r"[^\W\d_]", text) and not _NO_SENTENCE.search(text)]
+    return 2 * len(sentences) > len(column) and 2 * len(set(column)) > len(column)
 
 
 def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterator[SentencePair]:
@@ -252,6 +284,7 @@ def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterato
     sources, targets = count_lines(source_path), count_lines(target_path)
     if sources != targets:
         counts = f"{source_path} has {sources} lines but {target_path} has {targets}"
-        raise DataError(f"{counts}; line n of one must translate line n of the other")
+        hint = _hint_at_returns(source_path, target_path)
+        raise DataError(f"{counts}; line n of one must translate line n of the other{hint}")
     if not sources:
         raise DataError(f"{source_path} and {target_path}: the files are empty; expected one sentence a line")

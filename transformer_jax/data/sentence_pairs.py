@@ -77,13 +77,6 @@ class FileSource(ABC):
         """Digest of a split's content; ``with_time``: and of the modification times of large files, which copies change."""
 
 
-def no_text(split: str) -> DataError:
-    """The error of a split without documents."""
-    return DataError(
-        f"data: the split {split!r} has no text; give more lines, or hold out more of them with data.held_out"
-    )
-
-
 def content_of(source: Corpus | DocumentSource, split: str) -> str:
     """The fingerprint of a split that copies of its files share: without modification times."""
     return source.fingerprint(split, with_time=False) if isinstance(source, FileSource) else source.fingerprint(split)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from transformer_jax.config import ConfigError, DataConfig, DataError
 from transformer_jax.config.data import SourceConfig
-from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, digest, no_text
+from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, digest
 from transformer_jax.data.token_store import (
     MANIFEST,
     PART,
@@ -348,7 +348,16 @@ def open_token_store(
     if store.num_pairs == 0:
         read, dropped = store.statistics.read, store.statistics.dropped
         why = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)
-        remedy = f"left out were {why}; look at the text, or raise data.max_*_tokens" if why else "the split is empty"
+        limits = {
+            "source above": "max_source_tokens",
+            "target above": "max_target_tokens",
+            "one side above": "max_length_ratio",
+        }
+        raised = [
+            f"data.{name}" for start, name in limits.items() if any(dropped[r] for r in dropped if r.startswith(start))
+        ]
+        advice = f"raise {', '.join(raised)}" if raised else "look at the text, with transformer-jax data check"
+        remedy = f"left out were {why}; {advice}" if why else "the split is empty"
         raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")
     return store
 
@@ -360,5 +369,7 @@ def open_document_store(
     work = DocumentTokenization(source, split, tokenizer, config)
     store = open_split(work, config.cache_directory, config.store if is_training else "")
     if not store.num_documents:
-        raise no_text(split)
+        from transformer_jax.data.documents import no_text
+
+        raise no_text(source, split)
     return store

@@ -168,9 +168,11 @@ def _explained_divergence(run: RunParts, position: Position, metrics: StepMetric
 
 
 def _remedy(run: RunParts) -> str:
+    clip = run.config.optimizer.clip_norm
+    clipped = f"a smaller optimizer.clip_norm (now {clip:g})" if clip else "optimizer.clip_norm"
     return (
         f"Checkpoints kept: {run.checkpoints.steps()}. Look at that tensor, or restart, in another --workdir, with a "
-        "lower optimizer.learning_rate, with optimizer.clip_norm or with smaller batches"
+        f"lower optimizer.learning_rate, with {clipped} or with smaller batches"
     )
 
 
@@ -230,7 +232,8 @@ def validate(run: RunParts, position: Position) -> None:
     best = "none finite so far" if counters.best is None else f"best {selection.text(counters.best)}"
     best = "the best so far" if is_best else best
     LOGGER.info("update %d: validation %s (%s)", position.number, line, best)
-    for sign in run.signs.sentences(position.num_updates):
+    # The outcome of a run that ends here has them too.
+    for sign in run.signs.sentences(position.num_updates) if position.number < position.num_updates else ():
         LOGGER.warning("update %d: WARNING: %s", position.number, sign)
 
 

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.errors import StoreError
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.run_directory.layout import RunDirectory
@@ -18,6 +19,8 @@ UNIFORM, SHARE_OF_UPDATES = 0.98, 0.2
 GUESSING, MIN_DISTINCT = 0.98, 0.1
 # Own text in experiments/own_text beats guessing after fewer updates than this.
 FEW_UPDATES = 300
+# With fewer pairs more updates do not help.
+FEW_PAIRS = 2000
 ZERO, ZEROS = 0.005, 3
 EXPLODED, GROWN, NUM_NORMS = 20.0, 5.0, 10
 
@@ -25,13 +28,17 @@ EXPLODED, GROWN, NUM_NORMS = 20.0, 5.0, 10
 class LearningSigns:
     """Signs in the records of ``metrics.jsonl``.
 
-    ``unigram_entropy``: the loss of guessing tokens by their frequency, nats per token.
+    ``unigram_entropy``: the loss of guessing tokens by their frequency, nats per token. ``num_pairs``: of the training data.
     """
 
     def __init__(
-        self, config: ExperimentConfig, unigram_entropy: Any = None, records: Iterable[Mapping[str, Any]] = ()
+        self,
+        config: ExperimentConfig,
+        unigram_entropy: Any = None,
+        records: Iterable[Mapping[str, Any]] = (),
+        num_pairs: int | None = None,
     ) -> None:
-        self._config, self._unigram_entropy = config, unigram_entropy
+        self._config, self._unigram_entropy, self._num_pairs = config, unigram_entropy, num_pairs
         self._step = 0
         self._newest: dict[str, float] = {}
         self._scores: deque[float] = deque(maxlen=ZEROS)
@@ -74,6 +81,9 @@ class LearningSigns:
         if self._step < warmup:
             shorter = f"set optimizer.warmup_updates={max(self._step // 10, 1)}, for example, or train longer"
             return f"{self._step} updates end within optimizer.warmup_updates={warmup}, at a small learning rate: {shorter}"
+        is_text = self._config.data.source not in GENERATED_SOURCES
+        if is_text and self._num_pairs is not None and self._num_pairs < FEW_PAIRS:
+            return f"{self._num_pairs:,} training pairs are few: give more text, or start from a trained model with init.run"
         made = f"{self._step} updates are few: train longer, with a larger budget or training.num_updates"
         return made if self._step < FEW_UPDATES else ""
 
@@ -85,7 +95,7 @@ class LearningSigns:
             f"a lower optimizer.learning_rate (now {optimizer.learning_rate:g}) or a longer optimizer.warmup_updates"
         )
         is_post = getattr(self._config.model, "normalization", "") == "post"
-        return f"use model.normalization=pre, {gentler}" if is_post else self._longer_run() or f"use {gentler}"
+        return self._longer_run() or (f"use model.normalization=pre, {gentler}" if is_post else f"use {gentler}")
 
     def _uniform_attention(self) -> str:
         entropy = self._newest.get("validation/cross_attention_entropy", 0.0)
@@ -135,10 +145,17 @@ class LearningSigns:
         )
 
 
+def num_pairs_of(report: Mapping[str, Any]) -> int | None:
+    """The number of training pairs in a report on the data; None for other data."""
+    found = report.get("training", {}).get("kept")
+    return found if isinstance(found, int) else None
+
+
 def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
     """The signs of a run, from its log and the report on its data. Raises DataError when one of them is damaged."""
     try:
-        entropy = parse_json(run.data_report.read_bytes()).get("unigram_entropy") if run.data_report.is_file() else None
+        report = parse_json(run.data_report.read_bytes()) if run.data_report.is_file() else {}
+        facts = report.get("unigram_entropy"), num_pairs_of(report)
     except StoreError:
         raise
     except (OSError, ValueError, AttributeError) as error:
@@ -146,4 +163,5 @@ def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
     _, progress = next(written_progress(run.checkpoints), (0, {}))
     length = progress.get("counters", {}).get("num_updates", 0)
     is_shortened = length and length != progress["config"]["config"]["training"]["num_updates"]
-    return LearningSigns(config, entropy, read_metrics(run.metrics)).sentences(length if is_shortened else 0)
+    signs = LearningSigns(config, facts[0], read_metrics(run.metrics), facts[1])
+    return signs.sentences(length if is_shortened else 0)

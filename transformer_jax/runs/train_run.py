@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, load_run_config
 from transformer_jax.config.run_settings import budget_of, is_run_directory, stated_settings
 from transformer_jax.data.corpora import completed, require_target_language
+from transformer_jax.data.examined_texts import examine_run
 from transformer_jax.errors import complain
 from transformer_jax.registry.index import behind, single_behind
 from transformer_jax.run_directory.layout import RunDirectory
@@ -118,9 +119,13 @@ def train_run(
     """Train or resume a run as ``run_training`` does, surrounded by the installed tools.
 
     ``origin``: the record of ``settings_to_train``. ``is_trial``: the run is one of many, so that tools print and draw less.
+    Prints faults of the text before a run begins; raises DataError at serious ones.
     """
     from transformer_jax.runs.trainer import run_training
 
+    if not (is_trial or RunDirectory(workdir).has_checkpoints()):
+        for warning in examine_run(config):
+            complain(warning)
     start = TrainingStart(config, RunDirectory(workdir), origin, is_trial)
     surroundings: Mapping[str, SurroundsTraining] = behind("run_hooks")
     with ExitStack() as stack:

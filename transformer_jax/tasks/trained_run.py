@@ -117,6 +117,13 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
         restored_params(run, member.objective.init_params, mesh, each.checkpoint, average)
         for run, member, each in zip(runs, tasks, chosen, strict=True)
     ]
+    if average > 1:
+        from transformer_jax.training.schedules import remark_on_average
+
+        for each, run, (_, averaged) in zip(chosen, runs, restored, strict=True):
+            progress = CheckpointReader(run.checkpoints).progress(averaged[-1])
+            if remark := remark_on_average(each.config, averaged, progress):
+                say(f"{each.workdir}: {remark}", sys.stderr)
     (params, steps), training_input = restored[0], TrainingInput.of_run(runs[0])
     if len(tasks) == 1:
         return TrainedRun(tasks[0], params, tuple(steps), (), training_input)

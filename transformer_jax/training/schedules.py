@@ -1,6 +1,6 @@
 """Learning rates as functions of the update, counted from 1 as the paper counts its steps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import MappingProxyType
 from typing import Any
@@ -10,9 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import AnyArray
-from transformer_jax.config import Hyperparameters
+from transformer_jax.config import ExperimentConfig, Hyperparameters
+from transformer_jax.config.hyperparameters import hyperparameters_of
+from transformer_jax.config.optimization import decays
 from transformer_jax.registry.plugins import register, registered
 
+# The fall of the rate between averaged checkpoints that is told.
+FALLEN = 1.5
 Schedule = Callable[[AnyArray | int], Any]
 """(number of the update) to the rate, float32; computed by NumPy, on the host, unless a JAX array is given."""
 
@@ -77,6 +81,28 @@ def make_schedule(
     """The schedule of that name; ``parts``: the settings of parts."""
     schedule: Schedule = registered("schedule")[name](parts.get(name), hyperparameters, d_model)
     return schedule
+
+
+def remark_on_average(config: ExperimentConfig, steps: Sequence[int], progress: Mapping[str, Any]) -> str:
+    """A remark where the rate fell so much between averaged checkpoints that the newest may be better alone; else empty.
+
+    ``progress``: of the newest checkpoint, with the length of a run that was shortened.
+    """
+    name = config.optimizer.schedule
+    if len(steps) < 2 or not decays(name):
+        return ""
+    hyperparameters = hyperparameters_of(config)
+    length = progress.get("counters", {}).get("num_updates") or hyperparameters.num_updates
+    # Of a shortened run only the decay matters here.
+    hyperparameters = hyperparameters._replace(num_updates=float(length), warmup_updates=1.0)
+    schedule = make_schedule(name, hyperparameters, config.model.d_model, config.parts)
+    first, last = (float(schedule(step)) for step in (steps[0], steps[-1]))
+    if first < FALLEN * last:
+        return ""
+    fell = f"from {first:.2g} at update {steps[0]:,} to {last:.2g} at update {steps[-1]:,}"
+    lowered = f"optimizer.schedule={name} lowered the learning rate {fell}, which does the work of an average"
+    alone = f"checkpoint {steps[-1]} alone may be better: compare them on the validation split"
+    return f"average of {len(steps)} checkpoints: {lowered}; {alone}"
 
 
 def float32_step(step: AnyArray | int) -> tuple[Any, Any]:

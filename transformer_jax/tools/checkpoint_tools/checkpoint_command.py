@@ -1,9 +1,10 @@
 import shlex
+import sys
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.actions import Action, chosen_action
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, load_run_config
 from transformer_jax.registry.python_files import plugin_flags
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runtime.startup import program_name
@@ -33,9 +34,14 @@ def _average(values: flags.Values, runs: list[str]) -> None:
         raise ConfigError("--output", "is required", "give a folder for the new run")
     if values.steps and values.present.keys() & {"count", "checkpoint"}:
         raise ConfigError("--steps", "says which checkpoints to average", "leave --count and --checkpoint out")
+    from transformer_jax.checkpoints.reader import CheckpointReader
     from transformer_jax.tools.checkpoint_tools.averages import chosen_steps, write_average
+    from transformer_jax.training.schedules import remark_on_average
 
     steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
+    progress = CheckpointReader(source.checkpoints).progress(steps[-1])
+    if remark := remark_on_average(load_run_config(source.path), steps, progress):
+        print(remark, file=sys.stderr)
     written = write_average(source, steps, values.output)
     of = f"checkpoints {', '.join(map(str, steps))} of {source.path!s}"
     print(f"the mean of {of}; run directory {written.path}")

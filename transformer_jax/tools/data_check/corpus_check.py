@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig
-from transformer_jax.config.languages import language_of_file
+from transformer_jax.config.languages import base_language, language_of_file
 from transformer_jax.data.corpus_statistics import (
     FULL_WIDTH,
     ZERO_WIDTH,
@@ -25,8 +25,17 @@ from transformer_jax.data.corpus_statistics import (
     sample_of,
     vocabulary_of,
 )
+from transformer_jax.data.line_shift import GROUP, LineShift, Stretch, line_shift
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop, training_filters
-from transformer_jax.data.parallel_text import named_files
+from transformer_jax.data.pair_examination import (
+    READ_THOROUGHLY,
+    Finding,
+    PairText,
+    TrainingWords,
+    carriage_returns,
+    examine,
+)
+from transformer_jax.data.parallel_text import named_files, tab_error
 from transformer_jax.data.scripts import script_of
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import (
@@ -39,7 +48,6 @@ from transformer_jax.data.text_files import (
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.tokenizer_training import train_supported
 from transformer_jax.tools.data_check.line_languages import can_identify, foreign_language, usual_languages
-from transformer_jax.tools.data_check.line_shift import LineShift, Stretch, line_shift
 
 EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
 # Lines of a chunk; minimum of lines of a part whose shift is found at once.
@@ -54,7 +62,9 @@ MIN_LETTERS = 3
 
 UNREADABLE = "lines that are not UTF-8, have NUL bytes or not one tab"
 MORE = "lines that the other side does not have"
-SHIFTED = "lines that translate another line than their own"
+SHIFTED = "lines shifted by one to three lines against the other side"
+REVERSED, MISMATCHED = "sides in the reverse order, estimated", "words that do not translate each other, estimated"
+ESTIMATED = {"reversed": REVERSED, "mismatched": MISMATCHED}
 SERIOUS = (UNREADABLE, MORE, SHIFTED)
 EMPTY, LONG = "empty lines", f"lines above {LONG_LINE:,} characters"
 DECOMPOSED = "not in Unicode's normal form NFC: equal letters may be different characters"
@@ -64,6 +74,7 @@ FREQUENT, TWICE = f"boilerplate: the same line {BOILERPLATE} times or more", "du
 COPIES, LENGTHS = "copies: target is source", f"one side {RATIO:g} times longer than is usual"
 FILTERED = "of the sample, training would leave out: "
 MIN_PAIRS_FOR_SHIFT = 500
+SERIOUS_KINDS = frozenset(("shifted", "unrelated"))
 # After and before joiners, which spell words of Persian or Malayalam, and emoji.
 _JOINED = r"[^\x00-\x7f\s\u2000-\u206f]"
 PATTERNS = {
@@ -139,23 +150,26 @@ def _paragraph(title: str, items: Iterable[str]) -> list[str]:
     return textwrap.wrap(f"{title}: {text}", TEXT_WIDTH, subsequent_indent="  ") if text else []
 
 
-def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConfig) -> tuple[str, bool]:
+def check_text(
+    files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConfig
+) -> tuple[str, bool, PairText | None]:
     """Checks a text, two parallel files, or a .tsv of pairs.
 
-    Returns a table of faults, and whether the text is useless for training. ``data`` has the filters of training pairs, whose
-    tokens ``tokenizer`` counts. Raises DataError when nothing can be read.
+    Returns a table of faults, whether the text is useless for training, and a sample of its pairs. ``data`` has the filters of
+    training pairs, whose tokens ``tokenizer`` counts. Raises DataError when nothing can be read.
     """
     is_table = plain_name(files[0]).endswith(".tsv")
     names = [f"{files[0].name}, column {column}" for column in (1, 2)] if is_table else [file.name for file in files]
     if len(set(names)) < len(names):
         names = list(map(str, files))
-    report, total = CorpusReport(), 0
+    report, total, first = CorpusReport(), 0, ""
     for number, texts in enumerate(_texts(files, is_table), start=1):
         total = number
         for name, other, text in zip(names, reversed(names), texts, strict=True):
             if text is None:
                 report.add("", MORE, f"{other}:{number}")
             elif isinstance(text, DataError):
+                first = first or str(text)
                 report.add("", UNREADABLE, f"{name}:{number}", str(text).partition(": ")[2])
 
     def readable() -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -174,31 +188,71 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     sample = sample_of(numbered(), total)
     sample = sample._replace(lines=[lines[index] for index in sample.lines])
     if not sample.pairs:
-        raise DataError(f"{files[0]}: no line can be read; expected UTF-8, one sentence a line")
+        raise DataError(f"no line can be read: {first}" if first else f"{files[0]}: the file is empty")
     report.title = f"{' and '.join(map(str, files))}: {total:,} lines"
     for name, side in zip(names, (sample.source, sample.target), strict=False):
         scripts = ", ".join(f"{script.title()} {share:.0%}" for script, share in side.scripts.items() if share >= 0.01)
         report.remarks.append(f"{name}: {len(side.characters):,} distinct characters; {scripts or 'no letters'}")
     languages = _languages(report, names, sample)
     shift = _check_lines(report, names, sample, languages, readable)
+    for name, side in zip(names, zip(*sample.pairs, strict=True), strict=False):
+        if len(names) == 1 and (finding := carriage_returns(name, np.array(sample.lines), side)):
+            _add(report, [finding])
     faults = [UNREADABLE, EMPTY, LONG, SCRIPT, *[THIRD_LANGUAGE] * any(languages)]
     faults += [DECOMPOSED, *PATTERNS, FREQUENT, TWICE]
     if len(names) == 1:
-        return report.table(names, dict.fromkeys(faults, total)), report.is_serious
+        return report.table(names, dict.fromkeys(faults, total)), report.is_serious, None
     ends = [stretch.line for stretch in shift.stretches[1:]] + [total + 1]
     report.count("", SHIFTED, sum(end - first for (first, lag), end in zip(shift.stretches, ends, strict=True) if lag))
     for description in shift.descriptions(*names):
         report.show("", SHIFTED, description)
-    if not shift.is_known and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT:
+    text = PairText("the text", (names[0], names[1]), total, np.array(sample.lines), sample.pairs)
+    examined = examine(text, TrainingWords(text, READ_THOROUGHLY), thorough=True)
+    kinds = [finding.kind for finding in examined.findings]
+    if not shift.is_known and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT and not kinds:
         report.remarks.append("no sign that the sides are translations: the lengths of pairs do not agree")
+    # The table has these faults with their lines.
+    in_table = {"empty", "copies", *ESTIMATED, *["shifted"] * shift.is_shifted}
+    pair_of = dict(zip(sample.lines, sample.pairs, strict=True))
+    for finding in examined.findings:
+        if fault := ESTIMATED.get(finding.kind):
+            report.count("", fault, round(finding.share * total))
+            for number in finding.lines:
+                report.show("", fault, f"{names[0]}:{number}", " | ".join(pair_of[number]))
+    _add(report, [each for each in examined.findings if each.is_serious or each.kind not in in_table])
+    report.remarks += examined.notes + [f"not checked: {reason}" for reason in examined.unchecked.values()]
     try:
         filtered = _check_filters(report, sample, names, data, tokenizer)
     except (ConfigError, DataError) as error:
         filtered, report.is_serious = [], True
         report.remarks.append(f"SERIOUS: no vocabulary can be learned from the sample, to count the filters ({error})")
-    faults = [UNREADABLE, MORE, SHIFTED, *faults[1:-1], *[LANGUAGE] * any(languages), COPIES, LENGTHS, TWICE]
+    made = [SHIFTED] * (len(sample.pairs) >= GROUP)
+    made += [fault for kind, fault in ESTIMATED.items() if kind not in examined.unchecked]
+    faults = [UNREADABLE, MORE, *made, *faults[1:-1], *[LANGUAGE] * any(languages), COPIES, LENGTHS, TWICE]
     found = dict.fromkeys(faults, total) | dict.fromkeys(filtered, len(sample.pairs))
-    return report.table(names, found), report.is_serious
+    return report.table(names, found), report.is_serious, text
+
+
+def _add(report: CorpusReport, findings: Iterable[Finding]) -> None:
+    """Adds remarks; a shift, or sides without a relation, are serious for training too."""
+    for finding in findings:
+        is_serious = finding.is_serious or finding.kind in SERIOUS_KINDS
+        report.is_serious |= is_serious
+        report.remarks.append(f"{'SERIOUS' if is_serious else 'WARNING'}: {finding.text}")
+
+
+def compare_texts(texts: Sequence[PairText]) -> tuple[list[str], bool]:
+    """Compares texts with the largest one, as with a training text; returns remarks, and whether one is serious."""
+    largest = max(texts, key=lambda text: text.total)
+    words, report = TrainingWords(largest), CorpusReport()
+    for text in texts:
+        if text is not largest:
+            called = f"{text.names[0]} and {text.names[1]}"
+            alone = {finding.text for finding in examine(text._replace(called=called)).findings}
+            found = examine(text._replace(called=called), words).findings
+            _add(report, [each for each in found if each.text not in alone])
+    heading = f"compared with {largest.names[0]} and {largest.names[1]}:"
+    return [heading, *(f"  {remark}" for remark in report.remarks or ["nothing differs"])], report.is_serious
 
 
 def _texts(files: Sequence[Path], is_table: bool) -> Iterator[tuple[str | DataError | None, ...]]:
@@ -210,7 +264,7 @@ def _texts(files: Sequence[Path], is_table: bool) -> Iterator[tuple[str | DataEr
         if isinstance(line, DataError):
             yield line, ""
         elif line.count("\t") != 1:
-            yield DataError(f"{files[0]}, line {number}: {line.count(chr(9))} tabs, expected exactly one"), ""
+            yield tab_error(files[0], number, line), ""
         else:
             yield tuple(line.split("\t"))
 
@@ -235,6 +289,10 @@ def _languages(report: CorpusReport, names: Sequence[str], sample: CorpusSample)
             f"{name}: {f'languages {said}' if said else 'not checked: no language of lines is known'}"
         )
     main = [next(iter(shares), "") for shares in found]
+    named = [base_language(language_of_file(name)) for name in names]
+    if len(set(named)) == 2 and main == named[::-1]:
+        problem = f"{names[0]} is in {main[0]}, and {names[1]} in {main[1]}: the files have each other's names"
+        _add(report, [Finding("swapped", problem, is_serious=True)])
     return [
         [language for language in shares if language == main[side] or language not in main]
         for side, shares in enumerate(found)

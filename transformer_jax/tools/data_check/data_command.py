@@ -23,28 +23,35 @@ def data(values: flags.Values) -> int:
     side, where --budget chooses 95 to 191, unless you set data.max_source_tokens and data.max_target_tokens. The languages of
     lines need pip install py3langid. docs/data.md explains all.
 
-    Exit status 1 if training would be useless or fail: one side is shifted by up to three lines against the other, the sides
-    have different numbers of lines, lines cannot be read, or no vocabulary can be learned from a side.
+    Several texts are compared with the largest one: swapped sides, other words, another form.
+
+    Exit status 1 if training would be useless or fail: one side is shifted against the other, all lines of a side are empty or
+    copies, sides are swapped, or have different numbers of lines, lines cannot be read, or no vocabulary can be learned.
     """
     action, *given = values.arguments or [""]
     if action != "check" or not given:
         raise ConfigError("data", "write data check FILES, for example data check corpus/train.{en,de}")
-    from transformer_jax.tools.data_check.corpus_check import check_text, remarks_on_pairs, texts_named
+    from transformer_jax.tools.data_check.corpus_check import check_text, compare_texts, remarks_on_pairs, texts_named
 
     texts = texts_named(given)
     limits = [("data.train", "a.en,a.de"), ("data.max_source_tokens", TOKENS), ("data.max_target_tokens", TOKENS)]
     # No batch is made, and no model.
     limits += [("batching.tokens_per_update", str(2**30)), ("model.tying", "none")]
     config = resolve("text", [*limits, *flags.overrides_of(values)])
-    status = 0
+    status, pairs = 0, []
     for files in texts:
         try:
-            table, is_serious = check_text(files, config.data, config.tokenizer)
+            table, is_serious, text = check_text(files, config.data, config.tokenizer)
         except DataError as error:
             print(f"SERIOUS: {error}\n")
             status = 1
             continue
         print(f"{table}\n")
+        status |= is_serious
+        pairs += [text] * bool(text)
+    if len(pairs) > 1:
+        remarks, is_serious = compare_texts(pairs)
+        print("\n".join(remarks))
         status |= is_serious
     for remark in remarks_on_pairs(texts):
         print(remark)

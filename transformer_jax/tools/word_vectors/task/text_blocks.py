@@ -41,9 +41,12 @@ def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) 
     kept = np.where(counts >= min_count, counts, 0)
     kept[:NUM_SPECIAL_IDS] = 0
     if (words := np.count_nonzero(kept)) < 2:
-        most = int(counts[NUM_SPECIAL_IDS:].max(initial=0))
-        problem = f"{words} words occur at least {min_count} times, the most frequent {most:,} times; lower it"
-        raise DataError(f"tokenizer.min_count: {problem}")
+        frequent = np.sort(counts[NUM_SPECIAL_IDS:])[::-1]
+        if np.count_nonzero(frequent) < 2:
+            problem = f"the text has {np.count_nonzero(frequent)} different words, and word vectors need two"
+            raise DataError(f"data.train: {problem}; give more text")
+        problem = f"only {words} of {np.count_nonzero(frequent):,} words occur {min_count} times or more"
+        raise DataError(f"tokenizer.min_count: {problem}; set it to {frequent[1]} or less, or give more text")
     return kept
 
 

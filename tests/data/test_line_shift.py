@@ -5,12 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from transformer_jax.__main__ import main
-from transformer_jax.config import from_dict
+from transformer_jax.data.line_shift import GROUP, line_shift
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
-from transformer_jax.runs import trainer
-from transformer_jax.runs.run import TrainingDiverged
-from transformer_jax.tools.data_check.line_shift import GROUP, line_shift, shift_warnings
 
 LINES = 1200
 
@@ -63,34 +59,3 @@ def test_where_nothing_is_known_nothing_is_said(sides):
     assert found(sources, targets).is_known
     assert not found(sources[: GROUP - 1], with_extra_line(targets, 1)[: GROUP - 1]).is_shifted
     assert found([], []).stretches == found(["a"] * 100, ["b"] * 100).stretches == [(1, 0)]
-
-
-@pytest.fixture
-def corpora(tmp_path):
-    words = np.random.default_rng(0).integers(100, 10_000, (300, 5)).astype(str)
-    lines = [" ".join(line[: 1 + number % 5]) for number, line in enumerate(words)]
-    for name, shift in (("good", 0), ("bad", 1)):
-        pairs = zip(lines, lines[shift:], strict=False)
-        (tmp_path / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
-    return {name: f"{tmp_path}/{name}.tsv" for name in ("good", "bad")}
-
-
-def test_each_shifted_corpus_has_a_warning(corpora):
-    train = " ".join(f"{name}={path}" for name, path in corpora.items())
-    data = {"source": "mixture", "train": train, "tags": "good=<g>", "source_language": "en", "target_language": "de"}
-    (warning,) = shift_warnings(from_dict({"data": data}))
-    assert "line n of en of bad translates line n-1 of de of bad" in warning
-    data |= {"source": "text", "train": corpora["good"], "tags": ""}
-    assert shift_warnings(from_dict({"data": data})) == shift_warnings(from_dict({"task": "language_model"})) == []
-
-
-def test_train_prints_the_warning(corpora, tmp_path, monkeypatch, capsys):
-    def diverge(*_: object, **__: object) -> None:
-        raise TrainingDiverged
-
-    monkeypatch.setattr(trainer, "run_training", diverge)
-    settings = {"source": "text", "directory": "", "train": corpora["bad"], "held_out": 20, "target_language": "de"}
-    settings |= {"source_language": "en"}
-    overrides = [f"--config.data.{name}={value}" for name, value in settings.items()]
-    assert main(["train", "--config=quickstart", *overrides, f"--workdir={tmp_path}/run"]) == 1
-    assert "WARNING: the sides of the training text are shifted: from line 1 " in capsys.readouterr().err

@@ -4,23 +4,10 @@ Translations have similar lengths (Gale and Church 1993). The evidence for a lag
 correlated normal variables. The most likely sequence of lags, with a cost for each change, tells where the sides are shifted.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.corpus_statistics import sampled_pairs
-from transformer_jax.data.mixed_corpora import parts_of
-from transformer_jax.data.parallel_text import TextCorpus
-from transformer_jax.errors import complain
-from transformer_jax.runs.train_run import TrainingStart
-
-if TYPE_CHECKING:
-    from transformer_jax.runs.run import Hook
 
 LAGS = range(-3, 4)
 # Lines that share a lag; lines over which lengths are standardized.
@@ -78,44 +65,22 @@ def line_shift(lines: Sequence[int] | np.ndarray, lengths: np.ndarray) -> LineSh
     found = LineShift(unshifted, correlation)
     if not found.is_known:
         return found
-    starts = np.arange(0, len(number) - GROUP // 2, GROUP)
-    path = _best_path(np.add.reduceat(evidence, starts, axis=1).T)
-    stretches = [Stretch(int(number[0]) + 1, LAGS[path[0]])]
-    for group in (np.flatnonzero(np.diff(path)) + 1).tolist():
-        before, after = int(path[group - 1]), int(path[group])
+    return found._replace(stretches=stretches_of(number, evidence, LAGS, GROUP))
+
+
+def stretches_of(number: np.ndarray, evidence: np.ndarray, lags: Sequence[int], group: int) -> list[Stretch]:
+    """The most likely stretches of lines ``number`` (from 0) from their ``evidence`` [lags, lines], by groups of lines."""
+    starts = np.arange(0, max(len(number) - group // 2, 1), group)
+    path = _best_path(np.add.reduceat(evidence, starts, axis=1).T, lags)
+    stretches = [Stretch(int(number[0]) + 1, lags[path[0]])]
+    for at in (np.flatnonzero(np.diff(path)) + 1).tolist():
+        before, after = int(path[at - 1]), int(path[at])
         # The path may change a group too early or too late: the exact line is where the evidence for the first lag ends.
-        first, last = int(starts[group - 1]), min(int(starts[group]) + GROUP, len(number))
+        first, last = int(starts[at - 1]), min(int(starts[at]) + group, len(number))
         gain = np.cumsum(evidence[before, first:last] - evidence[after, first:last])
         index = min(first + int(np.argmax(gain)) + 1, len(number) - 1)
-        stretches.append(Stretch(int(number[index]) + 1, LAGS[after]))
-    return found._replace(stretches=stretches)
-
-
-def shift_warnings(config: ExperimentConfig) -> list[str]:
-    """Return a warning for each corpus of sentence pairs whose sides are shifted, in a sample of the training text."""
-    data, warnings = config.data, list[str]()
-    if data.store or not data.has_pairs:
-        return []
-    for name, corpus in parts_of(open_corpus(data, config.data_seed, config.parts), data.train_split).items():
-        if isinstance(corpus, TextCorpus):
-            corpus, of = replace(corpus, tag="", held_out=0.0), f" of {name}" * bool(name)
-            sample = sampled_pairs(corpus.pairs(data.train_split), corpus.count(data.train_split))
-            shift = line_shift(
-                [line for line, _ in sample], np.array([[len(text) for text in pair] for _, pair in sample])
-            )
-            languages = f"{corpus.source_language}{of}", f"{corpus.target_language}{of}"
-            where = "; ".join(shift.descriptions(*languages))
-            text = f"WARNING: the sides of the training text are shifted: {where}; see transformer-jax data check"
-            warnings += [text] * shift.is_shifted
-    return warnings
-
-
-@contextmanager
-def warn_of_shifts(start: TrainingStart) -> "Iterator[Sequence[Hook]]":
-    """Print where the sides of the training text are shifted, unless the run is a trial."""
-    for warning in () if start.is_trial else shift_warnings(start.config):
-        complain(warning)
-    yield ()
+        stretches.append(Stretch(int(number[index]) + 1, lags[after]))
+    return stretches
 
 
 def _evidence(number: np.ndarray, lengths: np.ndarray) -> tuple[float, np.ndarray]:
@@ -152,14 +117,14 @@ def _of_best_lag(values: np.ndarray) -> float:
     return float(np.median((sums / np.maximum(counts, 1)).max(axis=0)))
 
 
-def _best_path(evidence: np.ndarray) -> np.ndarray:
+def _best_path(evidence: np.ndarray, lags: Sequence[int]) -> np.ndarray:
     """The most likely lag of each group [groups] from the evidence [groups, lags] (Viterbi 1967)."""
-    best = evidence[0] - PRICE_OF_START * (np.array(LAGS) != 0)
+    best = evidence[0] - PRICE_OF_START * (np.array(lags) != 0)
     origins = []
     for row in evidence[1:]:
         top = int(best.argmax())
         is_change = best[top] - PRICE_OF_CHANGE > best
-        origins.append(np.where(is_change, top, np.arange(len(LAGS))))
+        origins.append(np.where(is_change, top, np.arange(len(lags))))
         best = np.where(is_change, best[top] - PRICE_OF_CHANGE, best) + row
     path = [int(best.argmax())]
     for origin in reversed(origins):

@@ -1,0 +1,192 @@
+"""The texts of a run, examined: training, validation and test text, and texts of a user."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.config.data import NAMED_SOURCES
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpus_statistics import MAX_READ, sampled_pairs
+from transformer_jax.data.mixed_corpora import parts_of
+from transformer_jax.data.pair_examination import Examination, Finding, PairText, TrainingWords, examine
+from transformer_jax.data.parallel_text import TextCorpus
+from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.text_files import plain_name
+
+# The first training pairs that other texts are compared with; the share of pairs in training that makes scores useless.
+READ_TO_COMPARE, REPEATED = 4000, 0.2
+
+
+def examine_run(config: ExperimentConfig, *, only_training: bool = False) -> list[str]:
+    """Examine the training text of a run and, unless ``only_training``, its validation and its test text; return warnings.
+
+    Raises DataError at a serious fault, unless ``data.faults`` is ``warn``.
+    """
+    data = config.data
+    if not _has_files(config):
+        return []
+    named = [split for split in ("validation", "test") if getattr(data, split)]
+    splits = [*["validation"] * bool(config.training.evaluate_every and not data.held_out), *named]
+    trained = {} if data.store else _texts(config, "train")
+    words = {name: TrainingWords(text) for name, text in trained.items()}
+    found = [examine(text, words[name]) for name, text in trained.items()]
+    for finding in (finding for each in found for finding in each.findings if finding.is_serious):
+        # Training would leave out all pairs.
+        raise DataError(finding.text)
+    for split in dict.fromkeys(() if only_training else splits):
+        for name, text in _texts(config, split).items():
+            own = words.get(name)
+            found.append(Examination(_reversed_names(config, name, split), [], {}))
+            found.append(examine(text, own))
+            if own and split == "validation":
+                found.append(Examination(_repeated(config, name, split, text), [], {}))
+    return warnings_of(config, found)
+
+
+def examine_split(config: ExperimentConfig, split: str) -> list[str]:
+    """Examine a split that is scored, as ``examine_run`` does; return warnings."""
+    name = config.data.split_name(split)
+    if not _has_files(config) or name in (config.data.train_split, *["validation"] * bool(config.data.held_out)):
+        return []
+    words = _words_to_compare(config)
+    found = []
+    for part, text in _texts(config, split).items():
+        found.append(Examination(_reversed_names(config, part, split), [], {}))
+        found.append(examine(text, words.get(part)))
+    return warnings_of(config, found)
+
+
+def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequence[SentencePair]) -> list[str]:
+    """Examine two files of a user, sources and their translations, as ``examine_run`` does; return warnings."""
+    words = _words_to_compare(config) if _has_files(config) else {}
+    names = _names([Path(file) for file in files])
+    text = PairText(" and ".join(names), names, len(pairs), np.arange(1, len(pairs) + 1), pairs)
+    found = examine(text, words.get(""))
+    if "" not in words:
+        found.unchecked["swapped"] = "whether the files have the languages of the training text, which is not at hand"
+    if config.data.has_pairs and _is_reversed(names, _endings(config, "")):
+        found.findings.insert(
+            0, Finding("swapped", _swapped(text.called, names, _endings(config, "")), is_serious=True)
+        )
+    return warnings_of(config, [found])
+
+
+def warnings_of_files(
+    config: ExperimentConfig, files: Sequence[str], sources: Sequence[str], targets: Sequence[str]
+) -> list[str]:
+    """Examine two files as ``examine_pairs`` does; return warnings of serious faults too. Nothing if their lengths differ."""
+    warning = replace(config, data=replace(config.data, faults="warn"))
+    return examine_pairs(warning, files, [*map(SentencePair, sources, targets)]) if len(sources) == len(targets) else []
+
+
+def warnings_of(config: ExperimentConfig, examinations: Iterable[Examination]) -> list[str]:
+    """Return a line for each fault, and one for the checks that were not made.
+
+    Raises DataError at the first serious fault, unless ``data.faults`` is ``warn``.
+    """
+    examinations = list(examinations)
+    findings = dict.fromkeys(finding for each in examinations for finding in each.findings)
+    for finding in findings:
+        if finding.is_serious and config.data.faults == "refuse":
+            raise DataError(f"{finding.text}; if that is intended, set --config.data.faults=warn")
+    unchecked = dict.fromkeys(reason for each in examinations for reason in each.unchecked.values())
+    said = [f"not checked: {'; '.join(unchecked)}"] if unchecked else []
+    return [*(f"WARNING: {finding.text}" for finding in findings), *said]
+
+
+def text_of(corpus: TextCorpus, split: str, called: str) -> PairText:
+    """A sample of a split."""
+    corpus = replace(corpus, tag="", held_out=0.0)
+    count = corpus.count(split)
+    sample = sampled_pairs(corpus.pairs(split), count)
+    lines = np.array([line + 1 for line, _ in sample], np.int64)
+    return PairText(called, _names(corpus.files(split)), count, lines, [pair for _, pair in sample])
+
+
+def _has_files(config: ExperimentConfig) -> bool:
+    return config.data.has_pairs and config.data.source in NAMED_SOURCES
+
+
+def _corpora(config: ExperimentConfig, split: str) -> dict[str, TextCorpus]:
+    source = open_corpus(config.data, config.data_seed, config.parts)
+    parts = parts_of(source, config.data.split_name(split)).items()
+    return {name: part for name, part in parts if isinstance(part, TextCorpus)}
+
+
+def _texts(config: ExperimentConfig, split: str) -> dict[str, PairText]:
+    name = config.data.split_name(split)
+    called = {"train": "the training text"}.get(split, f"the {split} text")
+    parts = _corpora(config, split).items()
+    return {part: text_of(corpus, name, f"{called} of {part}" if part else called) for part, corpus in parts}
+
+
+def _words_to_compare(config: ExperimentConfig) -> dict[str, TrainingWords]:
+    """The words of the training text, by corpus; empty where it cannot be read here."""
+    split, found = config.data.train_split, {}
+    with suppress(ConfigError, DataError, OSError):
+        for name, corpus in _corpora(config, "train").items():
+            corpus = replace(corpus, tag="", held_out=0.0)
+            pairs = list(islice(corpus.pairs(split), READ_TO_COMPARE))
+            lines = np.arange(1, len(pairs) + 1)
+            text = PairText("the training text", _names(corpus.files(split)), len(pairs), lines, pairs)
+            found[name] = TrainingWords(text)
+    return found
+
+
+def _repeated(config: ExperimentConfig, part: str, split: str, text: PairText) -> list[Finding]:
+    """A finding where many pairs of a text occur in the training text."""
+    corpus = replace(_corpora(config, "train")[part], tag="", held_out=0.0)
+    pairs = set(text.pairs)
+    trained = islice(corpus.pairs(config.data.train_split), MAX_READ)
+    repeated = pairs.intersection(trained)
+    share = len(repeated) / max(len(pairs), 1)
+    if share < REPEATED:
+        return []
+    problem = (
+        f"{share:.0%} of the pairs of {text.called} are training pairs: scores on them say little about other text"
+    )
+    return [Finding("repeated", problem)]
+
+
+def _names(files: Sequence[Path]) -> tuple[str, str]:
+    """The names of two files, or of the columns of one."""
+    if len(files) == 1:
+        return f"{files[0].name}, column 1", f"{files[0].name}, column 2"
+    source, target = files
+    return (source.name, target.name) if source.name != target.name else (str(source), str(target))
+
+
+def _endings(config: ExperimentConfig, part: str) -> tuple[str, str]:
+    """The suffixes of the training files, or the languages of the run."""
+    with suppress(ConfigError, DataError, KeyError):
+        files = _corpora(config, "train")[part].files(config.data.train_split) if _has_files(config) else ()
+        if len(files) == 2:
+            return _ending(files[0].name), _ending(files[1].name)
+    return config.data.source_language, config.data.target_language
+
+
+def _ending(name: str) -> str:
+    return plain_name(Path(name)).rpartition(".")[2]
+
+
+def _is_reversed(names: Sequence[str], endings: tuple[str, str]) -> bool:
+    return endings[0] != endings[1] and (_ending(names[0]), _ending(names[1])) == endings[::-1]
+
+
+def _reversed_names(config: ExperimentConfig, part: str, split: str) -> list[Finding]:
+    files = _corpora(config, split)[part].files(config.data.split_name(split))
+    endings = _endings(config, part)
+    if len(files) < 2 or not _is_reversed([file.name for file in files], endings):
+        return []
+    text = _swapped(f"data.{split}" if not part else f"data.{split} of {part}", [file.name for file in files], endings)
+    return [Finding("swapped", text, is_serious=True)]
+
+
+def _swapped(called: str, names: Sequence[str], endings: tuple[str, str]) -> str:
+    order = f"{called}: source and target are in another order than in training, {endings[0]} to {endings[1]}"
+    return f"{order}; write {names[1]} first"

@@ -1,0 +1,466 @@
+"""Examination of a pair of files, or of a .tsv: faults that make training or scores useless, from a sample of the pairs.
+
+Training, validation, test and other texts are examined alike; all but the training text are compared with it.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import regex
+
+from transformer_jax.data.lexicon import Lexicon, reversed_lines
+from transformer_jax.data.line_shift import GROUP, LineShift, Stretch, line_shift, stretches_of
+from transformer_jax.data.sentence_pairs import SentencePair
+
+# Pairs of a run, two thirds of which teach the lexicon while the others are scored.
+RUN, LEARNED_OF_THREE = 64, 2
+MIN_LEARNED, MIN_SCORED, MIN_KNOWN_WORDS = 500, 30, 3
+# Training pairs that are read for the lexicon, by default and for a thorough examination, and scored pairs of other texts.
+READ, READ_THOROUGHLY, READ_OF_TEXT = 2400, 15_000, 1000
+# Estimated shares of lines that translate another line or none, from which on they are reported: by a thorough examination of
+# many pairs, of a text that resembles the training text (more than in that), and else. Clean text has up to 3 %, 10,000 noisy
+# pairs of WMT 7 to 12 %, a text of another domain up to 18 %.
+MISMATCHED, MISMATCHED_MORE, MISMATCHED_OF_FEW, MISMATCHED_OF_OTHER = 0.04, 0.06, 0.25, 0.4
+MANY_SCORED, MANY_OF_TEXT = 2500, 500
+# Share of pairs that score higher than three quarters of random pairs: with words of any relation, and with a good lexicon.
+RELATED, TELLS_APART = 0.45, 0.75
+SEARCHED_LAGS, LAG_GROUP, MAX_EVIDENCE = range(-20, 21), 8, 3.0
+# The mean evidence that confirms a lag; the lexicon of a shifted text is searched with this many pairs.
+MIN_EVIDENCE, LAG_PAIRS = 0.75, 900
+MIN_REVERSED, REVERSED, REVERSED_OF_FEW, REVERSED_PAIRS = 60, 0.02, 0.1, 1000
+SWAPPED, MAX_OVERLAP, IN_ORDER, MIN_FREQUENT = 0.8, 0.4, 0.9, 1.0
+COPIES, ALL_COPIES, ALL_EMPTY = 0.2, 0.95, 0.95
+UNKNOWN, MORE_UNKNOWN, MORE_UNKNOWN_IN_DOMAIN = 0.7, 0.4, 0.06
+READ_FOR_FORM, MIN_CASED, LOWER, CASED = 400, 500, 0.001, 0.01
+MIN_MARKS, SPACED_MARKS, MIN_PIECED, PIECED = 20, 0.9, 20, 0.3
+ENOUGH_PAIRS, SHOWN_LINES = 5000, 3
+# Lower-case letters without upper-case ones in use.
+_UNICAMERAL = regex.compile(r"\p{Georgian}+")
+_MARK = regex.compile(r"(?<=[\p{L}\p{N}])( ?)[.,\u3001\u3002](?= |$)")
+_PIECES = regex.compile(r"@@ |^\u2581| \u2581")
+
+
+class Finding(NamedTuple):
+    """A fault of some ``kind``; ``is_serious``: training would be useless, or scores meaningless.
+
+    ``share``: estimated share of the lines, the first or worst of which are ``lines``.
+    """
+
+    kind: str
+    text: str
+    is_serious: bool = False
+    share: float = 0.0
+    lines: tuple[int, ...] = ()
+
+
+class Examination(NamedTuple):
+    """Faults, remarks on the form of the text, and, by the kind of fault, checks that were not made, with the reason."""
+
+    findings: list[Finding]
+    notes: list[str]
+    unchecked: dict[str, str]
+
+
+class PairText(NamedTuple):
+    """Sampled ``pairs`` of a text of ``total`` lines, their ``lines`` from 1, and the ``names`` of its sides.
+
+    ``called``: ``the training text``.
+    """
+
+    called: str
+    names: tuple[str, str]
+    total: int
+    lines: np.ndarray
+    pairs: Sequence[SentencePair]
+
+    @property
+    def of_lines(self) -> str:
+        """``1,014 lines``, or the size of the sample."""
+        sampled = f"{len(self.pairs):,} sampled lines"
+        return f"{self.total:,} lines" if len(self.pairs) == self.total else sampled
+
+
+class Form(NamedTuple):
+    """Letters and spaces of one side; None where there is too little text to tell."""
+
+    is_lower: bool | None
+    is_tokenized: bool | None
+    has_pieces: bool | None
+
+    @property
+    def names(self) -> list[str]:
+        """The forms that raw text does not have."""
+        named = {"lower-cased": self.is_lower, "tokenized, with spaces before commas and periods": self.is_tokenized}
+        named["split into subwords"] = self.has_pieces
+        return [name for name, has in named.items() if has]
+
+
+class TrainingWords:
+    """A lexicon and the forms of the sides of a training text; held-out pairs of it tell what they are good for."""
+
+    def __init__(self, text: PairText, most: int = READ) -> None:
+        read = _runs(len(text.pairs), most)
+        is_learned = np.arange(len(read)) // RUN % 3 < LEARNED_OF_THREE
+        learned, self.text, self.scored = read[is_learned], text, read[~is_learned]
+        self.has_lexicon = len(learned) >= MIN_LEARNED and len(self.scored) >= MIN_SCORED
+        self._learned = [text.pairs[index] for index in learned] if self.has_lexicon else []
+        self.forms = _forms(text)
+
+    @cached_property
+    def lexicon(self) -> Lexicon:
+        """Learned from two thirds of the pairs that are read."""
+        return Lexicon(self._learned)
+
+    @cached_property
+    def held_out(self) -> "ScoredPairs":
+        """The scores of the other pairs."""
+        return ScoredPairs(self.lexicon, self.text, self.scored)
+
+    @cached_property
+    def tells_sides(self) -> bool:
+        """Whether words tell the source from the target, as they do in two languages."""
+        return self.lexicon.overlap <= MAX_OVERLAP and float(np.mean(self.held_out.orientation > 0)) >= IN_ORDER
+
+
+class ScoredPairs:
+    """Some pairs of a text, by a lexicon: scores with their own target and with the target of another pair."""
+
+    def __init__(self, lexicon: Lexicon, text: PairText, chosen: np.ndarray) -> None:
+        self.text, self.chosen, self._lexicon = text, chosen, lexicon
+        self.sources, self.targets = (
+            lexicon.words([text.pairs[index][side] for index in chosen.tolist()]) for side in (0, 1)
+        )
+        self.own, known = lexicon.scores(self.sources, self.targets)
+        other = self.targets.chosen(np.roll(np.arange(len(chosen)), len(chosen) // 2))
+        others, other_known = lexicon.scores(self.sources, other)
+        self.is_known = (known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0)
+        others = others[(other_known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0)]
+        self.threshold = float(np.median(others)) if len(others) else 0.0
+        self.relation = (
+            float(np.mean(self.own[self.is_known] > np.quantile(others, TELLS_APART))) if len(others) else 0.0
+        )
+
+    @property
+    def number(self) -> int:
+        """Number of pairs with enough known words."""
+        return int(self.is_known.sum())
+
+    @cached_property
+    def orientation(self) -> np.ndarray:
+        """Of each pair with different sides, the log-likelihood of their order minus that of the reverse."""
+        found = self._lexicon.orientation(self.sources, self.targets)
+        return found[np.abs(found) > 1]
+
+    @property
+    def mismatched(self) -> float:
+        """The estimated share of pairs that do not translate each other: half of these are below the threshold."""
+        return min(2 * float(np.mean(self.own[self.is_known] < self.threshold)), 1.0) if self.number else 0.0
+
+    @property
+    def worst(self) -> list[int]:
+        """The pairs of the text below the threshold, the lowest score first."""
+        below = np.flatnonzero(self.is_known & (self.own < self.threshold))
+        return self.chosen[below[np.argsort(self.own[below])]].tolist()
+
+    def unknown(self, side: int) -> float:
+        """The share of words that the lexicon does not have on this side."""
+        return self._lexicon.unknown((self.sources, self.targets)[side], side)
+
+
+def examine(text: PairText, training: TrainingWords | None = None, *, thorough: bool = False) -> Examination:
+    """Examines a text; ``training`` is of the same text, or of the text that a model is trained on.
+
+    ``thorough``: report small shares of lines that translate another one.
+    """
+    found = Examination([*_empty(text), *_returns_of_sides(text), *_copies(text)], [], {})
+    if any(finding.is_serious for finding in found.findings):
+        return found
+    is_own = training is not None and training.text is text
+    if training is None or is_own:
+        found.notes.extend(_notes(text))
+    learned = training if training is not None and training.has_lexicon else None
+    scored = None
+    if learned:
+        chosen = learned.scored if is_own else _runs(len(text.pairs), READ_OF_TEXT)
+        scored = learned.held_out if is_own else ScoredPairs(learned.lexicon, text, chosen)
+    order = _order_of_sides(text, found.unchecked)
+    if learned and scored and not is_own:
+        order = _against_training(scored, learned, found.unchecked) or order
+    if training is not None and not is_own and not order:
+        found.findings.extend(_other_forms(text, training))
+    found.findings.extend(order or _lines(text, scored, learned, found.unchecked, thorough=thorough))
+    return found
+
+
+def _runs(number: int, most: int) -> np.ndarray:
+    """About ``most`` of the indices below ``number``: runs of consecutive ones at even distances."""
+    if number <= most:
+        return np.arange(number)
+    starts = np.unique(np.linspace(0, number // RUN, max(most // RUN, 1)).astype(int)) * RUN
+    indices = (starts[:, None] + np.arange(RUN)).ravel()
+    return indices[indices < number]
+
+
+def _lines(
+    text: PairText,
+    scored: ScoredPairs | None,
+    training: TrainingWords | None,
+    unchecked: dict[str, str],
+    *,
+    thorough: bool,
+) -> list[Finding]:
+    """Lines that translate another line, or none, by the lengths of lines and by their words."""
+    lengths = _shift_of_lengths(text)
+    is_own = training is not None and training.text is text
+    if training is None or scored is None:
+        if len(text.pairs) < GROUP:
+            unchecked["shifted"] = f"whether lines are shifted, which needs {GROUP} lines or a training text"
+        needed = f"{MIN_LEARNED * 3 // LEARNED_OF_THREE} lines of training text"
+        unchecked["mismatched"] = f"whether the words of lines translate each other, which needs {needed}"
+    elif min(float(np.mean(side.counts)) for side in (scored.sources, scored.targets)) < MIN_KNOWN_WORDS:
+        unchecked["mismatched"] = "whether the words of lines translate each other, since lines have few words"
+    elif training.held_out.relation < RELATED:
+        found = _unrelated(text, lengths) if is_own else []
+        # Lines of one language, such as questions and answers, need not translate each other.
+        if found and (training.lexicon.overlap <= MAX_OVERLAP or found[0].kind == "shifted"):
+            return found
+        reason = "which the training text does not teach"
+        unchecked["mismatched"] = f"whether the words of lines translate each other, {reason}"
+        if is_own:
+            return []
+    elif scored.number < MIN_SCORED:
+        reason = f"which needs {MIN_SCORED} lines with {MIN_KNOWN_WORDS} words of the training text"
+        unchecked["mismatched"] = f"whether the words of lines translate each other, {reason}"
+    else:
+        limit = _limit(scored, training, thorough=thorough and is_own)
+        if lengths.is_shifted or scored.mismatched >= limit:
+            lengths = _confirmed(lengths, scored, training.lexicon)
+        if not lengths.is_shifted and scored.mismatched >= limit:
+            about = f"about {scored.mismatched:.0%} of the lines of {text.called} do not translate each other, by their words"
+            examples = tuple(text.lines[scored.worst[:SHOWN_LINES]].tolist())
+            where = f"{about}; examples: lines {_listed(examples)}"
+            return [Finding("mismatched", where, share=scored.mismatched, lines=examples)]
+    return _shifted(text, lengths)
+
+
+def _limit(scored: ScoredPairs, training: TrainingWords, *, thorough: bool) -> float:
+    """The estimated share of mismatched lines from which on it is reported."""
+    if thorough and scored.number >= MANY_SCORED:
+        return MISMATCHED
+    if scored is training.held_out:
+        return MISMATCHED_OF_FEW
+    if scored.unknown(1) > training.held_out.unknown(1) + MORE_UNKNOWN_IN_DOMAIN:
+        return MISMATCHED_OF_OTHER
+    is_many = scored.number >= MANY_OF_TEXT
+    return min(training.held_out.mismatched + MISMATCHED_MORE, MISMATCHED_OF_FEW) if is_many else MISMATCHED_OF_FEW
+
+
+def _empty(text: PairText) -> list[Finding]:
+    found = []
+    for side, name in enumerate(text.names):
+        empty = [line for line, pair in zip(text.lines, text.pairs, strict=True) if not pair[side].strip()]
+        if len(empty) >= ALL_EMPTY * len(text.pairs):
+            number = "all" if len(empty) == len(text.pairs) else f"{len(empty):,} of"
+            found.append(Finding("empty", f"{name}: {number} {text.of_lines} are empty", is_serious=True))
+        elif empty:
+            lines = f"{len(empty):,} of {text.of_lines} {'is' if len(empty) == 1 else 'are'} empty"
+            found.append(Finding("empty", f"{name}: {lines}, the first is line {empty[0]:,}"))
+    return found
+
+
+def _returns_of_sides(text: PairText) -> list[Finding]:
+    sides = zip(*text.pairs, strict=True) if text.pairs else ()
+    found = (carriage_returns(name, text.lines, side) for name, side in zip(text.names, sides, strict=False))
+    return [finding for finding in found if finding]
+
+
+def carriage_returns(name: str, lines: np.ndarray, texts: Sequence[str]) -> Finding | None:
+    """A finding where lines of a text have carriage returns, as in files with another end of line; None where none has."""
+    counts = np.array([text.count("\r") for text in texts])
+    if not counts.sum():
+        return None
+    if counts.sum() >= len(counts):
+        remedy = f"lines end with carriage returns only; convert them: tr '\\r' '\\n' < {name}"
+        return Finding("carriage returns", f"{name}: {remedy}", is_serious=True)
+    number, first = np.count_nonzero(counts), lines[np.flatnonzero(counts)[0]]
+    inside = f"{number:,} of {len(counts):,} lines have a carriage return inside, the first is line {first:,}"
+    return Finding("carriage returns", f"{name}: {inside}")
+
+
+def _copies(text: PairText) -> list[Finding]:
+    full = [(line, pair) for line, pair in zip(text.lines, text.pairs, strict=True) if pair.source.strip()]
+    copies = [line for line, pair in full if pair.source.strip() == pair.target.strip()]
+    if not full or len(copies) < COPIES * len(full) or len(full) < MIN_SCORED:
+        return []
+    source, target = text.names
+    if len(copies) >= ALL_COPIES * len(full):
+        number = "all lines are" if len(copies) == len(full) else f"{len(copies) / len(full):.0%} of the lines are"
+        return [Finding("copies", f"{source} and {target}: {number} equal: the target is the source", is_serious=True)]
+    share = f"{len(copies) / len(full):.0%} of the lines equal their source"
+    return [Finding("copies", f"{target}: {share}, the first is line {copies[0]:,}; such training pairs are left out")]
+
+
+def _shift_of_lengths(text: PairText) -> LineShift:
+    lengths = np.array([[len(side) for side in pair] for pair in text.pairs]).reshape(-1, 2)
+    return line_shift(text.lines - 1, lengths)
+
+
+def _shifted(text: PairText, shift: LineShift) -> list[Finding]:
+    if not shift.is_shifted:
+        return []
+    where = "; ".join(shift.descriptions(*text.names))
+    return [Finding("shifted", f"the sides of {text.called} are shifted: {where}; see transformer-jax data check")]
+
+
+def _order_of_sides(text: PairText, unchecked: dict[str, str]) -> list[Finding]:
+    """Lines with their sides in the other order than most, by the words of the text itself."""
+    chosen = np.unique(np.linspace(0, len(text.pairs) - 1, REVERSED_PAIRS).astype(int)) if text.pairs else []
+    if len(chosen) < MIN_REVERSED:
+        unchecked["reversed"] = f"whether lines have reversed sides, which needs {MIN_REVERSED} lines"
+        return []
+    is_reversed, overlap, coverage = reversed_lines([text.pairs[index] for index in chosen])
+    if coverage < MIN_FREQUENT:
+        unchecked["reversed"] = "whether lines have reversed sides, since lines have few frequent words"
+        return []
+    if overlap > MAX_OVERLAP:
+        unchecked["reversed"] = "whether lines have reversed sides, since both sides have the same words"
+        return []
+    return _reversed(text, float(np.mean(is_reversed)), text.lines[chosen[is_reversed]])
+
+
+def _reversed(text: PairText, share: float, lines: np.ndarray) -> list[Finding]:
+    if share < REVERSED or not len(lines):
+        return []
+    source, target = text.names
+    where = f"in about {share:.0%} of the lines of {source} and {target} the sides are reversed"
+    first = tuple(lines[:SHOWN_LINES].tolist())
+    return [Finding("reversed", f"{where}, the first are lines {_listed(first)}", share=share, lines=first)]
+
+
+def _against_training(scored: ScoredPairs, training: TrainingWords, unchecked: dict[str, str]) -> list[Finding]:
+    """Sides that have the words of the other side of the training text, or of neither."""
+    text, (source, target) = scored.text, scored.text.names
+    if not training.tells_sides:
+        unchecked["swapped"] = "whether sides are swapped, since both sides of the training text have similar words"
+    elif len(scored.orientation):
+        is_reversed = scored.orientation < 0
+        share = float(np.mean(is_reversed))
+        if share >= SWAPPED:
+            names = (
+                f"{source} has the words of {training.text.names[1]}, and {target} those of {training.text.names[0]}"
+            )
+            return [Finding("swapped", f"the sides of {text.called} are swapped: {names}", is_serious=True)]
+        if share >= REVERSED_OF_FEW and is_reversed.sum() >= 3:
+            orders = training.lexicon.orientation(scored.sources, scored.targets)
+            return _reversed(text, share, text.lines[scored.chosen[orders < -1]])
+    for side, name in enumerate(text.names):
+        share = scored.unknown(side)
+        if share < max(UNKNOWN, training.held_out.unknown(side) + MORE_UNKNOWN):
+            continue
+        if scored.number < MIN_SCORED or scored.mismatched > MISMATCHED_OF_FEW:
+            sample = f"a sample of {training.text.names[side]}"
+            problem = (
+                f"{share:.0%} of the words of {name} do not occur in {sample}: another language, script or encoding"
+            )
+            return [Finding("other words", problem)]
+    return []
+
+
+def _confirmed(lengths: LineShift, scored: ScoredPairs, lexicon: Lexicon) -> LineShift:
+    """The shift that the words confirm: ``lengths``, which tells more exactly where it begins, or one of up to 20 lines."""
+    text, lags = scored.text, list(SEARCHED_LAGS)
+    index_of = {int(line): index for index, line in enumerate(text.lines)}
+    targets = lexicon.words([pair.target for pair in text.pairs])
+    lines, evidence = text.lines[scored.chosen], np.zeros((len(lags), len(scored.chosen)))
+    for row, lag in zip(evidence, lags, strict=True):
+        others = np.array([index_of.get(int(line) + lag, -1) for line in lines])
+        has_other = np.flatnonzero(others >= 0)
+        scores, known = lexicon.scores(scored.sources.chosen(has_other), targets.chosen(others[has_other]))
+        # Half of the scores of other lines are below 0.
+        row[has_other] = np.where(known >= MIN_KNOWN_WORDS, scores - scored.threshold, 0.0)
+    evidence = np.clip(evidence, -MAX_EVIDENCE, MAX_EVIDENCE)
+    words = LineShift(stretches_of(lines - 1, evidence, lags, LAG_GROUP), 1.0)
+
+    def is_confirmed(shift: LineShift) -> bool:
+        begins = [stretch.line for stretch in shift.stretches]
+        of_lines = np.searchsorted(begins, lines, side="right").clip(1) - 1
+        shifted = [number for number, stretch in enumerate(shift.stretches) if stretch.lag]
+        means = [
+            evidence[lags.index(shift.stretches[number].lag), of_lines == number].mean()
+            for number in shifted
+            if np.count_nonzero(of_lines == number) >= LAG_GROUP
+        ]
+        return bool(shifted) and all(mean >= MIN_EVIDENCE for mean in means)
+
+    same = {stretch.lag for stretch in lengths.stretches} == {stretch.lag for stretch in words.stretches}
+    if is_confirmed(lengths) and (same or not words.is_shifted):
+        return lengths
+    return words if is_confirmed(words) else LineShift([Stretch(1, 0)], lengths.correlation)
+
+
+def _unrelated(text: PairText, lengths: LineShift) -> list[Finding]:
+    """Sides whose words have no relation in lines of the same number: shifted ones, or no translations."""
+    pairs = text.pairs[:LAG_PAIRS]
+    likely = [stretch.lag for stretch in lengths.stretches]
+    for lag in dict.fromkeys([*likely, *sorted(SEARCHED_LAGS, key=abs)]):
+        sides = zip(pairs[max(-lag, 0) :], pairs[max(lag, 0) :], strict=False)
+        moved = [SentencePair(one.source, other.target) for one, other in sides]
+        learned = TrainingWords(text._replace(lines=np.arange(1, len(moved) + 1), pairs=moved, total=len(moved)))
+        if learned.has_lexicon and learned.held_out.relation >= TELLS_APART:
+            scored = ScoredPairs(learned.lexicon, text, _runs(len(text.pairs), READ_OF_TEXT))
+            return _shifted(text, _confirmed(lengths, scored, learned.lexicon))
+    if lengths.is_known and not lengths.is_shifted:
+        return []
+    problem = f"neither lengths nor words of lines agree, also not with those up to {SEARCHED_LAGS[-1]} lines away"
+    return [Finding("unrelated", f"nothing shows that the sides of {text.called} are translations: {problem}")]
+
+
+def _forms(text: PairText) -> tuple[Form, Form]:
+    source, target = (_form([pair[side] for pair in text.pairs[:READ_FOR_FORM]]) for side in (0, 1))
+    return source, target
+
+
+def _form(lines: Sequence[str]) -> Form:
+    joined = "\n".join(lines)
+    letters = _UNICAMERAL.sub("", joined)
+    number_upper = sum(map(str.isupper, letters))
+    cased = number_upper + sum(map(str.islower, letters))
+    upper, is_lower = number_upper / max(cased, 1), None
+    if cased >= max(MIN_CASED, sum(map(str.isalpha, joined)) / 2) and not LOWER <= upper < CASED:
+        is_lower = upper < LOWER
+    spaces = [space for line in lines for space in _MARK.findall(line)]
+    spaced = sum(map(bool, spaces)) / max(len(spaces), 1)
+    is_tokenized = None
+    if len(spaces) >= MIN_MARKS and not 1 - SPACED_MARKS < spaced < SPACED_MARKS:
+        is_tokenized = spaced >= SPACED_MARKS
+    pieced = sum(bool(_PIECES.search(line)) for line in lines)
+    return Form(is_lower, is_tokenized, pieced >= PIECED * len(lines) if len(lines) >= MIN_PIECED else None)
+
+
+def _other_forms(text: PairText, training: TrainingWords) -> list[Finding]:
+    found = []
+    for name, own, other, forms in zip(text.names, training.text.names, _forms(text), training.forms, strict=True):
+        for is_form, trained, description in zip(other, forms, Form(True, True, True).names, strict=True):
+            if is_form is not None and trained is not None and is_form != trained:
+                first, second = (name, own) if is_form else (own, name)
+                found.append(Finding("form", f"{first} is {description}, and {second} is not"))
+    return found
+
+
+def _notes(text: PairText) -> list[str]:
+    notes = [
+        f"{name} is {' and '.join(form.names)}; BLEU of raw text cannot be compared with its scores"
+        for name, form in zip(text.names, _forms(text), strict=True)
+        if form.names
+    ]
+    if text.total < ENOUGH_PAIRS:
+        notes.append(
+            f"{text.total:,} pairs are few to train on: translation needs {ENOUGH_PAIRS:,} or more, or a pretrained model"
+        )
+    return notes
+
+
+def _listed(lines: Sequence[int]) -> str:
+    return ", ".join(f"{line:,}" for line in lines)
