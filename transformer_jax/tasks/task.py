@@ -55,7 +55,10 @@ class PrintedEvaluation:
     """Base of an ``Evaluation``: prints its rows as a table, here as in the command ``evaluate``; generates nothing."""
 
     outputs: Sequence[str] | None = None
-    signature = ""
+
+    @property
+    def signature(self) -> str:
+        return ""
 
     def __repr__(self: Evaluation) -> str:
         return text_table(self.rows())
