@@ -64,7 +64,7 @@ def test_notebooks_show_results_as_html_with_every_text_escaped(trained):
     scores = TokenScores([script, "b"], [-0.5, -0.25])
     assert TokenScores(["a"], [-1e6]).perplexity == math.inf
     evaluation = trained.evaluate("validation", limit=2)
-    assert evaluation.rows()[0] == ("split", "validation", "2 of 40 sentences")
+    assert evaluation.rows()[0] == ("split", "validation", "the first 2 of 40 sentences")
     shown = [each._repr_html_() for each in (scores, evaluation, trained, trained.config)]
     assert [each for each in shown if "<script" in each] == []
     assert "-0.750" in shown[0] and "BLEU" in shown[1] and str(trained.path) in shown[2] and "model.d_model" in shown[3]

@@ -86,12 +86,19 @@ def test_other_references_are_refused(sides, make_run, save_translations, tmp_pa
 def test_damaged_translations_are_refused(sides, refused):
     scores, lines = sides[1].with_suffix(".json"), sides[1].read_text()
     sides[1].write_text("".join(f"{line}\n" for line in BAD))
+    assert refused("evaluation-test-7.txt: not the translations that were scored: their CRC-32 differs", *sides)
+    # Files of earlier versions have no CRC-32.
+    report = {key: value for key, value in json.loads(scores.read_text()).items() if not key.endswith("crc32")}
+    scores.write_text(json.dumps(report))
     assert refused("good/evaluation-test-7: had BLEU 9", *sides)
     sides[1].write_text(lines)
-    report = json.loads(scores.read_text())
-    for block in ("scores", "metrics"):
-        scores.write_text(json.dumps(report | {block: report[block] | {"chrf": 99.5}}))
-        assert refused("had chrF 99.50 when it was written", *sides)
+    changed = {block: report[block] | {"chrf": 99.5} for block in ("scores", "metrics")}
+    scores.write_text(json.dumps(report | changed))
+    assert refused("had chrF 99.50 when it was written", *sides)
+    for block, content in changed.items():
+        scores.write_text(json.dumps(report | {block: content}))
+        assert refused("evaluation-test-7.json", *sides), "the two disagree"
+    scores.write_text(json.dumps(report))
     sides[1].write_text("a\n")
     assert refused("1 lines, but evaluation-test-7.json says 20 sentences", *sides)
     sides[1].unlink()

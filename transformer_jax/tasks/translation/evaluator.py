@@ -93,9 +93,9 @@ class TranslationEvaluation(PrintedEvaluation):
             for corpus, found in self.corpora.items()
             for name, value in found.values.items()
         ]
-        sentences, total = self.report.num_sentences, self.split_size
-        none_left_out = "" if 0 < total != sentences else ", none left out"
-        remark = f"{share_of(sentences, total or sentences, 'sentences')}{none_left_out}"
+        scored = self.report.num_sentences
+        sentences = share_of(scored, self.split_size or scored, "sentences")
+        remark = f"the first {sentences}" if 0 < self.split_size != scored else f"{sentences}, none left out"
         remarks = [
             (name, f"{len(numbers):,}", f"outputs {OUTPUTS[name]} (first: line {numbers[0]:,})")
             for name, numbers in self._lines_with().items()
