@@ -131,8 +131,50 @@ def test_what_is_serious(pairs, training):
     assert (kinds(one), serious(one)) == (["empty"], [])
     assert "v.fr: 1 of 100 lines is empty, the first is line 1" in one.findings[0].text
     assert serious(examine(text([SentencePair("a\rb\rc", "d")]))) == ["carriage returns"]
+    table = examine(text([pair._replace(source=f"{number}\t{pair.source}") for number, pair in enumerate(few)]))
+    assert serious(table) == ["columns"] and "2 columns" in table.findings[0].text
     inside = examine(text([few[0]._replace(target="x\ry"), *few[1:]]), training)
     assert (kinds(inside), serious(inside)) == (["carriage returns"], [])
+
+
+def test_copies_and_invisible_lines_are_no_wrong_translations(pairs, training):
+    few = pairs[-400:]
+    copied = [pair._replace(target=pair.source) if index % 3 == 0 else pair for index, pair in enumerate(few)]
+    (finding,) = examine(text(copied), training).findings
+    assert finding.kind == "copies" and "left out" not in finding.text
+    assert "left out" in examine(text(copied)).findings[0].text
+    some = [pair._replace(target=pair.source) if index % 20 == 0 else pair for index, pair in enumerate(few)]
+    assert kinds(examine(text(some), training)) == ["copies"]
+    for blank in ("\u200b", "\ufeff", "\u00a0\u3000"):
+        assert serious(examine(text([pair._replace(target=blank) for pair in few]), training)) == ["empty"]
+
+
+def test_lines_of_misread_bytes_and_duplicates_are_told(pairs, training):
+    few = pairs[-200:]
+    french = " \u00e9t\u00e9 \u00ab\u00a0\u00e9\u00a0\u00bb"
+    assert examine(text([pair._replace(target=pair.target + french) for pair in few]), training).findings == []
+    for encoding in ("latin-1", "cp1252"):
+        wrong = " \u00f6\u00fc".encode().decode(encoding)
+        assert kinds(examine(text([pair._replace(target=pair.target + wrong) for pair in few]), training)) == [
+            "misread"
+        ]
+    (twice,) = examine(text([few[index // 2] for index in range(400)]), training).findings
+    assert "50% of the pairs of v.en and v.fr repeat an earlier pair, the first is line 2" in twice.text
+
+
+def test_few_lines_of_short_sentences_are_not_reversed():
+    """Lines with hardly more than a frequent word: by chance some look like the other side."""
+    rng = random.Random(5)
+    source, target = words_of("abcdefghi", 400, rng), words_of("jklmnopqr", 400, rng)
+    source[:2] = target[:2] = ["hm", "oh"]
+    weights = (np.arange(1, 401) ** -0.8).tolist()
+    lines = [rng.choices(range(400), weights, k=rng.randrange(2, 6)) for _ in range(LINES)]
+    short = [SentencePair(*(" ".join(side[index] for index in line) for side in (source, target))) for line in lines]
+    words = TrainingWords(text(short[:1500], "the training text"))
+    for start in range(1500, LINES, 60):
+        few = text(short[start : start + 60])
+        assert "reversed" not in kinds(examine(few)) + kinds(examine(few, words))
+        assert "reversed" in kinds(examine(text(reversed_sides(few.pairs, 0.25)), words))
 
 
 def test_rewriting_in_one_language_is_not_translation(pairs):
@@ -172,6 +214,7 @@ def test_another_form_than_in_training(pairs, training):
     assert examine(text(few), raw).findings == []
     for form, changed in (
         ("lower-cased", [SentencePair(*map(str.lower, pair)) for pair in few]),
+        ("in capitals", [SentencePair(*map(str.upper, pair)) for pair in few]),
         ("tokenized", [SentencePair(*(side.replace(",", " ,").replace(".", " .") for side in pair)) for pair in few]),
         ("subwords", [SentencePair(*(side.replace(" ", "@@ ") for side in pair)) for pair in few]),
     ):

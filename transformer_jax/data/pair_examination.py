@@ -4,6 +4,7 @@ Training, validation, test and other texts are examined alike; all but the train
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import regex
 from transformer_jax.data.lexicon import Lexicon, reversed_lines
 from transformer_jax.data.line_shift import GROUP, LineShift, Stretch, line_shift, stretches_of
 from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.text_files import says_nothing
 
 # Pairs of a run, two thirds of which teach the lexicon while the others are scored.
 RUN, LEARNED_OF_THREE = 64, 2
@@ -31,11 +33,12 @@ SEARCHED_LAGS, LAG_GROUP, MAX_EVIDENCE = range(-20, 21), 8, 3.0
 MIN_EVIDENCE, LAG_PAIRS = 0.75, 900
 MIN_REVERSED, REVERSED, REVERSED_OF_FEW, REVERSED_PAIRS = 60, 0.02, 0.1, 1000
 SWAPPED, MAX_OVERLAP, IN_ORDER, MIN_FREQUENT = 0.8, 0.4, 0.9, 1.0
-COPIES, ALL_COPIES, ALL_EMPTY = 0.2, 0.95, 0.95
+COPIES, MORE_COPIES, ALL_COPIES, ALL_EMPTY = 0.2, 0.04, 0.95, 0.95
 UNKNOWN, MORE_UNKNOWN, MORE_UNKNOWN_IN_DOMAIN = 0.7, 0.4, 0.06
-READ_FOR_FORM, MIN_CASED, LOWER, CASED = 400, 500, 0.001, 0.01
+READ_FOR_FORM, MIN_CASED, LOWER, CASED, UPPER = 400, 500, 0.001, 0.01, 0.9
+MISREAD, DUPLICATES = 0.02, 0.2
 MIN_MARKS, SPACED_MARKS, MIN_PIECED, PIECED = 20, 0.9, 20, 0.3
-ENOUGH_PAIRS, SHOWN_LINES = 5000, 3
+SHOWN_LINES = 3
 # Lower-case letters without upper-case ones in use.
 _UNICAMERAL = regex.compile(r"\p{Georgian}+")
 _MARK = regex.compile(r"(?<=[\p{L}\p{N}])( ?)[.,\u3001\u3002](?= |$)")
@@ -86,13 +89,15 @@ class Form(NamedTuple):
     """Letters and spaces of one side; None where there is too little text to tell."""
 
     is_lower: bool | None
+    is_upper: bool | None
     is_tokenized: bool | None
     has_pieces: bool | None
 
     @property
     def names(self) -> list[str]:
         """The forms that raw text does not have."""
-        named = {"lower-cased": self.is_lower, "tokenized, with spaces before commas and periods": self.is_tokenized}
+        named = {"lower-cased": self.is_lower, "in capitals": self.is_upper}
+        named["tokenized, with spaces before commas and periods"] = self.is_tokenized
         named["split into subwords"] = self.has_pieces
         return [name for name, has in named.items() if has]
 
@@ -135,11 +140,14 @@ class ScoredPairs:
         self.own, known = lexicon.scores(self.sources, self.targets)
         other = self.targets.chosen(np.roll(np.arange(len(chosen)), len(chosen) // 2))
         others, other_known = lexicon.scores(self.sources, other)
-        self.is_known = (known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0)
+        is_copy = np.array([_is_copy(text.pairs[index]) for index in chosen.tolist()], bool)
+        self.is_known = (known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0) & ~is_copy
         others = others[(other_known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0)]
         self.threshold = float(np.median(others)) if len(others) else 0.0
         self.relation = (
-            float(np.mean(self.own[self.is_known] > np.quantile(others, TELLS_APART))) if len(others) else 0.0
+            float(np.mean(self.own[self.is_known] > np.quantile(others, TELLS_APART)))
+            if len(others) and self.number
+            else 0.0
         )
 
     @property
@@ -174,7 +182,8 @@ def examine(text: PairText, training: TrainingWords | None = None, *, thorough: 
 
     ``thorough``: report small shares of lines that translate another one.
     """
-    found = Examination([*_empty(text), *_returns_of_sides(text), *_copies(text)], [], {})
+    found = Examination([*_empty(text), *_columns(text), *_returns_of_sides(text), *_copies(text, training)], [], {})
+    found.findings.extend([*_misread(text), *_duplicates(text)])
     if any(finding.is_serious for finding in found.findings):
         return found
     is_own = training is not None and training.text is text
@@ -185,7 +194,7 @@ def examine(text: PairText, training: TrainingWords | None = None, *, thorough: 
     if learned:
         chosen = learned.scored if is_own else _runs(len(text.pairs), READ_OF_TEXT)
         scored = learned.held_out if is_own else ScoredPairs(learned.lexicon, text, chosen)
-    order = _order_of_sides(text, found.unchecked)
+    order = _order_of_sides(text, learned, found.unchecked)
     if learned and scored and not is_own:
         order = _against_training(scored, learned, found.unchecked) or order
     if training is not None and not is_own and not order:
@@ -242,6 +251,10 @@ def _lines(
             examples = tuple(text.lines[scored.worst[:SHOWN_LINES]].tolist())
             where = f"{about}; examples: lines {_listed(examples)}"
             return [Finding("mismatched", where, share=scored.mismatched, lines=examples)]
+        if thorough and limit > MISMATCHED:
+            some = f"whether fewer than {limit:.0%} of the lines have words that do not translate each other"
+            needed = f"which needs {MANY_SCORED * 3:,} lines of {MIN_KNOWN_WORDS} words or more"
+            unchecked["mismatched"] = f"{some}, {needed}"
     return _shifted(text, lengths)
 
 
@@ -260,13 +273,25 @@ def _limit(scored: ScoredPairs, training: TrainingWords, *, thorough: bool) -> f
 def _empty(text: PairText) -> list[Finding]:
     found = []
     for side, name in enumerate(text.names):
-        empty = [line for line, pair in zip(text.lines, text.pairs, strict=True) if not pair[side].strip()]
+        empty = [line for line, pair in zip(text.lines, text.pairs, strict=True) if says_nothing(pair[side])]
         if len(empty) >= ALL_EMPTY * len(text.pairs):
             number = "all" if len(empty) == len(text.pairs) else f"{len(empty):,} of"
             found.append(Finding("empty", f"{name}: {number} {text.of_lines} are empty", is_serious=True))
         elif empty:
             lines = f"{len(empty):,} of {text.of_lines} {'is' if len(empty) == 1 else 'are'} empty"
             found.append(Finding("empty", f"{name}: {lines}, the first is line {empty[0]:,}"))
+    return found
+
+
+def _columns(text: PairText) -> list[Finding]:
+    """Sides of several columns, as a table has that was named in place of a text."""
+    found = []
+    for side, name in enumerate(text.names):
+        tabs = [pair[side].count("\t") for pair in text.pairs]
+        if len(tabs) >= SHOWN_LINES and min(tabs) == max(tabs) > 0:
+            columns = f"all {text.of_lines} have {tabs[0] + 1} columns, separated by tabs"
+            remedy = f"keep one column: cut -f{side + 1} {name} > TEXT"
+            found.append(Finding("columns", f"{name}: {columns}; {remedy}", is_serious=True))
     return found
 
 
@@ -289,17 +314,55 @@ def carriage_returns(name: str, lines: np.ndarray, texts: Sequence[str]) -> Find
     return Finding("carriage returns", f"{name}: {inside}")
 
 
-def _copies(text: PairText) -> list[Finding]:
-    full = [(line, pair) for line, pair in zip(text.lines, text.pairs, strict=True) if pair.source.strip()]
-    copies = [line for line, pair in full if pair.source.strip() == pair.target.strip()]
-    if not full or len(copies) < COPIES * len(full) or len(full) < MIN_SCORED:
+def _is_copy(pair: SentencePair) -> bool:
+    return pair.source.strip() == pair.target.strip()
+
+
+def _copies(text: PairText, training: TrainingWords | None) -> list[Finding]:
+    full = [(line, pair) for line, pair in zip(text.lines, text.pairs, strict=True) if not says_nothing(pair.source)]
+    copies = [line for line, pair in full if _is_copy(pair)]
+    is_own = training is None or training.text is text
+    least = COPIES if is_own else _share_of_copies(training.text) + MORE_COPIES
+    if not full or len(copies) < least * len(full) or len(full) < MIN_SCORED:
         return []
     source, target = text.names
     if len(copies) >= ALL_COPIES * len(full):
         number = "all lines are" if len(copies) == len(full) else f"{len(copies) / len(full):.0%} of the lines are"
         return [Finding("copies", f"{source} and {target}: {number} equal: the target is the source", is_serious=True)]
-    share = f"{len(copies) / len(full):.0%} of the lines equal their source"
-    return [Finding("copies", f"{target}: {share}, the first is line {copies[0]:,}; such training pairs are left out")]
+    share = f"{len(copies) / len(full):.0%} of the lines equal their source, the first is line {copies[0]:,}"
+    return [Finding("copies", f"{target}: {share}{'; such training pairs are left out' * is_own}")]
+
+
+def _share_of_copies(text: PairText) -> float:
+    return sum(map(_is_copy, text.pairs)) / max(len(text.pairs), 1)
+
+
+def _misread(text: PairText) -> list[Finding]:
+    found = []
+    for side, name in enumerate(text.names):
+        lines = [line for line, pair in zip(text.lines, text.pairs, strict=True) if _is_misread(pair[side])]
+        if len(lines) >= max(SHOWN_LINES, MISREAD * len(text.pairs)):
+            share = f"{len(lines) / len(text.pairs):.0%} of the lines are UTF-8 that was read as Latin-1"
+            found.append(Finding("misread", f"{name}: {share}, the first is line {lines[0]:,}"))
+    return found
+
+
+def _is_misread(line: str) -> bool:
+    for encoding in () if line.isascii() else ("latin-1", "cp1252"):
+        with suppress(UnicodeError):
+            line.encode(encoding).decode()
+            return True
+    return False
+
+
+def _duplicates(text: PairText) -> list[Finding]:
+    first = dict(zip(reversed(text.pairs), reversed(text.lines), strict=True))
+    number = len(text.pairs) - len(first)
+    if len(text.pairs) < MIN_SCORED or number < DUPLICATES * len(text.pairs):
+        return []
+    line = next(line for line, pair in zip(text.lines, text.pairs, strict=True) if first[pair] != line)
+    share = f"{number / len(text.pairs):.0%} of the pairs of {' and '.join(text.names)} repeat an earlier pair"
+    return [Finding("duplicates", f"{share}, the first is line {line:,}")]
 
 
 def _shift_of_lengths(text: PairText) -> LineShift:
@@ -314,24 +377,31 @@ def _shifted(text: PairText, shift: LineShift) -> list[Finding]:
     return [Finding("shifted", f"the sides of {text.called} are shifted: {where}; see transformer-jax data check")]
 
 
-def _order_of_sides(text: PairText, unchecked: dict[str, str]) -> list[Finding]:
-    """Lines with their sides in the other order than most, by the words of the text itself."""
+def _order_of_sides(text: PairText, training: TrainingWords | None, unchecked: dict[str, str]) -> list[Finding]:
+    """Lines with their sides in the other order than most, by the words of the text itself, and of the training text."""
     chosen = np.unique(np.linspace(0, len(text.pairs) - 1, REVERSED_PAIRS).astype(int)) if text.pairs else []
     if len(chosen) < MIN_REVERSED:
         unchecked["reversed"] = f"whether lines have reversed sides, which needs {MIN_REVERSED} lines"
         return []
-    is_reversed, overlap, coverage = reversed_lines([text.pairs[index] for index in chosen])
+    pairs = [text.pairs[index] for index in chosen]
+    is_reversed, overlap, coverage = reversed_lines(pairs)
     if coverage < MIN_FREQUENT:
         unchecked["reversed"] = "whether lines have reversed sides, since lines have few frequent words"
         return []
     if overlap > MAX_OVERLAP:
         unchecked["reversed"] = "whether lines have reversed sides, since both sides have the same words"
         return []
-    return _reversed(text, float(np.mean(is_reversed)), text.lines[chosen[is_reversed]])
+    least = REVERSED if len(chosen) >= REVERSED_PAIRS / 2 else REVERSED_OF_FEW
+    if training and training.tells_sides:
+        # Few lines have frequent words enough to tell alone.
+        sides = (training.lexicon.words([pair[side] for pair in pairs]) for side in (0, 1))
+        is_other, least = training.lexicon.orientation(*sides) < -1, REVERSED
+        is_reversed &= is_other if is_other.mean() < 0.5 else ~is_other
+    return _reversed(text, float(np.mean(is_reversed)), text.lines[chosen[is_reversed]], least)
 
 
-def _reversed(text: PairText, share: float, lines: np.ndarray) -> list[Finding]:
-    if share < REVERSED or not len(lines):
+def _reversed(text: PairText, share: float, lines: np.ndarray, least: float = REVERSED) -> list[Finding]:
+    if share < least or not len(lines):
         return []
     source, target = text.names
     where = f"in about {share:.0%} of the lines of {source} and {target} the sides are reversed"
@@ -427,22 +497,22 @@ def _form(lines: Sequence[str]) -> Form:
     letters = _UNICAMERAL.sub("", joined)
     number_upper = sum(map(str.isupper, letters))
     cased = number_upper + sum(map(str.islower, letters))
-    upper, is_lower = number_upper / max(cased, 1), None
+    upper, is_lower, is_upper = number_upper / max(cased, 1), None, None
     if cased >= max(MIN_CASED, sum(map(str.isalpha, joined)) / 2) and not LOWER <= upper < CASED:
-        is_lower = upper < LOWER
+        is_lower, is_upper = upper < LOWER, upper >= UPPER
     spaces = [space for line in lines for space in _MARK.findall(line)]
     spaced = sum(map(bool, spaces)) / max(len(spaces), 1)
     is_tokenized = None
     if len(spaces) >= MIN_MARKS and not 1 - SPACED_MARKS < spaced < SPACED_MARKS:
         is_tokenized = spaced >= SPACED_MARKS
     pieced = sum(bool(_PIECES.search(line)) for line in lines)
-    return Form(is_lower, is_tokenized, pieced >= PIECED * len(lines) if len(lines) >= MIN_PIECED else None)
+    return Form(is_lower, is_upper, is_tokenized, pieced >= PIECED * len(lines) if len(lines) >= MIN_PIECED else None)
 
 
 def _other_forms(text: PairText, training: TrainingWords) -> list[Finding]:
     found = []
     for name, own, other, forms in zip(text.names, training.text.names, _forms(text), training.forms, strict=True):
-        for is_form, trained, description in zip(other, forms, Form(True, True, True).names, strict=True):
+        for is_form, trained, description in zip(other, forms, Form(True, True, True, True).names, strict=True):
             if is_form is not None and trained is not None and is_form != trained:
                 first, second = (name, own) if is_form else (own, name)
                 found.append(Finding("form", f"{first} is {description}, and {second} is not"))
@@ -450,16 +520,11 @@ def _other_forms(text: PairText, training: TrainingWords) -> list[Finding]:
 
 
 def _notes(text: PairText) -> list[str]:
-    notes = [
+    return [
         f"{name} is {' and '.join(form.names)}; BLEU of raw text cannot be compared with its scores"
         for name, form in zip(text.names, _forms(text), strict=True)
         if form.names
     ]
-    if text.total < ENOUGH_PAIRS:
-        notes.append(
-            f"{text.total:,} pairs are few to train on: translation needs {ENOUGH_PAIRS:,} or more, or a pretrained model"
-        )
-    return notes
 
 
 def _listed(lines: Sequence[int]) -> str:

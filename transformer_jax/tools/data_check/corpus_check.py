@@ -43,13 +43,14 @@ from transformer_jax.data.text_files import (
     plain_or_compressed,
     raw_lines,
     require_one_file,
+    says_nothing,
     sentence_of_line,
 )
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.tokenizer_training import train_supported
 from transformer_jax.tools.data_check.line_languages import can_identify, foreign_language, usual_languages
 
-EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
+EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH, ENOUGH_PAIRS = 3, 80, 120, 5000
 # Lines of a chunk; minimum of lines of a part whose shift is found at once.
 CHUNK, SHIFT_LINES = 8192, 200_000
 LONG_LINE = 1000
@@ -212,7 +213,7 @@ def check_text(
     if not shift.is_known and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT and not kinds:
         report.remarks.append("no sign that the sides are translations: the lengths of pairs do not agree")
     # The table has these faults with their lines.
-    in_table = {"empty", "copies", *ESTIMATED, *["shifted"] * shift.is_shifted}
+    in_table = {"empty", "copies", "duplicates", *ESTIMATED, *["shifted"] * shift.is_shifted}
     pair_of = dict(zip(sample.lines, sample.pairs, strict=True))
     for finding in examined.findings:
         if fault := ESTIMATED.get(finding.kind):
@@ -239,6 +240,15 @@ def _add(report: CorpusReport, findings: Iterable[Finding]) -> None:
         is_serious = finding.is_serious or finding.kind in SERIOUS_KINDS
         report.is_serious |= is_serious
         report.remarks.append(f"{'SERIOUS' if is_serious else 'WARNING'}: {finding.text}")
+
+
+def remarks_on_size(texts: Sequence[PairText]) -> list[str]:
+    """A remark where the largest text has few pairs."""
+    largest = max(texts, key=lambda text: text.total, default=None)
+    if largest is None or largest.total >= ENOUGH_PAIRS:
+        return []
+    few = f"{largest.total:,} pairs are few to train on"
+    return [f"{few}: translation needs {ENOUGH_PAIRS:,} or more, or a pretrained model"]
 
 
 def compare_texts(texts: Sequence[PairText]) -> tuple[list[str], bool]:
@@ -342,7 +352,7 @@ def _check_lines(
 
 def _check_line(report: CorpusReport, name: str, number: int, text: str, scripts: frozenset[str]) -> None:
     where = f"{name}:{number}"
-    if not text.strip():
+    if says_nothing(text):
         report.add(name, EMPTY, where)
     if len(text) > LONG_LINE:
         report.add(name, LONG, where, text)
@@ -361,7 +371,7 @@ def _check_line(report: CorpusReport, name: str, number: int, text: str, scripts
 
 def _check_pair(report: CorpusReport, where: str, pair: SentencePair, usual: float) -> None:
     source, target = map(str.strip, pair)
-    if not (source and target):
+    if says_nothing(source) or says_nothing(target):
         return
     if source == target:
         report.add("", COPIES, where, source)

@@ -31,7 +31,13 @@ def data(values: flags.Values) -> int:
     action, *given = values.arguments or [""]
     if action != "check" or not given:
         raise ConfigError("data", "write data check FILES, for example data check corpus/train.{en,de}")
-    from transformer_jax.tools.data_check.corpus_check import check_text, compare_texts, remarks_on_pairs, texts_named
+    from transformer_jax.tools.data_check.corpus_check import (
+        check_text,
+        compare_texts,
+        remarks_on_pairs,
+        remarks_on_size,
+        texts_named,
+    )
 
     texts = texts_named(given)
     limits = [("data.train", "a.en,a.de"), ("data.max_source_tokens", TOKENS), ("data.max_target_tokens", TOKENS)]
@@ -53,6 +59,6 @@ def data(values: flags.Values) -> int:
         remarks, is_serious = compare_texts(pairs)
         print("\n".join(remarks))
         status |= is_serious
-    for remark in remarks_on_pairs(texts):
+    for remark in [*remarks_on_size(pairs), *remarks_on_pairs(texts)]:
         print(remark)
     return int(status)
