@@ -21,11 +21,11 @@ RUN, LEARNED_OF_THREE = 64, 2
 MIN_LEARNED, MIN_SCORED, MIN_KNOWN_WORDS = 500, 30, 3
 # Training pairs that are read for the lexicon, by default and for a thorough examination, and scored pairs of other texts.
 READ, READ_THOROUGHLY, READ_OF_TEXT = 2400, 15_000, 1000
-# Estimated shares of lines that translate another line or none, from which on they are reported: by a thorough examination of
-# many pairs, of a text that resembles the training text (more than in that), and else. Clean text has up to 3 %, 10,000 noisy
-# pairs of WMT 7 to 12 %, a text of another domain up to 18 %.
-MISMATCHED, MISMATCHED_MORE, MISMATCHED_OF_FEW, MISMATCHED_OF_OTHER = 0.04, 0.06, 0.25, 0.4
-MANY_SCORED, MANY_OF_TEXT = 2500, 500
+# Estimated shares of lines that translate another line or none, from which on they are reported: by the number of scored pairs,
+# of a text that resembles the training text (more than in that), of few pairs, and of another domain. Clean text has up to 3 %
+# by 2,500 pairs, 4.5 % by 600, 10 % by 300; noisy pairs of WMT have 7 to 13 %, a text of another domain up to 18 %.
+MISMATCHED = {2500: 0.04, 600: 0.08, 300: 0.16}
+MISMATCHED_MORE, MISMATCHED_OF_FEW, MISMATCHED_OF_OTHER, MANY_OF_TEXT = 0.06, 0.25, 0.4, 500
 # Share of pairs that score higher than three quarters of random pairs: with words of any relation, and with a good lexicon.
 RELATED, TELLS_APART = 0.45, 0.75
 SEARCHED_LAGS, LAG_GROUP, MAX_EVIDENCE = range(-20, 21), 8, 3.0
@@ -251,19 +251,18 @@ def _lines(
             examples = tuple(text.lines[scored.worst[:SHOWN_LINES]].tolist())
             where = f"{about}; examples: lines {_listed(examples)}"
             return [Finding("mismatched", where, share=scored.mismatched, lines=examples)]
-        if thorough and limit > MISMATCHED:
+        if thorough and limit > min(MISMATCHED.values()):
             some = f"whether fewer than {limit:.0%} of the lines have words that do not translate each other"
-            needed = f"which needs {MANY_SCORED * 3:,} lines of {MIN_KNOWN_WORDS} words or more"
+            needed = f"which needs {max(MISMATCHED) * 3:,} lines of {MIN_KNOWN_WORDS} words or more"
             unchecked["mismatched"] = f"{some}, {needed}"
     return _shifted(text, lengths)
 
 
 def _limit(scored: ScoredPairs, training: TrainingWords, *, thorough: bool) -> float:
     """The estimated share of mismatched lines from which on it is reported."""
-    if thorough and scored.number >= MANY_SCORED:
-        return MISMATCHED
     if scored is training.held_out:
-        return MISMATCHED_OF_FEW
+        limits = [limit for number, limit in MISMATCHED.items() if scored.number >= number]
+        return next(iter(limits if thorough else limits[-1:]), MISMATCHED_OF_FEW)
     if scored.unknown(1) > training.held_out.unknown(1) + MORE_UNKNOWN_IN_DOMAIN:
         return MISMATCHED_OF_OTHER
     is_many = scored.number >= MANY_OF_TEXT

@@ -4,7 +4,6 @@ Every line is compared with the scripts, languages and length ratio of a sample 
 """
 
 import re
-import textwrap
 import unicodedata
 from array import array
 from collections import Counter, defaultdict
@@ -50,7 +49,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.tokenizer_training import train_supported
 from transformer_jax.tools.data_check.line_languages import can_identify, foreign_language, usual_languages
 
-EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH, ENOUGH_PAIRS = 3, 80, 120, 5000
+EXAMPLES, EXAMPLE_CHARACTERS, ENOUGH_PAIRS = 3, 80, 5000
 # Lines of a chunk; minimum of lines of a part whose shift is found at once.
 CHUNK, SHIFT_LINES = 8192, 200_000
 LONG_LINE = 1000
@@ -125,30 +124,20 @@ class CorpusReport:
         self.show(side, fault, where, text)
 
     def table(self, names: Sequence[str], faults: Mapping[str, int]) -> str:
-        """A table of lines, share and fault, with examples below each fault; then the faults that were not found.
+        """A table of lines, share and fault, with examples below each fault; then the number of faults that were not found.
 
         ``faults``: in the order of the table, with the number of lines that were searched for each.
         """
-        rows, missing = [], []
+        rows, missing = [], 0
         for fault, of in faults.items():
             keys = [(side, fault) for side in ("", *names) if self._lines[side, fault]]
-            if not keys:
-                missing.append(fault)
+            missing += not keys and not fault.startswith(FILTERED)
             for side, _ in keys:
                 lines, name = self._lines[side, fault], f"{side}: {fault}" if side else fault
                 rows.append(f"{lines:>8,}  {lines / of:>7.2%}  {'SERIOUS: ' * (fault in SERIOUS)}{name}")
                 rows += [f"{'':21}{example}" for example in self._examples[side, fault]]
         head = [self.title, *(f"  {remark}" for remark in self.remarks), *["   lines    share"][: len(rows)]]
-        tail = ["", *_paragraph("not found", (each for each in missing if not each.startswith(FILTERED)))]
-        unused = [each.removeprefix(FILTERED) for each in missing if each.startswith(FILTERED)]
-        tail += _paragraph("filters of training that would leave out none of the sample", unused)
-        return "\n".join([*head, *rows, *tail])
-
-
-def _paragraph(title: str, items: Iterable[str]) -> list[str]:
-    """Wrapped lines of a title and its items; empty without items."""
-    text = "; ".join(items)
-    return textwrap.wrap(f"{title}: {text}", TEXT_WIDTH, subsequent_indent="  ") if text else []
+        return "\n".join([*head, *rows, f"  not found: {missing} {'other ' * bool(rows)}faults, see data check --help"])
 
 
 def check_text(

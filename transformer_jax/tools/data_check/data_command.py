@@ -23,6 +23,11 @@ def data(values: flags.Values) -> int:
     side, where --budget chooses 95 to 191, unless you set data.max_source_tokens and data.max_target_tokens. The languages of
     lines need pip install py3langid. docs/data.md explains all.
 
+    Faults: lines that cannot be read or that the other side lacks; shifted lines, reversed sides, lines that do not translate
+    each other; empty and long lines, another script or language, other forms than NFC, control, zero-width and full-width
+    characters, UTF-8 read as Latin-1, HTML, boilerplate, copies, lengths that do not match, duplicates. A check that needs
+    more lines is "not checked".
+
     Several texts are compared with the largest one: swapped sides, other words, another form.
 
     Exit status 1 if training would be useless or fail: one side is shifted against the other, all lines of a side are empty or
