@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import flags
-from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, on_any_devices
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config, on_any_devices
 from transformer_jax.config.mixture import tagging_command
 from transformer_jax.config.run_settings import used_settings
 from transformer_jax.config.tasks import require_use
@@ -106,6 +106,18 @@ def commands_to_try(
     commands = [each.format(run=run, input=lines) for each in listed]
     evaluation = [f"evaluate {run} --split={evaluated}"] if evaluated else []
     return [f"{program_name()} {each}" for each in (*evaluation, *commands)]
+
+
+def split_to_try(config: ExperimentConfig) -> str:
+    """Return ``test`` where the run has such a split, else ``validation``."""
+    from transformer_jax.tasks.task import task_class
+
+    try:
+        if config.data.source != "tfds":
+            task_class(config.task).require_split(config, "test")
+    except DataError:
+        return "validation"
+    return "test"
 
 
 def output_path(values: flags.Values, default: str) -> Path:

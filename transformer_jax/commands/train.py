@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import flags
-from transformer_jax.commands.run_flags import commands_to_try, split_checkpoint
-from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.commands.run_flags import commands_to_try, split_checkpoint, split_to_try
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import StoreError, is_out_of_memory
 from transformer_jax.files.atomic_files import require_writable
 from transformer_jax.files.paths import in_store
@@ -163,8 +163,6 @@ def _without_memory(run: RunDirectory) -> str:
 
 def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
     """The outcome of a run, its folder, and commands to try next, as text."""
-    from transformer_jax.tasks.task import task_class
-
     minutes, here = f"{max(outcome.seconds, seconds) / 60:.1f} minutes", f"{seconds / 60:.1f}"
     if outcome.seconds - seconds > SECONDS_OF_A_START:
         minutes = f"{minutes}, {here} of them since the resume"
@@ -178,12 +176,6 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
         "patience": f"stopped: validation {selection.label} no longer improved",
         "stopped": "stopped by a callback",
     }[outcome.reason]
-    evaluated = "test"
-    try:
-        if config.data.source != "tfds":
-            task_class(config.task).require_split(config, evaluated)
-    except DataError:
-        evaluated = "validation"
     has_curves = False
     with suppress(StoreError):
         has_curves = run.curves.is_file()
@@ -192,7 +184,7 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
         *(f"  WARNING: {sign}" for sign in outcome.signs),
         f"  {outcome.time_spent}",
         *([f"  curves: {run.curves}"] if has_curves else []),
-        *(f"  {command}" for command in commands_to_try(config, run.path, evaluated=evaluated)),
+        *(f"  {command}" for command in commands_to_try(config, run.path, evaluated=split_to_try(config))),
     ]
     return "\n".join(lines)
 

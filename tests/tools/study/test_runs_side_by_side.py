@@ -10,7 +10,8 @@ from run_steps import read_parameters
 from shared_run import few_devices
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import DataError, load_run_config
+from transformer_jax.commands.run_flags import split_to_try
+from transformer_jax.config import DataError, from_dict, load_run_config
 from transformer_jax.tools.study import translation_comparison
 
 __all__ = ["few_devices"]
@@ -35,6 +36,11 @@ def test_an_average_of_checkpoints_is_translated_once_and_found_again(run, tmp_p
 def test_an_average_is_a_run_whose_parameters_are_the_mean(run, tmp_path, capsys):
     average = tmp_path / "average"
     assert main(["checkpoint", "average", str(run), "--count=3", f"--output={average}"]) == 0
+    assert "--split=test" in capsys.readouterr().out
+    without_test = {"source": "text", "train": "a.en,a.de", "validation": "b.en,b.de"}
+    assert split_to_try(from_dict({"data": without_test})) == "validation"
+    assert main(["report", str(average), f"--output={tmp_path / 'report'}"]) == 0
+    assert "records were lost" not in capsys.readouterr().out
     means = read_parameters(average, "best")
     parts = [read_parameters(run, step) for step in ("10", "20", "30")]
     for name, mean in means.items():

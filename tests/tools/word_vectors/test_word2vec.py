@@ -100,5 +100,5 @@ def test_special_ids_and_rare_words_have_no_count():
     assert counted(5, 4, 6, least=5) == [0, 0, 0, 0, 5, 0, 6]
     with pytest.raises(DataError, match="only 1 of 2 words occur 5 times or more; set it to 2 or less"):
         counted(9, 2, least=5)
-    with pytest.raises(DataError, match="data.train: the text has 1 different words, and word vectors need two"):
+    with pytest.raises(DataError, match="data.train: the text has one distinct word, and word vectors need two"):
         counted(9, least=1)

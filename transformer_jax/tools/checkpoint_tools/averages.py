@@ -156,7 +156,11 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
     checkpoints = CheckpointReader(source.checkpoints)
     like = on_host(checkpoints.shapes(steps[-1]))
     params = jax.tree.map(np.asarray, checkpoints.restore_average(steps, like))
-    progress = checkpoints.progress(steps[-1]) | {"average_of": list(steps)}
+    # The new run has no log.
+    progress = {
+        key: value for key, value in checkpoints.progress(steps[-1]).items() if key not in ("num_records", "log_digest")
+    }
+    progress["average_of"] = list(steps)
     origin = {"run": str(source.path.absolute()), "steps": list(steps)}
     try:
         with appearing_folder(target) as folder:

@@ -3,7 +3,7 @@ import sys
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.actions import Action, chosen_action
-from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
+from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, split_to_try
 from transformer_jax.config import ConfigError, load_run_config
 from transformer_jax.registry.python_files import plugin_flags
 from transformer_jax.run_directory.layout import RunDirectory
@@ -40,12 +40,14 @@ def _average(values: flags.Values, runs: list[str]) -> None:
 
     steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
     progress = CheckpointReader(source.checkpoints).progress(steps[-1])
-    if remark := remark_on_average(load_run_config(source.path), steps, progress):
+    config = load_run_config(source.path)
+    if remark := remark_on_average(config, steps, progress):
         print(remark, file=sys.stderr)
     written = write_average(source, steps, values.output)
     of = f"checkpoints {', '.join(map(str, steps))} of {source.path!s}"
     print(f"the mean of {of}; run directory {written.path}")
-    print(f"  {program_name()} evaluate --workdir={shlex.quote(str(written.path))}{plugin_flags()} --split=test")
+    run = f"{shlex.quote(str(written.path))}{plugin_flags()}"
+    print(f"  {program_name()} evaluate --workdir={run} --split={split_to_try(config)}")
 
 
 ACTIONS = {

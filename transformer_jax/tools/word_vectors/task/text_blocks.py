@@ -43,7 +43,8 @@ def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) 
     if (words := np.count_nonzero(kept)) < 2:
         frequent = np.sort(counts[NUM_SPECIAL_IDS:])[::-1]
         if np.count_nonzero(frequent) < 2:
-            problem = f"the text has {np.count_nonzero(frequent)} different words, and word vectors need two"
+            number = "one distinct word" if np.count_nonzero(frequent) else "no words"
+            problem = f"the text has {number}, and word vectors need two"
             raise DataError(f"data.train: {problem}; give more text")
         problem = f"only {words} of {np.count_nonzero(frequent):,} words occur {min_count} times or more"
         raise DataError(f"tokenizer.min_count: {problem}; set it to {frequent[1]} or less, or give more text")
