@@ -102,9 +102,12 @@ def test_beam_search_scores_are_log_probabilities_over_the_length_penalty(run, t
         record = json.loads(line)
         assert record["log_prob"] == pytest.approx(float(log_prob), abs=1e-3)
         assert len(record["tokens"]) == len(record["token_log_probs"]) == int(tokens) and record["tokens"][-1] == "</s>"
-    target.write_text("a\n")
-    assert main(["score", *run_flags, *files]) != 0
-    assert "1 target sentences; pair i is line i of each" in capsys.readouterr().err
+    target.write_bytes(b"a\rb\rc\r")
+    references = [each.replace("--target", "--references") for each in files]
+    for command in (["score", *files], ["evaluate", *references], ["align", *files]):
+        assert main([command[0], *run_flags, *command[1:]]) == 2
+        error = capsys.readouterr().err
+        assert f"{target} has 1; line n of one must translate line n" in error and "tr '\\r' '\\n'" in error
 
 
 def test_a_blank_source_is_an_empty_line_in_every_command(run, tmp_path, capsys):

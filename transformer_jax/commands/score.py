@@ -33,11 +33,14 @@ def score(values: flags.Values) -> int:
     config = run_config(values)
     runs = chosen_runs(values, config)
     from transformer_jax.data.examined_texts import warnings_of_files
+    from transformer_jax.data.parallel_text import unequal_lines
     from transformer_jax.tasks.texts import require_targets
 
     require_targets(config, "--workdir", values.workdir, "--target", is_given=values.target is not None)
     sources = list(read_lines(Path(values.source)))
     targets = None if values.target is None else list(read_lines(Path(values.target)))
+    if targets is not None and len(targets) != len(sources):
+        raise unequal_lines(Path(values.source), Path(values.target), len(sources), len(targets))
     if targets is not None and config.scores_translations:
         for warning in warnings_of_files(config, (values.source, values.target), sources, targets):
             complain(warning)

@@ -250,6 +250,12 @@ def _hint_at_returns(*paths: Path) -> str:
     return f"; {found[0]} has carriage returns within lines: convert them, tr '\\r' '\\n'" if found else ""
 
 
+def unequal_lines(source: Path, target: Path, sources: int, targets: int) -> DataError:
+    """The error of two files with other numbers of lines, with a remedy where lines end with carriage returns only."""
+    counts = f"{source} has {sources:,} lines but {target} has {targets:,}"
+    return DataError(f"{counts}; line n of one must translate line n of the other{_hint_at_returns(source, target)}")
+
+
 def tab_error(path: Path, number: int, line: str) -> DataError:
     """The error of a line of a .tsv without exactly one tab, with a command that keeps two of several columns."""
     tabs, remedy = line.count("\t"), "; expected source, tab, target"
@@ -283,8 +289,6 @@ def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterato
             raise
     sources, targets = count_lines(source_path), count_lines(target_path)
     if sources != targets:
-        counts = f"{source_path} has {sources} lines but {target_path} has {targets}"
-        hint = _hint_at_returns(source_path, target_path)
-        raise DataError(f"{counts}; line n of one must translate line n of the other{hint}")
+        raise unequal_lines(source_path, target_path, sources, targets)
     if not sources:
         raise DataError(f"{source_path} and {target_path}: the files are empty; expected one sentence a line")

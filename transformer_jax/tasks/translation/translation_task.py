@@ -24,7 +24,7 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.examined_texts import examine_pairs, examine_split
 from transformer_jax.data.mixed_corpora import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
-from transformer_jax.data.parallel_text import TextCorpus
+from transformer_jax.data.parallel_text import TextCorpus, unequal_lines
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of, digest
 from transformer_jax.data.store_statistics import unigram_entropy
 from transformer_jax.data.stores import finished_manifest, open_token_store
@@ -305,9 +305,11 @@ class TranslationTask(Translating, Task):
         if not references:
             raise ConfigError("--references", "--source and --references belong together", "give both")
         sources, *translations = (list(read_lines(Path(name))) for name in (source, *references))
+        if not sources:
+            raise DataError(f"{source}: the file is empty; expected one sentence a line")
         for name, lines in zip(references, translations, strict=True):
-            if len(lines) != len(sources) or not sources:
-                raise DataError(f"{name}: {len(lines)} lines but {len(sources)} sources; line i is for sentence i")
+            if len(lines) != len(sources):
+                raise unequal_lines(Path(source), Path(name), len(sources), len(lines))
         for name, lines in zip(references, translations, strict=True):
             for warning in examine_pairs(config, (source, name), [*map(SentencePair, sources, lines)]):
                 say(warning, file=sys.stderr)

@@ -14,6 +14,7 @@ from transformer_jax.commands.run_flags import (
 )
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.examined_texts import warnings_of_files
+from transformer_jax.data.parallel_text import unequal_lines
 from transformer_jax.data.scripts import lack_spaces
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
@@ -103,8 +104,7 @@ def read_pairs(
 
     sources, targets = (list(read_lines(Path(name))) for name in (source, target))
     if len(sources) != len(targets):
-        counts = f"{source} has {len(sources):,} lines but {target} has {len(targets):,}"
-        raise DataError(f"{counts}; line n of one must translate line n of the other")
+        raise unequal_lines(Path(source), Path(target), len(sources), len(targets))
     alignments = read_gold(read_lines(Path(gold)), gold, first_word) if gold else []
     if gold and len(alignments) != len(sources):
         raise DataError(f"{gold}: {len(alignments)} lines but {len(sources)} sentences; line i is for pair i")
