@@ -219,7 +219,7 @@ def test_files_of_a_user_are_compared_with_the_training_text(files, tmp_path, pa
     assert "n+1 of a.fr" in examine_pairs(run, ("a.en", "a.fr"), shifted(own, 1))[0]
     (tmp_path / "train.en").unlink()
     (remark,) = examine_pairs(run, ("a.en", "a.fr"), own)
-    assert remark.startswith("not checked:") and "training text, which is not at hand" in remark
+    assert remark.startswith("not checked:") and "training text, which was not read" in remark
 
 
 def test_each_corpus_of_a_mixture_is_examined(files, tmp_path, pairs):

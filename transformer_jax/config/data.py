@@ -178,7 +178,8 @@ class DataConfig(SourceConfig):
     )
     faults: Literal["refuse", "warn"] = setting(
         "refuse",
-        "text, mixture: on files that are swapped, empty or copies of each other, refuse to train or score, or only warn.",
+        "text, mixture: on validation and scored files that are swapped, empty or copies of each other, refuse to train or "
+        "score, or only warn; such training text is always refused.",
         changeable=True,
     )
     bpe_dropout: float = setting(

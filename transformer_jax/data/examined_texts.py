@@ -25,7 +25,7 @@ READ_TO_COMPARE, REPEATED = 4000, 0.2
 def examine_run(config: ExperimentConfig, *, only_training: bool = False) -> list[str]:
     """Examine the training text of a run and, unless ``only_training``, its validation and its test text; return warnings.
 
-    Raises DataError at a serious fault, unless ``data.faults`` is ``warn``.
+    Raises DataError at a serious fault: always of the training text, of the others unless ``data.faults`` is ``warn``.
     """
     data = config.data
     if not _has_files(config):
@@ -61,14 +61,16 @@ def examine_split(config: ExperimentConfig, split: str) -> list[str]:
     return warnings_of(config, found)
 
 
-def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequence[SentencePair]) -> list[str]:
+def examine_pairs(
+    config: ExperimentConfig, files: Sequence[str], pairs: Sequence[SentencePair], *, reads_training_text: bool = True
+) -> list[str]:
     """Examine two files of a user, sources and their translations, as ``examine_run`` does; return warnings."""
-    words = _words_to_compare(config) if _has_files(config) else {}
+    words = _words_to_compare(config) if reads_training_text and _has_files(config) else {}
     names = _names([Path(file) for file in files])
     text = PairText(" and ".join(names), names, len(pairs), np.arange(1, len(pairs) + 1), pairs)
     found = examine(text, words.get(""))
     if "" not in words:
-        found.unchecked["swapped"] = "whether the files have the languages of the training text, which is not at hand"
+        found.unchecked["swapped"] = "whether the files have the languages of the training text, which was not read"
     if config.data.has_pairs and _is_reversed(names, _endings(config, "")):
         found.findings.insert(
             0, Finding("swapped", _swapped(text.called, names, _endings(config, "")), is_serious=True)
@@ -79,9 +81,14 @@ def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequenc
 def warnings_of_files(
     config: ExperimentConfig, files: Sequence[str], sources: Sequence[str], targets: Sequence[str]
 ) -> list[str]:
-    """Examine two files as ``examine_pairs`` does; return warnings of serious faults too. Nothing if their lengths differ."""
-    warning = replace(config, data=replace(config.data, faults="warn"))
-    return examine_pairs(warning, files, [*map(SentencePair, sources, targets)]) if len(sources) == len(targets) else []
+    """Examine two files as ``examine_pairs`` does, but open no file that the run names; return warnings of all faults.
+
+    Returns none where the numbers of lines differ, which is an error elsewhere.
+    """
+    if len(sources) != len(targets):
+        return []
+    config = replace(config, data=replace(config.data, faults="warn"))
+    return examine_pairs(config, files, [*map(SentencePair, sources, targets)], reads_training_text=False)
 
 
 def warnings_of(config: ExperimentConfig, examinations: Iterable[Examination]) -> list[str]:
