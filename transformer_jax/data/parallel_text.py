@@ -207,10 +207,8 @@ def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]
     pairs = [pair for index, pair in enumerate(corpus._all_pairs(corpus.train)) if index in chosen]
     held = frozenset(pairs)
     if all(pair in held for pair in corpus._all_pairs(corpus.train)):
-        file, remedy = (
-            corpus.files(corpus.train)[-1],
-            "hold out fewer, or add text" if len(held) > 1 else "add other text",
-        )
+        file = corpus.files(corpus.train)[-1]
+        remedy = "hold out fewer, or add text" if len(held) > 1 else "add other text"
         raise DataError(f"data.held_out: every pair of {file} equals one of the {len(held):,} held out; {remedy}")
     return pairs
 

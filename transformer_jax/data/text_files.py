@@ -33,8 +33,6 @@ _NO_TEXT = {
 }
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNREADABLE = (EOFError, OSError, zlib.error, lzma.LZMAError)
-
-
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 """Letters and marks that Unicode calls ignorable, such as variation selectors."""
 _FILLERS = "\u115f\u1160\u3164\uffa0"

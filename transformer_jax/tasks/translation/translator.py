@@ -255,10 +255,8 @@ class Translator(TextTranslator):
         return min(limit, self._longest or limit)
 
     def _texts(self, found: Hypotheses, row: int, source: Sequence[int], prefix: int) -> list[Translation]:
-        results, limit = (
-            zip(found.ids[row], found.scores[row], found.lengths[row], strict=True),
-            self.limit_of(source, prefix),
-        )
+        results = zip(found.ids[row], found.scores[row], found.lengths[row], strict=True)
+        limit = self.limit_of(source, prefix)
         translations = [
             translation_of(ids[:size], score, self.tokenizers, source, limit) for ids, score, size in results if size
         ]

@@ -19,28 +19,9 @@ POSITIONS = 64
 """Positions of words are written modulo this number."""
 MAX_DEPTH = 300
 ROOTS = ("", TOP, "ROOT", "S1", "VROOT")
-CONSTITUENTS = frozenset(
-    (
-        *(
-            "S",
-            "SBAR",
-            "SBARQ",
-            "SINV",
-            "SQ",
-            "SENT",
-            "ADJP",
-            "ADVP",
-            "AP",
-            "AVP",
-            "CONJP",
-            "FRAG",
-            "INTJ",
-            "LST",
-            "NAC",
-        ),
-        *("NP", "NX", "PP", "PRN", "PRT", "QP", "RRC", "UCP", "VP", "WHADJP", "WHADVP", "WHNP", "WHPP", "X"),
-        *("IP", "CP", "CLP", "CS", "CNP", "CVP", "DP", "DVP", "LCP", "VN", "PN"),
-    )
+CONSTITUENTS = (
+    "S SBAR SBARQ SINV SQ SENT ADJP ADVP AP AVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP RRC UCP VP WHADJP WHADVP WHNP "
+    "WHPP X IP CP CLP CS CNP CVP DP DVP LCP VN PN"
 )
 """Labels of constituents in treebanks of several languages: a few trees of one constituent do not make them roots."""
 MANY_TREES = 50
@@ -213,7 +194,7 @@ def _label_of_all(trees: Iterable[Tree]) -> str:
         label = label or tree.label
         if tree.label != label or not _has_one_constituent(tree) or label in tree.children[0].labels():
             return ""
-    return "" if label in CONSTITUENTS and count < MANY_TREES else label
+    return "" if label in CONSTITUENTS.split() and count < MANY_TREES else label
 
 
 def _has_one_constituent(tree: Tree) -> bool:
