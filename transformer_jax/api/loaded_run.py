@@ -327,7 +327,7 @@ class Run:
             return open_trained(chosen, average=self._average)
 
     def _warn_of_unseen(self, texts: Sequence[str]) -> None:
-        """Warn of what the model never saw in training, a warning a kind."""
+        """Warn of what the model never saw in training: a warning for each kind."""
         remarks = self._trained.remarks("the input", "text")
         remarks.read(list(texts))
         remarks.tell(partial(warnings.warn, stacklevel=4))

@@ -153,7 +153,7 @@ def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> 
 
 
 def _without_memory(run: RunDirectory) -> str:
-    """The message of a run that ran out of memory."""
+    """Return the message of a run that ran out of memory."""
     steps = run.checkpoint_steps()
     return (
         f"{run.path}: out of memory; newest whole checkpoint: {steps[-1] if steps else 'none'}. Give the "

@@ -34,18 +34,18 @@ def examine_run(config: ExperimentConfig, *, only_training: bool = False) -> lis
     splits = [*["validation"] * bool(config.training.evaluate_every and not data.held_out), *named]
     trained = {} if data.store else _texts(config, "train")
     words = {name: TrainingWords(text) for name, text in trained.items()}
-    found = [examine(text, words[name]) for name, text in trained.items()]
-    for finding in (finding for each in found for finding in each.findings if finding.is_serious):
+    examinations = [examine(text, words[name]) for name, text in trained.items()]
+    for finding in (finding for each in examinations for finding in each.findings if finding.is_serious):
         # Training would leave out all pairs.
         raise DataError(finding.text)
     for split in dict.fromkeys(() if only_training else splits):
         for name, text in _texts(config, split).items():
             own = words.get(name)
-            found.append(Examination(_reversed_names(config, name, split), [], {}))
-            found.append(examine(text, own))
+            examinations.append(Examination(_reversed_names(config, name, split), [], {}))
+            examinations.append(examine(text, own))
             if own and split == "validation":
-                found.append(Examination(_repeated(config, name, split, text), [], {}))
-    return warnings_of(config, found)
+                examinations.append(Examination(_repeated(config, name, split, text), [], {}))
+    return warnings_of(config, examinations)
 
 
 def examine_split(config: ExperimentConfig, split: str) -> list[str]:
@@ -54,11 +54,11 @@ def examine_split(config: ExperimentConfig, split: str) -> list[str]:
     if not _has_files(config) or name in (config.data.train_split, *["validation"] * bool(config.data.held_out)):
         return []
     words = _words_to_compare(config)
-    found = []
+    examinations = []
     for part, text in _texts(config, split).items():
-        found.append(Examination(_reversed_names(config, part, split), [], {}))
-        found.append(examine(text, words.get(part)))
-    return warnings_of(config, found)
+        examinations.append(Examination(_reversed_names(config, part, split), [], {}))
+        examinations.append(examine(text, words.get(part)))
+    return warnings_of(config, examinations)
 
 
 def examine_pairs(
@@ -68,14 +68,16 @@ def examine_pairs(
     words = _words_to_compare(config) if reads_training_text and _has_files(config) else {}
     names = _names([Path(file) for file in files])
     text = PairText(" and ".join(names), names, len(pairs), np.arange(1, len(pairs) + 1), pairs)
-    found = examine(text, words.get(""))
+    examination = examine(text, words.get(""))
     if "" not in words:
-        found.unchecked["swapped"] = "whether the files have the languages of the training text, which was not read"
+        examination.unchecked["swapped"] = (
+            "whether the files have the languages of the training text, which was not read"
+        )
     if config.data.has_pairs and _is_reversed(names, _endings(config, "")):
-        found.findings.insert(
+        examination.findings.insert(
             0, Finding("swapped", _swapped(text.called, names, _endings(config, "")), is_serious=True)
         )
-    return warnings_of(config, [found])
+    return warnings_of(config, [examination])
 
 
 def warnings_of_files(
@@ -107,7 +109,7 @@ def warnings_of(config: ExperimentConfig, examinations: Iterable[Examination]) -
 
 
 def text_of(corpus: TextCorpus, split: str, called: str) -> PairText:
-    """A sample of a split."""
+    """Return a sample of a split."""
     corpus = replace(corpus, tag="", held_out=0.0)
     count = corpus.count(split)
     sample = sampled_pairs(corpus.pairs(split), count)
@@ -133,20 +135,20 @@ def _texts(config: ExperimentConfig, split: str) -> dict[str, PairText]:
 
 
 def _words_to_compare(config: ExperimentConfig) -> dict[str, TrainingWords]:
-    """The words of the training text, by corpus; empty where it cannot be read here."""
-    split, found = config.data.train_split, {}
+    """Return the words of the training text, by corpus; empty where it cannot be read here."""
+    split, words = config.data.train_split, {}
     with suppress(ConfigError, DataError, OSError):
         for name, corpus in _corpora(config, "train").items():
             corpus = replace(corpus, tag="", held_out=0.0)
             pairs = list(islice(corpus.pairs(split), READ_TO_COMPARE))
             lines = np.arange(1, len(pairs) + 1)
             text = PairText("the training text", _names(corpus.files(split)), len(pairs), lines, pairs)
-            found[name] = TrainingWords(text)
-    return found
+            words[name] = TrainingWords(text)
+    return words
 
 
 def _repeated(config: ExperimentConfig, part: str, split: str, text: PairText) -> list[Finding]:
-    """A finding where many pairs of a text occur in the training text."""
+    """Return a finding where many pairs of a text occur in the training text."""
     corpus = replace(_corpora(config, "train")[part], tag="", held_out=0.0)
     pairs = set(text.pairs)
     trained = islice(corpus.pairs(config.data.train_split), MAX_READ)
@@ -161,7 +163,7 @@ def _repeated(config: ExperimentConfig, part: str, split: str, text: PairText) -
 
 
 def _names(files: Sequence[Path]) -> tuple[str, str]:
-    """The names of two files, or of the columns of one."""
+    """Return the names of two files, or of the columns of one."""
     if len(files) == 1:
         return f"{files[0].name}, column 1", f"{files[0].name}, column 2"
     source, target = files
@@ -169,7 +171,7 @@ def _names(files: Sequence[Path]) -> tuple[str, str]:
 
 
 def _endings(config: ExperimentConfig, part: str) -> tuple[str, str]:
-    """The suffixes of the training files, or the languages of the run."""
+    """Return the suffixes of the training files, or the languages of the run."""
     with suppress(ConfigError, DataError, KeyError):
         files = _corpora(config, "train")[part].files(config.data.train_split) if _has_files(config) else ()
         if len(files) == 2:

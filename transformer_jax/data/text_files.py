@@ -45,7 +45,7 @@ def as_one_line(text: str) -> str:
 
 
 def ascii_words(text: str) -> list[str]:
-    """The words of a format whose words are separated by ASCII white space; U+00A0 and U+3000 are parts of a word."""
+    """Return the words of a format whose words are separated by ASCII white space; U+00A0 and U+3000 are parts of a word."""
     return re.findall(r"\S+", text, re.ASCII)
 
 
@@ -62,7 +62,7 @@ def says_nothing(text: str) -> bool:
 
 
 def visible(text: str) -> str:
-    """The text for a message: invisible characters other than the space are shown as ``<U+00A0>``."""
+    """Return the text for a message: invisible characters other than the space are shown as ``<U+00A0>``."""
     return "".join(f"<U+{ord(each):04X}>" if each != " " and is_invisible(each) else each for each in text)
 
 

@@ -146,7 +146,7 @@ class LearningSigns:
 
 
 def num_pairs_of(report: Mapping[str, Any]) -> int | None:
-    """The number of training pairs in a report on the data; None for other data."""
+    """Return the number of training pairs in a report on the data; None for other data."""
     found = report.get("training", {}).get("kept")
     return found if isinstance(found, int) else None
 

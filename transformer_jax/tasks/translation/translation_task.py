@@ -144,7 +144,7 @@ class TranslationTask(Translating, Task):
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
-        """The settings with the tokenizer of BLEU and the selection metric.
+        """Return the settings with the tokenizer of BLEU and the selection metric.
 
         Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
         tokenizer is not installed.

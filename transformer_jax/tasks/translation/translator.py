@@ -250,7 +250,7 @@ class Translator(TextTranslator):
         return Prefix(text, tuple(ids))
 
     def limit_of(self, source: Sequence[int], prefix: int = 0) -> int:
-        """The length limit of the translation of a source, after ``prefix`` given tokens."""
+        """Return the length limit of the translation of a source, after ``prefix`` given tokens."""
         limit = len(source) + self.decoding.max_extra_tokens + prefix
         return min(limit, self._longest or limit)
 

@@ -38,12 +38,12 @@ _TAGS = re.compile(r"(?<=.)[-=|].*")
 
 
 def escaped(text: str) -> str:
-    """The text with its brackets as ``-LRB-`` and ``-RRB-``, which is how trees are written."""
+    """Return the text with its brackets as ``-LRB-`` and ``-RRB-``, which is how trees are written."""
     return text.replace("(", ESCAPES["("]).replace(")", ESCAPES[")"])
 
 
 def without_escapes(text: str) -> str:
-    """The text whatever the treebank escapes: ``-LRB-`` is ``(``, and a slash has no backslash."""
+    """Return the text whatever the treebank escapes: ``-LRB-`` is ``(``, and a slash has no backslash."""
     return _FORM.sub(lambda match: _FORMS[match[0]], text)
 
 
@@ -79,7 +79,7 @@ class Tree(NamedTuple):
             stack += reversed(tree.children)
 
     def labels(self) -> set[str]:
-        """The labels of the constituents."""
+        """Return the labels of the constituents."""
         found, stack = set[str](), [self]
         while stack:
             tree = stack.pop()
@@ -176,7 +176,7 @@ def normalized(tree: Tree, counts: Counter[str], roots: Sequence[str] = ROOTS) -
 
 
 def roots_of(trees: Callable[[], Iterable[Tree]]) -> tuple[str, ...]:
-    """``ROOTS``, and labels that span every one of the trees as the only child of the root before, so that none is scored.
+    """Return ``ROOTS`` and labels that span every tree as the only child of the root before, so that none is scored.
 
     ``trees`` reads them as a file has them, perhaps several times, until a label has another child. A label inside a tree is no
     root, and neither is the label of a constituent unless there are ``MANY_TREES``.

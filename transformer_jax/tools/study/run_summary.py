@@ -168,7 +168,7 @@ def _outcome(file: Path) -> dict[str, Any] | None:
 
 
 def _parameters(run: RunDirectory) -> int:
-    """The number of parameters recorded at the last start."""
+    """Return the number of parameters recorded at the last start."""
     starts = read_starts(run.run_record)
     if not starts or not is_count(starts[-1].get("parameters")):
         problem = "no number of parameters" if starts else "no such file; the number of parameters is not known"
@@ -177,7 +177,7 @@ def _parameters(run: RunDirectory) -> int:
 
 
 def find_runs(arguments: Sequence[str]) -> list[Path]:
-    """The run directories that the arguments name, as they name them, without repetitions, in order.
+    """Return the run directories that the arguments name, as they name them, without repetitions, in order.
 
     An argument is a run directory, or a folder that contains run directories, such as the ``trials`` of a sweep, which are
     listed in natural order (``trial-2`` before ``trial-10``). Raises ConfigError for an argument that is neither.
