@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -258,6 +259,12 @@ def require_settings(folder: Path) -> None:
                 f"not the settings that checkpoint {step} was written with",
                 f"put these back, or use them as they are with --trust_config:{lines}",
             )
+    _report_if_changed(file)
+
+
+# A command opens a run several times.
+@cache
+def _report_if_changed(file: Path) -> None:
     # ``load_run_config`` reports a file that is no JSON.
     with suppress(OSError, ValueError):
         content = parse_json(file.read_bytes())
