@@ -305,7 +305,7 @@ class Run:
             text = open_text_or_none(self.config, self.path, file, files, has_split=split is not None)
             if source is not None:
                 if limit:
-                    raise ConfigError("limit", "source is scored whole; leave it out")
+                    raise ConfigError("limit", "source is scored whole", "leave it out")
                 evaluation: Evaluation = self._trained.task.evaluate_text(self.params, text, Path(source).name)
                 return evaluation
             name = split or "test"

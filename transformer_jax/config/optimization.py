@@ -186,7 +186,7 @@ class TrainingConfig:
                 problem = f"{item!r} is not name=value; give options as xla_name=value,xla_other=true"
                 raise ConfigError("training.xla_options", problem)
             if name in options:
-                raise ConfigError("training.xla_options", f"has {name} twice; leave one")
+                raise ConfigError("training.xla_options", f"has {name} twice", "leave one")
             options[name] = {"true": True, "false": False}.get(value.lower(), value)
         return options
 
