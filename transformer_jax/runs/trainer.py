@@ -16,7 +16,7 @@ from transformer_jax.runs.compilation import CompilationAhead
 from transformer_jax.runs.goodput import Clock, Goodput
 from transformer_jax.runs.hooks import Hooks, dry_run, make_up_validation, watchdog
 from transformer_jax.runs.initial_state import find_parameters, restored_position
-from transformer_jax.runs.learning_signs import LearningSigns, num_pairs_of
+from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.progress import LOGGER, ProgressBar
 from transformer_jax.runs.run import Hook, Outcome, RunParts, outcome_of_divergence
@@ -95,8 +95,6 @@ def run_training(
             num_records = logged.num_records if position.is_validation_due else None
             log = enter(closing(MetricsLog(directory.metrics, updates_made, num_records, directory.require_lock)))
             trackers = enter(Trackers(directory.local, config, updates_made))
-        report = data.report.content
-        signs = LearningSigns(config, report.get("unigram_entropy"), log.earlier, num_pairs_of(report))
         run = RunParts(
             config=config,
             directory=directory,
@@ -108,7 +106,7 @@ def run_training(
             goodput=goodput,
             log=log,
             trackers=trackers,
-            signs=signs,
+            signs=LearningSigns(config, data.report.content, log.earlier),
             interruption=enter(interruption()),
             first_update=updates_made,
         )
