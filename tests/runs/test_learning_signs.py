@@ -9,7 +9,7 @@ import pytest
 from run_settings import tiny_config
 from run_steps import train
 
-from transformer_jax.config import to_json
+from transformer_jax.config import DataError, to_json
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.store_statistics import unigram_entropy
@@ -92,6 +92,9 @@ def test_a_report_knows_the_length_of_a_run_that_was_shortened_or_is_made_longer
         progress = {"counters": {"num_updates": 12}, "config": to_json(tiny_config(cache, num_updates=planned))}
         monkeypatch.setattr(learning_signs, "written_progress", lambda _, progress=progress: iter([(12, progress)]))
         assert len(signs_of(run, config)) == found
+    run.data_report.write_text('{"unigram_entropy": "four"}')
+    with pytest.raises(DataError, match="not the data report of a run"):
+        signs_of(run, config)
 
 
 @pytest.mark.slow
