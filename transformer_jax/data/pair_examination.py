@@ -316,7 +316,8 @@ def _shifted(text: PairText, shift: LineShift) -> list[Finding]:
 
 def _order_of_sides(text: PairText, unchecked: dict[str, str]) -> list[Finding]:
     """Lines with their sides in the other order than most, by the words of the text itself."""
-    chosen = np.unique(np.linspace(0, len(text.pairs) - 1, REVERSED_PAIRS).astype(int)) if text.pairs else []
+    spread = np.linspace(0, max(len(text.pairs) - 1, 0), REVERSED_PAIRS if text.pairs else 0)
+    chosen = np.unique(spread.astype(int))
     if len(chosen) < MIN_REVERSED:
         unchecked["reversed"] = f"whether lines have reversed sides, which needs {MIN_REVERSED} lines"
         return []
