@@ -25,16 +25,7 @@ from transformer_jax.data.corpus_statistics import (
     sample_of,
     vocabulary_of,
 )
-from transformer_jax.data.line_shift import GROUP, LineShift, Stretch, line_shift
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop, training_filters
-from transformer_jax.data.pair_examination import (
-    READ_THOROUGHLY,
-    Finding,
-    PairText,
-    TrainingWords,
-    carriage_returns,
-    examine,
-)
 from transformer_jax.data.parallel_text import named_files, tab_error
 from transformer_jax.data.scripts import script_of
 from transformer_jax.data.sentence_pairs import SentencePair
@@ -48,6 +39,15 @@ from transformer_jax.data.text_files import (
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.tokenizer_training import train_supported
 from transformer_jax.tools.data_check.line_languages import can_identify, foreign_language, usual_languages
+from transformer_jax.tools.data_check.line_shift import GROUP, LineShift, Stretch, line_shift
+from transformer_jax.tools.data_check.pair_examination import (
+    READ_THOROUGHLY,
+    Finding,
+    PairText,
+    TrainingWords,
+    carriage_returns,
+    examine,
+)
 
 EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
 # Lines of a chunk; minimum of lines of a part whose shift is found at once.

@@ -13,10 +13,10 @@ from transformer_jax.config.data import NAMED_SOURCES
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import MAX_READ, sampled_pairs
 from transformer_jax.data.mixed_corpora import parts_of
-from transformer_jax.data.pair_examination import Examination, Finding, PairText, TrainingWords, examine
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import plain_name
+from transformer_jax.tools.data_check.pair_examination import Examination, Finding, PairText, TrainingWords, examine
 
 # The first training pairs that other texts are compared with; the share of pairs in training that makes scores useless.
 READ_TO_COMPARE, REPEATED = 4000, 0.2
@@ -74,14 +74,6 @@ def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequenc
             0, Finding("swapped", _swapped(text.called, names, _endings(config, "")), is_serious=True)
         )
     return warnings_of(config, [found])
-
-
-def warnings_of_files(
-    config: ExperimentConfig, files: Sequence[str], sources: Sequence[str], targets: Sequence[str]
-) -> list[str]:
-    """Examine two files as ``examine_pairs`` does; return warnings of serious faults too. Nothing if their lengths differ."""
-    warning = replace(config, data=replace(config.data, faults="warn"))
-    return examine_pairs(warning, files, [*map(SentencePair, sources, targets)]) if len(sources) == len(targets) else []
 
 
 def warnings_of(config: ExperimentConfig, examinations: Iterable[Examination]) -> list[str]:

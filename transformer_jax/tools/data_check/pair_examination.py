@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
-from transformer_jax.data.lexicon import Lexicon, reversed_lines
-from transformer_jax.data.line_shift import GROUP, LineShift, Stretch, line_shift, stretches_of
 from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.tools.data_check.lexicon import Lexicon, reversed_lines
+from transformer_jax.tools.data_check.line_shift import GROUP, LineShift, Stretch, line_shift, stretches_of
 
 # Pairs of a run, two thirds of which teach the lexicon while the others are scored.
 RUN, LEARNED_OF_THREE = 64, 2
