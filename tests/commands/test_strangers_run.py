@@ -1,4 +1,4 @@
-"""A run directory from somebody else, whose settings and records name files elsewhere: no command opens more than the training text."""
+"""A run of somebody else, whose settings and records name files elsewhere: no command opens more than the training text."""
 
 import json
 import shutil
