@@ -67,6 +67,9 @@ class Tokenizer(ABC):
                 spelled = b""
         return found
 
+    may_repeat = False
+    """Whether a good text has the same tokens many times in a row, as symbols of trees do."""
+
     language_codes: tuple[str, ...] = ()
     """The codes that a text may begin with, such as ``>>de<<``."""
 
