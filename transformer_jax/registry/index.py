@@ -40,7 +40,7 @@ COMMAND_GROUPS = {
     "compare": "Compare ideas and runs",
     "cluster": "Other machines",
 }
-DOORS = ("settings", "run_hooks", "next_steps", "sizes", "draw_attention", "require_stated")
+DOORS = ("settings", "run_hooks", "next_steps", "sizes", "draw_attention", "require_stated", "examine_texts")
 # Doors behind which only one tool may stand.
 SINGLE_DOORS = ("settings", "draw_attention", "require_stated")
 TARGET = re.compile(r"[\w.]+:\w+")

@@ -178,9 +178,12 @@ class Remarks:
         return [visible(part) for part in shown.split(" ") if part]
 
 
-def remarks_on_output(ids: Sequence[int], limit: int, source: Sequence[int]) -> tuple[str, ...]:
+def remarks_on_output(
+    ids: Sequence[int], limit: int, source: Sequence[int], *, may_repeat: bool = False
+) -> tuple[str, ...]:
     """Return the remarks on the tokens of an output, EOS included, of at most ``limit`` tokens; a source may repeat as well."""
-    return (CUT,) * (len(ids) >= limit) + (REPEATS,) * (repeats(ids) and not repeats(source))
+    is_odd = not may_repeat and repeats(ids) and not repeats(source)
+    return (CUT,) * (len(ids) >= limit) + (REPEATS,) * is_odd
 
 
 def repeats(ids: Sequence[int]) -> bool:

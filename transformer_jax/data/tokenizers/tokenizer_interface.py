@@ -28,6 +28,9 @@ class Tokenizer(ABC):
     language_codes: tuple[str, ...] = ()
     """The codes that a text may begin with, such as ``>>de<<``."""
 
+    may_repeat = False
+    """Whether a good text has the same tokens many times in a row, as symbols of trees do."""
+
     @property
     @abstractmethod
     def vocabulary_size(self) -> int:

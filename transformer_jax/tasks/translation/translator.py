@@ -275,7 +275,7 @@ def translation_of(
     ``limit``: the length limit of the translation of ``source``.
     """
     tokens = np.asarray(ids).tolist()
-    remarks = remarks_on_output(tokens, limit, source)
+    remarks = remarks_on_output(tokens, limit, source, may_repeat=tokenizers.target.may_repeat)
     return Translation(as_one_line(tokenizers.target.decode(tokens)), float(score), tokens, remarks)
 
 

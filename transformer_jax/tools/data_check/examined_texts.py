@@ -13,10 +13,10 @@ from transformer_jax.config.data import NAMED_SOURCES
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import MAX_READ, sampled_pairs
 from transformer_jax.data.mixed_corpora import parts_of
-from transformer_jax.data.pair_examination import Examination, Finding, PairText, TrainingWords, examine
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import plain_name
+from transformer_jax.tools.data_check.pair_examination import Examination, Finding, PairText, TrainingWords, examine
 
 # The first training pairs that other texts are compared with; the share of pairs in training that makes scores useless.
 READ_TO_COMPARE, REPEATED = 4000, 0.2
@@ -61,11 +61,9 @@ def examine_split(config: ExperimentConfig, split: str) -> list[str]:
     return warnings_of(config, examinations)
 
 
-def examine_pairs(
-    config: ExperimentConfig, files: Sequence[str], pairs: Sequence[SentencePair], *, reads_training_text: bool = True
-) -> list[str]:
+def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequence[SentencePair]) -> list[str]:
     """Examine two files of a user, sources and their translations, as ``examine_run`` does; return warnings."""
-    words = _words_to_compare(config) if reads_training_text and _has_files(config) else {}
+    words = _words_to_compare(config) if _has_files(config) else {}
     names = _names([Path(file) for file in files])
     text = PairText(" and ".join(names), names, len(pairs), np.arange(1, len(pairs) + 1), pairs)
     examination = examine(text, words.get(""))
@@ -78,19 +76,6 @@ def examine_pairs(
             0, Finding("swapped", _swapped(text.called, names, _endings(config, "")), is_serious=True)
         )
     return warnings_of(config, [examination])
-
-
-def warnings_of_files(
-    config: ExperimentConfig, files: Sequence[str], sources: Sequence[str], targets: Sequence[str]
-) -> list[str]:
-    """Examine two files as ``examine_pairs`` does, but open no file that the run names; return warnings of all faults.
-
-    Returns none where the numbers of lines differ, which is an error elsewhere.
-    """
-    if len(sources) != len(targets):
-        return []
-    config = replace(config, data=replace(config.data, faults="warn"))
-    return examine_pairs(config, files, [*map(SentencePair, sources, targets)], reads_training_text=False)
 
 
 def warnings_of(config: ExperimentConfig, examinations: Iterable[Examination]) -> list[str]:

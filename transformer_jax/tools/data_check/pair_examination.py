@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
-from transformer_jax.data.lexicon import Lexicon, reversed_lines
-from transformer_jax.data.line_shift import GROUP, LineShift, Stretch, line_shift, stretches_of
 from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.tools.data_check.lexicon import Lexicon, reversed_lines
+from transformer_jax.tools.data_check.line_shift import GROUP, LineShift, Stretch, line_shift, stretches_of
 
 # Pairs of a run, two thirds of which teach the lexicon while the others are scored.
 RUN, LEARNED_OF_THREE = 64, 2
@@ -316,7 +316,8 @@ def _shifted(text: PairText, shift: LineShift) -> list[Finding]:
 
 def _order_of_sides(text: PairText, unchecked: dict[str, str]) -> list[Finding]:
     """Find lines with their sides in the other order than most, by the words of the text itself."""
-    indices = np.unique(np.linspace(0, len(text.pairs) - 1, REVERSED_PAIRS).astype(int)) if text.pairs else []
+    spread = np.linspace(0, max(len(text.pairs) - 1, 0), REVERSED_PAIRS if text.pairs else 0)
+    indices = np.unique(spread.astype(int))
     if len(indices) < MIN_REVERSED:
         unchecked["reversed"] = f"whether lines have reversed sides, which needs {MIN_REVERSED} lines"
         return []

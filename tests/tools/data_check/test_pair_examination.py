@@ -7,11 +7,11 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError, from_dict
-from transformer_jax.data.examined_texts import examine_pairs, examine_run
-from transformer_jax.data.pair_examination import PairText, TrainingWords, examine
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.runs import trainer
 from transformer_jax.runs.run import TrainingDiverged
+from transformer_jax.tools.data_check.examined_texts import examine_pairs, examine_run
+from transformer_jax.tools.data_check.pair_examination import PairText, TrainingWords, examine
 
 LINES = 2400
 OTHER_LETTERS = {letter: letter + 900 for letter in range(97, 123)}
