@@ -12,7 +12,7 @@ from transformer_jax.registry.index import behind
 def warnings_on_run(config: ExperimentConfig, *, only_training: bool = False) -> list[str]:
     """Examine the training text of a run and, unless ``only_training``, its validation and its test text; return warnings.
 
-    Raises DataError at a serious fault, unless ``data.faults`` is ``warn``.
+    Raises DataError at a serious fault: always of the training text, of the others unless ``data.faults`` is ``warn``.
     """
     return _examined("run", config, only_training=only_training)
 
@@ -30,10 +30,14 @@ def warnings_on_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Seq
 def warnings_on_files(
     config: ExperimentConfig, files: Sequence[str], sources: Sequence[str], targets: Sequence[str]
 ) -> list[str]:
-    """Examine two files; only warn of serious faults too. Nothing if their lengths differ."""
-    warning = replace(config, data=replace(config.data, faults="warn"))
-    pairs = [*map(SentencePair, sources, targets)]
-    return warnings_on_pairs(warning, files, pairs) if len(sources) == len(targets) else []
+    """Examine two files as ``warnings_on_pairs`` does, and only warn of serious faults.
+
+    Returns none where the numbers of lines differ, which is an error elsewhere.
+    """
+    if len(sources) != len(targets):
+        return []
+    config = replace(config, data=replace(config.data, faults="warn"))
+    return warnings_on_pairs(config, files, [*map(SentencePair, sources, targets)])
 
 
 def _examined(text: str, *arguments: Any, **options: Any) -> list[str]:
