@@ -140,8 +140,8 @@ class TrainingConfig:
     )
     hang_factor: float = setting(
         0.0,
-        "An update of this many times the mean time of recent ones, and at least a minute, ends the process with status "
-        "75, for the scheduler to restart it; hang.txt has the stacks of all threads; 0: never.",
+        "An update of this many times the mean time of recent ones, and at least a minute, or a checkpoint of an hour ends "
+        "the process with status 75, for the scheduler to restart it; hang.txt has the stacks of all threads; 0: never.",
         at_least=0,
         changeable=True,
     )
