@@ -10,7 +10,6 @@ from typing import Any
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.files.paths import in_store
 from transformer_jax.runs import starting
 from transformer_jax.runs.compilation import CompilationAhead
 from transformer_jax.runs.goodput import Clock, Goodput
@@ -25,7 +24,6 @@ from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import task_class
-from transformer_jax.training.parameters import trained_share
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
@@ -76,9 +74,8 @@ def run_training(
         if source:
             notes.append(source.report())
             origin = {"initial_parameters": source.to_json(), **origin}
-        if config.optimizer.freeze:
-            notes.append(trained_share(update.state_shapes.params, config.optimizer.freeze))
-        if not position.ends and not in_store(directory.path):
+        notes += update.notes_on_frozen()
+        if not position.ends:
             kept = config.training.keep_last + config.training.keep_best
             notes += require_free_space(directory.path, update.saved_shapes, kept)
         data = task.training_data()
