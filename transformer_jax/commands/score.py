@@ -32,7 +32,7 @@ def score(values: flags.Values) -> int:
     """
     config = run_config(values)
     runs = chosen_runs(values, config)
-    from transformer_jax.data.examined_texts import warnings_of_files
+    from transformer_jax.data.examination import warnings_on_files
     from transformer_jax.data.parallel_text import unequal_lines
     from transformer_jax.tasks.texts import require_targets
 
@@ -42,7 +42,7 @@ def score(values: flags.Values) -> int:
     if targets is not None and len(targets) != len(sources):
         raise unequal_lines(Path(values.source), Path(values.target), len(sources), len(targets))
     if targets is not None and config.scores_translations:
-        for warning in warnings_of_files(config, (values.source, values.target), sources, targets):
+        for warning in warnings_on_files(config, (values.source, values.target), sources, targets):
             complain(warning)
     trained = open_runs(runs, values.average)
     remarks = trained.remarks(values.source)
