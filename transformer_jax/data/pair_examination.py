@@ -13,6 +13,7 @@ import regex
 from transformer_jax.data.lexicon import Lexicon, reversed_lines
 from transformer_jax.data.line_shift import GROUP, LineShift, Stretch, line_shift, stretches_of
 from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.text_files import says_nothing
 
 # Pairs of a run, two thirds of which teach the lexicon while the others are scored.
 RUN, LEARNED_OF_THREE = 64, 2
@@ -260,8 +261,11 @@ def _limit(scored: ScoredPairs, training: TrainingWords, *, thorough: bool) -> f
 def _empty(text: PairText) -> list[Finding]:
     found = []
     for side, name in enumerate(text.names):
-        empty = [line for line, pair in zip(text.lines, text.pairs, strict=True) if not pair[side].strip()]
-        if len(empty) >= ALL_EMPTY * len(text.pairs):
+        empty = [line for line, pair in zip(text.lines, text.pairs, strict=True) if says_nothing(pair[side])]
+        if len(text.pairs) < 2 and len(empty) == len(text.pairs):
+            subject = "the only line" if text.pairs else "the file"
+            found.append(Finding("empty", f"{name}: {subject} is empty", is_serious=True))
+        elif len(empty) >= ALL_EMPTY * len(text.pairs):
             number = "all" if len(empty) == len(text.pairs) else f"{len(empty):,} of"
             found.append(Finding("empty", f"{name}: {number} {text.of_lines} are empty", is_serious=True))
         elif empty:
@@ -290,7 +294,7 @@ def carriage_returns(name: str, lines: np.ndarray, texts: Sequence[str]) -> Find
 
 
 def _copies(text: PairText) -> list[Finding]:
-    full = [(line, pair) for line, pair in zip(text.lines, text.pairs, strict=True) if pair.source.strip()]
+    full = [(line, pair) for line, pair in zip(text.lines, text.pairs, strict=True) if not says_nothing(pair.source)]
     copies = [line for line, pair in full if pair.source.strip() == pair.target.strip()]
     if not full or len(copies) < COPIES * len(full) or len(full) < MIN_SCORED:
         return []

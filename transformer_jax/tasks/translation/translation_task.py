@@ -305,8 +305,10 @@ class TranslationTask(Translating, Task):
         if not references:
             raise ConfigError("--references", "--source and --references belong together", "give both")
         sources, *translations = (list(read_lines(Path(name))) for name in (source, *references))
+        if not sources:
+            raise DataError(f"{source}: the file is empty; expected one sentence a line")
         for name, lines in zip(references, translations, strict=True):
-            if len(lines) != len(sources) or not sources:
+            if len(lines) != len(sources):
                 raise DataError(f"{name}: {len(lines)} lines but {len(sources)} sources; line i is for sentence i")
         for name, lines in zip(references, translations, strict=True):
             for warning in examine_pairs(config, (source, name), [*map(SentencePair, sources, lines)]):

@@ -43,6 +43,7 @@ from transformer_jax.data.text_files import (
     plain_or_compressed,
     raw_lines,
     require_one_file,
+    says_nothing,
     sentence_of_line,
 )
 from transformer_jax.data.tokenizers import TokenizerPair
@@ -342,7 +343,7 @@ def _check_lines(
 
 def _check_line(report: CorpusReport, name: str, number: int, text: str, scripts: frozenset[str]) -> None:
     where = f"{name}:{number}"
-    if not text.strip():
+    if says_nothing(text):
         report.add(name, EMPTY, where)
     if len(text) > LONG_LINE:
         report.add(name, LONG, where, text)
