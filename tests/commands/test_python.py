@@ -10,7 +10,7 @@ from run_settings import tiny_settings
 import transformer_jax
 from transformer_jax import Callback, ConfigError, TokenScores
 from transformer_jax.__main__ import main
-from transformer_jax.config import from_dict
+from transformer_jax.config import DataError, from_dict
 
 
 class Seen(Callback):
@@ -123,6 +123,26 @@ def test_settings_are_those_of_the_command_line(trained, tmp_path):
     settings = {"mesh": "data=1,fsdp=1", "model.attention": "multi_head"}
     with pytest.raises(transformer_jax.DataError, match="/none"):
         transformer_jax.train(config, tmp_path / "run", settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a \ud83d b", "{}: U.D83D at index 2 is half of a character; decode the text as UTF-8"),
+        (["a", "\udc80"], "{} 2: U.DC80 at index 0 is half of a character"),
+        (b"a", "{}: expected a str or several, not bytes"),
+        (["a", b"b"], "{} 2: expected a str, not bytes"),
+        ([3], "{}: expected a str, not int"),
+    ],
+)
+def test_text_is_what_a_file_can_have(trained, text, message):
+    with pytest.raises(DataError, match="^" + message.format("text")):
+        trained.translate(text)
+    with pytest.raises(DataError, match="^" + message.format("target")):
+        trained.score("a" if isinstance(text, str) else ["a", "b"], text)
+    if isinstance(text, str):
+        with pytest.raises(DataError, match="^" + message.format("translation")):
+            trained.attention("a", text)
 
 
 def test_errors_speak_python(trained, tmp_path):

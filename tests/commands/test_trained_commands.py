@@ -126,6 +126,9 @@ def test_a_blank_source_is_an_empty_line_in_every_command(run, tmp_path, capsys)
     for command, output in (("attention", "a.png"), ("explore", "a.html")):
         assert main([command, *flags, "--text=\u200b", f"--output={tmp_path / output}"]) == 2
         assert "'<U+200B>' has no visible character" in capsys.readouterr().err
+    source.write_text("a b c\n\u3000\n", encoding="utf-8")
+    assert main(["explore", *flags, "--text=a", f"--source={source}", f"--output={tmp_path / 'a.html'}"]) == 2
+    assert f"{source}, line 2: '<U+3000>' has no visible character; give a text" in capsys.readouterr().err
 
 
 def test_evaluate_counts_what_was_cut_and_tells_what_the_model_never_saw(run, tmp_path, capsys):

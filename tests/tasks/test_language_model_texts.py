@@ -12,6 +12,7 @@ from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.corpora import require_readable
 from transformer_jax.tasks.language_model.language_model_task import LanguageModelTask, window_starts
+from transformer_jax.tasks.remarks import TrainingInput
 
 # Characters of one to four bytes.
 LINES = [f"Zeile {number}: Kätzchen 雨が降る \U0001f600" for number in range(60)]
@@ -49,6 +50,17 @@ def test_the_held_out_file_has_the_figures_of_the_validation_split(workdir, fold
     assert found["num_bytes"] == len(text.encode()) == split["num_bytes"] > len(text)
     same = ("bits_per_byte", "perplexity", "tokens", "documents", "nll")
     assert [found[name] for name in same] == [split[name] for name in same]
+
+
+def test_evaluate_tells_what_a_language_model_never_saw(workdir, folder, monkeypatch, capsys):
+    seen = TrainingInput(99, np.arange(260) < 128)
+    monkeypatch.setattr(TrainingInput, "of_run", lambda run: seen)
+    (folder / "unseen.txt").write_text("Zeile\nZeile \U0001f408\n", encoding="utf-8")
+    assert main(["evaluate", str(workdir), f"--source={folder}/unseen.txt"]) == 0
+    told = (
+        "1 of 2 documents has characters or words that the model never saw in training (first: document 2): \U0001f408"
+    )
+    assert f"{folder}/unseen.txt: {told}\n" in capsys.readouterr().err
 
 
 def test_a_text_of_which_nothing_can_be_held_out_is_refused_before_it_is_tokenized(tmp_path):

@@ -203,7 +203,7 @@ class Run:
         with python_errors():
             self._require("translate")
             stated = {name: value for name, value in options.items() if value is not None}
-            sampling, sentences = sampling_of(self.config.decoding, stated), _as_list(text)
+            sampling, sentences = sampling_of(self.config.decoding, stated), _as_texts(text)
             self._warn_of_unseen(sentences)
             if sampling:
                 found = self._sampler(**sampling).translate(
@@ -232,7 +232,7 @@ class Run:
         with python_errors():
             self._require("parse")
             sampling_of(self.config.decoding, {} if n_best is None else {"n_best": n_best})
-            sentences, number = _as_list(text), n_best or 1
+            sentences, number = _as_texts(text), n_best or 1
             self._warn_of_unseen(sentences)
             found = self._trained.task.parse(self.params, sentences, num_results=number)
         return _as_given(text, n_best, found)
@@ -245,7 +245,7 @@ class Run:
         """The continuation of a prompt by a language model, or of each of several, with the decoding settings of the run."""
         with python_errors():
             self._require("generate")
-            prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+            prompts = _as_texts(prompt, "prompt")
             generator = self._trained.task.generator
             self._warn_of_unseen(prompts)
             if remark := generator.windows(prompts).remark:
@@ -258,7 +258,8 @@ class Run:
         with python_errors():
             is_given = translation is not None
             require_targets(self.config, "attention()", self.path, "translation", is_given=is_given, is_optional=True)
-            self._warn_of_unseen([text])
+            self._warn_of_unseen(_as_texts([text]))
+            _as_texts([] if translation is None else [translation], "translation")
             attention = self._trained.task.attention_of(self.params, text, translation)
             if not attention.kinds:
                 raise ConfigError(self.path, "the model has no attention")
@@ -281,9 +282,9 @@ class Run:
             require_targets(self.config, "score()", self.path, "target", is_given=target is not None)
             if target is not None and isinstance(source, str) != isinstance(target, str):
                 raise ConfigError("target", "give one sentence for one source, or a list for a list")
-            sources, targets = ([each] if isinstance(each, str) else each for each in (source, target))
-            self._warn_of_unseen(sources or ())
-            scores = self._trained.task.score_texts(self.params, sources or (), targets)
+            sources, targets = _as_texts(source, "source"), None if target is None else _as_texts(target, "target")
+            self._warn_of_unseen(sources)
+            scores = self._trained.task.score_texts(self.params, sources, targets)
         return scores[0] if isinstance(source, str) else scores
 
     def evaluate(
@@ -338,6 +339,23 @@ class Run:
 
 def _as_list(text: Any) -> list[Any]:
     return [text] if isinstance(text, str | Path) else list(text)
+
+
+def _as_texts(text: str | Sequence[str], name: str = "text") -> list[str]:
+    """Return one text, or each of several; raises DataError where one is no text, or has a lone surrogate, as no file has."""
+    if isinstance(text, bytes) or text is None:
+        raise DataError(f"{name}: expected a str or several, not {type(text).__name__}")
+    texts = [text] if isinstance(text, str) else list(text)
+    for number, each in enumerate(texts, start=1):
+        which = name if len(texts) == 1 else f"{name} {number}"
+        if not isinstance(each, str):
+            raise DataError(f"{which}: expected a str, not {type(each).__name__}")
+        try:
+            each.encode("utf-8")
+        except UnicodeEncodeError as error:
+            wrong = f"U+{ord(each[error.start]):04X} at index {error.start} is half of a character"
+            raise DataError(f"{which}: {wrong}; decode the text as UTF-8") from None
+    return texts
 
 
 def _as_given(text: str | Sequence[str], n_best: int | None, found: Sequence[Sequence[Any]]) -> Any:

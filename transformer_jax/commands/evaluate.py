@@ -1,5 +1,6 @@
 import json
 import signal
+from itertools import batched
 from pathlib import Path
 
 from transformer_jax.commands import flags
@@ -20,6 +21,7 @@ from transformer_jax.run_directory.layout import RunDirectory
 
 # An object that shows whether a bucket can be written.
 PROBE = "evaluation.partial"
+TEXTS_AT_ONCE = 4096
 
 
 @flags.command(
@@ -97,9 +99,11 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         found = trained.evaluate(values.split)
     else:
         found = trained.task.evaluate_text(trained.params, text, Path(values.source).name)
-    if is_first() and (pairs := getattr(found, "pairs", ())):
-        remarks = trained.remarks(values.source or found.split)
-        remarks.read([pair.source for pair in pairs])
+    pairs = getattr(found, "pairs", ())
+    if is_first() and (sources := [pair.source for pair in pairs] or getattr(text, "sources", ())):
+        remarks = trained.remarks(values.source or found.split, "line" if pairs else "document")
+        for number, several in enumerate(batched(sources, TEXTS_AT_ONCE)):
+            remarks.read(several, number * TEXTS_AT_ONCE + 1)
         remarks.tell()
     scored = ScoredCheckpoint(found, trained.steps[-1], len(trained.steps), trained.members)
     if not is_first():

@@ -152,6 +152,11 @@ class NamedTexts(_TextFile):
                 return
             start += document.num_bytes
 
+    @property
+    def sources(self) -> Iterator[str]:
+        """The documents of ``test``, as a text of a user is read."""
+        return (document.text for document in self.documents("test"))
+
     def count_bytes(self, split: str) -> int:
         """Bytes of the text, uncompressed; a document across the boundary counts for both splits in part."""
         size = super().count_bytes(split)

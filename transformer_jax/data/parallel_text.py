@@ -19,6 +19,7 @@ from transformer_jax.data.text_files import (
     plain_name,
     plain_or_compressed,
     read_lines,
+    says_nothing,
     text_blocks,
 )
 from transformer_jax.files.paths import absolute_path
@@ -69,7 +70,7 @@ class TextCorpus(FileSource):
 
     def _tagged(self, pair: SentencePair, split: str) -> SentencePair:
         # The filters of training recognize these pairs by their plain text.
-        has_no_tag = not pair.source.strip() or (split == self.train and pair.source == pair.target)
+        has_no_tag = says_nothing(pair.source) or (split == self.train and pair.source == pair.target)
         return pair if has_no_tag else pair._replace(source=f"{self.tag} {pair.source}")
 
     def _untagged(self, split: str, skipped: int) -> Iterator[SentencePair]:

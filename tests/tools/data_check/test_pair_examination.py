@@ -132,6 +132,12 @@ def test_what_is_serious(pairs, training):
     one = examine(text([few[0]._replace(target=""), *few[1:]]), training)
     assert (kinds(one), serious(one)) == (["empty"], [])
     assert "v.fr: 1 of 100 lines is empty, the first is line 1" in one.findings[0].text
+    # As translations and scores take lines for empty.
+    some = [few[0]._replace(target="\u200b"), few[1]._replace(target="\ufeff\u200e"), *few[2:]]
+    assert "v.fr: 2 of 100 lines are empty, the first is line 1" in examine(text(some)).findings[0].text
+    assert serious(examine(text([pair._replace(source="\u200b") for pair in few]))) == ["empty"]
+    for pairs, problem in (([], "the file is empty"), ([SentencePair("", "a")], "the only line is empty")):
+        assert examine(text(pairs)).findings[0].text == f"v.en: {problem}"
     assert serious(examine(text([SentencePair("a\rb\rc", "d")]))) == ["carriage returns"]
     table = examine(text([pair._replace(source=f"{number}\t{pair.source}") for number, pair in enumerate(few)]))
     assert serious(table) == ["columns"] and "2 columns" in table.findings[0].text

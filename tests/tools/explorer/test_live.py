@@ -150,6 +150,7 @@ def test_an_rnn_is_equal(tmp_path):
     assert sum(pair["terms"]) == pytest.approx(pair["scores"][2], abs=1e-5)
     assert [name for name, _ in pair["columns"]] == ["query", "key", "location"]
     assert (len(why["source"]), len(why["target"])) == (4, 2)
+    assert why["input"] == read["tokens"]["input"][:2]
     assert (read["states"]["source"]["size"], read["states"]["target"]["size"]) == (24, 12)
 
 

@@ -275,7 +275,10 @@ def _empty(text: PairText) -> list[Finding]:
     findings = []
     for side, name in enumerate(text.names):
         empty = [line for line, pair in zip(text.lines, text.pairs, strict=True) if says_nothing(pair[side])]
-        if len(empty) >= ALL_EMPTY * len(text.pairs):
+        if len(text.pairs) < 2 and len(empty) == len(text.pairs):
+            subject = "the only line" if text.pairs else "the file"
+            findings.append(Finding("empty", f"{name}: {subject} is empty", is_serious=True))
+        elif len(empty) >= ALL_EMPTY * len(text.pairs):
             number = "all" if len(empty) == len(text.pairs) else f"{len(empty):,} of"
             findings.append(Finding("empty", f"{name}: {number} {text.of_lines} are empty", is_serious=True))
         elif empty:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, output_path, run_config, run_flags, split_checkpoint
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.tools.explorer.align_command import read_pairs
 
 if TYPE_CHECKING:
@@ -233,9 +233,14 @@ def _serve(
 
 
 def _texts(values: flags.Values) -> list[str]:
-    from transformer_jax.data.text_files import read_lines
+    from transformer_jax.data.text_files import read_lines, says_nothing, visible
 
-    texts = [*values.text, *(read_lines(Path(values.source)) if values.source else [])]
-    if not texts or not all(text.strip() for text in texts):
-        raise ConfigError("--text", "give a text, or --source=FILE", "none of them may be empty")
-    return texts
+    lines = list(read_lines(Path(values.source))) if values.source else []
+    named = [(f"--text {number}", text) for number, text in enumerate(values.text, start=1)]
+    named += [(f"{values.source}, line {number}", text) for number, text in enumerate(lines, start=1)]
+    if not named:
+        raise ConfigError("--text", "there is none", "give a text, or --source=FILE with a text a line")
+    for name, text in named:
+        if says_nothing(text):
+            raise DataError(f"{name}: '{visible(text)}' has no visible character; give a text")
+    return [text for _, text in named]

@@ -265,7 +265,7 @@ class ParsingTask(TranslationTask):
         num_blank = sum(map(says_nothing, sentences))
         if num_blank and len(trees) == len(sentences) - num_blank:
             lines = f"{num_blank:,} empty line{'s' * (num_blank > 1)}"
-            say(f"{source}: {lines} left out, which have no tree", sys.stderr)
+            say(f"{source}: {lines} left out, which have no tree; the others are counted without them", sys.stderr)
             sentences = [each for each in sentences if not says_nothing(each)]
         if not sentences:
             raise DataError(f"{source}: no sentence; expected one a line")

@@ -10,6 +10,7 @@ from transformer_jax.commands.run_flags import (
     run_flags,
 )
 from transformer_jax.config import ConfigError
+from transformer_jax.data.text_files import says_nothing, visible
 from transformer_jax.files.atomic_files import require_writable_file
 
 KINDS = ("cross", "encoder", "decoder")
@@ -38,8 +39,8 @@ def attention(values: flags.Values) -> int:
     --translation=TEXT. A language model has only attention of the kind decoder: row i predicts piece i of the text.
     """
     config = run_config(values)
-    if not values.text.strip():
-        raise ConfigError("--text", "is empty", "give a sentence")
+    if says_nothing(values.text):
+        raise ConfigError("--text", f"'{visible(values.text)}' has no visible character", "give a sentence")
     # Models of word vectors have no ``attention_layers``; their task is refused below.
     layers = getattr(config.model, "attention_layers", None)
     kind = values.kind or next((each for each in KINDS if each in (layers or {})), KINDS[0])

@@ -30,7 +30,7 @@ async function contrast(live, { text, prefix, chosen, other, edits, temperature 
     found[side].push(whole - (side === "source" ? difference(new Set([index]), null) : difference(null, new Set([index]))));
     await pause((number + 1) / masked.length);
   }
-  return { difference: whole, ...found };
+  return { difference: whole, ...found, input: ["<s>", ...shownPieces(live.target, prefix)] };
 }
 
 // Query and key of a head for a pair of tokens, see `Attention.pair`.

@@ -151,7 +151,7 @@ function inspectLive(panel, row) {
   ];
 }
 
-const contrasts = new Map(); // question -> { words } or { difference, source, target }
+const contrasts = new Map(); // question -> { words } or { difference, source, target, input }
 
 // A button that asks why `chosen` and not `other` (pairs of id and piece) follows a prefix; then the answer.
 function whyLive(reading, prefix, chosen, other) {
@@ -166,14 +166,13 @@ function whyLive(reading, prefix, chosen, other) {
   }
   if (found.words) return element("span", found.words);
   const largest = Math.max(...[...found.source, ...found.target].map(Math.abs));
-  const pieces = model.tokenizers[model.tokenizers.length - 1].pieces, inputs = ["<s>", ...prefix.map((id) => pieces[id])];
   const none = () => {};
   return element("details", [
     element("summary", "why"),
     element("p", `log p(${shown(chosen[1])}) − log p(${shown(other[1])}) = ${number(found.difference)}. With a token masked for every position this falls by`),
     ...found.source.length ? [ranking(reading.tokens.source, Float32Array.from(found.source), largest, none)] : [],
     element("p", !found.target.length ? "The prefix is <s> alone, which cannot be masked." : found.source.length ? "and with a token of the prefix masked by" : ""),
-    ...found.target.length ? [ranking(inputs, Float32Array.from(found.target), largest, none)] : [],
+    ...found.target.length ? [ranking(found.input, Float32Array.from(found.target), largest, none)] : [],
   ], { open: true });
 }
 
