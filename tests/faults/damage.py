@@ -41,7 +41,7 @@ COMMANDS = {
 COMPARED = "evaluation", "translations", "settings", "tokenizer"
 """Kinds of files that ``compare`` reads."""
 # Seconds, rates and folders differ from run to run.
-VARIES = re.compile(r"\d+(\.\d+)? (s|seconds|minutes)\b|[\d,.]+ tokens/s|/\S*/(case|transformer)/")
+VARIES = re.compile(r"\d+(\.\d+)? (s|seconds|minutes)\b|[\d,.]+ tokens/s|tokens/s +[\d,.]+|/\S*/(case|transformer)/")
 SECONDS = 120.0
 
 
