@@ -32,7 +32,8 @@ def best_step(stored: list[StoredCheckpoint], selection: Metric) -> int | None:
 def chosen_step(run: RunDirectory, which: str, *, tells: bool = True) -> int:
     """The step of ``best``, ``last`` or a number; where no checkpoint was scored, ``best`` is the last.
 
-    Says, if it ``tells``, where a damaged score may have been better than that of ``best``. Raises CheckpointError when there is no such checkpoint.
+    Says, if it ``tells``, where a damaged score may have been better than ``best``. Raises CheckpointError when there is no
+    such checkpoint.
     """
     stored = stored_checkpoints(run.checkpoints)
     steps = [each.step for each in stored]
