@@ -9,7 +9,7 @@ import pytest
 from run_settings import tiny_config
 from run_steps import train
 
-from transformer_jax.config import to_json
+from transformer_jax.config import DataError, to_json
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.store_statistics import unigram_entropy
@@ -20,6 +20,7 @@ from transformer_jax.tasks.translation.evaluator import distinct_share, first_pa
 from transformer_jax.tools.study.run_summary import summarize
 
 ENTROPY = "validation/cross_attention_entropy"
+GUESSING = {"unigram_entropy": 4.0}
 HEALTHY = {"step": 12, "train/nll": 2.0, "validation/bleu": 20.0, ENTROPY: 0.6, "validation/distinct_outputs": 0.9}
 
 
@@ -34,7 +35,7 @@ HEALTHY = {"step": 12, "train/nll": 2.0, "validation/bleu": 20.0, ENTROPY: 0.6, 
     ],
 )
 def test_each_sign_is_one_sentence_with_its_number(cache, changed, words):
-    found = LearningSigns(tiny_config(cache), 4.0, [HEALTHY | changed]).sentences()
+    found = LearningSigns(tiny_config(cache), GUESSING, [HEALTHY | changed]).sentences()
     assert len(found) == (words is not None)
     assert all(words in sentence for sentence in found)
 
@@ -44,7 +45,7 @@ def test_a_run_that_ends_within_its_warm_up_says_so(cache):
     for schedule in ("noam", "constant"):
         optimizer = replace(config.optimizer, schedule=schedule, warmup_updates=400)
         record = HEALTHY | {"train/nll": 3.99, ENTROPY: 0.995}
-        signs = LearningSigns(replace(config, optimizer=optimizer), 4.0, [record]).sentences()
+        signs = LearningSigns(replace(config, optimizer=optimizer), GUESSING, [record]).sentences()
         assert len(signs) == 2 and all("within optimizer.warmup_updates=400" in sign for sign in signs)
         assert all("set optimizer.warmup_updates=1," in sign for sign in signs)
 
@@ -60,16 +61,16 @@ def test_the_remedy_follows_from_the_run(cache):
         (post, 300, "12 updates are few: train longer"),
         (text, 50_000, "12 updates are few: train longer"),
     ):
-        signs = LearningSigns(settings, 4.0, [record], pairs).sentences()
+        signs = LearningSigns(settings, GUESSING | {"training": {"kept": pairs}}, [record]).sentences()
         assert len(signs) == 2 and all(words in sign and "normalization" not in sign for sign in signs)
     long = replace(post, training=replace(post.training, num_updates=1000))
-    signs = LearningSigns(long, None, [record | {"step": 1000}], 50_000).sentences()
+    signs = LearningSigns(long, {"training": {"kept": 50_000}}, [record | {"step": 1000}]).sentences()
     assert "use model.normalization=pre" in signs[0]
 
 
 def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
     def signs(records, config):
-        return LearningSigns(config, None, records).sentences()
+        return LearningSigns(config, {}, records).sentences()
 
     config = tiny_config(cache)
     clipped = replace(config, optimizer=replace(config.optimizer, clip_norm=1.0))
@@ -91,6 +92,9 @@ def test_a_report_knows_the_length_of_a_run_that_was_shortened_or_is_made_longer
         progress = {"counters": {"num_updates": 12}, "config": to_json(tiny_config(cache, num_updates=planned))}
         monkeypatch.setattr(learning_signs, "written_progress", lambda _, progress=progress: iter([(12, progress)]))
         assert len(signs_of(run, config)) == found
+    run.data_report.write_text('{"unigram_entropy": "four"}')
+    with pytest.raises(DataError, match="not the data report of a run"):
+        signs_of(run, config)
 
 
 @pytest.mark.slow

@@ -305,7 +305,7 @@ class Run:
             text = open_text_or_none(self.config, self.path, file, files, has_split=split is not None)
             if source is not None:
                 if limit:
-                    raise ConfigError("limit", "source is scored whole; leave it out")
+                    raise ConfigError("limit", "source is scored whole", "leave it out")
                 evaluation: Evaluation = self._trained.task.evaluate_text(self.params, text, Path(source).name)
                 return evaluation
             name = split or "test"
@@ -327,7 +327,7 @@ class Run:
             return open_trained(chosen, average=self._average)
 
     def _warn_of_unseen(self, texts: Sequence[str]) -> None:
-        """Warn of what the model never saw in training, a warning a kind."""
+        """Warn of what the model never saw in training: a warning for each kind."""
         remarks = self._trained.remarks("the input", "text")
         remarks.read(list(texts))
         remarks.tell(partial(warnings.warn, stacklevel=4))

@@ -81,7 +81,7 @@ class CheckpointObjects(CheckpointFiles):
         return (self.path if step is None else self.path / str(step)).listed()
 
     def changed(self, checkpoint: StorePath, names: list[str], part: Part) -> list[str]:
-        """Of several processes that check parts, the first lists the objects: it is one request for a thousand."""
+        """List the objects in the first of several processes that check parts: it is one request for a thousand."""
         if part.number:
             return []
         compared = compared_objects(checkpoint, names)

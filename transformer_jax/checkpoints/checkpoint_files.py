@@ -14,8 +14,9 @@ class CheckpointFiles:
         self.path = path
 
     def listed(self, step: int | None = None) -> AbstractContextManager[Any]:
-        """Context of a path to a complete checkpoint, or to all, while they do not change: its files are not asked for one by
-        one.
+        """Context of the path to a complete checkpoint, or to all, which do not change meanwhile.
+
+        In an object store one listing answers questions about their files.
         """
         return nullcontext(self.path if step is None else self.path / str(step))
 
@@ -27,7 +28,7 @@ class CheckpointFiles:
             raise CheckpointError(f"checkpoint {checkpoint.name} is damaged: {listed} changed since written")
 
     def changed(self, checkpoint: Any, names: list[str], part: Part) -> list[str]:
-        """The files for ``require_undamaged``."""
+        """Return the files for ``require_undamaged``."""
         return changed_files(checkpoint, names, part)
 
     def has_digests(self, checkpoint: Any, names: list[str]) -> bool:

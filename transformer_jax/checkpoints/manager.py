@@ -36,7 +36,7 @@ SELECTION = ExperimentConfig().selection
 
 
 def folder_of(path: Path, lock: "StoreLock | None" = None) -> CheckpointFolder:
-    """The folder at ``path``, on a disk or in an object store; ``lock``: of the run there."""
+    """Return the folder at ``path``, on a disk or in an object store; ``lock``: of the run there."""
     if in_store(path):
         # The libraries of object stores, which a run on a disk does without.
         from transformer_jax.checkpoints.bucket_checkpoints import BucketFolder

@@ -43,7 +43,7 @@ TRAINED = "trained_params"
 
 
 def files_of(path: Path) -> CheckpointFiles:
-    """The checkpoints at ``path``, on a disk or in an object store."""
+    """Return the checkpoints at ``path``, on a disk or in an object store."""
     if in_store(path):
         # The libraries of object stores, which a run on a disk does without.
         from transformer_jax.checkpoints.bucket_checkpoints import CheckpointObjects

@@ -12,6 +12,7 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.files.atomic_files import DISK_FULL
+from transformer_jax.files.paths import in_store
 from transformer_jax.run_directory.stored_checkpoints import bytes_in
 from transformer_jax.runtime.process_group import STATUS_TO_RESTART, end_at_once
 
@@ -53,10 +54,12 @@ def end_after_failed_save(failure: Callable[[], SaveFailed]) -> NoReturn:
 
 
 def require_free_space(workdir: Path, state: PyTree, kept: int) -> list[str]:
-    """A warning where the disk cannot hold ``kept`` checkpoints of the arrays ``state``.
+    """Return a warning where the disk cannot hold ``kept`` checkpoints of the arrays ``state``; nothing is known of a store.
 
     Raises ConfigError where not even the next one fits.
     """
+    if in_store(workdir):
+        return []
     state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     free = shutil.disk_usage(workdir).free
     if free < state_bytes:

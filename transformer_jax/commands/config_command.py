@@ -137,7 +137,7 @@ def config(values: flags.Values) -> int:
             raise ConfigError("--json", "prints the settings of a recipe or a run", "leave out --list and --explain")
         key = (values.explain or "").removeprefix("--config.").removeprefix("config.").lower().replace("-", "_")
         if values.explain is not None and not key:
-            raise ConfigError("--explain", "is empty; give a setting, a group or a word")
+            raise ConfigError("--explain", "is empty", "give a setting, a group or a word")
         if not values.markdown:
             load_installed_plugins()
         stated = stated_settings(values.config, overrides) if values.config else {}
@@ -150,7 +150,7 @@ def config(values: flags.Values) -> int:
             print(_explanation(key))
         return 0
     if values.config is None:
-        raise ConfigError("--config", "is required; --help shows an example")
+        raise ConfigError("--config", "is required", "--help shows an example")
     if values.against is None:
         found = flags.resolve_config(values)
         print(json.dumps(to_json(found), indent=2, ensure_ascii=False) if values.json else _settings_text(found))

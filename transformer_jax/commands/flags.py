@@ -162,7 +162,7 @@ def command(*flags: Define) -> Callable[[Callable[[Values], int]], Command]:
 def _flag(
     name: str, default: Any, help: str, also: tuple[str, ...] = (), required: bool = False, **options: Any
 ) -> Define:
-    """``also`` are the names of the flag in the release before."""
+    """Return the definition of a flag; ``also``: its names in the release before."""
 
     def define(parser: Parser) -> None:
         flag: Any = parser.add_argument(
@@ -195,7 +195,7 @@ def arguments(name: str, meaning: str) -> Define:
 
 
 def overrides(parser: Parser) -> None:
-    """``--config.KEY=VALUE`` without ``--config``, to override settings of a run."""
+    """Define ``--config.KEY=VALUE`` without ``--config``, to override settings of a run."""
     parser.takes_settings = True
 
 

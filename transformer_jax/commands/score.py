@@ -32,14 +32,14 @@ def score(values: flags.Values) -> int:
     """
     config = run_config(values)
     runs = chosen_runs(values, config)
-    from transformer_jax.data.examined_texts import warnings_of_files
+    from transformer_jax.data.examination import warnings_on_files
     from transformer_jax.tasks.texts import require_targets
 
     require_targets(config, "--workdir", values.workdir, "--target", is_given=values.target is not None)
     sources = list(read_lines(Path(values.source)))
     targets = None if values.target is None else list(read_lines(Path(values.target)))
     if targets is not None and config.scores_translations:
-        for warning in warnings_of_files(config, (values.source, values.target), sources, targets):
+        for warning in warnings_on_files(config, (values.source, values.target), sources, targets):
             complain(warning)
     trained = open_runs(runs, values.average)
     remarks = trained.remarks(values.source)

@@ -134,10 +134,10 @@ def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> 
     is_failed_write = isinstance(error, OSError) and (is_disk_full(error) or is_gone)
     if not (isinstance(error, SaveFailed | StoreError) or is_failed_write or is_out_of_memory(error)):
         raise error
-    if isinstance(error, SaveFailed) and not is_out_of_memory(error):
-        failure = error
-    elif is_out_of_memory(error):
+    if is_out_of_memory(error):
         failure = SaveFailed(_without_memory(run))
+    elif isinstance(error, SaveFailed):
+        failure = error
     elif isinstance(error, StoreError):
         failure = failed_in_store(str(error), is_outage=error.is_outage)
     else:
@@ -153,7 +153,7 @@ def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> 
 
 
 def _without_memory(run: RunDirectory) -> str:
-    """The message of a run that ran out of memory."""
+    """Return the message of a run that ran out of memory."""
     steps = run.checkpoint_steps()
     return (
         f"{run.path}: out of memory; newest whole checkpoint: {steps[-1] if steps else 'none'}. Give the "

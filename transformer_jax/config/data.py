@@ -61,7 +61,7 @@ class SourceConfig:
     def __post_init__(self) -> None:
         check_settings("data", self)
         if self.source not in NAMED_SOURCES and (self.train or self.validation or self.test):
-            raise ConfigError("data.source", f"{self.source} reads no named files; set data.source=text or mixture")
+            raise ConfigError("data.source", f"{self.source} reads no named files", "set data.source=text or mixture")
         if self.source == "mixture":
             train = by_corpus(self.train, "data.train")
             if not train:
@@ -72,9 +72,9 @@ class SourceConfig:
             for split in ("validation", "test"):
                 by_corpus(getattr(self, split), f"data.{split}", train)
             if self.directory:
-                raise ConfigError("data.directory", "a mixture reads the files of data.train; leave it out")
+                raise ConfigError("data.directory", "a mixture reads the files of data.train", "leave it out")
             if weights_of(self.weights, train) and self.temperature != 1:
-                raise ConfigError("data.temperature", "data.weights is set too; use one of the two")
+                raise ConfigError("data.temperature", "data.weights is set too", "use one of the two")
         else:
             if self.weights or self.temperature != 1:
                 problem = f"{self.source} has no data.weights and data.temperature; set data.source=mixture"
@@ -178,7 +178,8 @@ class DataConfig(SourceConfig):
     )
     faults: Literal["refuse", "warn"] = setting(
         "refuse",
-        "text, mixture: on files that are swapped, empty or copies of each other, refuse to train or score, or only warn.",
+        "text, mixture: on validation and scored files that are swapped, empty or copies of each other, refuse to train or "
+        "score, or only warn; such training text is always refused.",
         changeable=True,
     )
     bpe_dropout: float = setting(
@@ -216,10 +217,10 @@ class DataConfig(SourceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.held_out and self.validation:
-            raise ConfigError("data.held_out", "data.validation is set too; use one of the two")
+            raise ConfigError("data.held_out", "data.validation is set too", "use one of the two")
         tags = tags_of(self.tags, by_corpus(self.train, "data.train") if self.source == "mixture" else ())
         if tags and self.source != "mixture":
-            raise ConfigError("data.source", f"{self.source} has no data.tags; set data.source=mixture")
+            raise ConfigError("data.source", f"{self.source} has no data.tags", "set data.source=mixture")
         if self.source == "mixture":
             corpora = self.corpora.values()
             for side in ("source_language", "target_language"):

@@ -95,7 +95,7 @@ def is_installed(tokenizer: str) -> bool:
 
 
 def model_file(tokenizer: str) -> Path:
-    """The model file of a ``flores`` tokenizer."""
+    """Return the model file of a ``flores`` tokenizer."""
     folder = os.environ.get("SACREBLEU") or Path.home() / ".sacrebleu"
     return Path(folder) / "models" / MODELS[tokenizer]
 

@@ -52,7 +52,7 @@ class TextDataConfig(SourceConfig):
         if self.source == "text" and bool(self.train) == bool(self.directory):
             raise ConfigError("data.train", "data.source=text needs either a file here or a folder in data.directory")
         if self.source != "text" and self.directory:
-            raise ConfigError("data.source", f"{self.source} reads no files; set data.source=text")
+            raise ConfigError("data.source", f"{self.source} reads no files", "set data.source=text")
         if self.directory and (self.validation or self.test):
             problem = "is a folder with the files of all splits; name files with data.train instead, or none"
             raise ConfigError("data.directory", problem)
@@ -166,7 +166,7 @@ def check_language_model(
         problem = f"{data.evaluation_stride} is more than batching.context_length={length}, so tokens would be left out"
         raise ConfigError("data.evaluation_stride", problem)
     if data.evaluation_stride and batching.kind != "split":
-        raise ConfigError("data.evaluation_stride", "rows overlap only with batching.kind=split; set it to 0")
+        raise ConfigError("data.evaluation_stride", "rows overlap only with batching.kind=split", "set it to 0")
     if decoding.max_new_tokens > length:
         problem = f"{decoding.max_new_tokens} tokens do not fit into batching.context_length={length}"
         raise ConfigError("decoding.max_new_tokens", problem)

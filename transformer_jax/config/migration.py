@@ -72,7 +72,7 @@ def key_error(key: str) -> ConfigError | None:
 
 
 def counters(saved: Mapping[str, Any], step: int, evaluate_every: int) -> dict[str, Any]:
-    """The counters in the checkpoint of update ``step``.
+    """Return the counters in the checkpoint of update ``step``.
 
     Version 0.1 named the best value ``best_bleu``; 0.3 validated at multiples of ``evaluate_every`` and did not count that.
     """

@@ -25,10 +25,10 @@ def by_corpus(text: str, key: str, known: Collection[str] = ()) -> dict[str, str
             raise ConfigError(key, f"{value!r} of {name}: separate corpora by spaces, without commas: de=... fr=...")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(key, f"the corpus {twice!r} is named twice; give it one value")
+        raise ConfigError(key, f"the corpus {twice!r} is named twice", "give it one value")
     for name in names:
         if known and name not in known:
-            raise ConfigError(key, f"no corpus {name!r} in data.train; it has {', '.join(known)}")
+            raise ConfigError(key, f"no corpus {name!r} in data.train", f"it has {', '.join(known)}")
     return dict(zip(names, values, strict=True))
 
 
@@ -50,7 +50,7 @@ def weights_of(text: str, known: Collection[str]) -> dict[str, float]:
             raise ConfigError("data.weights", f"{value!r} of {name} is not a number above 0{remedy}")
     missing = [name for name in known if name not in weights]
     if weights and missing:
-        raise ConfigError("data.weights", f"{', '.join(missing)} has none; give every corpus one, or no corpus")
+        raise ConfigError("data.weights", f"{', '.join(missing)} has none", "give every corpus one, or no corpus")
     return weights
 
 

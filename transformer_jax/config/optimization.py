@@ -140,8 +140,8 @@ class TrainingConfig:
     )
     hang_factor: float = setting(
         0.0,
-        "An update of this many times the mean time of recent ones, and at least a minute, ends the process with status "
-        "75, for the scheduler to restart it; hang.txt has the stacks of all threads; 0: never.",
+        "An update of this many times the mean time of recent ones, and at least a minute, or a checkpoint of an hour ends "
+        "the process with status 75, for the scheduler to restart it; hang.txt has the stacks of all threads; 0: never.",
         at_least=0,
         changeable=True,
     )
@@ -186,7 +186,7 @@ class TrainingConfig:
                 problem = f"{item!r} is not name=value; give options as xla_name=value,xla_other=true"
                 raise ConfigError("training.xla_options", problem)
             if name in options:
-                raise ConfigError("training.xla_options", f"has {name} twice; leave one")
+                raise ConfigError("training.xla_options", f"has {name} twice", "leave one")
             options[name] = {"true": True, "false": False}.get(value.lower(), value)
         return options
 

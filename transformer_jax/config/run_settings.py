@@ -164,7 +164,7 @@ def used_settings(trained: ExperimentConfig, overrides: Iterable[tuple[str, str]
     for key, before, _ in difference(saved, config):
         if not any(each.startswith(USABLE) or each in data for each in selecting(key, saved, config)):
             usable = ", ".join((*data, *USABLE[2:]))
-            raise ConfigError(f"--config.{key}", f"the run has {before!r}; only decoding, mesh, {usable} can change")
+            raise ConfigError(f"--config.{key}", f"the run has {before!r}", f"only decoding, mesh, {usable} can change")
     return config
 
 

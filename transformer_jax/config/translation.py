@@ -71,7 +71,7 @@ def check_translation(
         problem = f"{data.bpe_dropout} leaves out merges of bpe, which {tokenizer.kind} has not"
         raise ConfigError("data.bpe_dropout", problem, "use tokenizer.kind=bpe")
     if data.tags and tokenizer.kind not in ("bpe", "unigram", "mapped"):
-        raise ConfigError("data.tags", f"{tokenizer.kind} has no pieces for tags; use tokenizer.kind=bpe or unigram")
+        raise ConfigError("data.tags", f"{tokenizer.kind} has no pieces for tags", "use tokenizer.kind=bpe or unigram")
     widest = max(data.max_source_tokens, data.max_target_tokens) + 1
     if batching.kind == "packed":
         length, step = batching.packed_length, batching.width_step

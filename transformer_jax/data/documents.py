@@ -206,7 +206,7 @@ def _named_texts(data: TextDataConfig) -> NamedTexts:
 
 
 def no_text(source: DocumentSource, split: str) -> DataError:
-    """The error of a split without documents, with the remedy that helps."""
+    """Return the error of a split without documents, with the remedy that helps."""
     for name, part in parts_of(source, split).items():
         if isinstance(part, NamedTexts) and part.is_held_out(split):
             return DataError(_nothing_held_out(part, split, f" of {name}" * bool(name)))

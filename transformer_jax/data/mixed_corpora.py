@@ -112,7 +112,7 @@ def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, fl
     """
     named = by_corpus(data.train, "data.train")
     if set(named) != set(sizes):
-        raise ConfigError("data.train", f"the store has the corpora {', '.join(sizes)}; name them so")
+        raise ConfigError("data.train", f"the store has the corpora {', '.join(sizes)}", "name them so")
     for name, size in sizes.items():
         if not size:
             raise DataError(f"data.train: nothing of the corpus {name!r} is left; look at its text, and at the filters")

@@ -45,7 +45,7 @@ def grouped(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _with_indices(keys: np.ndarray) -> tuple[np.ndarray, np.uint64]:
-    """Return sorted numbers of the keys and, in so many low bits, their indices."""
+    """Return sorted numbers of the keys and, in their low bits, of which the number is returned too, their indices."""
     bits, numbers = np.uint64(max(len(keys) - 1, 1).bit_length()), keys.astype(np.uint64, copy=not keys.flags.owndata)
     # In blocks, since temporary arrays would double the memory.
     for begin, end in blocks(len(keys)):

@@ -207,10 +207,8 @@ def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]
     pairs = [pair for index, pair in enumerate(corpus._all_pairs(corpus.train)) if index in chosen]
     held = frozenset(pairs)
     if all(pair in held for pair in corpus._all_pairs(corpus.train)):
-        file, remedy = (
-            corpus.files(corpus.train)[-1],
-            "hold out fewer, or add text" if len(held) > 1 else "add other text",
-        )
+        file = corpus.files(corpus.train)[-1]
+        remedy = "hold out fewer, or add text" if len(held) > 1 else "add other text"
         raise DataError(f"data.held_out: every pair of {file} equals one of the {len(held):,} held out; {remedy}")
     return pairs
 
@@ -245,13 +243,13 @@ def _tab_separated(path: Path, skipped: int) -> Iterator[SentencePair]:
 
 
 def _hint_at_returns(*paths: Path) -> str:
-    """A remedy where a file ends its lines with carriage returns, which are part of a line here; else empty."""
-    found = [path for path in paths if any("\r" in line for line in islice(read_lines(path), SAMPLED_ROWS))]
-    return f"; {found[0]} has carriage returns within lines: convert them, tr '\\r' '\\n'" if found else ""
+    """Return a remedy where a file ends its lines with carriage returns, which are part of a line here; else empty."""
+    files = [path for path in paths if any("\r" in line for line in islice(read_lines(path), SAMPLED_ROWS))]
+    return f"; {files[0]} has carriage returns within lines: convert them, tr '\\r' '\\n'" if files else ""
 
 
 def tab_error(path: Path, number: int, line: str) -> DataError:
-    """The error of a line of a .tsv without exactly one tab, with a command that keeps two of several columns."""
+    """Return the error of a line of a .tsv without exactly one tab, with a command that keeps two of several columns."""
     tabs, remedy = line.count("\t"), "; expected source, tab, target"
     if tabs > 1:
         rows = [row.split("\t") for row in islice(read_lines(path), SAMPLED_ROWS)]

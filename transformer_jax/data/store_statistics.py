@@ -75,7 +75,7 @@ class SideStatistics:
 
 
 def _union(parts: Sequence[str]) -> str:
-    """The ids of any of some masks in base 64; empty if one of them is."""
+    """Return the ids of any of some masks in base 64; empty if one of them is."""
     masks = [base64.b64decode(part) for part in parts]
     union = reduce(or_, (int.from_bytes(mask, "little") for mask in masks))
     return base64.b64encode(union.to_bytes(max(map(len, masks)), "little")).decode("ascii") if all(masks) else ""

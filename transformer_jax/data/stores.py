@@ -234,7 +234,7 @@ def _manifest(
 
 
 def shared_tokenizers(address: str, settings: Mapping[str, object], key: str) -> TokenizerPair:
-    """The tokenizers of the store at ``address``.
+    """Return the tokenizers of the store at ``address``.
 
     Raises ConfigError, which begins with ``key``, where they were made with other ``settings``; further ones are not compared.
     """

@@ -33,8 +33,6 @@ _NO_TEXT = {
 }
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNREADABLE = (EOFError, OSError, zlib.error, lzma.LZMAError)
-
-
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 """Letters and marks that Unicode calls ignorable, such as variation selectors."""
 _FILLERS = "\u115f\u1160\u3164\uffa0"
@@ -47,7 +45,7 @@ def as_one_line(text: str) -> str:
 
 
 def ascii_words(text: str) -> list[str]:
-    """The words of a format whose words are separated by ASCII white space; U+00A0 and U+3000 are parts of a word."""
+    """Return the words of a format whose words are separated by ASCII white space; U+00A0 and U+3000 are parts of a word."""
     return re.findall(r"\S+", text, re.ASCII)
 
 
@@ -64,7 +62,7 @@ def says_nothing(text: str) -> bool:
 
 
 def visible(text: str) -> str:
-    """The text for a message: invisible characters other than the space are shown as ``<U+00A0>``."""
+    """Return the text for a message: invisible characters other than the space are shown as ``<U+00A0>``."""
     return "".join(f"<U+{ord(each):04X}>" if each != " " and is_invisible(each) else each for each in text)
 
 

@@ -285,7 +285,7 @@ class TokenStore(SplitStore):
         source, target = ([part[side] for part in described] for side in SIDES)
         dropped, corpora = (summed(part[name] for part in described) for name in ("dropped", "corpora"))
         read, self.num_pairs = sum(part["read"] for part in described), sum(part["sentences"] for part in source)
-        # Only of sources it is asked which tokens occur.
+        # Only sources are compared with the tokens that occur.
         sides = SideStatistics.of(source), SideStatistics.of([{**part, "seen": ""} for part in target])
         self.statistics = StoreStatistics(described[0]["split"], read, self.num_pairs, dropped, *sides, corpora)
         self.arrays = {f"{side}.ids": parts.array(f"{side}.ids") for side in SIDES}

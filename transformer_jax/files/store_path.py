@@ -70,7 +70,7 @@ def is_outage(error: BaseException) -> bool:
 
 
 def _http_status(error: BaseException) -> int:
-    """The status of the answer that an error reports, 0 without an answer."""
+    """Return the status of the answer that an error reports, 0 without an answer."""
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     status = getattr(error, "code", None)
     if isinstance(response, dict):
@@ -157,7 +157,7 @@ class StorePath(PosixGPath):
 
     @contextmanager
     def listed(self) -> Iterator["KnownPath"]:
-        """A path to this folder that answers questions from one listing until the block ends."""
+        """Yield a path to this folder that answers questions from one listing until the block ends."""
         known = _Known(str(self), {f"{self}/{name}": info for name, info in self.objects().items()})
         try:
             yield KnownPath(self).knowing(known)
@@ -165,7 +165,7 @@ class StorePath(PosixGPath):
             known.objects = None
 
     def new(self) -> "KnownPath":
-        """A path to this folder, which does not exist yet, for the only process that writes files there."""
+        """Return a path to this folder, which does not exist yet, for the only process that writes files there."""
         return KnownPath(self).knowing(_Known(str(self), {}))
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
@@ -307,7 +307,7 @@ class KnownPath(StorePath):
         return type(self)(*parts).knowing(self._known)
 
     def _objects(self) -> dict[str, dict[str, Any]] | None:
-        """The known objects, None where this path is elsewhere."""
+        """Return the known objects, None where this path is elsewhere."""
         return self._known.objects if f"{self}/".startswith(f"{self._known.root}/") else None
 
     def _kind(self) -> str:

@@ -20,7 +20,7 @@ class CosineSettings:
         """Raises ConfigError for a second norm, which would erase g or be erased."""
         names = [each.name for each in config.selections if each.kind == "attention"]
         if "qk_norm" in names:
-            raise ConfigError("model.attention", "cosine and qk_norm both normalize queries; choose one")
+            raise ConfigError("model.attention", "cosine and qk_norm both normalize queries", "choose one")
 
 
 @register("attention", "cosine", settings=CosineSettings)

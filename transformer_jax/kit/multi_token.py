@@ -60,7 +60,7 @@ class MultiToken(LossTerm):
             raise ConfigError("training.loss_terms", "multi_token needs a Transformer")
         name, problem = config.model.projection, "changes the hidden states, which the heads of multi_token read"
         if not getattr(registered("projection")[name], "keeps_hidden", name == "linear"):
-            raise ConfigError("model.projection", f"{name} {problem}; use one with keeps_hidden, such as linear")
+            raise ConfigError("model.projection", f"{name} {problem}", "use one with keeps_hidden, such as linear")
         hidden, target = jnp.zeros((1, 2, config.model.d_model)), Tokens.from_ids(jnp.ones((1, 2), jnp.int32))
         init, ahead = partial(Head.of(model).init, train=False), range(2, self.settings.tokens + 1)
         return {f"head_{i}": init(jax.random.fold_in(key, i), hidden, target)["params"] for i in ahead}

@@ -66,7 +66,7 @@ class MupSettings:
             raise ConfigError("model.attention", problem)
         is_tied, problem = model.tying in ("all", "output"), "mup has other output weights than embeddings"
         if is_tied:
-            raise ConfigError("model.tying", f"{problem}, not {model.tying}; use none")
+            raise ConfigError("model.tying", f"{problem}, not {model.tying}", "use none")
         if model.embedding != "scaled":
             raise ConfigError("model.embedding", f"mup needs scaled, not {model.embedding}")
         if config.optimizer.schedule == "noam":

@@ -21,7 +21,7 @@ class SigmoidSettings:
         """Raises ConfigError for a change of weights that the sigmoids would replace, or that scales a softmax."""
         names = [each.name for each in config.selections if each.kind == "attention"]
         if "softmax_one" in names:
-            raise ConfigError("model.attention", "sigmoid and softmax_one both replace the softmax; choose one")
+            raise ConfigError("model.attention", "sigmoid and softmax_one both replace the softmax", "choose one")
         require_first_weights(config, "sigmoid")
 
 

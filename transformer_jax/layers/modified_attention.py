@@ -216,7 +216,7 @@ class ModifiedAttention(MultiHeadAttention):
     def _window(self) -> MaskMod | None:
         windows = self._mods("mask_mod")
         if len(windows) >= 2:
-            raise ConfigError("model.attention", f"{len(windows)} parts have a window; choose one")
+            raise ConfigError("model.attention", f"{len(windows)} parts have a window", "choose one")
         window = windows[0] if windows else None
         is_cross = any(change.site.kind == "cross" for change in self.changes.values())
         if is_cross and isinstance(window, Window):
@@ -265,7 +265,9 @@ def class_for(changes: Mapping[str, Any]) -> type[ModifiedAttention]:
             raise ConfigError("model.attention", problem)
     classes = [change.attention for change in changes.values() if change.attention]
     if len(classes) >= 2:
-        raise ConfigError("model.attention", f"{','.join(changes)} names {len(classes)} kinds of attention; choose one")
+        raise ConfigError(
+            "model.attention", f"{','.join(changes)} names {len(classes)} kinds of attention", "choose one"
+        )
     return classes[0] if classes else ModifiedAttention
 
 
@@ -283,7 +285,7 @@ def require_first_weights(config: ExperimentConfig, name: str) -> None:
     changes, plain = registered("attention"), AttentionChange.weights_mod
     others = [each for each in names[: names.index(name)] if getattr(changes[each], "weights_mod", plain) is not plain]
     if others:
-        raise ConfigError("model.attention", f"{name} changes the softmax; put it before {', '.join(others)}")
+        raise ConfigError("model.attention", f"{name} changes the softmax", f"put it before {', '.join(others)}")
 
 
 def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) -> KVCache:

@@ -83,7 +83,7 @@ def attention_of(
     else:
         kernel, obstacle = name, _obstacle(name, config, mesh)
         if obstacle is not None:
-            raise ConfigError("model.attention_backend", f"{name} {obstacle}; use auto, einsum or blockwise")
+            raise ConfigError("model.attention_backend", f"{name} {obstacle}", "use auto, einsum or blockwise")
     from transformer_jax.layers.attention_backends import (
         BY_HEAD,
         CudnnAttention,

@@ -40,7 +40,7 @@ COMMAND_GROUPS = {
     "compare": "Compare ideas and runs",
     "cluster": "Other machines",
 }
-DOORS = ("settings", "run_hooks", "next_steps", "sizes", "draw_attention", "require_stated")
+DOORS = ("settings", "run_hooks", "next_steps", "sizes", "draw_attention", "require_stated", "examine_texts")
 # Doors behind which only one tool may stand.
 SINGLE_DOORS = ("settings", "draw_attention", "require_stated")
 TARGET = re.compile(r"[\w.]+:\w+")
@@ -119,7 +119,7 @@ def _read(file: Path, package: str, tool: str = "") -> Index:
     tables: dict[str, Any] = {name: content.pop(name, {}) for name in ("parts", "commands", "doors")}
     needs = content.pop("needs", [])
     if content:
-        raise ConfigError(str(file), f"unknown key {min(content)}; expected needs, parts, commands, doors")
+        raise ConfigError(str(file), f"unknown key {min(content)}", "expected needs, parts, commands, doors")
     for name, table in tables.items():
         if not isinstance(table, dict) or not all(isinstance(entries, dict) for entries in table.values()):
             raise ConfigError(str(file), f"{name}: expected tables [{name}.NAME]")
@@ -129,7 +129,7 @@ def _read(file: Path, package: str, tool: str = "") -> Index:
                 str(file), f"commands.{name}: expected function, help and group, one of {', '.join(COMMAND_GROUPS)}"
             )
     if odd := tables["doors"].keys() - {*DOORS}:
-        raise ConfigError(str(file), f"doors.{min(odd)}: is not a door; doors are {', '.join(DOORS)}")
+        raise ConfigError(str(file), f"doors.{min(odd)}: is not a door", f"doors are {', '.join(DOORS)}")
     targets = {f"doors.{door}.{name}": to for door, entries in tables["doors"].items() for name, to in entries.items()}
     targets |= {f"commands.{name}.function": command["function"] for name, command in tables["commands"].items()}
     for key, target in targets.items():
@@ -211,7 +211,7 @@ def _index_of(entry_point: Any) -> Index:
             return _read(file, entry_point.value, entry_point.name)
     distribution = entry_point.dist.name if entry_point.dist else "an installed distribution"
     problem = f"its tool {entry_point.name} names {entry_point.value}, which is no package with an index.toml"
-    raise ConfigError(distribution, f"{problem}; fix or uninstall it")
+    raise ConfigError(distribution, problem, "fix or uninstall it")
 
 
 def _parts_of(index: Index) -> dict[tuple[str, str], ListedPart]:

@@ -39,7 +39,7 @@ def loaded_plugins() -> dict[str, str]:
 
 
 def text_of_plugin(file: str) -> bytes:
-    """The text of one of the loaded files when it was loaded."""
+    """Return the text of one of the loaded files when it was loaded."""
     return _LOADED[file][1]
 
 
@@ -62,7 +62,7 @@ def _is_loaded(file: str) -> bool:
 
 
 def plugin_flags() -> str:
-    """The ``--plugin`` flags of this command for a printed one, each after a space."""
+    """Return the ``--plugin`` flags of this command for a printed one, each after a space."""
     return "".join(f" --plugin={shlex.quote(file)}" for file, _ in _LOADED.values())
 
 

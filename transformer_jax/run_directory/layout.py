@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -244,24 +245,31 @@ def require_settings(folder: Path) -> None:
     Ignores settings that may change when a run resumes, but says that the file was changed. Does nothing with
     ``--trust_config``.
     """
+    if os.environ.get(TRUST_CONFIG) == "1":
+        return
     file = folder / CONFIG_FILE
+    step, written = written_settings(folder / "checkpoints")
+    if written:
+        here = load_run_config(folder)
+        changed = [each for each in difference(written, here) if not may_change(each[0], written, here)]
+        if changed:
+            lines = "".join(f"\n  {key}: {now!r}, in the checkpoint {before!r}" for key, before, now in changed)
+            raise ConfigError(
+                file,
+                f"not the settings that checkpoint {step} was written with",
+                f"put these back, or use them as they are with --trust_config:{lines}",
+            )
+    _report_if_changed(file)
+
+
+# A command opens a run several times.
+@cache
+def _report_if_changed(file: Path) -> None:
     # ``load_run_config`` reports a file that is no JSON.
     with suppress(OSError, ValueError):
         content = parse_json(file.read_bytes())
         if isinstance(content, dict) and not is_unchanged(content):
             complain(f"transformer-jax: {file}: changed since it was written; its settings are used as they are now")
-    step, written = written_settings(folder / "checkpoints")
-    if written is None or os.environ.get(TRUST_CONFIG) == "1":
-        return
-    here = load_run_config(folder)
-    changed = [each for each in difference(written, here) if not may_change(each[0], written, here)]
-    if changed:
-        lines = "".join(f"\n  {key}: {now!r}, in the checkpoint {before!r}" for key, before, now in changed)
-        raise ConfigError(
-            folder / CONFIG_FILE,
-            f"not the settings that checkpoint {step} was written with",
-            f"put these back, or use them as they are with --trust_config:{lines}",
-        )
 
 
 def changed_plugins(folder: Path) -> list[str]:

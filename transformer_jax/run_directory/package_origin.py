@@ -12,7 +12,7 @@ PACKAGE_FOLDER = Path(__file__).parents[1]
 
 @cache
 def package_origin() -> dict[str, str]:
-    """``{"version": "0.3.0", "git_commit": "5f3c...-dirty"}``, and ``wheel``, its digest, of an installed file.
+    """Return ``{"version": "0.3.0", "git_commit": "5f3c...-dirty"}``, and ``wheel``, its digest, of an installed file.
 
     The commit is empty where it is not known.
     """
@@ -30,18 +30,18 @@ def package_origin() -> dict[str, str]:
 
 
 def _source_of_installation() -> dict[str, dict]:
-    """``direct_url.json`` (PEP 610), which pip writes for a wheel or a repository, but not for an index; or empty."""
+    """Read ``direct_url.json`` (PEP 610), which pip writes for a wheel or a repository, but not for an index; or empty."""
     try:
-        found = metadata.distribution("transformer_jax")
-        if Path(str(found.locate_file("transformer_jax"))).resolve() != PACKAGE_FOLDER.resolve():
+        installed = metadata.distribution("transformer_jax")
+        if Path(str(installed.locate_file("transformer_jax"))).resolve() != PACKAGE_FOLDER.resolve():
             return {}
-        return dict(parse_json(found.read_text("direct_url.json") or "{}"))
+        return dict(parse_json(installed.read_text("direct_url.json") or "{}"))
     except (metadata.PackageNotFoundError, ValueError, TypeError):
         return {}
 
 
 def _commit_of_checkout() -> str:
-    """The commit of this source tree, with ``-dirty`` when it has changes; empty without git."""
+    """Return the commit of this source tree, with ``-dirty`` when it has changes; empty without git."""
     command = ["git", "-C", str(PACKAGE_FOLDER), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

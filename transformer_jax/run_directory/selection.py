@@ -18,7 +18,7 @@ def selection_of(run: RunDirectory) -> Metric:
 
 
 def basis_of_validations(run: RunDirectory) -> str:
-    """``96 of 1,014 sentences, greedy``, as in the newest checkpoint; empty before a validation and in earlier versions."""
+    """Return ``96 of 1,014 sentences, greedy``, of the newest checkpoint; empty before a validation and in earlier versions."""
     _, progress = next(written_progress(run.checkpoints), (0, {}))
     return str(progress.get("counters", {}).get("basis", ""))
 

@@ -138,7 +138,7 @@ def read_goodput(path: Path) -> dict[str, Any] | None:
 
 
 def _earlier_seconds(path: Path, first_update: int) -> dict[str, float]:
-    """Seconds of earlier starts; updates beyond ``first_update`` count as lost."""
+    """Return the seconds of earlier starts; updates beyond ``first_update`` count as lost."""
     try:
         content = read_goodput(path)
         if content is None:

@@ -9,7 +9,7 @@ from typing import Any
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.errors import StoreError
-from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.json_text import finite_or_none, parse_json
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.run_directory.stored_checkpoints import written_progress
 from transformer_jax.runs.metrics_log import read_metrics
@@ -26,19 +26,15 @@ EXPLODED, GROWN, NUM_NORMS = 20.0, 5.0, 10
 
 
 class LearningSigns:
-    """Signs in the records of ``metrics.jsonl``.
-
-    ``unigram_entropy``: the loss of guessing tokens by their frequency, nats per token. ``num_pairs``: of the training data.
-    """
+    """Signs in the records of ``metrics.jsonl``; ``report``: on the training data, as in ``data.json``."""
 
     def __init__(
-        self,
-        config: ExperimentConfig,
-        unigram_entropy: Any = None,
-        records: Iterable[Mapping[str, Any]] = (),
-        num_pairs: int | None = None,
+        self, config: ExperimentConfig, report: Mapping[str, Any], records: Iterable[Mapping[str, Any]] = ()
     ) -> None:
-        self._config, self._unigram_entropy, self._num_pairs = config, unigram_entropy, num_pairs
+        self._config = config
+        # The loss of guessing tokens by their frequency, nats per token.
+        self._unigram_entropy = report.get("unigram_entropy")
+        self._num_pairs = report.get("training", {}).get("kept")
         self._step = 0
         self._newest: dict[str, float] = {}
         self._scores: deque[float] = deque(maxlen=ZEROS)
@@ -82,7 +78,7 @@ class LearningSigns:
             shorter = f"set optimizer.warmup_updates={max(self._step // 10, 1)}, for example, or train longer"
             return f"{self._step} updates end within optimizer.warmup_updates={warmup}, at a small learning rate: {shorter}"
         is_text = self._config.data.source not in GENERATED_SOURCES
-        if is_text and self._num_pairs is not None and self._num_pairs < FEW_PAIRS:
+        if is_text and isinstance(self._num_pairs, int) and self._num_pairs < FEW_PAIRS:
             return f"{self._num_pairs:,} training pairs are few: give more text, or start from a trained model with init.run"
         made = f"{self._step} updates are few: train longer, with a larger budget or training.num_updates"
         return made if self._step < FEW_UPDATES else ""
@@ -145,23 +141,18 @@ class LearningSigns:
         )
 
 
-def num_pairs_of(report: Mapping[str, Any]) -> int | None:
-    """The number of training pairs in a report on the data; None for other data."""
-    found = report.get("training", {}).get("kept")
-    return found if isinstance(found, int) else None
-
-
 def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
     """The signs of a run, from its log and the report on its data. Raises DataError when one of them is damaged."""
+    records = read_metrics(run.metrics)
     try:
         report = parse_json(run.data_report.read_bytes()) if run.data_report.is_file() else {}
-        facts = report.get("unigram_entropy"), num_pairs_of(report)
+        report |= {"unigram_entropy": finite_or_none(report.get("unigram_entropy"))}
+        signs = LearningSigns(config, report, records)
     except StoreError:
         raise
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         raise DataError(f"{run.data_report}: not the data report of a run ({error})") from None
     _, progress = next(written_progress(run.checkpoints), (0, {}))
     length = progress.get("counters", {}).get("num_updates", 0)
     is_shortened = length and length != progress["config"]["config"]["training"]["num_updates"]
-    signs = LearningSigns(config, facts[0], read_metrics(run.metrics), facts[1])
     return signs.sentences(length if is_shortened else 0)

@@ -233,9 +233,10 @@ class RunParts:
         position.results.logged |= metrics
 
     def score_line(self, found: Evaluation) -> str:
-        """The metrics of a validation, first the one that selects: ``BLEU 21.27 (96 of 1,014 sentences, greedy), chrF 45.30``.
+        """Return the metrics of a validation, first the one that selects checkpoints.
 
-        Perplexity shows the loss. Raises ConfigError where the evaluation lacks the selection metric.
+        For example ``BLEU 21.27 (96 of 1,014 sentences, greedy), chrF 45.30``. Perplexity shows the loss. Raises ConfigError
+        where the evaluation lacks the selection metric.
         """
         first, values = self.config.selection, found.metrics
         others = (each for each in self.config.metrics if each != first and each.name in values and each.name != "loss")

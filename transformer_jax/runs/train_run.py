@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, load_run_config
 from transformer_jax.config.run_settings import budget_of, is_run_directory, stated_settings
 from transformer_jax.data.corpora import completed, require_target_language
-from transformer_jax.data.examined_texts import examine_run
+from transformer_jax.data.examination import warnings_on_run
 from transformer_jax.errors import complain
 from transformer_jax.registry.index import behind, single_behind
 from transformer_jax.run_directory.layout import RunDirectory
@@ -124,7 +124,7 @@ def train_run(
     from transformer_jax.runs.trainer import run_training
 
     if not (is_trial or RunDirectory(workdir).has_checkpoints()):
-        for warning in examine_run(config):
+        for warning in warnings_on_run(config):
             complain(warning)
     start = TrainingStart(config, RunDirectory(workdir), origin, is_trial)
     surroundings: Mapping[str, SurroundsTraining] = behind("run_hooks")

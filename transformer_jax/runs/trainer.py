@@ -10,13 +10,12 @@ from typing import Any
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.files.paths import in_store
 from transformer_jax.runs import starting
 from transformer_jax.runs.compilation import CompilationAhead
 from transformer_jax.runs.goodput import Clock, Goodput
 from transformer_jax.runs.hooks import Hooks, dry_run, make_up_validation, watchdog
 from transformer_jax.runs.initial_state import find_parameters, restored_position
-from transformer_jax.runs.learning_signs import LearningSigns, num_pairs_of
+from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.progress import LOGGER, ProgressBar
 from transformer_jax.runs.run import Hook, Outcome, RunParts, outcome_of_divergence
@@ -25,7 +24,6 @@ from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import task_class
-from transformer_jax.training.parameters import trained_share
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
@@ -76,9 +74,8 @@ def run_training(
         if source:
             notes.append(source.report())
             origin = {"initial_parameters": source.to_json(), **origin}
-        if config.optimizer.freeze:
-            notes.append(trained_share(update.state_shapes.params, config.optimizer.freeze))
-        if not position.ends and not in_store(directory.path):
+        notes += update.notes_on_frozen()
+        if not position.ends:
             kept = config.training.keep_last + config.training.keep_best
             notes += require_free_space(directory.path, update.saved_shapes, kept)
         data = task.training_data()
@@ -95,8 +92,6 @@ def run_training(
             num_records = logged.num_records if position.is_validation_due else None
             log = enter(closing(MetricsLog(directory.metrics, updates_made, num_records, directory.require_lock)))
             trackers = enter(Trackers(directory.local, config, updates_made))
-        report = data.report.content
-        signs = LearningSigns(config, report.get("unigram_entropy"), log.earlier, num_pairs_of(report))
         run = RunParts(
             config=config,
             directory=directory,
@@ -108,7 +103,7 @@ def run_training(
             goodput=goodput,
             log=log,
             trackers=trackers,
-            signs=signs,
+            signs=LearningSigns(config, data.report.content, log.earlier),
             interruption=enter(interruption()),
             first_update=updates_made,
         )

@@ -17,7 +17,7 @@ def ending_without_memory(problem: Callable[[], str]) -> Iterator[None]:
     """
     of_thread, of_callback = threading.excepthook, sys.unraisablehook
 
-    def end(error: BaseException) -> None:
+    def end() -> None:
         said = "out of memory"
         # Memory may give out again.
         with suppress(Exception):
@@ -28,12 +28,12 @@ def ending_without_memory(problem: Callable[[], str]) -> Iterator[None]:
 
     def hook_of_thread(arguments: "threading.ExceptHookArgs") -> None:
         if arguments.exc_value and is_out_of_memory(arguments.exc_value):
-            end(arguments.exc_value)
+            end()
         of_thread(arguments)
 
     def hook_of_callback(unraisable: "sys.UnraisableHookArgs") -> None:
         if unraisable.exc_value and is_out_of_memory(unraisable.exc_value):
-            end(unraisable.exc_value)
+            end()
         of_callback(unraisable)
 
     threading.excepthook, sys.unraisablehook = hook_of_thread, hook_of_callback

@@ -1,8 +1,8 @@
 """Remarks on input that a model never saw in training, and on output that was cut: a line for each kind."""
 
 import base64
-import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from transformer_jax.array_types import UNK_ID
 from transformer_jax.config.mixture import tagging_command
 from transformer_jax.data.text_files import visible
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.data.tokenizers.tokenizer_interface import BYTE_PIECE
+from transformer_jax.data.tokenizers.tokenizer_interface import BYTE_PIECE, LANGUAGE_CODE
 from transformer_jax.errors import complain
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.run_directory.layout import RunDirectory
@@ -22,12 +22,11 @@ from transformer_jax.run_directory.layout import RunDirectory
 CUT, REPEATS = "cut", "repeats"
 SINGULAR = {"begin": "begins", "have": "has", "are": "is", "repeat": "repeats"}
 OUTPUTS = {CUT: "reached the length limit and may be cut", REPEATS: "repeat the same tokens"}
-"""Remarks on an output, and how they are told."""
-LANGUAGE_CODE = re.compile(r">>[^<>\s]+<<")
+"""Remarks on an output, and their text."""
 SHOWN = 12
-# A longer input of a model whose training text is not known is told.
+# A longer input is reported for a model whose training text is not known.
 USUAL_TOKENS = 128
-# Tokens of a repeated sequence, and how often it comes: at least so many in a row, over so many tokens.
+# Maximum tokens of a repeated sequence; its minimum repetitions in a row, and tokens in all of them.
 LONGEST_PERIOD, REPETITIONS, REPEATED_TOKENS = 8, 3, 8
 
 
@@ -43,12 +42,12 @@ class TrainingInput:
 
     @property
     def limit(self) -> int:
-        """The length of an input, in tokens, above which it is told."""
+        """The length of an input, in tokens, above which it is reported."""
         return USUAL_TOKENS if self.longest is None else self.longest
 
     @classmethod
     def of_run(cls, run: RunDirectory) -> "TrainingInput":
-        """The record in ``data.json`` of a run; says if the file is damaged."""
+        """Return the record in ``data.json`` of a run; says if the file is damaged."""
         try:
             content = parse_json(run.data_report.read_bytes())
         except FileNotFoundError:
@@ -68,7 +67,7 @@ class TrainingInput:
         return cls()
 
     def unseen_ids(self, tokenizer: Tokenizer) -> frozenset[int]:
-        """The ids that the model never saw; without a record UNK, and the bytes that spell unknown characters."""
+        """Return the ids that the model never saw; without a record UNK, and the bytes that spell unknown characters."""
         size = tokenizer.vocabulary_size
         if self.is_seen is not None:
             is_seen = np.pad(self.is_seen, (0, max(size - len(self.is_seen), 0)))[:size]
@@ -83,7 +82,7 @@ class Remarks:
     """Counts the lines of an input by kind of remark, and remembers the first of each; a single line is not counted.
 
     ``name``: of the input. ``unit``: of its parts. ``tags``: every source of the training text begins with one of them.
-    ``has_limit``: an input that is longer than in training is told.
+    ``has_limit``: an input that is longer than in training is reported.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Remarks:
         self._tags, self._codes = tags, tokenizer.language_codes
         self._limit = training.limit if has_limit else sys.maxsize
         self._unseen = training.unseen_ids(tokenizer)
-        self._counts: dict[str, list[int]] = {}
+        self._counts, self._first = Counter[str](), dict[str, int]()
         self._details: dict[str, dict[str, None]] = {}
         self._total = 0
 
@@ -124,10 +123,10 @@ class Remarks:
         """Write a line for each kind, and begin again."""
         for line in self.lines():
             write(line)
-        self._counts, self._details, self._total = {}, {}, 0
+        self._counts, self._first, self._details, self._total = Counter(), {}, {}, 0
 
     def lines(self) -> list[str]:
-        """A line for each kind."""
+        """Return a line for each kind."""
         longest, tags = self._training.longest, ", ".join(self._tags)
         kinds = {
             "code": "begin with a language code that the vocabulary lacks",
@@ -139,15 +138,15 @@ class Remarks:
         }
         if longest is None:
             kinds["long"] = f"have over {USUAL_TOKENS} tokens, and how long the sources in training were is not known"
-        found = []
+        lines = []
         for kind, meaning in kinds.items():
-            if numbers := self._counts.get(kind):
+            if number := self._counts[kind]:
                 verb, _, rest = meaning.partition(" ")
-                meaning = f"{SINGULAR.get(verb, verb)} {rest}" if len(numbers) == 1 else meaning
-                count = f": {len(numbers):,} of {self._total:,} {self._unit}s" if self._total > 1 else ""
-                first = f" (first: {self._unit} {numbers[0]:,})" if self._total > 1 else ""
-                found.append(f"{self._name}{count} {meaning}{first}{self._detail(kind)}")
-        return found
+                meaning = f"{SINGULAR.get(verb, verb)} {rest}" if number == 1 else meaning
+                count = f": {number:,} of {self._total:,} {self._unit}s" if self._total > 1 else ""
+                first = f" (first: {self._unit} {self._first[kind]:,})" if self._total > 1 else ""
+                lines.append(f"{self._name}{count} {meaning}{first}{self._detail(kind)}")
+        return lines
 
     def _detail(self, kind: str) -> str:
         details = list(self._details.get(kind, ()))
@@ -164,7 +163,8 @@ class Remarks:
         return shown + (f"; it has {known}{' ...' * (len(self._codes) > SHOWN)}" if known else "")
 
     def _add(self, kind: str, number: int, details: Iterable[str] = ()) -> None:
-        self._counts.setdefault(kind, []).append(number)
+        self._counts[kind] += 1
+        self._first.setdefault(kind, number)
         self._details.setdefault(kind, {}).update(dict.fromkeys(details))
 
     def _read_code(self, number: int, text: str) -> None:
@@ -177,19 +177,22 @@ class Remarks:
             self._add("no tag", number)
 
     def _unseen_parts(self, text: str, ids: Sequence[int]) -> list[str]:
-        """The parts of a text that unseen tokens spell, without spaces: whole characters where tokens are bytes."""
-        found, spelled, is_unseen = "", b"", False
+        """Return the parts of a text that unseen tokens spell, without spaces: whole characters where tokens are bytes."""
+        shown, spelled, is_unseen = "", b"", False
         for token, surface in zip(ids, self._tokenizer.surfaces(text), strict=True):
             spelled, is_unseen = spelled + surface, is_unseen or token in self._unseen
             with suppress(UnicodeDecodeError):
-                found += spelled.decode("utf-8") if is_unseen else " "
+                shown += spelled.decode("utf-8") if is_unseen else " "
                 spelled, is_unseen = b"", False
-        return [visible(part) for part in found.split(" ") if part]
+        return [visible(part) for part in shown.split(" ") if part]
 
 
-def remarks_on_output(ids: Sequence[int], limit: int, source: Sequence[int]) -> tuple[str, ...]:
-    """The remarks on the tokens of an output, EOS included, of at most ``limit`` tokens; a source may repeat as well."""
-    return (CUT,) * (len(ids) >= limit) + (REPEATS,) * (repeats(ids) and not repeats(source))
+def remarks_on_output(
+    ids: Sequence[int], limit: int, source: Sequence[int], *, may_repeat: bool = False
+) -> tuple[str, ...]:
+    """Return the remarks on the tokens of an output, EOS included, of at most ``limit`` tokens; a source may repeat as well."""
+    is_odd = not may_repeat and repeats(ids) and not repeats(source)
+    return (CUT,) * (len(ids) >= limit) + (REPEATS,) * is_odd
 
 
 def repeats(ids: Sequence[int]) -> bool:

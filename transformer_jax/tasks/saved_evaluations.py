@@ -39,7 +39,7 @@ class ScoredCheckpoint:
     ensemble: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, this package, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
+        """Return the fields, this package, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
         which = {"checkpoint_step": self.step, "averaged_checkpoints": self.averaged, "ensemble": list(self.ensemble)}
         which["package"] = package_origin()
         return finite_or_null({**which, "metrics": self.evaluation.metrics, **self.evaluation.to_json()})

@@ -85,7 +85,7 @@ def training_loss(
 
 
 def corrupted(config: ExperimentConfig, hyperparameters: Hyperparameters, batch: Any, key: Array) -> Any:
-    """``batch`` after the parts of ``training.corruptions``, in their order: the tokens that the model reads; the labels stay.
+    """Apply the parts of ``training.corruptions``, in order, to the tokens that the model reads; the labels stay.
 
     A decoder reads its targets shifted right.
     """

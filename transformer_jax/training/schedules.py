@@ -15,7 +15,7 @@ from transformer_jax.config.hyperparameters import hyperparameters_of
 from transformer_jax.config.optimization import decays
 from transformer_jax.registry.plugins import register, registered
 
-# The fall of the rate between averaged checkpoints that is told.
+# The fall of the rate between averaged checkpoints from which on it is reported.
 FALLEN = 1.5
 Schedule = Callable[[AnyArray | int], Any]
 """(number of the update) to the rate, float32; computed by NumPy, on the host, unless a JAX array is given."""
@@ -84,7 +84,7 @@ def make_schedule(
 
 
 def remark_on_average(config: ExperimentConfig, steps: Sequence[int], progress: Mapping[str, Any]) -> str:
-    """A remark where the rate fell so much between averaged checkpoints that the newest may be better alone; else empty.
+    """Return a remark where the rate fell so much between averaged checkpoints that the newest may be better alone; else empty.
 
     ``progress``: of the newest checkpoint, with the length of a run that was shortened.
     """

@@ -21,7 +21,7 @@ from transformer_jax.config import (
 from transformer_jax.registry.plugins import registered
 from transformer_jax.training.losses import LossFunction
 from transformer_jax.training.optimizers import make_optimizer
-from transformer_jax.training.parameters import frozen, with_frozen, without_gradient
+from transformer_jax.training.parameters import frozen, trained_share, with_frozen, without_gradient
 from transformer_jax.training.schedules import Schedule, make_schedule
 from transformer_jax.training.sharding import batch_sharding, replicated, sharded_shapes
 from transformer_jax.training.state import TrainState, create_state
@@ -73,6 +73,11 @@ class Update:
             donate_argnums=0,
             compiler_options=compiler_options(config.training, mesh),
         )
+
+    def notes_on_frozen(self) -> list[str]:
+        """Return a line on the parameters that train, empty where all do."""
+        pattern = self._config.optimizer.freeze
+        return [trained_share(self.state_shapes.params, pattern)] if pattern else []
 
     def initial_state(self, seed: int, change: Callable[[PyTree], PyTree] | None = None) -> TrainState:
         """Return the state of a run before the first update, every leaf created with its sharding.

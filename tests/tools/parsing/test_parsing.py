@@ -16,6 +16,7 @@ from transformer_jax.data.tokenizers import tokenizer_from_bytes
 from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.tasks import trained_run
 from transformer_jax.tasks.trained_run import open_trained
+from transformer_jax.tasks.translation.translator import translation_of
 from transformer_jax.tools.parsing.corpus import _roots, _survey
 from transformer_jax.tools.parsing.parsing_settings import TreebankConfig
 from transformer_jax.tools.parsing.parsing_task import ParsingTask
@@ -120,7 +121,8 @@ def test_symbols_of_a_tree_are_scored_as_the_search_scores_them(run, trained):
 def test_python_parses_as_the_command(run, trained):
     loaded = transformer_jax.load(run.workdir, "last")
     vars(loaded)["_trained"] = trained
-    ((best, _), (empty,)) = loaded.parse(["Ann ( sleeps )", ""], n_best=2)
+    with pytest.warns(UserWarning, match="1 of 2 texts has .* never saw in training .*: -LRB- -RRB-"):
+        ((best, _), (empty,)) = loaded.parse(["Ann ( sleeps )", ""], n_best=2)
     assert "-LRB-" in best.text and best.symbols and empty.text == ""
     with pytest.raises(ConfigError, match="^n_best: 99 is more than"):
         loaded.parse(["Ann sleeps"], n_best=99)
@@ -151,6 +153,33 @@ def test_a_text_is_scored_against_trees(run, trained, tmp_path, capsys):
     assert transformer_jax.load(run.workdir, "last").parse("Ann walks .") == tree
 
 
+def test_sentences_without_trees_are_left_out_and_all_others_read(run, trained, tmp_path, capsys):
+    sentences, trees = tmp_path / "sentences.txt", tmp_path / "trees.mrg"
+    # As parse writes them: an empty line has no tree.
+    sentences.write_text("\n\u200b\n" + "Ann sleeps .\n" * 200, encoding="utf-8")
+    trees.write_text("\n\n" + f"{TREES.splitlines()[0]}\n" * 200)
+    text = ParsingTask.open_text(run.config, str(sentences), [str(trees)])
+    assert (len(text.sources), set(text.sources)) == (200, {"Ann sleeps ."})
+    assert capsys.readouterr().err == f"{sentences}: 2 empty lines left out, which have no tree\n"
+    trees.write_text("(S (NP (NNP Ann)))\n")
+    with pytest.raises(DataError, match="trees.mrg: 1 trees but 202 sentences"):
+        ParsingTask.open_text(run.config, str(sentences), [str(trees)])
+    for empty in ("", "\n"):
+        sentences.write_text(empty)
+        trees.write_text(empty)
+        with pytest.raises(DataError, match="sentences.txt: no sentence; expected one a line"):
+            ParsingTask.open_text(run.config, str(sentences), [str(trees)])
+
+
+def test_symbols_of_a_tree_may_repeat_and_cut_trees_are_counted(trained):
+    symbols = trained.task.tokenizers.target.encode("XX " * 20)
+    for limit, remarks in ((40, ()), (20, ("cut",))):
+        found = translation_of(symbols, 0.0, trained.task.tokenizers, [5, 6], limit)
+        assert found.remarks == remarks
+    evaluation = trained.evaluate("test", limit=3)
+    assert len(evaluation.remarks) == 3
+
+
 def test_the_outline_of_a_tree_knows_the_symbol_of_every_node(trained):
     assert trained.task.outline("a dog", "(NP <unk> XX XX )NP")[1:] == [(1, "a", 2), (1, "dog", 3)]
     outline = trained.task.outline("a dog barks !", "(S (NP XX XX )NP (VP XX )VP )S")
@@ -176,6 +205,8 @@ def test_every_command_reads_a_sentence_as_parse_does(run, trained, tmp_path):
 def test_forms_of_the_treebank_are_used_where_its_words_have_them():
     with_forms = SentenceTokenizer(WordClassTokenizer([r"1\/2", "-LCB-", "a"]))
     assert with_forms.encode(r"1/2 1\/2 { -LCB- a") == [4, 4, 5, 5, 6]
+    # Only the backslash of a form belongs to it.
+    assert SentenceTokenizer(WordClassTokenizer([r"\-LRB-", r"\-LCB-", "-LCB-"])).encode(r"\( \{") == [4, 5]
     assert SentenceTokenizer(WordClassTokenizer(["1/2", "{"])).encode("1/2 {") == [4, 5]
 
 

@@ -77,6 +77,16 @@ def test_other_spaces_are_parts_of_words(space, tmp_path):
     assert analogies.scores[0].overall == ("set", 1.0, 1, 1)
 
 
+def test_words_of_marks_are_words(tmp_path):
+    table = np.array([[1, 0], [1, 1], [-1, 0], [-1, 1]], np.float32)
+    vectors = keyed_vectors([":)", ":(", "#a", "#b"], table)
+    analogies = scored(": faces\n:) :( #a #b\n:( :) #b #a\n", tmp_path, vectors)
+    assert [(each.name, each.total) for each in analogies.scores[0].parts[:1]] == [("faces", 2)]
+    # Cosines 0.71, -1.0 and -0.71.
+    pairs = scored(":) :( 3\n#a :) 2\n#a :( 1\n", tmp_path, vectors)
+    assert pairs.scores[0].overall == ("set", pytest.approx(0.5), 3, 3)
+
+
 SIMLEX = "word1\tword2\tPOS\tSimLex999\tconc(w1)\tSD(SimLex)\n"
 NAMED = "columns 'word1', 'word2', 'SimLex999'; its heading, line 1, left out"
 

@@ -60,6 +60,7 @@ def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
         read_vectors(tmp_path / "missing.txt")
 
 
+BINARY = ((b"a", [1, 2]), (b"a", [3, 4]), (b"b", [5, 6]))
 BROKEN_TEXT = [
     (b"2 2\na 1 2\nb 1\n", "line 3: expected a word and 2 numbers, .*, found 'b 1'"),
     (b"a 1 2\nb 1 x\n", "not a whole file of the format glove .*'x'"),
@@ -70,6 +71,8 @@ BROKEN_TEXT = [
     (b"a 1 2\nb 3 1 2\n", "line 2: expected a word and 2 numbers, .* found 'b 3 1 2'"),
     (b"1 2\nroute 66 4 x\n", "line 2: 'route 66 4 x' does not end in 2 numbers"),
     ("a\u00a0b\n".encode(), "line 1: .* found 'a<U.00A0>b'"),
+    (b"2 2\na 1 2\nb\xff 1 2\n", "line 3: invalid UTF-8 in 'b\ufffd 1 2'"),
+    (b"a b 1 2\nc\xff 1 2\n", "line 2: invalid UTF-8"),
     (b"0 2\n", "line 1: '0 2' is not the number of words and the dimension"),
     (b"", "no vectors"),
 ]
@@ -92,6 +95,19 @@ def test_words_with_spaces_are_read_where_the_dimension_is_known(tmp_path):
             "b": [7, 8],
         }
         assert len(read_vectors(tmp_path / "v.txt", limit=2)) == 2
+    (tmp_path / "v.txt").write_text("new york 1 2\nb 7 8\n")
+    assert read_vectors(tmp_path / "v.txt").index_to_key == ["new york", "b"]
+
+
+@pytest.mark.parametrize("name", ["v.txt", "v.bin", "glove.txt"])
+def test_of_a_repeated_word_the_first_vector_counts(name, tmp_path):
+    lines = [b"a 1 2", b"a 3 4", b"b 5 6"] if name != "v.bin" else []
+    header = [] if name == "glove.txt" else [b"3 2"]
+    binary = b"".join(word + b" " + np.array(row, np.float32).tobytes() for word, row in BINARY)
+    (tmp_path / name).write_bytes(b"\n".join([*header, *lines]) + b"\n" + (binary if name == "v.bin" else b""))
+    found = read_vectors(tmp_path / name)
+    assert (found.index_to_key, found.vectors.tolist()) == (["a", "b"], [[1, 2], [5, 6]])
+    assert len(found.most_similar("a")) == 1
 
 
 def test_broken_binary_is_refused(vectors, tmp_path):

@@ -13,13 +13,17 @@ import sentencepiece
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.data.tokenizers.tokenizer_interface import BYTE_PIECE, PiecesTokenizer, Tokenizer
+from transformer_jax.data.tokenizers.tokenizer_interface import (
+    BYTE_PIECE,
+    LANGUAGE_CODE,
+    PiecesTokenizer,
+    Tokenizer,
+)
 
 SPACE_SIGN = "\u2581"
 _ESCAPE = "\x1b"
 _ESCAPES = {_ESCAPE: _ESCAPE + "0", SPACE_SIGN: _ESCAPE + "1"}
 _TO_ESCAPE = re.compile(f"[{_ESCAPE}{SPACE_SIGN}]")
-_CODE = re.compile(r">>[^<>\s]+<<")
 _ESCAPED = re.compile(f"{_ESCAPE}[01]")
 _UNESCAPES = {escaped: character for character, escaped in _ESCAPES.items()}
 # Unigram training sums floats by thread: with a fixed number of threads the vocabulary is the same on every machine.
@@ -78,7 +82,7 @@ class SubwordTokenizer(Tokenizer):
         return _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], text) if _ESCAPE in text else text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The entry of each id: U+2581 is a space, ``<0x0A>`` a byte."""
+        """Return the entry of each id: U+2581 is a space, ``<0x0A>`` a byte."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:
@@ -106,7 +110,7 @@ class MappedSubwordTokenizer(PiecesTokenizer):
         super().__init__(pieces)
         self._model, self._prefix = model, list(prefix)
         self._processor = sentencepiece_processor(model)
-        self.language_codes = tuple(piece for piece in pieces if _CODE.fullmatch(piece))
+        self.language_codes = tuple(piece for piece in pieces if LANGUAGE_CODE.fullmatch(piece))
         for piece in self._prefix:
             if piece not in self._ids:
                 raise DataError(f"{piece!r} is not in the vocabulary")

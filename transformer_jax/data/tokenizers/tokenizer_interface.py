@@ -14,6 +14,7 @@ from transformer_jax.files.json_text import parse_json
 
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+LANGUAGE_CODE = re.compile(r">>[^<>\s]+<<")
 BYTE_MARK = "\N{MIDLINE HORIZONTAL ELLIPSIS}"
 """Shown for a byte of a character that the next pieces complete."""
 
@@ -23,6 +24,12 @@ class Tokenizer(ABC):
 
     kind: str
     """A value of the setting ``tokenizer.kind``."""
+
+    language_codes: tuple[str, ...] = ()
+    """The codes that a text may begin with, such as ``>>de<<``."""
+
+    may_repeat = False
+    """Whether a good text has the same tokens many times in a row, as symbols of trees do."""
 
     @property
     @abstractmethod
@@ -48,10 +55,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The entry of each id in the vocabulary; ``<0x41>`` is a byte."""
+        """Return the entry of each id in the vocabulary; ``<0x41>`` is a byte."""
 
     def shown(self, ids: Sequence[int]) -> list[str]:
-        """The text of each of consecutive ids: a character of several bytes stands at the last, a mark at the others."""
+        """Return the text of each of consecutive ids: a character of several bytes stands at the last, a mark at the others."""
         found, spelled = [], b""
         for piece in self.pieces(ids):
             byte = BYTE_PIECE.fullmatch(piece)
@@ -66,9 +73,6 @@ class Tokenizer(ABC):
                 found.append(visible(spelled.decode("utf-8", "replace")[:1]))
                 spelled = b""
         return found
-
-    language_codes: tuple[str, ...] = ()
-    """The codes that a text may begin with, such as ``>>de<<``."""
 
     def is_blank(self, text: str, ids: Sequence[int]) -> bool:
         """Whether a text, with its ``ids``, says nothing: it has no visible character, or no token but codes."""
@@ -88,7 +92,7 @@ class Tokenizer(ABC):
 
 
 def _size_of_character(first: int) -> int:
-    """The bytes of a character whose first byte is ``first``."""
+    """Return the number of bytes of a character whose first byte is ``first``."""
     return 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
 
 

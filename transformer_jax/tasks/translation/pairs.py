@@ -97,7 +97,7 @@ class PairScorer:
 
 
 def sum_of_scores(scores: Sequence[TokenScores]) -> tuple[float, int]:
-    """The sum of negative log-probabilities, and the number of tokens; without pairs of a blank source."""
+    """Return the sum of negative log-probabilities, and the number of tokens; without pairs of a blank source."""
     kept = [each for each in scores if math.isfinite(each.log_prob)]
     return -sum(each.log_prob for each in kept), sum(len(each.log_probs) for each in kept)
 

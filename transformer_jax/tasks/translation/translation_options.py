@@ -49,10 +49,10 @@ def sampling_of(decoding: DecodingConfig, stated: Mapping[str, Any]) -> dict[str
             problem = f"{temperature} must be at least {SMALLEST_TEMPERATURE:g}, or 0 for greedy decoding"
             raise ConfigError("--temperature", problem)
         if stated.get("prefix"):
-            raise ConfigError("--prefix", "beam search continues a prefix, sampling does not; leave out one of them")
+            raise ConfigError("--prefix", "beam search continues a prefix, sampling does not", "leave out one of them")
         return sampling
     if "seed" in stated:
-        raise ConfigError("--seed", "beam search has no random numbers; add --temperature=1, or leave it out")
+        raise ConfigError("--seed", "beam search has no random numbers", "add --temperature=1, or leave it out")
     number, width = stated.get("n_best", 1), decoding.beam_width
     if number > width:
         raise ConfigError("--n_best", f"{number} is more than decoding.beam_width={width}")

@@ -21,7 +21,7 @@ from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.examined_texts import examine_pairs, examine_split
+from transformer_jax.data.examination import warnings_on_pairs, warnings_on_split
 from transformer_jax.data.mixed_corpora import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus
@@ -144,7 +144,7 @@ class TranslationTask(Translating, Task):
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
-        """The settings with the tokenizer of BLEU and the selection metric.
+        """Return the settings with the tokenizer of BLEU and the selection metric.
 
         Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
         tokenizer is not installed.
@@ -239,7 +239,7 @@ class TranslationTask(Translating, Task):
         return replace(found, diagnostics=diagnostics)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        for warning in examine_split(self.config, split):
+        for warning in warnings_on_split(self.config, split):
             say(warning, file=sys.stderr)
         return self.evaluator.evaluate(params, split, limit=limit)
 
@@ -309,7 +309,7 @@ class TranslationTask(Translating, Task):
             if len(lines) != len(sources) or not sources:
                 raise DataError(f"{name}: {len(lines)} lines but {len(sources)} sources; line i is for sentence i")
         for name, lines in zip(references, translations, strict=True):
-            for warning in examine_pairs(config, (source, name), [*map(SentencePair, sources, lines)]):
+            for warning in warnings_on_pairs(config, (source, name), [*map(SentencePair, sources, lines)]):
                 say(warning, file=sys.stderr)
         return ReferencedText(sources, translations)
 

@@ -250,15 +250,13 @@ class Translator(TextTranslator):
         return Prefix(text, tuple(ids))
 
     def limit_of(self, source: Sequence[int], prefix: int = 0) -> int:
-        """The length limit of the translation of a source, after ``prefix`` given tokens."""
+        """Return the length limit of the translation of a source, after ``prefix`` given tokens."""
         limit = len(source) + self.decoding.max_extra_tokens + prefix
         return min(limit, self._longest or limit)
 
     def _texts(self, found: Hypotheses, row: int, source: Sequence[int], prefix: int) -> list[Translation]:
-        results, limit = (
-            zip(found.ids[row], found.scores[row], found.lengths[row], strict=True),
-            self.limit_of(source, prefix),
-        )
+        results = zip(found.ids[row], found.scores[row], found.lengths[row], strict=True)
+        limit = self.limit_of(source, prefix)
         translations = [
             translation_of(ids[:size], score, self.tokenizers, source, limit) for ids, score, size in results if size
         ]
@@ -277,7 +275,7 @@ def translation_of(
     ``limit``: the length limit of the translation of ``source``.
     """
     tokens = np.asarray(ids).tolist()
-    remarks = remarks_on_output(tokens, limit, source)
+    remarks = remarks_on_output(tokens, limit, source, may_repeat=tokenizers.target.may_repeat)
     return Translation(as_one_line(tokenizers.target.decode(tokens)), float(score), tokens, remarks)
 
 

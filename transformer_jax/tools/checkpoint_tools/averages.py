@@ -116,7 +116,7 @@ def parameter_count(shapes: PyTree) -> str:
 
 
 def parameter_table(shapes: Mapping[str, Any], depth: int) -> str:
-    """A row for each module with its total, followed by its indented children, ``depth`` levels; at the end the whole total."""
+    """Return a row for each module with its total, then for its children, ``depth`` levels; at the end the total of all."""
     first = ("parameters", "shape", "type", "numbers", "bytes")
     last = ("total", "", "", f"{count_parameters(shapes):,}", _size(shapes))
     rows = [row for level, row in _rows(shapes, 0) if level <= depth]

@@ -25,16 +25,7 @@ from transformer_jax.data.corpus_statistics import (
     sample_of,
     vocabulary_of,
 )
-from transformer_jax.data.line_shift import GROUP, LineShift, Stretch, line_shift
 from transformer_jax.data.pair_encoding import MAX_LINE_BYTES, encoded_sides, reasons_to_drop, training_filters
-from transformer_jax.data.pair_examination import (
-    READ_THOROUGHLY,
-    Finding,
-    PairText,
-    TrainingWords,
-    carriage_returns,
-    examine,
-)
 from transformer_jax.data.parallel_text import named_files, tab_error
 from transformer_jax.data.scripts import script_of
 from transformer_jax.data.sentence_pairs import SentencePair
@@ -48,6 +39,15 @@ from transformer_jax.data.text_files import (
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.tokenizer_training import train_supported
 from transformer_jax.tools.data_check.line_languages import can_identify, foreign_language, usual_languages
+from transformer_jax.tools.data_check.line_shift import GROUP, LineShift, Stretch, line_shift
+from transformer_jax.tools.data_check.pair_examination import (
+    READ_THOROUGHLY,
+    Finding,
+    PairText,
+    TrainingWords,
+    carriage_returns,
+    examine,
+)
 
 EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
 # Lines of a chunk; minimum of lines of a part whose shift is found at once.
@@ -195,9 +195,10 @@ def check_text(
         report.remarks.append(f"{name}: {len(side.characters):,} distinct characters; {scripts or 'no letters'}")
     languages = _languages(report, names, sample)
     shift = _check_lines(report, names, sample, languages, readable)
-    for name, side in zip(names, zip(*sample.pairs, strict=True), strict=False):
-        if len(names) == 1 and (finding := carriage_returns(name, np.array(sample.lines), side)):
-            _add(report, [finding])
+    if len(names) == 1 and (
+        finding := carriage_returns(names[0], np.array(sample.lines), [pair.source for pair in sample.pairs])
+    ):
+        _add(report, [finding])
     faults = [UNREADABLE, EMPTY, LONG, SCRIPT, *[THIRD_LANGUAGE] * any(languages)]
     faults += [DECOMPOSED, *PATTERNS, FREQUENT, TWICE]
     if len(names) == 1:
@@ -206,8 +207,8 @@ def check_text(
     report.count("", SHIFTED, sum(end - first for (first, lag), end in zip(shift.stretches, ends, strict=True) if lag))
     for description in shift.descriptions(*names):
         report.show("", SHIFTED, description)
-    text = PairText("the text", (names[0], names[1]), total, np.array(sample.lines), sample.pairs)
-    examined = examine(text, TrainingWords(text, READ_THOROUGHLY), thorough=True)
+    pair_text = PairText("the text", (names[0], names[1]), total, np.array(sample.lines), sample.pairs)
+    examined = examine(pair_text, TrainingWords(pair_text, READ_THOROUGHLY), thorough=True)
     kinds = [finding.kind for finding in examined.findings]
     if not shift.is_known and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT and not kinds:
         report.remarks.append("no sign that the sides are translations: the lengths of pairs do not agree")
@@ -230,7 +231,7 @@ def check_text(
     made += [fault for kind, fault in ESTIMATED.items() if kind not in examined.unchecked]
     faults = [UNREADABLE, MORE, *made, *faults[1:-1], *[LANGUAGE] * any(languages), COPIES, LENGTHS, TWICE]
     found = dict.fromkeys(faults, total) | dict.fromkeys(filtered, len(sample.pairs))
-    return report.table(names, found), report.is_serious, text
+    return report.table(names, found), report.is_serious, pair_text
 
 
 def _add(report: CorpusReport, findings: Iterable[Finding]) -> None:

@@ -48,7 +48,7 @@ def data(values: flags.Values) -> int:
             continue
         print(f"{table}\n")
         status |= is_serious
-        pairs += [text] * bool(text)
+        pairs += [text] if text else []
     if len(pairs) > 1:
         remarks, is_serious = compare_texts(pairs)
         print("\n".join(remarks))

@@ -13,7 +13,7 @@ from transformer_jax.commands.run_flags import (
     run_flags,
 )
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.data.examined_texts import warnings_of_files
+from transformer_jax.data.examination import warnings_on_files
 from transformer_jax.data.scripts import lack_spaces
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
@@ -60,7 +60,7 @@ def align(values: flags.Values) -> int:
         raise ConfigError("--output", problem)
     from transformer_jax.tools.explorer.soft_alignment import soft_alignments
 
-    for warning in warnings_of_files(config, (values.source, values.target), sources, targets):
+    for warning in warnings_on_files(config, (values.source, values.target), sources, targets):
         print(warning, file=sys.stderr)
     for flag in [flag for flag, texts in (("--source", sources), ("--target", targets)) if lack_spaces(texts)]:
         print(f"{flag}: no spaces between words; words of the links are pieces of the tokenizer", file=sys.stderr)

@@ -96,7 +96,7 @@ class SearchTree(NamedTuple):
 def build_tree(
     steps: Sequence[TracedStep], shown: Callable[[list[int]], list[str]], beam_width: int, length_penalty: float
 ) -> SearchTree:
-    """The tree of a traced search; ``shown`` returns the text of each of consecutive tokens."""
+    """Return the tree of a traced search; ``shown`` returns the text of each of consecutive tokens."""
     nodes: list[Node] = []
 
     def piece_after(parent: int, token: int) -> str:

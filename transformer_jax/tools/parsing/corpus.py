@@ -117,7 +117,7 @@ def _roots(files: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def _further_roots(files: tuple[Path, ...]) -> list[str]:
-    """The roots of the first tree, unless it is one without a label or TOP, ROOT or S1, as earlier versions removed it."""
+    """Return the roots of the first tree; none if its root has no label, or TOP, ROOT or S1, as earlier versions removed."""
     counts, tree = Counter[str](), next(_trees(files), Tree(""))
     normalized(tree, counts, _roots(files))
     roots = [""] * (not tree.label) + sorted(name for name in counts if name.startswith("roots "))

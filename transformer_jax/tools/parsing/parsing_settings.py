@@ -78,5 +78,5 @@ def check_parsing(
 ) -> None:
     """Raises ConfigError when the blocks of a run that parses exclude each other."""
     if tokenizer.joint:
-        raise ConfigError("tokenizer.joint", "symbols of trees have a vocabulary of their own; set it to False")
+        raise ConfigError("tokenizer.joint", "symbols of trees have a vocabulary of their own", "set it to False")
     check_translation(data, tokenizer, batching, model, decoding)

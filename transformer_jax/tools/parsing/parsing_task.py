@@ -15,13 +15,12 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
-from transformer_jax.data.text_files import ascii_words, visible
+from transformer_jax.data.text_files import ascii_words, read_lines, says_nothing, visible
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.tokenizer_training import sample_examples, train_tokenizer
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores
 from transformer_jax.runtime.distributed import say
-from transformer_jax.tasks.remarks import CUT
 from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
 from transformer_jax.tasks.translation.pairs import sum_of_scores
 from transformer_jax.tasks.translation.translation_task import ReferencedText, TranslationData, TranslationTask
@@ -156,7 +155,8 @@ class ParsingEvaluator(Evaluator):
             num_sentences=len(pairs),
             decoding=self.config.decoding,
         )
-        return TranslationEvaluation(report, [str(tree) for tree in trees], pairs)
+        remarks = [output.remarks for output in translations]
+        return TranslationEvaluation(report, [str(tree) for tree in trees], pairs, remarks=remarks)
 
 
 class ParsingTask(TranslationTask):
@@ -248,21 +248,27 @@ class ParsingTask(TranslationTask):
         is_blank = source.is_blank(sentence, source.encode(sentence))
         words, symbols = ascii_words(sentence), ascii_words(found.text)
         tree = "" if is_blank else str(tree_of_symbols(symbols, words, form, repairs, positions))
-        # Symbols of a tree repeat.
-        return Parse(tree, found.score, found.text, dict(+repairs), tuple({CUT} & {*found.remarks}))
+        return Parse(tree, found.score, found.text, dict(+repairs), found.remarks)
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
         """The sentences of a file, and the trees of another; raises DataError where they do not fit."""
         if len(references) != 1:
             raise ConfigError("--references", "give one file of trees for the sentences of --source")
-        name, sentences = references[0], TranslationTask.open_text(config, source, [source]).sources
+        name, sentences = references[0], list(read_lines(Path(source)))
         found = list(read_trees(Path(name)))
         roots, counts = roots_of(lambda: (each.tree for each in found)), Counter[str]()
         trees = [(tree, each.line) for each in found if (tree := normalized(each.tree, counts, roots))]
         for root, count in counts.items():
             if root.startswith("roots "):
                 say(f"{name}: {count:,} {root} removed, which are no constituents", sys.stderr)
+        num_blank = sum(map(says_nothing, sentences))
+        if num_blank and len(trees) == len(sentences) - num_blank:
+            lines = f"{num_blank:,} empty line{'s' * (num_blank > 1)}"
+            say(f"{source}: {lines} left out, which have no tree", sys.stderr)
+            sentences = [each for each in sentences if not says_nothing(each)]
+        if not sentences:
+            raise DataError(f"{source}: no sentence; expected one a line")
         if len(trees) != len(sentences):
             raise DataError(f"{name}: {len(trees)} trees but {len(sentences)} sentences")
         for sentence, (tree, line) in zip(sentences, trees, strict=True):

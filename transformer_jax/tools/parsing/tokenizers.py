@@ -19,6 +19,7 @@ class SymbolTokenizer(ListedTokenizer):
 
     kind = "symbol"
     unknown = "<unk>"
+    may_repeat = True
 
     @staticmethod
     def split(text: str) -> Sequence[str]:
@@ -67,14 +68,15 @@ class SentenceTokenizer(Tokenizer):
         pieces = "\n".join(of_words.pieces(range(NUM_SPECIAL_IDS, of_words.vocabulary_size)))
         further = {each: form for each, form in FURTHER_ESCAPES.items() if form.strip("-") in pieces}
         self._forms = ESCAPES | further
-        self._escaped = re.compile(rf"(?<!\\)[{re.escape(''.join(self._forms))}]")
+        # A backslash before a slash or an asterisk is of the form already.
+        self._escaped = re.compile(rf"[{re.escape(''.join(set(self._forms).difference('/*')))}]|(?<!\\)[/*]")
 
     @property
     def vocabulary_size(self) -> int:
         return self._of_words.vocabulary_size
 
     def _written(self, text: str) -> str:
-        return self._escaped.sub(lambda match: self._forms[match[0]], " ".join(ascii_words(text)))
+        return self._escaped.sub(lambda match: self._forms.get(match[0], match[0]), " ".join(ascii_words(text)))
 
     def encode(self, text: str) -> list[int]:
         return self._of_words.encode(self._written(text))

@@ -19,28 +19,9 @@ POSITIONS = 64
 """Positions of words are written modulo this number."""
 MAX_DEPTH = 300
 ROOTS = ("", TOP, "ROOT", "S1", "VROOT")
-CONSTITUENTS = frozenset(
-    (
-        *(
-            "S",
-            "SBAR",
-            "SBARQ",
-            "SINV",
-            "SQ",
-            "SENT",
-            "ADJP",
-            "ADVP",
-            "AP",
-            "AVP",
-            "CONJP",
-            "FRAG",
-            "INTJ",
-            "LST",
-            "NAC",
-        ),
-        *("NP", "NX", "PP", "PRN", "PRT", "QP", "RRC", "UCP", "VP", "WHADJP", "WHADVP", "WHNP", "WHPP", "X"),
-        *("IP", "CP", "CLP", "CS", "CNP", "CVP", "DP", "DVP", "LCP", "VN", "PN"),
-    )
+CONSTITUENTS = (
+    "S SBAR SBARQ SINV SQ SENT ADJP ADVP AP AVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP RRC UCP VP WHADJP WHADVP WHNP "
+    "WHPP X IP CP CLP CS CNP CVP DP DVP LCP VN PN"
 )
 """Labels of constituents in treebanks of several languages: a few trees of one constituent do not make them roots."""
 MANY_TREES = 50
@@ -57,12 +38,12 @@ _TAGS = re.compile(r"(?<=.)[-=|].*")
 
 
 def escaped(text: str) -> str:
-    """The text with its brackets as ``-LRB-`` and ``-RRB-``, which is how trees are written."""
+    """Return the text with its brackets as ``-LRB-`` and ``-RRB-``, which is how trees are written."""
     return text.replace("(", ESCAPES["("]).replace(")", ESCAPES[")"])
 
 
 def without_escapes(text: str) -> str:
-    """The text whatever the treebank escapes: ``-LRB-`` is ``(``, and a slash has no backslash."""
+    """Return the text whatever the treebank escapes: ``-LRB-`` is ``(``, and a slash has no backslash."""
     return _FORM.sub(lambda match: _FORMS[match[0]], text)
 
 
@@ -98,7 +79,7 @@ class Tree(NamedTuple):
             stack += reversed(tree.children)
 
     def labels(self) -> set[str]:
-        """The labels of the constituents."""
+        """Return the labels of the constituents."""
         found, stack = set[str](), [self]
         while stack:
             tree = stack.pop()
@@ -195,7 +176,7 @@ def normalized(tree: Tree, counts: Counter[str], roots: Sequence[str] = ROOTS) -
 
 
 def roots_of(trees: Callable[[], Iterable[Tree]]) -> tuple[str, ...]:
-    """``ROOTS``, and labels that span every one of the trees as the only child of the root before, so that none is scored.
+    """Return ``ROOTS`` and labels that span every tree as the only child of the root before, so that none is scored.
 
     ``trees`` reads them as a file has them, perhaps several times, until a label has another child. A label inside a tree is no
     root, and neither is the label of a constituent unless there are ``MANY_TREES``.
@@ -213,7 +194,7 @@ def _label_of_all(trees: Iterable[Tree]) -> str:
         label = label or tree.label
         if tree.label != label or not _has_one_constituent(tree) or label in tree.children[0].labels():
             return ""
-    return "" if label in CONSTITUENTS and count < MANY_TREES else label
+    return "" if label in CONSTITUENTS.split() and count < MANY_TREES else label
 
 
 def _has_one_constituent(tree: Tree) -> bool:

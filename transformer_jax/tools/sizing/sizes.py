@@ -131,7 +131,7 @@ def sized(
 
 
 def _restored_sizes(config: ExperimentConfig, sizing: Sizing, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The sizes of the run whose parameters are restored, if any, as far as ``sizing`` would choose them, but its dropout."""
+    """Return the sizes of the run whose parameters are restored, if any, that ``sizing`` would choose, except dropout."""
     if not config.init.run:
         return {}
     require_run_to_start_from(config.init.run)

@@ -97,7 +97,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
     signs = outcome.get("signs")
     if not isinstance(signs, list):
         signs = _read(problems, lambda: signs_of(run, config)) or []
-    starts = _read(problems, lambda: _parameters(run)) if stored or records else None
+    parameters = _read(problems, lambda: _parameters(run)) if stored or records else None
     spent = _read(problems, lambda: read_goodput(run.goodput))
     if spent is None and records and not is_model_alone and not any("goodput.json" in each for each in problems):
         problems.append(f"{run.goodput}: no such file; the time spent is not known")
@@ -110,7 +110,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
         best_update=best.get("step"),
         updates=updates,
         target_tokens=round(counted[-1]["train/target_tokens"] * updates / counted[-1]["step"]) if counted else None,
-        parameters=starts,
+        parameters=parameters,
         target_tokens_per_second=median(speeds) if speeds else None,
         # The file may have begun after the updates.
         seconds=sum(spent["seconds"].values()) if spent and spent["seconds"]["step"] else None,
@@ -168,7 +168,7 @@ def _outcome(file: Path) -> dict[str, Any] | None:
 
 
 def _parameters(run: RunDirectory) -> int:
-    """The number of parameters recorded at the last start."""
+    """Return the number of parameters recorded at the last start."""
     starts = read_starts(run.run_record)
     if not starts or not is_count(starts[-1].get("parameters")):
         problem = "no number of parameters" if starts else "no such file; the number of parameters is not known"
@@ -177,7 +177,7 @@ def _parameters(run: RunDirectory) -> int:
 
 
 def find_runs(arguments: Sequence[str]) -> list[Path]:
-    """The run directories that the arguments name, as they name them, without repetitions, in order.
+    """Return the run directories that the arguments name, as they name them, without repetitions, in order.
 
     An argument is a run directory, or a folder that contains run directories, such as the ``trials`` of a sweep, which are
     listed in natural order (``trial-2`` before ``trial-10``). Raises ConfigError for an argument that is neither.

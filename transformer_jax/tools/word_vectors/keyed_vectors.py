@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,13 @@ def read_vectors(path: str | Path, format_name: str = "", limit: int = 0) -> "Ke
     # A damaged file raises errors of gensim, NumPy or a decompressor.
     except Exception as error:
         raise DataError(f"{path}: not a whole file of the format {format_name} ({error})") from None
-    return _checked(vectors, str(path))
+    # gensim counts a repeated word, and keeps no vector of it.
+    words = [word for word in vectors.index_to_key if word is not None]
+    return (
+        _checked(vectors, str(path))
+        if len(words) == len(vectors)
+        else keyed_vectors(words, vectors.vectors[: len(words)])
+    )
 
 
 def write_vectors(path: str | Path, vectors: "KeyedVectors", format_name: str = "") -> Path:
@@ -156,7 +162,7 @@ def _check_lines(path: Path, has_header: bool, limit: int) -> int:
         if line.startswith(BYTE_ORDER_MARK):
             raise DataError(f"{path}, line {number}: begins with a byte order mark; save the file without one")
         fields = line.split()
-        dimension = len(fields) - 1 if dimension is None else dimension
+        dimension = _numbers_at_the_end(fields) if dimension is None else dimension
         further = len(fields) - dimension - 1
         # Without a header, a number between words is of a longer vector, or of two lines that became one.
         is_wrong = further < 0 or (not has_header and any(map(_is_number, fields[1 : 1 + further])))
@@ -165,6 +171,12 @@ def _check_lines(path: Path, has_header: bool, limit: int) -> int:
             raise DataError(f"{path}, line {number}: expected {expected}, found {_shown(line)}")
         if further and not all(map(_is_number, fields[-dimension:])):
             raise DataError(f"{path}, line {number}: {_shown(line)} does not end in {dimension} numbers")
+        try:
+            fields[0].decode("utf-8") if not further else line.decode("utf-8")
+        except UnicodeDecodeError:
+            raise DataError(
+                f"{path}, line {number}: invalid UTF-8 in {_shown(line)}; convert the text to UTF-8"
+            ) from None
         has_spaces |= further > 0
         words += 1
         if words == limit:
@@ -181,16 +193,19 @@ def _with_spaces(path: Path, dimension: int, has_header: bool, limit: int) -> "K
     """Read the first ``limit`` lines (0: all) of a text, whose last ``dimension`` fields are numbers."""
     rows: dict[str, list[bytes]] = {}
     lines = islice(raw_lines(path), int(has_header), has_header + limit if limit else None)
-    for number, line in enumerate(lines, start=1 + has_header):
+    for line in lines:
         word, *numbers = line.rstrip().rsplit(b" ", dimension)
-        try:
-            rows.setdefault(word.decode("utf-8"), numbers)
-        except UnicodeDecodeError:
-            raise DataError(f"{path}, line {number}: the word {word!r} is not UTF-8") from None
+        rows.setdefault(word.decode("utf-8"), numbers)
     try:
         return keyed_vectors(list(rows), np.array(list(rows.values()), np.float32))
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
+
+
+def _numbers_at_the_end(fields: Sequence[bytes]) -> int:
+    """Return how many of the fields after the first are numbers, from the last on; all of them if none is."""
+    numbers = len(list(takewhile(_is_number, reversed(fields[1:]))))
+    return numbers or len(fields) - 1
 
 
 def _is_number(field: bytes) -> bool:

@@ -6,7 +6,7 @@ import re
 import string
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,7 +80,7 @@ def _read_test_set(path: Path) -> WordTestSet:
     fields = _fields(sample, separator)
     score = next((index for index, field in enumerate(fields) if index > 1 and _is_number(field)), None)
     has_four_words = len(fields) == 4 and not separator and score is None
-    if has_four_words or any(line.startswith(SECTION_MARK) for _, line in lines[:2]):
+    if has_four_words or any(_is_section(line) for _, line in lines[:2]):
         return _analogies(path, lines)
     if score is None:
         number = lines[:2][-1][0]
@@ -92,7 +92,7 @@ def _analogies(path: Path, lines: Sequence[tuple[int, str]]) -> WordTestSet:
     sections: dict[str, list[str]] = {}
     name = path.stem
     for number, line in lines:
-        if line.startswith(SECTION_MARK):
+        if _is_section(line):
             name = line.removeprefix(SECTION_MARK).strip()
             continue
         if (words := len(_fields(line, ""))) != 4:
@@ -104,6 +104,12 @@ def _analogies(path: Path, lines: Sequence[tuple[int, str]]) -> WordTestSet:
     totals = {name: len(questions) for name, questions in sections.items()}
     text = [line for name, questions in sections.items() for line in (f": {name}", *questions)]
     return WordTestSet(path.stem, "analogies", text, totals, f"analogies, {len(totals):,} sections")
+
+
+def _is_section(line: str) -> bool:
+    """Whether a line names a section, ``: family`` or ``:family``; other lines begin with a word such as ``:)``."""
+    words = _fields(line, "")
+    return line.startswith(SECTION_MARK) and (words[0] == SECTION_MARK or len(words) == 1)
 
 
 def _pairs(path: Path, lines: Sequence[tuple[int, str]], separator: str, score: int) -> WordTestSet:
@@ -244,12 +250,10 @@ def _as_words(vectors: "KeyedVectors") -> "KeyedVectors":
 
 def _score_analogies(vectors: "KeyedVectors", test_set: WordTestSet) -> Scores:
     lines = "\n".join(test_set.lines)
-    # gensim splits lines at other spaces too, which are parts of words.
-    spaces = {ord(space): 0xE000 + index for index, space in enumerate(sorted(set(NO_SEPARATORS.findall(lines))))}
-    if spaces:
-        vectors = keyed_vectors([word.translate(spaces) for word in vectors.index_to_key], vectors.vectors)
+    # gensim splits lines at other spaces too.
+    vectors, lines = _as_letters(NO_SEPARATORS.findall(lines), vectors, lines)
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-        file.write(lines.translate(spaces))
+        file.write(lines)
         file.flush()
         *sections, _ = vectors.evaluate_word_analogies(file.name, restrict_vocab=None)[1]
     parts = []
@@ -268,13 +272,25 @@ def _score_similarity(vectors: "KeyedVectors", test_set: WordTestSet) -> Scores:
     value = None
     # gensim needs two pairs, and NumPy warns if all scores are equal.
     if len(covered) > 1:
+        # gensim skips such lines.
+        marks = [COMMENT_MARK] * any(line.startswith(COMMENT_MARK) for line in covered)
+        vectors, lines = _as_letters(marks, vectors, "\n".join(covered))
         with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            file.write("\n".join(covered))
+            file.write(lines)
             file.flush()
             rank = float(vectors.evaluate_word_pairs(file.name, restrict_vocab=None)[1][0])
         value = rank if math.isfinite(rank) else None
     return Scores(test_set, (), Score(test_set.name, value, len(covered), len(test_set.lines)))
+
+
+def _as_letters(characters: Iterable[str], vectors: "KeyedVectors", text: str) -> tuple["KeyedVectors", str]:
+    """Return the vectors and the text with private letters for ``characters`` of words, which mean something to gensim."""
+    letters = {ord(each): 0xE000 + index for index, each in enumerate(sorted(set(characters)))}
+    if not letters:
+        return vectors, text
+    words = [word.translate(letters) for word in vectors.index_to_key]
+    return keyed_vectors(words, vectors.vectors), text.translate(letters)
 
 
 def _sum(name: str, scores: Sequence[Score]) -> Score:

@@ -122,7 +122,7 @@ def check_word_vectors(
         raise ConfigError("tokenizer.kind", problem)
     if isinstance(model, GloveConfig):
         if data.subsample:
-            raise ConfigError("data.subsample", f"{data.subsample}: GloVe counts all words; set it to 0")
+            raise ConfigError("data.subsample", f"{data.subsample}: GloVe counts all words", "set it to 0")
         return
     fewest = -(-batching.row_length * model.negatives // MAX_SHARED_STEPS)
     if model.shared_negatives < fewest:

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from transformer_jax.data.line_shift import GROUP, line_shift
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
+from transformer_jax.tools.data_check.line_shift import GROUP, line_shift
 
 LINES = 1200
 

@@ -69,7 +69,7 @@ def line_shift(lines: Sequence[int] | np.ndarray, lengths: np.ndarray) -> LineSh
 
 
 def stretches_of(number: np.ndarray, evidence: np.ndarray, lags: Sequence[int], group: int) -> list[Stretch]:
-    """The most likely stretches of lines ``number`` (from 0) from their ``evidence`` [lags, lines], by groups of lines."""
+    """Return the most likely stretches of lines ``number`` (from 0) by their ``evidence`` [lags, lines], in groups of lines."""
     starts = np.arange(0, max(len(number) - group // 2, 1), group)
     path = _best_path(np.add.reduceat(evidence, starts, axis=1).T, lags)
     stretches = [Stretch(int(number[0]) + 1, lags[path[0]])]

@@ -13,10 +13,10 @@ from transformer_jax.config.data import NAMED_SOURCES
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import MAX_READ, sampled_pairs
 from transformer_jax.data.mixed_corpora import parts_of
-from transformer_jax.data.pair_examination import Examination, Finding, PairText, TrainingWords, examine
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import plain_name
+from transformer_jax.tools.data_check.pair_examination import Examination, Finding, PairText, TrainingWords, examine
 
 # The first training pairs that other texts are compared with; the share of pairs in training that makes scores useless.
 READ_TO_COMPARE, REPEATED = 4000, 0.2
@@ -25,7 +25,7 @@ READ_TO_COMPARE, REPEATED = 4000, 0.2
 def examine_run(config: ExperimentConfig, *, only_training: bool = False) -> list[str]:
     """Examine the training text of a run and, unless ``only_training``, its validation and its test text; return warnings.
 
-    Raises DataError at a serious fault, unless ``data.faults`` is ``warn``.
+    Raises DataError at a serious fault: always of the training text, of the others unless ``data.faults`` is ``warn``.
     """
     data = config.data
     if not _has_files(config):
@@ -34,18 +34,18 @@ def examine_run(config: ExperimentConfig, *, only_training: bool = False) -> lis
     splits = [*["validation"] * bool(config.training.evaluate_every and not data.held_out), *named]
     trained = {} if data.store else _texts(config, "train")
     words = {name: TrainingWords(text) for name, text in trained.items()}
-    found = [examine(text, words[name]) for name, text in trained.items()]
-    for finding in (finding for each in found for finding in each.findings if finding.is_serious):
+    examinations = [examine(text, words[name]) for name, text in trained.items()]
+    for finding in (finding for each in examinations for finding in each.findings if finding.is_serious):
         # Training would leave out all pairs.
         raise DataError(finding.text)
     for split in dict.fromkeys(() if only_training else splits):
         for name, text in _texts(config, split).items():
             own = words.get(name)
-            found.append(Examination(_reversed_names(config, name, split), [], {}))
-            found.append(examine(text, own))
+            examinations.append(Examination(_reversed_names(config, name, split), [], {}))
+            examinations.append(examine(text, own))
             if own and split == "validation":
-                found.append(Examination(_repeated(config, name, split, text), [], {}))
-    return warnings_of(config, found)
+                examinations.append(Examination(_repeated(config, name, split, text), [], {}))
+    return warnings_of(config, examinations)
 
 
 def examine_split(config: ExperimentConfig, split: str) -> list[str]:
@@ -54,11 +54,11 @@ def examine_split(config: ExperimentConfig, split: str) -> list[str]:
     if not _has_files(config) or name in (config.data.train_split, *["validation"] * bool(config.data.held_out)):
         return []
     words = _words_to_compare(config)
-    found = []
+    examinations = []
     for part, text in _texts(config, split).items():
-        found.append(Examination(_reversed_names(config, part, split), [], {}))
-        found.append(examine(text, words.get(part)))
-    return warnings_of(config, found)
+        examinations.append(Examination(_reversed_names(config, part, split), [], {}))
+        examinations.append(examine(text, words.get(part)))
+    return warnings_of(config, examinations)
 
 
 def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequence[SentencePair]) -> list[str]:
@@ -66,22 +66,16 @@ def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequenc
     words = _words_to_compare(config) if _has_files(config) else {}
     names = _names([Path(file) for file in files])
     text = PairText(" and ".join(names), names, len(pairs), np.arange(1, len(pairs) + 1), pairs)
-    found = examine(text, words.get(""))
+    examination = examine(text, words.get(""))
     if "" not in words:
-        found.unchecked["swapped"] = "whether the files have the languages of the training text, which is not at hand"
+        examination.unchecked["swapped"] = (
+            "whether the files have the languages of the training text, which was not read"
+        )
     if config.data.has_pairs and _is_reversed(names, _endings(config, "")):
-        found.findings.insert(
+        examination.findings.insert(
             0, Finding("swapped", _swapped(text.called, names, _endings(config, "")), is_serious=True)
         )
-    return warnings_of(config, [found])
-
-
-def warnings_of_files(
-    config: ExperimentConfig, files: Sequence[str], sources: Sequence[str], targets: Sequence[str]
-) -> list[str]:
-    """Examine two files as ``examine_pairs`` does; return warnings of serious faults too. Nothing if their lengths differ."""
-    warning = replace(config, data=replace(config.data, faults="warn"))
-    return examine_pairs(warning, files, [*map(SentencePair, sources, targets)]) if len(sources) == len(targets) else []
+    return warnings_of(config, [examination])
 
 
 def warnings_of(config: ExperimentConfig, examinations: Iterable[Examination]) -> list[str]:
@@ -100,7 +94,7 @@ def warnings_of(config: ExperimentConfig, examinations: Iterable[Examination]) -
 
 
 def text_of(corpus: TextCorpus, split: str, called: str) -> PairText:
-    """A sample of a split."""
+    """Return a sample of a split."""
     corpus = replace(corpus, tag="", held_out=0.0)
     count = corpus.count(split)
     sample = sampled_pairs(corpus.pairs(split), count)
@@ -126,20 +120,20 @@ def _texts(config: ExperimentConfig, split: str) -> dict[str, PairText]:
 
 
 def _words_to_compare(config: ExperimentConfig) -> dict[str, TrainingWords]:
-    """The words of the training text, by corpus; empty where it cannot be read here."""
-    split, found = config.data.train_split, {}
+    """Return the words of the training text, by corpus; empty where it cannot be read here."""
+    split, words = config.data.train_split, {}
     with suppress(ConfigError, DataError, OSError):
         for name, corpus in _corpora(config, "train").items():
             corpus = replace(corpus, tag="", held_out=0.0)
             pairs = list(islice(corpus.pairs(split), READ_TO_COMPARE))
             lines = np.arange(1, len(pairs) + 1)
             text = PairText("the training text", _names(corpus.files(split)), len(pairs), lines, pairs)
-            found[name] = TrainingWords(text)
-    return found
+            words[name] = TrainingWords(text)
+    return words
 
 
 def _repeated(config: ExperimentConfig, part: str, split: str, text: PairText) -> list[Finding]:
-    """A finding where many pairs of a text occur in the training text."""
+    """Return a finding where many pairs of a text occur in the training text."""
     corpus = replace(_corpora(config, "train")[part], tag="", held_out=0.0)
     pairs = set(text.pairs)
     trained = islice(corpus.pairs(config.data.train_split), MAX_READ)
@@ -154,7 +148,7 @@ def _repeated(config: ExperimentConfig, part: str, split: str, text: PairText) -
 
 
 def _names(files: Sequence[Path]) -> tuple[str, str]:
-    """The names of two files, or of the columns of one."""
+    """Return the names of two files, or of the columns of one."""
     if len(files) == 1:
         return f"{files[0].name}, column 1", f"{files[0].name}, column 2"
     source, target = files
@@ -162,7 +156,7 @@ def _names(files: Sequence[Path]) -> tuple[str, str]:
 
 
 def _endings(config: ExperimentConfig, part: str) -> tuple[str, str]:
-    """The suffixes of the training files, or the languages of the run."""
+    """Return the suffixes of the training files, or the languages of the run."""
     with suppress(ConfigError, DataError, KeyError):
         files = _corpora(config, "train")[part].files(config.data.train_split) if _has_files(config) else ()
         if len(files) == 2:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
-from transformer_jax.data.lexicon import Lexicon, reversed_lines
-from transformer_jax.data.line_shift import GROUP, LineShift, Stretch, line_shift, stretches_of
 from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.tools.data_check.lexicon import Lexicon, reversed_lines
+from transformer_jax.tools.data_check.line_shift import GROUP, LineShift, Stretch, line_shift, stretches_of
 
 # Pairs of a run, two thirds of which teach the lexicon while the others are scored.
 RUN, LEARNED_OF_THREE = 64, 2
@@ -127,13 +127,13 @@ class TrainingWords:
 class ScoredPairs:
     """Some pairs of a text, by a lexicon: scores with their own target and with the target of another pair."""
 
-    def __init__(self, lexicon: Lexicon, text: PairText, chosen: np.ndarray) -> None:
-        self.text, self.chosen, self._lexicon = text, chosen, lexicon
+    def __init__(self, lexicon: Lexicon, text: PairText, indices: np.ndarray) -> None:
+        self.text, self.indices, self._lexicon = text, indices, lexicon
         self.sources, self.targets = (
-            lexicon.words([text.pairs[index][side] for index in chosen.tolist()]) for side in (0, 1)
+            lexicon.words([text.pairs[index][side] for index in indices.tolist()]) for side in (0, 1)
         )
         self.own, known = lexicon.scores(self.sources, self.targets)
-        other = self.targets.chosen(np.roll(np.arange(len(chosen)), len(chosen) // 2))
+        other = self.targets.of_lines(np.roll(np.arange(len(indices)), len(indices) // 2))
         others, other_known = lexicon.scores(self.sources, other)
         self.is_known = (known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0)
         others = others[(other_known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0)]
@@ -150,8 +150,8 @@ class ScoredPairs:
     @cached_property
     def orientation(self) -> np.ndarray:
         """Of each pair with different sides, the log-likelihood of their order minus that of the reverse."""
-        found = self._lexicon.orientation(self.sources, self.targets)
-        return found[np.abs(found) > 1]
+        differences = self._lexicon.orientation(self.sources, self.targets)
+        return differences[np.abs(differences) > 1]
 
     @property
     def mismatched(self) -> float:
@@ -162,10 +162,10 @@ class ScoredPairs:
     def worst(self) -> list[int]:
         """The pairs of the text below the threshold, the lowest score first."""
         below = np.flatnonzero(self.is_known & (self.own < self.threshold))
-        return self.chosen[below[np.argsort(self.own[below])]].tolist()
+        return self.indices[below[np.argsort(self.own[below])]].tolist()
 
     def unknown(self, side: int) -> float:
-        """The share of words that the lexicon does not have on this side."""
+        """Return the share of words that the lexicon does not have on this side."""
         return self._lexicon.unknown((self.sources, self.targets)[side], side)
 
 
@@ -174,24 +174,24 @@ def examine(text: PairText, training: TrainingWords | None = None, *, thorough: 
 
     ``thorough``: report small shares of lines that translate another one.
     """
-    found = Examination([*_empty(text), *_returns_of_sides(text), *_copies(text)], [], {})
-    if any(finding.is_serious for finding in found.findings):
-        return found
+    examination = Examination([*_empty(text), *_returns_of_sides(text), *_copies(text)], [], {})
+    if any(finding.is_serious for finding in examination.findings):
+        return examination
     is_own = training is not None and training.text is text
     if training is None or is_own:
-        found.notes.extend(_notes(text))
+        examination.notes.extend(_notes(text))
     learned = training if training is not None and training.has_lexicon else None
     scored = None
     if learned:
-        chosen = learned.scored if is_own else _runs(len(text.pairs), READ_OF_TEXT)
-        scored = learned.held_out if is_own else ScoredPairs(learned.lexicon, text, chosen)
-    order = _order_of_sides(text, found.unchecked)
+        indices = learned.scored if is_own else _runs(len(text.pairs), READ_OF_TEXT)
+        scored = learned.held_out if is_own else ScoredPairs(learned.lexicon, text, indices)
+    order = _order_of_sides(text, examination.unchecked)
     if learned and scored and not is_own:
-        order = _against_training(scored, learned, found.unchecked) or order
+        order = _against_training(scored, learned, examination.unchecked) or order
     if training is not None and not is_own and not order:
-        found.findings.extend(_other_forms(text, training))
-    found.findings.extend(order or _lines(text, scored, learned, found.unchecked, thorough=thorough))
-    return found
+        examination.findings.extend(_other_forms(text, training))
+    examination.findings.extend(order or _lines(text, scored, learned, examination.unchecked, thorough=thorough))
+    return examination
 
 
 def _runs(number: int, most: int) -> np.ndarray:
@@ -211,7 +211,7 @@ def _lines(
     *,
     thorough: bool,
 ) -> list[Finding]:
-    """Lines that translate another line, or none, by the lengths of lines and by their words."""
+    """Find lines that translate another line, or none, by the lengths of lines and by their words."""
     lengths = _shift_of_lengths(text)
     is_own = training is not None and training.text is text
     if training is None or scored is None:
@@ -222,10 +222,10 @@ def _lines(
     elif min(float(np.mean(side.counts)) for side in (scored.sources, scored.targets)) < MIN_KNOWN_WORDS:
         unchecked["mismatched"] = "whether the words of lines translate each other, since lines have few words"
     elif training.held_out.relation < RELATED:
-        found = _unrelated(text, lengths) if is_own else []
+        findings = _unrelated(text, lengths) if is_own else []
         # Lines of one language, such as questions and answers, need not translate each other.
-        if found and (training.lexicon.overlap <= MAX_OVERLAP or found[0].kind == "shifted"):
-            return found
+        if findings and (training.lexicon.overlap <= MAX_OVERLAP or findings[0].kind == "shifted"):
+            return findings
         reason = "which the training text does not teach"
         unchecked["mismatched"] = f"whether the words of lines translate each other, {reason}"
         if is_own:
@@ -246,7 +246,7 @@ def _lines(
 
 
 def _limit(scored: ScoredPairs, training: TrainingWords, *, thorough: bool) -> float:
-    """The estimated share of mismatched lines from which on it is reported."""
+    """Return the estimated share of mismatched lines from which on it is reported."""
     if thorough and scored.number >= MANY_SCORED:
         return MISMATCHED
     if scored is training.held_out:
@@ -258,26 +258,26 @@ def _limit(scored: ScoredPairs, training: TrainingWords, *, thorough: bool) -> f
 
 
 def _empty(text: PairText) -> list[Finding]:
-    found = []
+    findings = []
     for side, name in enumerate(text.names):
         empty = [line for line, pair in zip(text.lines, text.pairs, strict=True) if not pair[side].strip()]
         if len(empty) >= ALL_EMPTY * len(text.pairs):
             number = "all" if len(empty) == len(text.pairs) else f"{len(empty):,} of"
-            found.append(Finding("empty", f"{name}: {number} {text.of_lines} are empty", is_serious=True))
+            findings.append(Finding("empty", f"{name}: {number} {text.of_lines} are empty", is_serious=True))
         elif empty:
             lines = f"{len(empty):,} of {text.of_lines} {'is' if len(empty) == 1 else 'are'} empty"
-            found.append(Finding("empty", f"{name}: {lines}, the first is line {empty[0]:,}"))
-    return found
+            findings.append(Finding("empty", f"{name}: {lines}, the first is line {empty[0]:,}"))
+    return findings
 
 
 def _returns_of_sides(text: PairText) -> list[Finding]:
     sides = zip(*text.pairs, strict=True) if text.pairs else ()
-    found = (carriage_returns(name, text.lines, side) for name, side in zip(text.names, sides, strict=False))
-    return [finding for finding in found if finding]
+    findings = (carriage_returns(name, text.lines, side) for name, side in zip(text.names, sides, strict=False))
+    return [finding for finding in findings if finding]
 
 
 def carriage_returns(name: str, lines: np.ndarray, texts: Sequence[str]) -> Finding | None:
-    """A finding where lines of a text have carriage returns, as in files with another end of line; None where none has."""
+    """Return a finding where lines have carriage returns, as in files with another end of line; None where none has."""
     counts = np.array([text.count("\r") for text in texts])
     if not counts.sum():
         return None
@@ -315,19 +315,20 @@ def _shifted(text: PairText, shift: LineShift) -> list[Finding]:
 
 
 def _order_of_sides(text: PairText, unchecked: dict[str, str]) -> list[Finding]:
-    """Lines with their sides in the other order than most, by the words of the text itself."""
-    chosen = np.unique(np.linspace(0, len(text.pairs) - 1, REVERSED_PAIRS).astype(int)) if text.pairs else []
-    if len(chosen) < MIN_REVERSED:
+    """Find lines with their sides in the other order than most, by the words of the text itself."""
+    spread = np.linspace(0, max(len(text.pairs) - 1, 0), REVERSED_PAIRS if text.pairs else 0)
+    indices = np.unique(spread.astype(int))
+    if len(indices) < MIN_REVERSED:
         unchecked["reversed"] = f"whether lines have reversed sides, which needs {MIN_REVERSED} lines"
         return []
-    is_reversed, overlap, coverage = reversed_lines([text.pairs[index] for index in chosen])
+    is_reversed, overlap, coverage = reversed_lines([text.pairs[index] for index in indices])
     if coverage < MIN_FREQUENT:
         unchecked["reversed"] = "whether lines have reversed sides, since lines have few frequent words"
         return []
     if overlap > MAX_OVERLAP:
         unchecked["reversed"] = "whether lines have reversed sides, since both sides have the same words"
         return []
-    return _reversed(text, float(np.mean(is_reversed)), text.lines[chosen[is_reversed]])
+    return _reversed(text, float(np.mean(is_reversed)), text.lines[indices[is_reversed]])
 
 
 def _reversed(text: PairText, share: float, lines: np.ndarray) -> list[Finding]:
@@ -340,7 +341,7 @@ def _reversed(text: PairText, share: float, lines: np.ndarray) -> list[Finding]:
 
 
 def _against_training(scored: ScoredPairs, training: TrainingWords, unchecked: dict[str, str]) -> list[Finding]:
-    """Sides that have the words of the other side of the training text, or of neither."""
+    """Find sides that have the words of the other side of the training text, or of neither."""
     text, (source, target) = scored.text, scored.text.names
     if not training.tells_sides:
         unchecked["swapped"] = "whether sides are swapped, since both sides of the training text have similar words"
@@ -354,7 +355,7 @@ def _against_training(scored: ScoredPairs, training: TrainingWords, unchecked: d
             return [Finding("swapped", f"the sides of {text.called} are swapped: {names}", is_serious=True)]
         if share >= REVERSED_OF_FEW and is_reversed.sum() >= 3:
             orders = training.lexicon.orientation(scored.sources, scored.targets)
-            return _reversed(text, share, text.lines[scored.chosen[orders < -1]])
+            return _reversed(text, share, text.lines[scored.indices[orders < -1]])
     for side, name in enumerate(text.names):
         share = scored.unknown(side)
         if share < max(UNKNOWN, training.held_out.unknown(side) + MORE_UNKNOWN):
@@ -369,15 +370,15 @@ def _against_training(scored: ScoredPairs, training: TrainingWords, unchecked: d
 
 
 def _confirmed(lengths: LineShift, scored: ScoredPairs, lexicon: Lexicon) -> LineShift:
-    """The shift that the words confirm: ``lengths``, which tells more exactly where it begins, or one of up to 20 lines."""
+    """Return the shift that the words confirm: ``lengths``, whose beginning is more exact, or one of up to 20 lines."""
     text, lags = scored.text, list(SEARCHED_LAGS)
     index_of = {int(line): index for index, line in enumerate(text.lines)}
     targets = lexicon.words([pair.target for pair in text.pairs])
-    lines, evidence = text.lines[scored.chosen], np.zeros((len(lags), len(scored.chosen)))
+    lines, evidence = text.lines[scored.indices], np.zeros((len(lags), len(scored.indices)))
     for row, lag in zip(evidence, lags, strict=True):
         others = np.array([index_of.get(int(line) + lag, -1) for line in lines])
         has_other = np.flatnonzero(others >= 0)
-        scores, known = lexicon.scores(scored.sources.chosen(has_other), targets.chosen(others[has_other]))
+        scores, known = lexicon.scores(scored.sources.of_lines(has_other), targets.of_lines(others[has_other]))
         # Half of the scores of other lines are below 0.
         row[has_other] = np.where(known >= MIN_KNOWN_WORDS, scores - scored.threshold, 0.0)
     evidence = np.clip(evidence, -MAX_EVIDENCE, MAX_EVIDENCE)
@@ -401,7 +402,7 @@ def _confirmed(lengths: LineShift, scored: ScoredPairs, lexicon: Lexicon) -> Lin
 
 
 def _unrelated(text: PairText, lengths: LineShift) -> list[Finding]:
-    """Sides whose words have no relation in lines of the same number: shifted ones, or no translations."""
+    """Find sides whose words have no relation in lines of the same number: shifted ones, or no translations."""
     pairs = text.pairs[:LAG_PAIRS]
     likely = [stretch.lag for stretch in lengths.stretches]
     for lag in dict.fromkeys([*likely, *sorted(SEARCHED_LAGS, key=abs)]):
@@ -440,13 +441,13 @@ def _form(lines: Sequence[str]) -> Form:
 
 
 def _other_forms(text: PairText, training: TrainingWords) -> list[Finding]:
-    found = []
+    findings = []
     for name, own, other, forms in zip(text.names, training.text.names, _forms(text), training.forms, strict=True):
         for is_form, trained, description in zip(other, forms, Form(True, True, True).names, strict=True):
             if is_form is not None and trained is not None and is_form != trained:
                 first, second = (name, own) if is_form else (own, name)
-                found.append(Finding("form", f"{first} is {description}, and {second} is not"))
-    return found
+                findings.append(Finding("form", f"{first} is {description}, and {second} is not"))
+    return findings
 
 
 def _notes(text: PairText) -> list[str]:

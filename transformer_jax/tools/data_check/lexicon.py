@@ -33,13 +33,13 @@ class LineWords(NamedTuple):
         """The line of each word."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
-    def known(self) -> "LineWords":
-        """Without the words whose id is -1."""
+    def without_unknown(self) -> "LineWords":
+        """Return these words without the ones whose id is -1."""
         is_known = self.ids >= 0
         return LineWords(self.ids[is_known], np.bincount(self.lines[is_known], minlength=len(self.counts)))
 
-    def chosen(self, lines: np.ndarray) -> "LineWords":
-        """The words of some lines, in their order."""
+    def of_lines(self, lines: np.ndarray) -> "LineWords":
+        """Return the words of some lines, in their order."""
         starts = np.cumsum(self.counts) - self.counts
         counts = self.counts[lines]
         return LineWords(self.ids[_ranges(starts[lines], counts)], counts)
@@ -63,7 +63,7 @@ class Lexicon:
         return _overlap(self._side_counts)
 
     def words(self, texts: Sequence[str]) -> LineWords:
-        """The distinct words of each line, the first ``WORDS_OF_LINE``."""
+        """Return the distinct words of each line, the first ``WORDS_OF_LINE``."""
         return self._encoded([_words(text) for text in texts])
 
     def _encoded(self, lines: Sequence[Iterable[str]]) -> LineWords:
@@ -72,23 +72,23 @@ class Lexicon:
         return LineWords(np.fromiter(chain.from_iterable(of_lines), np.int64, int(counts.sum())), counts)
 
     def unknown(self, words: LineWords, side: int) -> float:
-        """The share of words that a side of the lexicon does not have."""
+        """Return the share of words that a side of the lexicon does not have."""
         if not len(words.ids):
             return 0.0
         return float(np.mean((words.ids < 0) | (self._side_counts[side][words.ids] == 0)))
 
     def orientation(self, sources: LineWords, targets: LineWords) -> np.ndarray:
-        """For each pair the log-likelihood of its sides in this order, minus that of the reverse order."""
+        """Return for each pair the log-likelihood of its sides in this order, minus the one of the reverse order."""
         smoothed = self._side_counts + 0.5
         ratio = np.diff(np.log(smoothed / smoothed.sum(axis=1, keepdims=True)), axis=0)[0]
-        found = np.zeros(len(sources.counts))
-        for words, sign in ((sources.known(), -1), (targets.known(), 1)):
-            found += sign * np.bincount(words.lines, ratio[words.ids], minlength=len(found))
-        return found
+        ratios = np.zeros(len(sources.counts))
+        for words, sign in ((sources.without_unknown(), -1), (targets.without_unknown(), 1)):
+            ratios += sign * np.bincount(words.lines, ratio[words.ids], minlength=len(ratios))
+        return ratios
 
     def scores(self, sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarray]:
-        """For each pair the mean over known target words of log p(word | source) / p(word), and the number of these words."""
-        sources, targets = sources.known(), targets.known()
+        """Return for each pair the mean over known target words of log p(word | source) / p(word), and their number."""
+        sources, targets = sources.without_unknown(), targets.without_unknown()
         source, target, of_target = _links(sources, targets)
         keys = source * len(self._unigrams) + target
         index = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
@@ -104,22 +104,22 @@ class Lexicon:
         size = self._side_counts.shape[1]
         source, target, of_target = _links(sources, targets)
         self._keys, link = np.unique(source * size + target, return_inverse=True)
-        given = self._keys // size
+        sources_of_keys = self._keys // size
         self._probabilities = np.ones(len(self._keys))
         for _ in range(ITERATIONS if len(self._keys) else 0):
-            found = self._probabilities[link]
-            found /= np.bincount(of_target, found)[of_target]
-            counts = np.bincount(link, found, len(self._keys))
-            self._probabilities = counts / np.bincount(given, counts)[given]
+            posteriors = self._probabilities[link]
+            posteriors /= np.bincount(of_target, posteriors)[of_target]
+            counts = np.bincount(link, posteriors, len(self._keys))
+            self._probabilities = counts / np.bincount(sources_of_keys, counts)[sources_of_keys]
         unigrams = self._side_counts[1] + 0.5
         self._unigrams = unigrams / unigrams.sum()
 
 
 def reversed_lines(pairs: Sequence[SentencePair], frequent: int = 100) -> tuple[np.ndarray, float, float]:
-    """Whether each pair has its sides in the rarer order; the overlap of the words of the sides in the common order; the
-    number of frequent words in a line.
+    """Return which pairs have their sides in the rarer order, the overlap of the sides in the common order, and its coverage.
 
-    The leading direction of the differences in frequent words between the sides of a pair separates two languages.
+    The coverage is the number of ``frequent`` words in a line. The leading direction of the differences in frequent words
+    between the sides of a pair separates two languages.
     """
     sides = [[_words(pair[side]) for pair in pairs] for side in (0, 1)]
     counted = Counter(word for side in sides for line in side for word in line)
@@ -142,7 +142,7 @@ def reversed_lines(pairs: Sequence[SentencePair], frequent: int = 100) -> tuple[
 
 
 def _overlap(counts: np.ndarray) -> float:
-    """The sum over words of the smaller of two relative frequencies; ``counts`` [2, words]."""
+    """Return the sum over words of the smaller of two relative frequencies; ``counts`` [2, words]."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     return float(shares.min(axis=0).sum())
 
@@ -152,8 +152,9 @@ def _words(text: str) -> Sequence[str]:
 
 
 def _links(sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The source word and the target word of each link, every word of a pair with every one of the other side; the index of
-    the target word.
+    """Return the source word, the target word and the index of the target word of each link.
+
+    Every word of a pair is linked with every word of the other side.
     """
     counts = np.repeat(sources.counts, targets.counts)
     starts = np.repeat(np.cumsum(sources.counts) - sources.counts, targets.counts)
@@ -162,5 +163,5 @@ def _links(sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarr
 
 
 def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The numbers from each start on, ``counts`` of them, one after the other."""
+    """Return the numbers from each start on, ``counts`` of them, one after the other."""
     return np.arange(counts.sum()) + np.repeat(starts - np.cumsum(counts) + counts, counts)

@@ -7,11 +7,11 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError, from_dict
-from transformer_jax.data.examined_texts import examine_pairs, examine_run
-from transformer_jax.data.pair_examination import PairText, TrainingWords, examine
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.runs import trainer
 from transformer_jax.runs.run import TrainingDiverged
+from transformer_jax.tools.data_check.examined_texts import examine_pairs, examine_run
+from transformer_jax.tools.data_check.pair_examination import PairText, TrainingWords, examine
 
 LINES = 2400
 OTHER_LETTERS = {letter: letter + 900 for letter in range(97, 123)}
@@ -219,7 +219,7 @@ def test_files_of_a_user_are_compared_with_the_training_text(files, tmp_path, pa
     assert "n+1 of a.fr" in examine_pairs(run, ("a.en", "a.fr"), shifted(own, 1))[0]
     (tmp_path / "train.en").unlink()
     (remark,) = examine_pairs(run, ("a.en", "a.fr"), own)
-    assert remark.startswith("not checked:") and "training text, which is not at hand" in remark
+    assert remark.startswith("not checked:") and "training text, which was not read" in remark
 
 
 def test_each_corpus_of_a_mixture_is_examined(files, tmp_path, pairs):
