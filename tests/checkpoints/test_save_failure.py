@@ -2,6 +2,7 @@
 
 import errno
 import resource
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
@@ -67,6 +68,16 @@ def test_a_run_that_was_moved_away_is_told(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
     with pytest.raises(SaveFailed, match="run was removed or moved while training"), DiskFolder(folder).writing():
         raise FileNotFoundError(folder)
+
+
+def test_a_run_that_was_removed_and_made_again_by_a_save_is_told(tmp_path):
+    disk = DiskFolder(tmp_path / "run" / "checkpoints")
+    disk.prepare()
+    disk.require_present()
+    shutil.rmtree(tmp_path / "run")
+    disk.path.mkdir(parents=True)
+    with pytest.raises(SaveFailed, match="run was removed or moved while training"):
+        disk.require_present()
 
 
 def test_room_is_asked_for_before_the_first_update(tmp_path, monkeypatch):

@@ -49,6 +49,19 @@ def test_without_any_score_the_last_is_the_best(run):
     assert chosen_step(run, "best") == 500
 
 
+def test_a_damaged_score_that_may_have_been_the_best_is_named(run, capsys):
+    assert chosen_step(run, "best") == 300 and capsys.readouterr().err == ""
+    write_score(run, 300, '{"bleu": 3x.0}')
+    assert steps_to_average(run, "best", 1) == [200]
+    assert (
+        f"{run.checkpoints}/300: damaged: its score cannot be read; best of the others is 200"
+        in capsys.readouterr().err
+    )
+    for which, tells in (("best", False), ("last", True), ("400", True)):
+        chosen_step(run, which, tells=tells)
+        assert capsys.readouterr().err == ""
+
+
 def test_a_checkpoint_that_is_being_deleted_ends_nothing(run, monkeypatch):
     write_score(run, 400, '{"bleu": 50.0}')
     read = Path.read_text

@@ -41,7 +41,7 @@ COMMANDS = {
 COMPARED = "evaluation", "translations", "settings", "tokenizer"
 """Kinds of files that ``compare`` reads."""
 # Seconds, rates and folders differ from run to run.
-VARIES = re.compile(r"\d+(\.\d+)? (s|seconds|minutes)\b|[\d,.]+ tokens/s|/\S*/(case|transformer)/")
+VARIES = re.compile(r"\d+(\.\d+)? (s|seconds|minutes)\b|[\d,.]+ tokens/s|tokens/s +[\d,.]+|/\S*/(case|transformer)/")
 SECONDS = 120.0
 
 
@@ -149,7 +149,7 @@ def main() -> int:
         for kind, damage, file in cases(arguments.kinds, reference, rng):
             case = reference.parent / "case"
             for name in arguments.commands:
-                if name == "compare" and kind not in COMPARED:
+                if (name == "compare" and kind not in COMPARED) or (name == "resume" and kind in RESULTS):
                     continue
                 if name == "resume":
                     verdict, detail = resume_verdict(case, reference, file, kind)

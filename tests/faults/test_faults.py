@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from damage import cases, prepared, printed, verdict_of
 from inputs import input_verdicts, table
 from judges import NOT_STRUCK
 from kinds import kinds
@@ -37,3 +38,17 @@ def test_what_happens_to_a_process_costs_nothing_but_time(undisturbed, fault):
     # A run may be over before a signal comes; a damaged file and another number of devices always count.
     may_miss = [NOT_STRUCK] if kind in ("slow disk", "termination") else []
     assert verdict.kind in ["resumed", *may_miss], verdict
+
+
+@pytest.mark.slow
+def test_damaged_files_of_a_run_are_told_or_harmless(tmp_path):
+    bad = []
+    with on_devices(1):
+        reference = prepared(tmp_path)
+        expected = {name: printed(name, reference)[1] for name in ("report", "translate")}
+        for kind, damage, file in cases(["evaluation", "log", "scores"], reference, random.Random(5)):
+            for name in expected:
+                verdict, detail = verdict_of(name, tmp_path / "case", file, expected[name])
+                if verdict not in ("told", "harmless"):
+                    bad.append((verdict, name, kind, damage, detail))
+    assert bad == []

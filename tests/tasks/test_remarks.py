@@ -206,11 +206,12 @@ def test_the_record_is_the_union_of_the_parts_of_a_store():
     assert set(np.flatnonzero(bits)) == {EOS_ID, *tokenizer.encode("the cat"), *tokenizer.encode("a dog barks")}
 
 
-def test_a_run_without_a_record_says_so(tmp_path):
+def test_a_run_without_a_record_says_so(tmp_path, capsys):
     assert TrainingInput.of_run(RunDirectory(tmp_path)) == TrainingInput()
     for content in ("{", "[]", "{}", '{"training": 3}', '{"training": {"source": 3}}', '{"training": {"seen": "*"}}'):
         (tmp_path / "data.json").write_text(content)
         assert TrainingInput.of_run(RunDirectory(tmp_path)) == TrainingInput()
+    assert capsys.readouterr().err.count("data.json: damaged") == 1
     (tmp_path / "data.json").write_text(json.dumps({"training": {"source": {"longest": 32}}}))
     found = TrainingInput.of_run(RunDirectory(tmp_path))
     assert (found.longest, found.is_seen) == (31, None)

@@ -99,6 +99,8 @@ def test_damaged_and_crafted_files_are_passed_over_or_refused(tmp_path):
     assert [problem.partition(": ")[0] for problem in problems] == [
         f"{tmp_path}/evaluation-{name}.json" for name in ("half", "notes")
     ]
+    (tmp_path / "evaluation-lost.txt").write_text("a\n")
+    assert "evaluation-lost.json: no such file" in "".join(saved_reports(tmp_path)[1])
     translations = tmp_path / f"{stem.name}.txt"
     translations.write_bytes(translations.read_bytes().replace(b"a", b"o", 1))
     with pytest.raises(DataError, match=r"evaluation-test-30\.txt: not the translations that were scored"):

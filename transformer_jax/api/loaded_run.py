@@ -388,5 +388,5 @@ def load(
         directory = RunDirectory(path)
         directory.require_run("path")
         config = config_for_use(directory.path, as_overrides(settings))
-        chosen_step(directory, str(checkpoint))
+        chosen_step(directory, str(checkpoint), tells=False)
     return Run(directory, config, str(checkpoint), average)

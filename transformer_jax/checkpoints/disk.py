@@ -1,7 +1,9 @@
 """Checkpoints written to a disk: digests of their files, failed saves."""
 
 import asyncio
+import os
 import shutil
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,8 @@ class DiskFolder(CheckpointFolder):
     """Checkpoints on a disk, with digests."""
 
     temporary_path = DigestedFolder
+    _opened: int | None = None
+    """The run directory, opened: a folder of the same name that is made later has another inode as long as this is open."""
 
     def arrays(self) -> DigestedArrays:
         return DigestedArrays()
@@ -70,6 +74,9 @@ class DiskFolder(CheckpointFolder):
         Raises CheckpointError when all are damaged.
         """
         self.path.mkdir(parents=True, exist_ok=True)
+        if self._opened is None:
+            self._opened = os.open(self.path.parent, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._opened)
         checkpoints = stored_checkpoints(self.path)
         damaged = [checkpoint.folder for checkpoint in checkpoints if not checkpoint.is_sound]
         if damaged and len(damaged) == len(checkpoints):
@@ -82,9 +89,18 @@ class DiskFolder(CheckpointFolder):
             if is_first()
         ]
 
+    def is_present(self) -> bool:
+        """Whether the run directory is the one that was prepared: a save that is going on makes a removed one again."""
+        if self._opened is None or not self.path.is_dir():
+            return self.path.is_dir()
+        try:
+            return os.path.samestat(os.fstat(self._opened), self.path.parent.stat())
+        except FileNotFoundError:
+            return False
+
     def require_present(self) -> None:
         # Orbax would make a new run directory.
-        if not self.path.is_dir():
+        if not self.is_present():
             raise SaveFailed(_GONE.format(self.path.parent))
 
     def failure(self, error: BaseException) -> SaveFailed:
@@ -93,7 +109,7 @@ class DiskFolder(CheckpointFolder):
 
     def problem_of(self, error: BaseException) -> str:
         """Return why the folder cannot be written, and the remedy."""
-        if not self.path.is_dir():
+        if not self.is_present():
             return _GONE.format(self.path.parent)
         steps = [each.step for each in stored_checkpoints(self.path) if each.is_sound]
         newest = f"newest whole checkpoint: {steps[-1] if steps else 'none'}"

@@ -66,7 +66,7 @@ def chosen_runs(values: flags.Values, config: ExperimentConfig) -> list[ChosenRu
     Raises ConfigError when one is not a run, is of another task, or cannot have these decoding settings; CheckpointError when
     --workdir has no such checkpoint.
     """
-    chosen_step(RunDirectory(values.workdir), values.checkpoint)
+    chosen_step(RunDirectory(values.workdir), values.checkpoint, tells=False)
     chosen = [ChosenRun(values.workdir, config, values.checkpoint)]
     for text in values.ensemble if "ensemble" in values else ():
         folder, checkpoint = split_checkpoint(text, "--ensemble")

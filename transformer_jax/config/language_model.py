@@ -99,7 +99,7 @@ class DecoderOnlyConfig(TransformerLayersConfig):
     """
 
     kind: Literal["decoder_only"] = setting("decoder_only", KIND)
-    num_layers: int = setting(6, "Number of layers.")
+    num_layers: int = setting(6, "Number of layers.", at_most=10_000)
     tying: Literal["output", "none"] = setting(
         "output", "Shared matrices: embedding and output projection (output, Press and Wolf 2017), or none."
     )

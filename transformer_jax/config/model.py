@@ -194,8 +194,8 @@ class TransformerConfig(TransformerLayersConfig):
     """The encoder-decoder Transformer (Vaswani et al. 2017, table 3); defaults are the base model."""
 
     kind: Literal["transformer"] = setting("transformer", KIND)
-    num_encoder_layers: int = setting(6, "Layers of the encoder.")
-    num_decoder_layers: int = setting(6, "Layers of the decoder.")
+    num_encoder_layers: int = setting(6, "Layers of the encoder.", at_most=10_000)
+    num_decoder_layers: int = setting(6, "Layers of the decoder.", at_most=10_000)
     tying: Tying = setting("all", TYING)
 
     @property
@@ -214,8 +214,8 @@ class RnnConfig:
 
     kind: Literal["rnn"] = setting("rnn", KIND)
     cell: Literal["lstm", "gru"] = setting("lstm", "Recurrent cell.")
-    num_encoder_layers: int = setting(1, "Layers of the encoder.")
-    num_decoder_layers: int = setting(1, "Layers of the decoder.")
+    num_encoder_layers: int = setting(1, "Layers of the encoder.", at_most=10_000)
+    num_decoder_layers: int = setting(1, "Layers of the decoder.", at_most=10_000)
     d_embedding: int = setting(256, "Width of the embeddings.")
     d_hidden: int = setting(256, "Width of a cell; of each direction of a bidirectional encoder.")
     bidirectional_encoder: bool = setting(True, "The encoder reads in both directions.")

@@ -1,6 +1,7 @@
 """Selection of a checkpoint: ``best`` (by its score on the validation split), ``last`` or a number. Does not import Orbax."""
 
 from transformer_jax.config import ExperimentConfig, Metric, load_run_config
+from transformer_jax.errors import complain
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.run_directory.stored_checkpoints import (
     CheckpointError,
@@ -28,10 +29,11 @@ def best_step(stored: list[StoredCheckpoint], selection: Metric) -> int | None:
     return selection.best_step(scores) if scores else None
 
 
-def chosen_step(run: RunDirectory, which: str) -> int:
+def chosen_step(run: RunDirectory, which: str, *, tells: bool = True) -> int:
     """The step of ``best``, ``last`` or a number; where no checkpoint was scored, ``best`` is the last.
 
-    Raises CheckpointError when there is no such checkpoint.
+    Says, if it ``tells``, where a damaged score may have been better than ``best``. Raises CheckpointError when there is no
+    such checkpoint.
     """
     stored = stored_checkpoints(run.checkpoints)
     steps = [each.step for each in stored]
@@ -40,6 +42,10 @@ def chosen_step(run: RunDirectory, which: str) -> int:
     best = best_step(stored, selection_of(run))
     named = {"best": steps[-1] if best is None else best, "last": steps[-1]}
     if which in named:
+        for each in stored if tells and which == "best" else ():
+            if not each.is_sound:
+                problem = f"its score cannot be read; best of the others is {named['best']:,}"
+                complain(f"transformer-jax: {each.folder}: damaged: {problem}")
         return named[which]
     if is_step(which) and int(which) in steps:
         return int(which)

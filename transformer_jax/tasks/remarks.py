@@ -47,9 +47,18 @@ class TrainingInput:
 
     @classmethod
     def of_run(cls, run: RunDirectory) -> "TrainingInput":
-        """Return the record in ``data.json`` of a run."""
-        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            training = parse_json(run.data_report.read_bytes())["training"]
+        """Return the record in ``data.json`` of a run; says if the file is damaged."""
+        try:
+            content = parse_json(run.data_report.read_bytes())
+        except FileNotFoundError:
+            return cls()
+        except (OSError, ValueError) as error:
+            complain(
+                f"transformer-jax: {run.data_report}: damaged ({error}); words never seen in training are not told"
+            )
+            return cls()
+        with suppress(ValueError, LookupError, TypeError, AttributeError):
+            training = content["training"]
             counts = training.get("source", training)
             longest, seen = counts.get("longest"), counts.get("seen")
             bits = np.frombuffer(base64.b64decode(seen, validate=True), np.uint8) if seen else None

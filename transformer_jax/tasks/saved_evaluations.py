@@ -157,9 +157,10 @@ def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | Non
 
 
 def saved_reports(folder: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the reports in the folder by file, in the order of their names, and a sentence for each that is damaged."""
+    """Return the reports in the folder by file, in the order of names, and a sentence for each that is damaged or missing."""
     reports, problems = dict[str, dict[str, Any]](), []
-    for file in sorted(folder.glob(f"{PREFIX}*.json")):
+    names = {stem_of(file) for suffix in ("json", "txt") for file in folder.glob(f"{PREFIX}*.{suffix}")}
+    for file in sorted(_file(stem, "json") for stem in names):
         try:
             reports[file.name] = _read_report(file)
         except DataError as error:

@@ -179,3 +179,18 @@ def test_a_part_without_similar_lengths_hides_no_shift(checked, pairs, monkeypat
     count, _ = faults(table)[SHIFTED]
     assert status == 1 and 190 <= int(count) <= 210 and "to 400, line n of t.en translates line n+1 of t.de" in table
     assert "translations in 400 lines or more from line 401, 801: the lengths of pairs do not agree" in table
+
+
+def test_of_a_line_that_training_leaves_out_only_the_beginning_is_examined(checked, pairs, monkeypatch):
+    lengths, check = list[int](), corpus_check._check_line
+
+    def measured(report, name, number, text, scripts):
+        lengths.append(len(text))
+        check(report, name, number, text, scripts)
+
+    monkeypatch.setattr(corpus_check, "_check_line", measured)
+    status, table = checked([*pairs, ["the dog " * 400_000, GERMAN]])
+    assert max(lengths) == corpus_check.MAX_LINE_BYTES + 1
+    assert faults(table)["t.en: lines above 1,000 characters"] == ("1", f"t.en:{LINES + 1}")
+    assert faults(table)["of the sample, training would leave out: a line above 1,000,000 bytes"][0] == "1"
+    assert status == 0

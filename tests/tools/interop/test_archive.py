@@ -16,7 +16,7 @@ from libraries import library
 from tools.interop.small_models import TEXTS, assert_same_parameters, small_model
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import DataError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.tools.interop import archive as archive_format
 from transformer_jax.tools.interop.formats import open_counterpart
 from transformer_jax.tools.interop.models import Example
@@ -107,7 +107,15 @@ def test_damage_is_named_and_nothing_is_written(archive, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("d_model", 2**30), ("d_ff", 10**9), ("num_encoder_layers", 10**9), ("num_heads", 2**30)]
+    ("key", "value"),
+    [
+        ("d_model", 2**30),
+        ("d_ff", 10**9),
+        ("num_encoder_layers", 10**4),
+        ("num_encoder_layers", 10**9),
+        ("num_decoder_layers", 10**9),
+        ("num_heads", 2**30),
+    ],
 )
 def test_sizes_that_no_tensor_has_are_refused_before_the_model_is_built(archive, tmp_path, key, value):
     copy = shutil.copytree(archive, tmp_path / "copy")
@@ -116,7 +124,11 @@ def test_sizes_that_no_tensor_has_are_refused_before_the_model_is_built(archive,
     if key == "num_heads":
         config["config"]["model"]["d_model"] = value
     rewrite(copy, "config.json", json.dumps(config))
-    with pytest.raises(DataError, match=r"model\.\w+: [\d,]+ does not fit the parameters, \d+ tensors"):
+    # More layers than a setting allows are not listed.
+    problem = (
+        "must be at most 10000" if "layers" in key and value > 10**4 else r"does not fit the parameters, \d+ tensors"
+    )
+    with pytest.raises((ConfigError, DataError), match=rf"model\.\w+: [\d,]+ {problem}"):
         archive_format.read(copy)
 
 

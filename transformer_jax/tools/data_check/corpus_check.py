@@ -24,7 +24,7 @@ from transformer_jax.data.corpus_statistics import (
     sample_of,
     vocabulary_of,
 )
-from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop, training_filters
+from transformer_jax.data.pair_encoding import MAX_LINE_BYTES, encoded_sides, reasons_to_drop, training_filters
 from transformer_jax.data.parallel_text import named_files, tab_error
 from transformer_jax.data.scripts import script_of
 from transformer_jax.data.sentence_pairs import SentencePair
@@ -272,7 +272,8 @@ def _texts(files: Sequence[Path], is_table: bool) -> Iterator[tuple[str | DataEr
 def _decoded(path: Path) -> Iterator[str | DataError]:
     for number, raw in enumerate(raw_lines(path), start=1):
         try:
-            yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
+            # Training leaves out a longer line; its beginning shows that.
+            yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)[: MAX_LINE_BYTES + 1]
         except DataError as error:
             yield error
 
