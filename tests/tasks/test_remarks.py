@@ -211,7 +211,7 @@ def test_a_run_without_a_record_says_so(tmp_path, capsys):
     for content in ("{", "[]", "{}", '{"training": 3}', '{"training": {"source": 3}}', '{"training": {"seen": "*"}}'):
         (tmp_path / "data.json").write_text(content)
         assert TrainingInput.of_run(RunDirectory(tmp_path)) == TrainingInput()
-    assert capsys.readouterr().err.count("data.json: damaged") == 1
+    assert capsys.readouterr().err.count("data.json: damaged") == 2
     (tmp_path / "data.json").write_text(json.dumps({"training": {"source": {"longest": 32}}}))
     found = TrainingInput.of_run(RunDirectory(tmp_path))
     assert (found.longest, found.is_seen) == (31, None)

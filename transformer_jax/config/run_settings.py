@@ -13,7 +13,7 @@ from transformer_jax.config.experiment import PARTS, ExperimentConfig, selecting
 from transformer_jax.config.optimization import MeshConfig
 from transformer_jax.config.recipes import find_recipe, load_recipe, with_own_text
 from transformer_jax.errors import ConfigError, PluginNeeded, StoreError
-from transformer_jax.files.checked_json import CRC
+from transformer_jax.files.checked_json import CRC, read_regular
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import as_path, in_store, unasked
 from transformer_jax.registry.plugins import (
@@ -92,7 +92,7 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
     if file.suffix != ".json" if in_store(file) else file.is_dir():
         file = file / CONFIG_FILE
     try:
-        content = parse_json(file.read_text(encoding="utf-8"))
+        content = parse_json(read_regular(file).decode())
         if isinstance(content, dict):
             # Settings may be edited: ``require_settings`` says so.
             content.pop(CRC, None)

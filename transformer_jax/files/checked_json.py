@@ -1,5 +1,6 @@
 """Result files with a CRC-32 of their content, so that a reader notices a changed digit: JSON objects, and logs of them."""
 
+import errno
 import json
 import zlib
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.errors import DataError, StoreError
 from transformer_jax.files.json_text import finite_or_none, is_count, parse_json
+from transformer_jax.files.paths import in_store
 
 CRC = "crc32"
 """The key of the CRC-32, eight hexadecimal digits, of the other keys and values. Files of earlier versions have none."""
@@ -39,13 +41,35 @@ class CheckedLog(NamedTuple):
     problems: list[str]
 
 
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file; raises OSError, also for a pipe or a device, which might never end."""
+    if not in_store(path) and path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "a pipe or a device, not a file")
+    return path.read_bytes()
+
+
+def read_checked(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a file without its CRC-32; None if there is no such file.
+
+    Raises DataError when the file cannot be read, is no JSON object, or was changed since it was written.
+    """
+    try:
+        return without_crc(parse_json(read_regular(path)))
+    except FileNotFoundError:
+        return None
+    except StoreError:
+        raise
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: damaged ({getattr(error, 'strerror', None) or error})") from None
+
+
 def read_log(path: Path) -> CheckedLog:
     """Return the records of a file with a JSON object a line; skips a last line that a kill cut short.
 
     Raises DataError when there is no such file.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_regular(path).split(b"\n")
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(f"{path}: no such file; it should have a record of metrics on each line") from None
     except StoreError:

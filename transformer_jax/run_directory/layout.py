@@ -17,7 +17,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, dif
 from transformer_jax.config.run_settings import CONFIG_FILE
 from transformer_jax.errors import StoreError, complain
 from transformer_jax.files.atomic_files import RUN_LOCK, locked, remove_partial, require_writable, write_whole
-from transformer_jax.files.checked_json import is_unchanged, with_crc, without_crc
+from transformer_jax.files.checked_json import is_unchanged, read_regular, with_crc, without_crc
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import as_path, in_store, is_unasked, without_mark
 from transformer_jax.registry.python_files import loaded_plugins, text_of_plugin
@@ -321,7 +321,7 @@ def write_json(path: Path, content: Any) -> None:
 def read_starts(path: Path) -> list[dict[str, Any]]:
     """Return the starts of a run, none if there is no such file; raises DataError when ``run.json`` is damaged."""
     try:
-        return [without_crc(start) for start in list(parse_json(path.read_bytes()))]
+        return [without_crc(start) for start in list(parse_json(read_regular(path)))]
     except FileNotFoundError:
         return []
     except StoreError:

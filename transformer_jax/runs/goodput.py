@@ -11,8 +11,8 @@ from typing import Any
 from transformer_jax.config import DataError
 from transformer_jax.errors import StoreError, complain
 from transformer_jax.files.atomic_files import write_whole
-from transformer_jax.files.checked_json import with_crc, without_crc
-from transformer_jax.files.json_text import finite_or_none, parse_json
+from transformer_jax.files.checked_json import read_checked, with_crc
+from transformer_jax.files.json_text import finite_or_none
 from transformer_jax.files.paths import in_store
 
 KINDS_OF_TIME = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint", "lost")
@@ -125,15 +125,13 @@ def read_goodput(path: Path) -> dict[str, Any] | None:
 
     Raises DataError when it is damaged.
     """
+    content = read_checked(path)
+    if content is None:
+        return None
     try:
-        content = without_crc(parse_json(path.read_bytes()))
         seconds = {kind: float(finite_or_none(value) or 0.0) for kind, value in content["seconds"].items()}
         return {**content, "seconds": dict.fromkeys(KINDS_OF_TIME, 0.0) | seconds}
-    except FileNotFoundError:
-        return None
-    except StoreError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: not the goodput.json of a run ({error})") from None
 
 

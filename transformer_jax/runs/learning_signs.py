@@ -8,8 +8,8 @@ from typing import Any
 
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.data import GENERATED_SOURCES
-from transformer_jax.errors import StoreError
-from transformer_jax.files.json_text import finite_or_none, parse_json
+from transformer_jax.files.checked_json import read_checked
+from transformer_jax.files.json_text import finite_or_none
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.run_directory.stored_checkpoints import written_progress
 from transformer_jax.runs.metrics_log import read_metrics
@@ -144,13 +144,11 @@ class LearningSigns:
 def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
     """The signs of a run, from its log and the report on its data. Raises DataError when one of them is damaged."""
     records = read_metrics(run.metrics)
+    report = read_checked(run.data_report) or {}
     try:
-        report = parse_json(run.data_report.read_bytes()) if run.data_report.is_file() else {}
         report |= {"unigram_entropy": finite_or_none(report.get("unigram_entropy"))}
         signs = LearningSigns(config, report, records)
-    except StoreError:
-        raise
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise DataError(f"{run.data_report}: not the data report of a run ({error})") from None
     _, progress = next(written_progress(run.checkpoints), (0, {}))
     length = progress.get("counters", {}).get("num_updates", 0)

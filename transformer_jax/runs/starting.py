@@ -159,7 +159,7 @@ def write_run_files(
             write_whole(directory.local / IDS_FILE, directory.tracker_ids.read_bytes())
     write_json(directory.config, with_crc(to_json(task.config)))
     save_tokenizers(task.tokenizers, directory.tokenizer)
-    write_json(directory.data_report, data.report.content)
+    write_json(directory.data_report, with_crc(data.report.content))
     devices = [str(device) for device in update.mesh.devices.flat]
     parameters = count_parameters(without_loss_terms(update.state_shapes.params))
     directory.write_run(devices, task.config.seed, parameters, **origin)

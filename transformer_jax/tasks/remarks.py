@@ -15,8 +15,8 @@ from transformer_jax.config.mixture import tagging_command
 from transformer_jax.data.text_files import visible
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.data.tokenizers.tokenizer_interface import BYTE_PIECE, LANGUAGE_CODE
-from transformer_jax.errors import complain
-from transformer_jax.files.json_text import parse_json
+from transformer_jax.errors import DataError, complain
+from transformer_jax.files.checked_json import read_checked
 from transformer_jax.run_directory.layout import RunDirectory
 
 CUT, REPEATS = "cut", "repeats"
@@ -49,13 +49,9 @@ class TrainingInput:
     def of_run(cls, run: RunDirectory) -> "TrainingInput":
         """Return the record in ``data.json`` of a run; says if the file is damaged."""
         try:
-            content = parse_json(run.data_report.read_bytes())
-        except FileNotFoundError:
-            return cls()
-        except (OSError, ValueError) as error:
-            complain(
-                f"transformer-jax: {run.data_report}: damaged ({error}); words never seen in training are not told"
-            )
+            content = read_checked(run.data_report) or {}
+        except DataError as error:
+            complain(f"transformer-jax: {error}; words never seen in training are not told")
             return cls()
         with suppress(ValueError, LookupError, TypeError, AttributeError):
             training = content["training"]

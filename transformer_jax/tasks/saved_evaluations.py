@@ -10,9 +10,9 @@ from zlib import crc32
 from transformer_jax.config import DataError, ExperimentConfig, difference
 from transformer_jax.config.migration import decoding_of_report
 from transformer_jax.data.sentence_pairs import digest
-from transformer_jax.errors import complain
+from transformer_jax.errors import StoreError, complain
 from transformer_jax.files.atomic_files import write_whole
-from transformer_jax.files.checked_json import with_crc, without_crc
+from transformer_jax.files.checked_json import read_regular, with_crc, without_crc
 from transformer_jax.files.json_text import finite_or_none, finite_or_null, is_count, parse_json
 from transformer_jax.files.paths import is_address
 from transformer_jax.run_directory.layout import write_json
@@ -192,11 +192,13 @@ def _file(stem: Path, suffix: str) -> Path:
 
 def _read_report(file: Path) -> dict[str, Any]:
     try:
-        content = file.read_bytes()
+        content = read_regular(file)
     except FileNotFoundError:
         raise DataError(f"{file}: no such file; the scores should be beside their translations") from None
-    except IsADirectoryError:
-        raise DataError(f"{file}: a folder, not the scores that evaluate writes") from None
+    except StoreError:
+        raise
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror or error}; not the scores that evaluate writes") from None
     problem = ""
     try:
         report = without_crc(parse_json(content.decode("utf-8")))

@@ -325,8 +325,8 @@ def _is_copy(pair: SentencePair) -> bool:
 def _copies(text: PairText, training: TrainingWords | None) -> list[Finding]:
     full = [(line, pair) for line, pair in zip(text.lines, text.pairs, strict=True) if not says_nothing(pair.source)]
     copies = [line for line, pair in full if _is_copy(pair)]
-    is_own = training is None or training.text is text
-    least = COPIES if is_own else _share_of_copies(training.text) + MORE_COPIES
+    is_other = training is not None and training.text is not text
+    least = _share_of_copies(training.text) + MORE_COPIES if training and is_other else COPIES
     if not full or len(copies) < least * len(full) or len(full) < MIN_SCORED:
         return []
     source, target = text.names

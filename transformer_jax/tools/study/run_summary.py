@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.errors import StoreError, natural_order
-from transformer_jax.files.checked_json import without_crc
-from transformer_jax.files.json_text import is_count, parse_json
+from transformer_jax.files.checked_json import read_checked
+from transformer_jax.files.json_text import is_count
 from transformer_jax.files.paths import as_path
 from transformer_jax.run_directory.layout import RunDirectory, read_starts
 from transformer_jax.run_directory.selection import basis_of_validations, best_step
@@ -91,7 +91,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
     speed = "speed/target_tokens_per_second"
     speeds = [each[speed] for each in records if each.get(speed) is not None]
     problems += [f"{each.folder}: damaged: its score cannot be read" for each in stored if not each.is_sound]
-    outcome = _read(problems, lambda: _outcome(run.outcome)) or {}
+    outcome = _read(problems, lambda: read_checked(run.outcome)) or {}
     if is_count(outcome.get("step")):
         updates = max(updates or 0, outcome["step"])
     signs = outcome.get("signs")
@@ -154,17 +154,6 @@ def _sound_records(run: RunDirectory, problems: list[str]) -> list[dict[str, Any
         now = LogContents.of(log.records[: saved.num_records])
         problems += [f"{run.metrics.parent}/{change}" for change in now.changes_since(saved)]
     return log.records
-
-
-def _outcome(file: Path) -> dict[str, Any] | None:
-    try:
-        return without_crc(parse_json(file.read_bytes()))
-    except FileNotFoundError:
-        return None
-    except StoreError:
-        raise
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file}: not the outcome of a run ({error})") from None
 
 
 def _parameters(run: RunDirectory) -> int:

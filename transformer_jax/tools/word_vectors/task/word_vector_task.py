@@ -23,7 +23,7 @@ from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.listed import LowerWordTokenizer
 from transformer_jax.data.tokenizers.tokenizer_training import train_text_tokenizer
-from transformer_jax.files.json_text import parse_json
+from transformer_jax.files.checked_json import read_checked
 from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import DataReport, MeasuredSplit
@@ -217,9 +217,8 @@ def vectors_of_run(workdir: str | Path, checkpoint: str) -> "KeyedVectors":
 
 def _ids_without_vector(run: RunDirectory) -> tuple[int, ...]:
     """The ids without a vector that the run recorded when it started; raises DataError if the file is damaged."""
-    if not run.data_report.exists():
-        return ()
+    report = read_checked(run.data_report) or {}
     try:
-        return tuple(map(int, parse_json(run.data_report.read_bytes()).get(WITHOUT_VECTOR, ())))
-    except (ValueError, TypeError, AttributeError):
+        return tuple(map(int, report.get(WITHOUT_VECTOR, ())))
+    except (ValueError, TypeError):
         raise DataError(f"{run.data_report}: not the report on the data of a run") from None
