@@ -1,9 +1,7 @@
 import json
 import signal
-from collections.abc import Sequence
 from itertools import batched
 from pathlib import Path
-from typing import Any
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import (
@@ -101,8 +99,8 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         found = trained.evaluate(values.split)
     else:
         found = trained.task.evaluate_text(trained.params, text, Path(values.source).name)
-    pairs: Sequence[Any] = getattr(found, "pairs", ())
-    if is_first() and (sources := [pair.source for pair in pairs] or getattr(text, "sources", ())):
+    pairs = list(getattr(found, "pairs", []))
+    if is_first() and (sources := [pair.source for pair in pairs] or list(getattr(text, "sources", []))):
         remarks = trained.remarks(values.source or found.split, "line" if pairs else "document")
         for number, several in enumerate(batched(sources, TEXTS_AT_ONCE)):
             remarks.read(several, number * TEXTS_AT_ONCE + 1)

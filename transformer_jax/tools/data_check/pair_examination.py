@@ -334,7 +334,7 @@ def _copies(text: PairText, training: TrainingWords | None) -> list[Finding]:
         number = "all lines are" if len(copies) == len(full) else f"{len(copies) / len(full):.0%} of the lines are"
         return [Finding("copies", f"{source} and {target}: {number} equal: the target is the source", is_serious=True)]
     share = f"{len(copies) / len(full):.0%} of the lines equal their source, the first is line {copies[0]:,}"
-    return [Finding("copies", f"{target}: {share}{'; such training pairs are left out' * is_own}")]
+    return [Finding("copies", f"{target}: {share}{'; such training pairs are left out' * (not is_other)}")]
 
 
 def _share_of_copies(text: PairText) -> float:
