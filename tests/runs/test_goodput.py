@@ -5,6 +5,7 @@ import json
 import pytest
 
 from transformer_jax.config import DataError
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs import goodput as module
 from transformer_jax.runs.goodput import Clock, Goodput
 
@@ -25,6 +26,16 @@ def time(monkeypatch):
     time = Time()
     monkeypatch.setattr(module, "time", time)
     return time
+
+
+def test_a_removed_folder_is_not_made_again(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    goodput, directory = Goodput(folder / "goodput.json", 0, Clock()), RunDirectory(folder)
+    folder.rmdir()
+    goodput.write(1)
+    directory.write_outcome(step=1, reason="failed")
+    assert not folder.exists()
 
 
 def test_every_second_counts_once(tmp_path, time):

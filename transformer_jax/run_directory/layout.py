@@ -175,8 +175,9 @@ class RunDirectory:
         require_settings(self.path)
 
     def write_outcome(self, **content: Any) -> None:
-        """Write ``outcome.json``."""
-        write_json(self.outcome, with_crc(content))
+        """Write ``outcome.json``, unless the folder of the run was removed."""
+        if in_store(self.path) or self.path.is_dir():
+            write_json(self.outcome, with_crc(content))
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
         """Appends an entry to ``run.json`` for this start of the run; ``origin``: further values of the entry.

@@ -97,7 +97,9 @@ class Goodput:
         self._saves.append((step, self._clock.total(["step"])))
 
     def write(self, step: int) -> None:
-        """Writes the file, as of update ``step``."""
+        """Writes the file, as of update ``step``, unless the folder of the run was removed."""
+        if not (in_store(self._path) or self._path.parent.is_dir()):
+            return
         self._written_at = time.time()
         seconds, steps = self.seconds(), self._clock.seconds["step"]
         content = {
