@@ -27,6 +27,7 @@ with ending_without_memory({problem}):
     work()
 """
 IN_THREAD, IN_CALLBACK = "threading.Thread(target=fail).start()", "Collected()"
+IN_LIBRARY = "__import__('ctypes').CDLL(None).abort()"
 
 
 @pytest.mark.parametrize("work", [IN_THREAD, IN_CALLBACK])
@@ -37,6 +38,14 @@ def test_a_thread_or_a_callback_without_memory_ends_the_process(work, problem):
     assert done.returncode == 1
     said = "out of memory" if problem == "fail" else "no more memory; newest: 5"
     assert done.stderr == f"transformer-jax: {said}\n"
+
+
+@pytest.mark.parametrize("problem", ["lambda: 'no more memory; newest: 5'", "fail"])
+def test_an_abort_of_a_library_ends_the_process_with_a_sentence(problem):
+    code = PROGRAM.format(error="MemoryError", work=IN_LIBRARY, problem=f"{problem}, watches_aborts=True")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    said = "out of memory" if problem == "fail" else "no more memory; newest: 5"
+    assert (done.returncode, done.stderr) == (1, f"transformer-jax: a library aborted the process; perhaps {said}\n")
 
 
 def chained(error: Exception) -> Exception:

@@ -109,7 +109,9 @@ def train_and_report(
     try:
         with ExitStack() as stack:
             stack.enter_context(ending_with_others() if is_distributed else ending_at_once())
-            stack.enter_context(ending_without_memory(lambda: _without_memory(directory)))
+            stack.enter_context(
+                ending_without_memory(lambda: _without_memory(directory), watches_aborts=not is_distributed)
+            )
             profiles = [stack.enter_context(closing(Profile(profiled, directory.profile)))] if profiled else []
             outcome = train_run(config, workdir, profiles, is_distributed=is_distributed, origin=origin)
     except TrainingDiverged as error:

@@ -1,6 +1,8 @@
 """Memory that gives out in a thread or a callback, whose errors nobody catches."""
 
+import ctypes
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -10,20 +12,21 @@ from transformer_jax.errors import is_out_of_memory
 
 
 @contextmanager
-def ending_without_memory(problem: Callable[[], str]) -> Iterator[None]:
+def ending_without_memory(problem: Callable[[], str], *, watches_aborts: bool = False) -> Iterator[None]:
     """End the process with status 1 and the sentence ``problem()`` when memory gives out in a thread or a callback.
 
-    There Python drops the exception, and whoever waits for the thread would wait for ever.
+    There Python drops the exception, and whoever waits for the thread would wait for ever. ``watches_aborts``: also where a
+    C++ library aborts the process.
     """
     of_thread, of_callback = threading.excepthook, sys.unraisablehook
 
-    def end() -> None:
+    def end(before: str = "") -> None:
         said = "out of memory"
         # Memory may give out again.
         with suppress(Exception):
             said = problem()
         with suppress(Exception):
-            os.write(2, f"transformer-jax: {said}\n".encode())
+            os.write(2, f"transformer-jax: {before}{said}\n".encode())
         os._exit(1)
 
     def hook_of_thread(arguments: "threading.ExceptHookArgs") -> None:
@@ -37,7 +40,14 @@ def ending_without_memory(problem: Callable[[], str]) -> Iterator[None]:
         of_callback(unraisable)
 
     threading.excepthook, sys.unraisablehook = hook_of_thread, hook_of_callback
+    # C++ aborts where it cannot throw; a handler of Python's would never run (signal(2)).
+    at_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda number: end("a library aborted the process; perhaps "))
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.restype = ctypes.c_void_p
+    handler_before = set_handler(signal.SIGABRT, at_abort) if watches_aborts else None
     try:
         yield
     finally:
         threading.excepthook, sys.unraisablehook = of_thread, of_callback
+        if watches_aborts:
+            set_handler(signal.SIGABRT, ctypes.c_void_p(handler_before))
