@@ -1,4 +1,4 @@
-"""Memory that gives out is recognized whoever says so, and never leaves a process that waits for a dead thread."""
+"""Errors that mean out of memory are recognized in every library, and no process waits for a thread that died of one."""
 
 import errno
 import subprocess

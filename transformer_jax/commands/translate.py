@@ -13,7 +13,7 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.text_files import OPENERS, UnfinishedLine, read_lines, sentence_of_line
-from transformer_jax.files.atomic_files import DISK_FULL, require_writable_file
+from transformer_jax.files.atomic_files import naming_full_disk, require_writable_file
 from transformer_jax.tasks.translation.translation_options import TRANSLATION_OPTIONS, sampling_of
 
 if TYPE_CHECKING:
@@ -166,19 +166,17 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
     if path is None:
         yield sys.stdout.buffer
         return
+    written = Path(path).expanduser()
     try:
-        file = cast(BinaryIO, OPENERS.get(Path(path).suffix, open)(Path(path).expanduser(), "wb"))
+        file = cast(BinaryIO, OPENERS.get(written.suffix, open)(written, "wb"))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
     try:
-        with file:
+        with naming_full_disk(Path(path)), file:
             yield file
-    except OSError as error:
-        # The system does not say which disk is full.
-        if error.filename is None and error.errno in DISK_FULL:
-            error.filename = path
-        if Path(path).expanduser().is_file() and not Path(path).expanduser().stat().st_size:
-            Path(path).expanduser().unlink()
+    except OSError:
+        if written.is_file() and not written.stat().st_size:
+            written.unlink()
         raise
 
 

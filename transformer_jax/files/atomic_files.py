@@ -19,6 +19,17 @@ DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
 @contextlib.contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Name ``path`` in the error of a full disk: the system does not say which disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in DISK_FULL:
+            error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
 def appearing_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which replaces ``path`` atomically when the block ends without an error; makes the folder.
 
@@ -32,16 +43,12 @@ def appearing_file(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
-        with partial.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        # The system does not say which disk is full.
-        if error.filename is None and error.errno in DISK_FULL:
-            error.filename = str(path)
-        raise
+        with naming_full_disk(path):
+            with partial.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""A pair of files is examined the same way wherever it enters: every fault is told, and clean text has none."""
+"""A pair of files is examined the same way wherever it enters: every fault is reported, and clean text causes no warning."""
 
 import random
 

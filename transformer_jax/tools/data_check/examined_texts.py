@@ -1,6 +1,6 @@
 """The texts of a run, examined: training, validation and test text, and texts of a user."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -39,12 +39,11 @@ def examine_run(config: ExperimentConfig, *, only_training: bool = False) -> lis
         # Training would leave out all pairs.
         raise DataError(finding.text)
     for split in dict.fromkeys(() if only_training else splits):
-        for name, text in _texts(config, split).items():
-            own = words.get(name)
-            examinations.append(Examination(_reversed_names(config, name, split), [], {}))
-            examinations.append(examine(text, own))
-            if own and split == "validation":
-                examinations.append(Examination(_repeated(config, name, split, text), [], {}))
+        texts = _texts(config, split)
+        examinations += _examined(config, split, texts, words)
+        if split == "validation":
+            repeated = [finding for name in texts if name in words for finding in _repeated(config, name, texts[name])]
+            examinations.append(Examination(repeated, [], {}))
     return warnings_of(config, examinations)
 
 
@@ -53,12 +52,18 @@ def examine_split(config: ExperimentConfig, split: str) -> list[str]:
     name = config.data.split_name(split)
     if not _has_files(config) or name in (config.data.train_split, *["validation"] * bool(config.data.held_out)):
         return []
-    words = _words_to_compare(config)
+    return warnings_of(config, _examined(config, split, _texts(config, split), _words_to_compare(config)))
+
+
+def _examined(
+    config: ExperimentConfig, split: str, texts: Mapping[str, PairText], words: Mapping[str, TrainingWords]
+) -> list[Examination]:
+    """Examine the texts of a split, by corpus, and the names of their files."""
     examinations = []
-    for part, text in _texts(config, split).items():
+    for part, text in texts.items():
         examinations.append(Examination(_reversed_names(config, part, split), [], {}))
         examinations.append(examine(text, words.get(part)))
-    return warnings_of(config, examinations)
+    return examinations
 
 
 def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequence[SentencePair]) -> list[str]:
@@ -95,7 +100,6 @@ def warnings_of(config: ExperimentConfig, examinations: Iterable[Examination]) -
 
 def text_of(corpus: TextCorpus, split: str, called: str) -> PairText:
     """Return a sample of a split."""
-    corpus = replace(corpus, tag="", held_out=0.0)
     count = corpus.count(split)
     sample = sampled_pairs(corpus.pairs(split), count)
     lines = np.array([line + 1 for line, _ in sample], np.int64)
@@ -107,9 +111,10 @@ def _has_files(config: ExperimentConfig) -> bool:
 
 
 def _corpora(config: ExperimentConfig, split: str) -> dict[str, TextCorpus]:
+    """Return the corpora that have a split, by name, as their files are: without tags, and with held-out pairs."""
     source = open_corpus(config.data, config.data_seed, config.parts)
     parts = parts_of(source, config.data.split_name(split)).items()
-    return {name: part for name, part in parts if isinstance(part, TextCorpus)}
+    return {name: replace(part, tag="", held_out=0.0) for name, part in parts if isinstance(part, TextCorpus)}
 
 
 def _texts(config: ExperimentConfig, split: str) -> dict[str, PairText]:
@@ -124,7 +129,6 @@ def _words_to_compare(config: ExperimentConfig) -> dict[str, TrainingWords]:
     split, words = config.data.train_split, {}
     with suppress(ConfigError, DataError, OSError):
         for name, corpus in _corpora(config, "train").items():
-            corpus = replace(corpus, tag="", held_out=0.0)
             pairs = list(islice(corpus.pairs(split), READ_TO_COMPARE))
             lines = np.arange(1, len(pairs) + 1)
             text = PairText("the training text", _names(corpus.files(split)), len(pairs), lines, pairs)
@@ -132,9 +136,9 @@ def _words_to_compare(config: ExperimentConfig) -> dict[str, TrainingWords]:
     return words
 
 
-def _repeated(config: ExperimentConfig, part: str, split: str, text: PairText) -> list[Finding]:
+def _repeated(config: ExperimentConfig, part: str, text: PairText) -> list[Finding]:
     """Return a finding where many pairs of a text occur in the training text."""
-    corpus = replace(_corpora(config, "train")[part], tag="", held_out=0.0)
+    corpus = _corpora(config, "train")[part]
     pairs = set(text.pairs)
     trained = islice(corpus.pairs(config.data.train_split), MAX_READ)
     repeated = pairs.intersection(trained)

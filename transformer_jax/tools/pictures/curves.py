@@ -1,8 +1,9 @@
 """Curves of the metrics in ``metrics.jsonl`` of one or several runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
+from typing import Any
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.errors import complain
@@ -36,13 +37,14 @@ def draw_curves(
 
     files = [as_path(metrics)] if isinstance(metrics, (str, PurePath)) else [as_path(file) for file in metrics]
     names = names or short_names([file.parent for file in files])
-    runs = [read_series(file, keys) for file in files]
-    for problem in (problem for file in files for problem in read_log(file).problems):
+    logs = [read_log(file) for file in files]
+    runs = [_series(log.records, keys) for log in logs]
+    for problem in (problem for log in logs for problem in log.problems):
         complain(f"WARNING: {problem}; left out")
     panels = []
     for number, key in enumerate(keys):
         if not any(key in run for run in runs):
-            found = ", ".join(dict.fromkeys(name for record in read_log(files[0]).records for name in record))
+            found = ", ".join(dict.fromkeys(name for record in logs[0].records for name in record))
             raise DataError(f"{files[0]}: no record has {key!r}; it has {found or 'no records'}")
         # The only legend is below the first panel.
         unlisted = () if len(files) > 1 and number == 0 else tuple(names)
@@ -75,8 +77,12 @@ def read_series(file: Path, keys: Sequence[str]) -> dict[str, Series]:
 
     If a resumed run wrote an update twice, the later record counts. The unfinished last line of a killed run is skipped.
     """
+    return _series(read_log(file).records, keys)
+
+
+def _series(records: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> dict[str, Series]:
     values: dict[str, dict[float, float]] = {key: {} for key in keys}
-    for record in read_log(file).records:
+    for record in records:
         for key in keys:
             if "step" in record and record.get(key) is not None:
                 values[key][float(record["step"])] = float(record[key])
