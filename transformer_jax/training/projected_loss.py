@@ -31,7 +31,7 @@ class LogitBlocks(NamedTuple):
 SMALL_BLOCKS = LogitBlocks()
 # On a CPU the logits of a chunk fit into the cache; elsewhere chunks are large, for large products. Each chunk reads and writes
 # the gradient of the whole matrix, so a GPU, which has the memory, takes larger ones.
-LOGIT_BLOCKS = {"cpu": LogitBlocks(2**21, 1), "gpu": LogitBlocks(2**28, 128)}
+LOGIT_BLOCKS = {"cpu": LogitBlocks(2**21, 1), "gpu": LogitBlocks(2**30, 128)}
 LOGIT_BLOCKS_ELSEWHERE = LogitBlocks(2**26, 128)
 
 
