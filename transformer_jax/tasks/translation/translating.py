@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.config.conversion import to_json
 from transformer_jax.tasks.objective import OpenTask
 from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import Translator
@@ -36,4 +37,5 @@ class Translating(OpenTask):
         """Return a translator with the decoding settings of ``config``."""
         model, longest, dtype = self.objective.model, self.objective.longest_sequence, self.objective.evaluation_dtype
         of_run = self.tokenizers, config.decoding, self.mesh, longest, dtype
-        return Translator(model, *of_run, constraint, config.parts)
+        settings = to_json(config) if isinstance(self.objective, TranslationObjective) else None
+        return Translator(model, *of_run, constraint, config.parts, settings)

@@ -28,6 +28,7 @@ from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
 from transformer_jax.registry.plugins import with_settings
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
+from transformer_jax.runtime.kept_programs import ProgramStore
 from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.tasks.remarks import remarks_on_output
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, shard_map_rows, unshard_fsdp
@@ -126,10 +127,12 @@ class Translator(TextTranslator):
         compute_dtype: str = "float32",
         constraint: "Constraint | None" = None,
         parts: Mapping[str, Any] = MappingProxyType({}),
+        settings: Any = None,
     ) -> None:
         """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model.
 
         ``constraint``, whose inputs are source ids: the tokens that beam search may choose. ``parts``: the settings of parts.
+        ``settings``, JSON: of the model and its decoding; programs are kept for them, without a constraint and on one CPU.
         """
         self.tokenizers = tokenizers
         self.decoding = decoding
@@ -138,7 +141,13 @@ class Translator(TextTranslator):
         self._longest = longest
         self.compute_dtype = compute_dtype
         # It keeps compiled programs.
-        self._search_for = cache(lambda results: search_for(model, decoding, mesh, results, constraint, parts))
+        is_kept = settings is not None and constraint is None and mesh.size == 1 and device_of(mesh).platform == "cpu"
+
+        def new_search(results: int) -> SegmentedSearch:
+            store = ProgramStore([settings, results], device_of(mesh)) if is_kept else None
+            return search_for(model, decoding, mesh, results, constraint, parts, store)
+
+        self._search_for = cache(new_search)
 
     def translate_each(
         self,
@@ -322,8 +331,9 @@ def search_for(
     num_results: int,
     constraint: "Constraint | None" = None,
     parts: Mapping[str, Any] = MappingProxyType({}),
+    store: ProgramStore | None = None,
 ) -> SegmentedSearch:
-    """The search of the settings, beam search or a part, whose inputs are source ids."""
+    """The search of the settings, beam search or a part, whose inputs are source ids; ``store``: keeps its programs."""
     rules = Rules(decoding.beam_width, num_results, decoding.length_penalty, stop=decoding.stop)
     search = with_settings("search", decoding.search, parts)(rules)
     init: InitCache = partial(init_cache, model, decoding.beam_width)
@@ -332,7 +342,7 @@ def search_for(
         from transformer_jax.decoding.constraints import constrained
 
         init, step = constrained(init, step, decoding.beam_width, constraint)
-    return SegmentedSearch(init, step, search, devices_of_search(mesh))
+    return SegmentedSearch(init, step, search, devices_of_search(mesh), store)
 
 
 def devices_of_search(mesh: Mesh) -> SearchDevices:
