@@ -38,7 +38,7 @@ def test_every_device_searches_its_own_rows(tmp_path):
         np.testing.assert_array_equal(leaf, original)
 
     config = DecodingConfig(beam_width=BEAMS)
-    search = search_for(model.model, config, mesh, 1)
+    search = search_for(lambda: model.model, config, mesh, 1)
     inputs = put_rows(np.full((ROWS, 16), 5, np.int32), mesh)
     batch = SearchBatch(np.arange(ROWS), inputs, np.full(ROWS, CAPACITY, np.int32), CAPACITY)
     shapes = search._shapes(gathered, batch, CAPACITY)
