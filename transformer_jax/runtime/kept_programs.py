@@ -144,7 +144,7 @@ class Program:
         if any(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves):
             return None
         shapes = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
-        origin = self._function.__name__, repr(key), str(structure), shapes
+        origin = self._function.__name__, str(self._options), repr(key), str(structure), shapes
         if (text_digest := store.read(origin)) and (executable := _loaded(store, text_digest.decode())):
             return _run_of(executable, store.device)
 

@@ -128,7 +128,7 @@ class Translator(TextTranslator):
         parts: Mapping[str, Any] = MappingProxyType({}),
         store: ProgramStore | None = None,
     ) -> None:
-        """``model()`` is evaluated where a program is traced. ``longest``: maximum length of a sequence of the model, None: any.
+        """``model()`` is evaluated where a program is traced. ``longest``: maximum length of its sequences; None: any.
 
         ``compute_dtype``: of the model. ``constraint``, whose inputs are source ids: the tokens that beam search may choose.
         ``parts``: the settings of parts.
