@@ -32,8 +32,7 @@ from transformer_jax.registry.plugins import is_extended
 from transformer_jax.runtime.startup import available_cores
 
 FOLDER = "programs"
-SWITCH = "TRANSFORMER_JAX_PROGRAMS"
-PACKAGE = Path(__file__).parents[1]
+PROGRAMS_SWITCH = "TRANSFORMER_JAX_PROGRAMS"
 FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS")
 # Settings of JAX that change no program.
 IGNORED = ("jax_compilation_cache_dir", "jax_persistent_cache", "jax_log", "jax_logging_level")
@@ -60,7 +59,7 @@ class ProgramStore:
         config, cache_folder = jax.config, jax.config.jax_compilation_cache_dir
         is_off = config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs
         is_kept = config.jax_enable_compilation_cache and cache_folder and not is_address(cache_folder)
-        if is_off or not is_kept or is_extended() or os.environ.get(SWITCH) == "none":
+        if is_off or not is_kept or is_extended() or os.environ.get(PROGRAMS_SWITCH) == "none":
             return None
         return Path(cache_folder) / FOLDER
 
@@ -213,7 +212,7 @@ def _environment() -> list[Any]:
 @cache
 def _package() -> str:
     """The digest of this package."""
-    digest = hashlib.sha256()
-    for file in sorted(PACKAGE.rglob("*.py")):
-        digest.update(str(file.relative_to(PACKAGE)).encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    digest, folder = hashlib.sha256(), Path(__file__).parents[1]
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(str(file.relative_to(folder)).encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
