@@ -112,6 +112,7 @@ class TranslationTask(Translating, Task):
 
     commands = ("translate {run} < {input}",)
     has_targets = True
+    keeps_programs = False
     evaluator_type = Evaluator
 
     @staticmethod
