@@ -126,6 +126,10 @@ class Page:
         self._data["model"] = model.description | own
         self._packed.append(base64.b64encode(zlib.compress(model.parameters, DEFLATE_LEVEL)).decode("ascii"))
 
+    def add_examples(self, texts: Sequence[str]) -> None:
+        """Adds texts for a reader of a live page to choose from."""
+        self._data["examples"] = [*texts]
+
     def _attention(self, reading: AttentionReading, before: dict[str, Any] | None) -> dict[str, Any]:
         described: dict[str, Any] = {
             "kind": reading.kind,
