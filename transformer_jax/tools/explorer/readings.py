@@ -134,6 +134,25 @@ CURVES = {
 }
 
 
+def opening(attentions: Sequence[AttentionReading]) -> dict[str, int | str]:
+    """The attention with which the page opens: ``kind``, ``layer`` and ``head``, from 1, 0 for all heads, and ``why``.
+
+    Of attention to a source, the head that is nearest to a one-to-one alignment: its rows and its columns, without the end of
+    the sentence, have the largest maxima. Without a source, all heads of the last layer.
+    """
+    if not attentions:
+        return {}
+    shown = next((each for each in attentions if each.kind == "cross"), attentions[-1])
+    layers, heads, rows, columns = shown.weights.shape
+    if shown.kind != "cross" or min(rows, columns) < 2:
+        return {"kind": shown.kind, "layer": layers, "head": 0}
+    words = shown.weights[..., :-1, :-1]
+    scores = words.max(axis=-1).mean(axis=-1) * words.max(axis=-2).mean(axis=-1)
+    layer, head = np.unravel_index(np.argmax(scores), scores.shape)
+    why = f"of {layers * heads} heads the nearest to a one-to-one alignment" if layers * heads > 1 else ""
+    return {"kind": shown.kind, "layer": int(layer) + 1, "head": int(head) + 1, "why": why}
+
+
 def curve_points(reading: Reading) -> dict[str, dict[str, np.ndarray]]:
     """For every kind of attention, entropy and importance [L, H] of every head on one text, see ``CURVES``."""
     points = {}
