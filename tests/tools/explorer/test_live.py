@@ -220,7 +220,7 @@ def test_effects_and_contrasts(trained_tiny):
 
 
 def residual_stream(model, params, *inputs):
-    """The vectors [1, T, D] of every point of the decoder's residual stream, in order: its embedding, and after every sublayer."""
+    """The vectors [1, T, D] of the decoder's residual stream, its embedding and after every sublayer; and its attentions."""
     points = []
 
     def keep(method, arguments, options, context):

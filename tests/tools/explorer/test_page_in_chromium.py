@@ -77,7 +77,9 @@ def test_every_view_draws(browser, address, view):
     browser.wait_for("thumbnails.size >= 8 || state.view !== 'grid'")
     assert colors(browser) > 20
     assert browser.evaluate("isDark()") is dark
-    layers = browser.evaluate("Array.from(document.querySelectorAll('#map .layer h2'), (each) => each.textContent.trim())")
+    layers = browser.evaluate(
+        "Array.from(document.querySelectorAll('#map .layer h2'), (each) => each.textContent.trim())"
+    )
     assert layers[:2] == ["layer 1", "layer 3"], "the encoder has a recurrent layer between"
 
 

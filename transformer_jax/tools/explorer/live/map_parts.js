@@ -39,7 +39,7 @@ function showSwitches() {
   for (const [name, input] of Object.entries(numberInputs)) if (document.activeElement !== input) input.value = numberOf(name);
 }
 
-const bare = (piece) => shown(piece).replace(/^\u2423(?=.)/, "");
+const bare = (piece) => `“${shown(piece).replace(/^\u2423(?=.)/, "")}”`;
 
 // The token on its way: of the chosen row of the target, where each attention looks most and which token each point would write.
 function says({ id, kind, layer }) {

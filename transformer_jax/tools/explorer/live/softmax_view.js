@@ -1,7 +1,7 @@
 // The view of two softmaxes: the weights of one query of a head, and the probabilities of the next token, each as scores, powers and shares. A slider
 // changes the temperature of both.
 
-const SOFTMAX_LINE = 22, SOFTMAX_BAR = 120, SOFTMAX_TOP = 58, SOFTMAX_GAP = 74;
+const SOFTMAX_LINE = 22, SOFTMAX_TOP = 58, SOFTMAX_GAP = 74, SOFTMAX_NUMBER = 50;
 const nextTokens = new Map(); // question -> { logits, best } or { words }
 let heat = 1;
 
@@ -49,6 +49,11 @@ const softmaxView = {
     const next = answerOf("nextToken", nextTokens, { ...fields, row }), title = `the next token at position ${row + 1}, of ${model.tokenizers[model.tokenizers.length - 1].pieces.length.toLocaleString("en")}`;
     return [...blocks, next.words ? { title, words: next.words } : { title, pieces: next.best.map(([, piece]) => piece), scores: next.best.map(([token]) => next.logits[token]), all: next.logits, chosen: next.best.findIndex(([token]) => token === reading.targetIds[row]) }];
   },
+  // The left of the first column, the longest bar, and the distance of the columns.
+  columns(panel) {
+    const left = Math.min(120, panel.width / 4), pitch = clamp((panel.width - left - 8) / 3, 90, 190);
+    return { left, pitch, bar: pitch - SOFTMAX_NUMBER - 16 };
+  },
   // The y of the blocks.
   tops(blocks) {
     let y = SOFTMAX_TOP;
@@ -56,26 +61,27 @@ const softmaxView = {
   },
   extent(panel) {
     const blocks = this.blocks(panel), tops = this.tops(blocks);
-    return { width: 130 + 3 * (SOFTMAX_BAR + 70), height: tops[tops.length - 1] - SOFTMAX_GAP / 2 };
+    const { left, pitch } = this.columns(panel);
+    return { width: left + 3 * pitch, height: tops[tops.length - 1] - SOFTMAX_GAP / 2 };
   },
   draw(pen, panel, frame) {
-    const blocks = this.blocks(panel), tops = this.tops(blocks), [plain, faint, mark] = ["ink", "faint", "mark"].map(ink), blue = ink("chosen");
+    const blocks = this.blocks(panel), tops = this.tops(blocks), { left: start, pitch, bar } = this.columns(panel), [plain, faint, mark] = ["ink", "faint", "mark"].map(ink), blue = ink("chosen");
     blocks.forEach(({ title, words, pieces, scores, all, chosen }, index) => {
-      const top = tops[index] - frame.y, left = 130 - frame.x;
+      const top = tops[index] - frame.y, left = start - frame.x;
       pen.text(title, 12 - frame.x, top - 38, { color: plain, bold: true });
       if (words) return pen.text(words, 12 - frame.x, top - 12, { color: faint });
       const { powers, shares, sum } = softmaxRow(scores, heat, all), largest = scores.reduce((most, score) => Math.max(most, Math.abs(score)), 1e-9);
       const columns = [["score", scores, largest], ["exp((score − largest) / T)", powers, 1], [`÷ ${number(sum)} = ${all ? "probability" : "weight"}`, shares, 1]];
       columns.forEach(([name, values, scale], column) => {
-        const x = left + column * (SOFTMAX_BAR + 70);
-        pen.text(clipped(name, SOFTMAX_BAR + 62), x, top - 14, { color: faint });
+        const x = left + column * pitch;
+        pen.text(clipped(name, pitch - 8), x, top - 14, { color: faint });
         values.forEach((value, line) => {
-          const y = top + (line + 0.5) * SOFTMAX_LINE, length = Math.abs(value) / scale * SOFTMAX_BAR;
+          const y = top + (line + 0.5) * SOFTMAX_LINE, length = Math.abs(value) / scale * bar;
           pen.rect(x, y - 7, Math.max(length, 1), 14, value < 0 ? mark : column === 2 ? blue : faint);
-          pen.text(value.toFixed(column ? 3 : 2), x + SOFTMAX_BAR + 6, y, { color: plain, size: 11 });
+          pen.text(value.toFixed(column ? 3 : 2), x + bar + 6, y, { color: plain, size: 11 });
         });
       });
-      pieces.forEach((piece, line) => pen.text(clipped(shown(piece), 108), left - 8, top + (line + 0.5) * SOFTMAX_LINE, { color: line === chosen ? mark : plain, align: "right", bold: line === chosen }));
+      pieces.forEach((piece, line) => pen.text(clipped(shown(piece), start - 14), left - 8, top + (line + 0.5) * SOFTMAX_LINE, { color: line === chosen ? mark : plain, align: "right", bold: line === chosen }));
     });
   },
   at(panel, x, y) {

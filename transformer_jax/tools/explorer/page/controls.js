@@ -80,7 +80,7 @@ function showScale() {
   const scale = { largest: 1, isSigned: matrix.isSigned }, least = matrix.isSigned ? -1 : 0, largest = largestBeside(matrix);
   pixels.forEach((_, index) => { pixels[index] = table[stepOf(least + (1 - least) * (index % canvas.width) / (canvas.width - 1), scale)]; });
   canvas.getContext("2d").putImageData(image, 0, 0);
-  words.textContent = VIEWS[state.view].hasOwnScales ? `${least ? "−largest" : 0} … largest of each picture` : `${least ? number(-largest) : 0} … ${number(largest)}`;
+  words.textContent = VIEWS[state.view].hasOwnScales ? `${least ? "−largest" : 0} … largest` : `${least ? number(-largest) : 0} … ${number(largest)}`;
 }
 
 function find(text, forward) {

@@ -55,13 +55,16 @@ const mainPanel = () => panels.find(({ run }) => run === state.run);
 // The name of a run beside others.
 const nameOfRun = (run) => live && live.nameOf(run) !== null ? live.nameOf(run) : page.runs.length > 1 && panels.length > 1 ? `${page.runs[run].name} ${page.runs[run].detail}` : "";
 
+const openingText = page.readings.length && page.readings[0].source;
+
 // The head that is shown, in words, and why the page opens with it.
 function nameOfHead({ run, reading }) {
   const attention = attentionOf(reading);
   if (!attention) return "";
   const { layer, head, kind, measure } = state, stack = kind === "encoder" ? "encoder" : "decoder", all = attention.heads < 2 ? "" : VIEWS[state.view].hasColorsOfHeads && measure === "weights" ? `its ${attention.heads} heads, each in a color` : `mean of its ${attention.heads} heads`;
   const place = `${stack} layer ${layerNumber(run, kind, layer)}, ${kind === "cross" ? "cross" : "self"}-attention`;
-  const isOpening = page.opening && page.opening.why && ["kind", "layer", "head"].every((name) => state[name] === page.opening[name]);
+  // The measure is of the first text.
+  const isOpening = page.opening && page.opening.why && reading.source === openingText && ["kind", "layer", "head"].every((name) => state[name] === page.opening[name]);
   const isWhole = measure === "rollout" || measure === "gradient";
   return [place, isWhole ? "" : head && attention.heads > 1 ? `head ${head}` : all, MEASURES[measure].name].filter(Boolean).join(", ") + (isOpening && measure === "weights" ? `: ${page.opening.why}` : "");
 }
