@@ -70,14 +70,14 @@ const softmaxView = {
       const top = tops[index] - frame.y, left = start - frame.x;
       pen.text(title, 12 - frame.x, top - 38, { color: plain, bold: true });
       if (words) return pen.text(words, 12 - frame.x, top - 12, { color: faint });
-      const { powers, shares, sum } = softmaxRow(scores, heat, all), largest = scores.reduce((most, score) => Math.max(most, Math.abs(score)), 1e-9);
-      const columns = [["score", scores, largest], ["exp((score − largest) / T)", powers, 1], [`÷ ${number(sum)} = ${all ? "probability" : "weight"}`, shares, 1]];
+      const { powers, shares, sum } = softmaxRow(scores, heat, all), lowest = Math.min(0, ...scores), range = Math.max(1e-9, ...scores) - lowest;
+      const columns = [["score", scores, range], [pitch < 150 ? "exp" : "exp((score − largest) / T)", powers, 1], [`${pitch < 150 ? "" : `÷ ${number(sum)} = `}${all ? "probability" : "weight"}`, shares, 1]];
       columns.forEach(([name, values, scale], column) => {
-        const x = left + column * pitch;
+        const x = left + column * pitch, least = column ? 0 : lowest; // Bars of scores begin at zero.
         pen.text(clipped(name, pitch - 8), x, top - 14, { color: faint });
         values.forEach((value, line) => {
-          const y = top + (line + 0.5) * SOFTMAX_LINE, length = Math.abs(value) / scale * bar;
-          pen.rect(x, y - 7, Math.max(length, 1), 14, value < 0 ? mark : column === 2 ? blue : faint);
+          const y = top + (line + 0.5) * SOFTMAX_LINE, length = Math.abs(value) / scale * bar, zero = x - least / scale * bar;
+          pen.rect(value < 0 ? zero - length : zero, y - 7, Math.max(length, 1), 14, value < 0 ? mark : column === 2 ? blue : faint);
           pen.text(value.toFixed(column ? 3 : 2), x + bar + 6, y, { color: plain, size: 11 });
         });
       });

@@ -16,7 +16,7 @@ function thumbnail(panel, attention, layer, head) {
 
 const gridView = {
   name: "all heads", key: "g", hasOwnScales: true, hasMeasures: true, hasZoom: true,
-  needs: matrixView.needs, isThere: matrixView.isThere,
+  isEver: () => page.readings.some(({ attentions }) => attentions.some(({ heads, layers }) => heads * layers > 1)), needs: matrixView.needs, isThere: matrixView.isThere,
   // Rollout and gradients have no heads: one image per layer, or one in all.
   layout(panel) {
     const attention = attentionOf(panel.reading), measure = hasMeasure(panel.reading, attention, state.measure) ? state.measure : "weights";

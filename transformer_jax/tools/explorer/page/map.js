@@ -2,7 +2,7 @@
 // the boxes the way of the chosen token.
 
 const mapBoxes = new Map(); // id of a part -> { box, says, part }
-let mapShape = "", mapMode = "look";
+let mapShape = "", mapMode = "look", litBefore = "";
 
 // The parts of a stack by layer. `id`: as of the points of the logit lens. `open`: the state that shows the part.
 function stacksOfMap(reading) {
@@ -23,7 +23,7 @@ function mapPart(part) {
     set({ ...part.kind ? { kind: part.kind, layer: part.layer, head: 0, ...VIEWS[state.view].hasHeads ? {} : { view: "matrix" } } : part.open });
   };
   const says = element("span", "", { className: "says" }), heads = part.kind && part.heads > 1 ? counted(part.heads).map((head) => mapHead(part, head + 1)) : [];
-  const box = element("div", [element("button", part.title, { type: "button", title: part.hint || "all heads", onclick: open }), ...heads, says], { className: "part" });
+  const box = element("div", [element("button", part.title, { type: "button", title: part.hint || "all heads", onclick: open }), ...heads, says], { className: `part ${part.kind ? "attends" : ""}` });
   mapBoxes.set(part.id, { box, says, part, heads });
   return box;
 }
@@ -42,7 +42,7 @@ function buildMap(stacks) {
   const layer = ({ name, number, parts }) => element("div", [element("h2", [`layer ${number} `, ...live ? live.switchesOfLayer(name) : []]), ...parts.map(mapPart)], { className: "layer" });
   const top = live && live.hasSwitches ? [element("div", ["look", "switch"].map((mode) => element("button", mode === "look" ? "look at" : "switch off", { type: "button", value: mode, onclick: () => { mapMode = mode; render(); } })), { className: "choice", role: "group", ariaLabel: "a click on the map" })] : [];
   byId("map").replaceChildren(...top, ...stacks.flatMap(({ name, before, layers, after }) =>
-    [element("h2", name), ...before.map(mapPart), ...layers.map(layer), ...after.map(mapPart)]), ...live ? live.belowMap() : []);
+    [element("h2", name), ...name === "decoder" && stacks.length > 1 ? [element("p", "↳ cross-attention reads the encoder")] : [], ...before.map(mapPart), ...layers.map(layer), ...after.map(mapPart)]), ...live ? live.belowMap() : []);
 }
 
 // The parts that are lit: the step of the tour, or the parts that the view shows.
@@ -72,6 +72,7 @@ function showMap() {
       button.style.borderBottom = state.view === "lines" && !state.head && part.kind === state.kind && part.layer === state.layer ? `3px solid ${headColor(index)}` : "";
     });
   }
+  if (litBefore !== (litBefore = [...lit].join()) && mapBoxes.has([...lit][0])) mapBoxes.get([...lit][0]).box.scrollIntoView({ block: "nearest" });
   for (const button of nav.querySelectorAll(".choice button")) button.setAttribute("aria-pressed", String(button.value === mapMode));
   roving(nav);
 }
