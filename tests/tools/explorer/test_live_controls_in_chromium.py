@@ -46,7 +46,7 @@ def open_live(browser, address, hash_="", **size):
 
 def test_it_opens_on_the_head_that_aligns_best_and_says_so(browser, address, reading):
     open_live(browser, address)
-    expected = opening(reading[1].attentions)
+    expected = opening(reading[1])
     assert browser.evaluate("[state.kind, state.layer, state.head]") == ["cross", expected["layer"], expected["head"]]
     assert "of 8 heads the nearest to a one-to-one alignment" in browser.evaluate("panels[0].caption.textContent")
     assert browser.evaluate("location.hash") == ""

@@ -92,7 +92,7 @@ class Page:
         earlier = self._earlier if run in self._checkpoints else {}
         attentions = {each.kind: self._attention(each, earlier.get((text, each.kind))) for each in reading.attentions}
         earlier |= {(text, kind): each for kind, each in attentions.items()}
-        self._data.setdefault("opening", opening(reading.attentions))
+        self._data.setdefault("opening", opening(reading))
         self._data["readings"].append(
             {
                 "text": text,

@@ -41,7 +41,7 @@ const productsView = {
       });
     });
     terms.forEach((_, line) => { pen.text(String(line + 1), x(0) - 8, y(line), { color: faint, size: 10, align: "right" }); });
-    pen.text(settings.attention ? `${settings.attention} attention` : nameOfHead(panel).replace(/, weights.*/, ""), x(0), 18 - frame.y, { color: faint });
+    pen.text(settings.attention ? `${settings.attention} attention` : nameOfHead(panel).split(":")[0], x(0), 18 - frame.y, { color: faint });
     const sum = terms.reduce((total, value) => total + value, 0), weight = found.isVisible ? found.weights[state.column].toFixed(3) : "0: masked";
     pen.text(`sum ${number(sum)}${factor === 1 ? "" : `, times ${number(factor)} = score ${number(sum * factor)}`}; softmax over ${found.scores.length} keys: weight ${weight}`, x(0), y(terms.length + 0.7), { color: plain });
   },

@@ -34,7 +34,7 @@ function buildStrip() {
     mainPanel().canvas.focus({ preventScroll: true });
   });
   strip.append(form, tokenRows);
-  byId("source").before(strip);
+  byId("text-read").before(strip);
   document.querySelector("header .gap").after(element("button", "tour", { type: "button", id: "tour", title: `from a word to ${isTranslation ? "its translation" : "the next"} in ${STEPS.length} steps (u)`, onclick: tour }));
   const { bits, logitsError, entries } = model, count = entries.reduce((sum, { shape }) => sum + shape.reduce((product, length) => product * length, 1), 0);
   byId("menu").lastElementChild.append(element("p", `${count.toLocaleString("en")} parameters in ${bits} bits; on the texts of this page the largest difference of a logit to 32 bits is ${number(logitsError)}.` +
@@ -63,6 +63,7 @@ function showStale() {
 function showStrip() {
   if (document.activeElement !== sourceInput) sourceInput.value = state.text === LIVE_TEXT ? liveSource() : readingOf(state.run).source;
   byId("source").hidden = state.text === LIVE_TEXT;
+  tokenRows.hidden = state.text !== LIVE_TEXT;
   resetButton.hidden = !isChanged() && !state.source;
   const [unchanged, changed] = [UNCHANGED, CHANGED].map(liveReading);
   const same = unchanged && changed ? commonTokens(unchanged.targetIds, changed.targetIds) : null;

@@ -73,8 +73,8 @@ function showControls() {
 
 function showScale() {
   const matrix = mainPanel() && attentionOf(mainPanel().reading) ? currentMatrix(mainPanel()) : null;
-  const [canvas, words] = byId("scale").children;
-  byId("scale").hidden = !matrix || VIEWS[state.view].hasNoScale || (VIEWS[state.view].hasColorsOfHeads && !state.head);
+  const [canvas, words] = scaleBox.children;
+  scaleBox.hidden = !matrix || VIEWS[state.view].hasNoScale || (VIEWS[state.view].hasColorsOfHeads && !state.head);
   if (!matrix) return;
   const image = new ImageData(canvas.width, canvas.height), pixels = new Uint32Array(image.data.buffer), table = colorTable(matrix.isSigned);
   const scale = { largest: 1, isSigned: matrix.isSigned }, least = matrix.isSigned ? -1 : 0, largest = largestBeside(matrix);

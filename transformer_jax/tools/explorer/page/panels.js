@@ -3,6 +3,7 @@
 const VIEWS = { matrix: matrixView, lines: linesView, grid: gridView, search: treeView, statistics: statisticsView };
 const paint = () => [state.palette, isDark() ? "dark" : "light", state.shades].join();
 
+const scaleBox = element("span", [element("canvas", "", { width: 60, height: 10, ariaHidden: "true" }), element("span")], { id: "scale" });
 let panels = [], hovered = null, inspectedReading = null;
 
 function makePanel(run, index) {
@@ -42,8 +43,8 @@ function arrangePanels() {
   for (const panel of panels) {
     panel.reading = readingOf(panel.run);
     const run = page.runs[panel.run], name = nameOfRun(panel.run), what = VIEWS[state.view].hasHeads && panel.reading && panel === panels[0] ? nameOfHead(panel) : "";
-    panel.caption.replaceChildren(...name ? [element("b", name), what && ": "] : [], what);
-    panel.caption.title = panel.caption.textContent;
+    panel.caption.replaceChildren(...panel === panels[panels.length - 1] ? [scaleBox] : [], ...name ? [element("b", name), what && ": "] : [], what);
+    panel.caption.title = [name, what].filter(Boolean).join(": ");
     panel.caption.hidden = !name && !what;
     panel.canvas.setAttribute("aria-label", `${VIEWS[state.view].name} of ${run.name}, ${run.detail}`);
   }
@@ -66,7 +67,7 @@ function nameOfHead({ run, reading }) {
   // The measure is of the first text.
   const isOpening = page.opening && page.opening.why && reading.source === openingText && ["kind", "layer", "head"].every((name) => state[name] === page.opening[name]);
   const isWhole = measure === "rollout" || measure === "gradient";
-  return [place, isWhole ? "" : head && attention.heads > 1 ? `head ${head}` : all, MEASURES[measure].name].filter(Boolean).join(", ") + (isOpening && measure === "weights" ? `: ${page.opening.why}` : "");
+  return [place, isWhole ? "" : head && attention.heads > 1 ? `head ${head}` : all, measure === "weights" ? "" : MEASURES[measure].name].filter(Boolean).join(", ") + (isOpening && measure === "weights" ? `: ${page.opening.why}` : "");
 }
 
 const frameOf = (panel) => ({ x: panel.scroller.scrollLeft, y: panel.scroller.scrollTop, width: panel.width, height: panel.height });

@@ -7,7 +7,7 @@ const goToCheckpoint = (index) => set({ run: RUNS_OF_CHECKPOINTS[clamp(index, 0,
 
 const slider = element("input", "", { type: "range", min: 0, max: UPDATES.length - 1, step: 1, ariaLabel: "checkpoint", title: "checkpoint (, and .)", oninput: (event) => goToCheckpoint(Number(event.target.value)) });
 const sliderWords = element("span", "", { className: "words" });
-document.querySelector("header .gap").before(element("label", ["checkpoint ", slider, " ", sliderWords]));
+byId("side").prepend(element("div", element("label", ["checkpoint ", slider, " ", sliderWords]), { id: "checkpoints" }));
 
 onRender.push(() => {
   const index = checkpointHere();
