@@ -14,6 +14,7 @@ from transformer_jax.config import hyperparameters_of
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.site import Site
 from transformer_jax.models.inspection import CapturedCall, captured_calls
+from transformer_jax.models.interface import shift_right
 from transformer_jax.precision import FLOAT32
 from transformer_jax.registry.plugins import reference_of, registered
 from transformer_jax.tools.conform.comparison import require_near
@@ -70,20 +71,35 @@ def found_reference(idea: Idea) -> Reference | None:
 def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
     """Every attention where the part acts, on its tokens."""
     config, idea = trial.config, trial.idea
+    batch, earlier = sentences(ROWS, length).batch, {}
     for call in calls_of(trial, length, "__call__"):
-        mask = call.arguments[2] if len(call.arguments) > 2 else None
-        if not isinstance(mask, SentenceMask) or not call.path.endswith("attention"):
-            continue
+        mask = next((each for each in call.arguments[2:] if isinstance(each, SentenceMask)), None)
         site = site_of(call.path, config.model)
+        if mask is None or site is None or not call.path.endswith("attention") or not acts_at(idea, site):
+            continue
         stack = "source_positions" if site.stack == "encoder" else "target_positions"
-        positions = trial.params.get("positions", trial.params.get(stack, {}))
-        params = float64({**call.params, "positions": positions})
-        visible = np.asarray(mask.array())
+        params = float64({**call.params, "positions": trial.params.get("positions", trial.params.get(stack, {}))})
         x, memory = float64(call.arguments[:2])
+        reads_source = site.stack == "encoder" or site.kind == "cross"
         inputs = AttentionInputs(
-            x, memory, *map(np.asarray, mask.positions), config.parts.get(idea.name), config.model, site
+            x,
+            memory,
+            *map(np.asarray, mask.positions),
+            config.parts.get(idea.name),
+            config.model,
+            site,
+            np.asarray(batch.source.ids if reads_source else shift_right(batch.target)),
+            earlier.get((site.stack, site.kind), ()),
         )
+        earlier[site.stack, site.kind] = (*inputs.earlier, (params, inputs))
+        visible = np.asarray(mask.array())
         yield Compared(call.path, call.returned, reference(params, inputs, visible), visible.any(-1)[..., None])
+
+
+def acts_at(idea: Idea, site: Site) -> bool:
+    """Whether a part changes the attention at a site; positions made by a function change self-attention."""
+    is_at = getattr(registered(idea.kind)[idea.name], "is_at", None)
+    return is_at(site) if is_at else site.kind == "self" or idea.kind == "attention"
 
 
 def of_layers(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
@@ -137,17 +153,18 @@ def of_loss_term(trial: Trial, reference: Reference, length: int) -> Iterator[Co
         config.training.label_smoothing,
         config.parts.get(name),
         config.model,
+        config.parts,
     )
     of_term = float64(params.get(LOSS_TERMS, {}).get(name, {}))
     yield Compared(name, sums.extras[name], reference(of_term, inputs, np.asarray(target.segments) != 0))
 
 
 def of_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """The direction of the third update, or the average after it; of a schedule the rates from the first to the last update."""
+    """The direction of the fourth update, or the average after it; of a schedule the rates of all updates."""
     config, (kind, name) = trial.config, trial.idea
     hyperparameters = hyperparameters_of(config)._replace(clip_norm=None, weight_decay=None)
     random, rate, params = np.random.default_rng(4), 0.1, trial.params
-    gradients = [jax.tree.map(lambda leaf: np.float32(random.normal(size=leaf.shape)), params) for _ in range(3)]
+    gradients = [jax.tree.map(lambda leaf: np.float32(random.normal(size=leaf.shape)), params) for _ in range(4)]
     numbers, settings = np.arange(1, config.training.num_updates + 1), config.parts.get(name)
     inputs = UpdateInputs([by_path(each) for each in gradients], rate, numbers, hyperparameters, settings, config.model)
     expected = reference(by_path(params), inputs, None)
