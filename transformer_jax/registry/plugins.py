@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from transformer_jax.errors import ConfigError
 from transformer_jax.registry.index import ListedPart, all_parts, entry_points, own_parts
 from transformer_jax.registry.kinds import KINDS
+from transformer_jax.registry.python_files import module_of_file
 
 EXAMPLES = {("tracker", name): f"examples/{name}_tracker.py" for name in ("mlflow", "trackio")}
 """Files of the repository that register parts which users may know from other versions or packages."""
@@ -128,6 +129,13 @@ def settings_class(kind: str, name: str) -> type | None:
     if listed and not listed.owner.is_core:
         _import_part(kind, name)
     return _SETTINGS.get((kind, name))
+
+
+def parts_of_file(file: str) -> list[tuple[str, str]]:
+    """Return kind and name of the parts that a loaded file defines and registers."""
+    module = module_of_file(file)
+    parts = ((kind, name, made) for kind, named in _REGISTERED.items() for name, made in named.items())
+    return [(kind, name) for kind, name, made in parts if getattr(made, "__module__", "") == module]
 
 
 def reference_of(kind: str, name: str) -> Callable[..., Any] | None:
