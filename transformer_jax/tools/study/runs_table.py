@@ -287,7 +287,7 @@ def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
     return Table(headings, rows, of_text)
 
 
-def _heat_map(axes: Sequence[str], trials: Sequence[TrialRow], metric: Metric) -> HeatMapPanel:
+def heat_map(axes: Sequence[str], trials: Sequence[TrialRow], metric: Metric) -> HeatMapPanel:
     """The mean value over seeds at every point of a grid of two settings."""
     sides = [sorted({each.point[name] for each in trials}) for name in axes]
     values = [
@@ -311,7 +311,7 @@ def _draw_settings(sweep: Sweep, trials: Sequence[TrialRow], path: Path) -> Path
     panels: list[Panel] = []
     axes = [name for name in varied if name != SEED]
     if sweep.is_grid and len(axes) == 2:
-        panels.append(_heat_map(axes, done, sweep.measured))
+        panels.append(heat_map(axes, done, sweep.measured))
     for name in varied:
         points = sorted((each.point[name], each.value) for each in done if name in each.point)
         is_chosen = sweep.is_grid or isinstance(sweep.space[name], Choice)
