@@ -37,7 +37,7 @@ FLOORS: dict[str, set[str]] = {
     "layers": FOUNDATION | {"precision"},
     "models": FOUNDATION | {"layers", "precision", "runtime.hardware"},
     "training": FOUNDATION | {"precision", "layers.mesh_axes", "runtime.hardware"},
-    "decoding": FOUNDATION,
+    "decoding": FOUNDATION | {"runtime.kept_programs"},
     "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
     "run_directory": FOUNDATION | {"runtime"},
     "checkpoints": FOUNDATION | {"training.state", "runtime", "run_directory"},
