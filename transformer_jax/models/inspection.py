@@ -16,6 +16,7 @@ from transformer_jax.errors import natural_order
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import At, scores_of
 from transformer_jax.models.interface import Module, call
+from transformer_jax.models.transformer_layers import leave
 from transformer_jax.sequence_types import Tokens
 
 Value = TypeVar("Value")
@@ -78,6 +79,7 @@ def attention_maps(model: nn.Module, params: PyTree, *inputs: Tokens) -> dict[st
 # The methods that compute the values of an attention: multi-head, and of an RNN.
 VALUES_OF: dict[str, Callable[[Any], Array]] = {
     "project_memory": lambda returned: returned[1],
+    "carried_memory": lambda returned: returned[1],
     "prepare": lambda prepared: prepared.values[:, None],
 }
 
@@ -151,7 +153,7 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
             weights = module.get_variable("intermediates", "attention_weights")[-1]
             found.attention[path] = AttentionActivations(scores.astype(jnp.float32), weights, visible)
         elif context.method_name == "__call__" and "/" not in path and masks:
-            found.hidden[path] = returned, jnp.asarray(masks[0].query_segments) != 0
+            found.hidden[path] = leave([module], returned), jnp.asarray(masks[0].query_segments) != 0
         return returned
 
     with nn.intercept_methods(keep) if is_on else nullcontext():
