@@ -117,15 +117,14 @@ def test_a_task_whose_batches_depend_on_the_order_of_calls_is_named():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["language_model", "parsing", "translation", "word_vectors"])
 def test_every_task_conforms(name):
-    assert [finding for finding in findings("task", Idea("task", name).settings({})) if not finding.holds] == []
+    assert [finding for finding in findings("task", Idea("task", name)) if not finding.holds] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [each for each in sorted(KIT) if each[0] in KINDS])
 def test_every_part_of_the_kit_conforms(kind, name):
     for model in KINDS[kind].models:
-        found = findings(model, Idea(kind, name).settings({}), is_of_training=KINDS[kind].is_of_training)
-        assert [finding for finding in found if not finding.holds] == []
+        assert [finding for finding in findings(model, Idea(kind, name)) if not finding.holds] == []
 
 
 # Each part of the kit that changes a model or an update once, by the setting that selects it.
@@ -260,7 +259,7 @@ def test_a_model_that_cannot_be_built_is_one_finding_with_the_line(tmp_path):
     file = tmp_path / "incomplete.py"
     file.write_text(INCOMPLETE)
     load_plugin(str(file))
-    (found,) = findings("language_model", {"model": {"positions": "incomplete"}})
+    (found,) = findings("language_model", Idea("positions", "incomplete"))
     assert (found.name, found.holds) == ("model and loss can be built", False)
     assert f"{file}, line 7: TypeError: " in found.detail and "num_heads" in found.detail
 

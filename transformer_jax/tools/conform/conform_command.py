@@ -60,7 +60,7 @@ def conform(values: flags.Values) -> int:
         for model in kind.models:
             found = []
             begin = partial(_print_row, model, "...") if sys.stdout.isatty() else str
-            for finding in findings(model, idea.settings(stated), is_of_training=kind.is_of_training, begin=begin):
+            for finding in findings(model, idea, stated, begin=begin):
                 found.append(finding)
                 word = "ok" if finding.holds else "FAILS"
                 _print_row(model, f"{word:<6} {finding.detail}", finding.name, end="\n")

@@ -1,6 +1,7 @@
 """The properties of an idea, checked one by one: a row of the table each, and the smallest case of one that fails."""
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,8 @@ from transformer_jax.registry.python_files import line_of_plugin
 from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
 from transformer_jax.tools.conform.comparison import Broken
-from transformer_jax.tools.conform.ideas import with_values
+from transformer_jax.tools.conform.ideas import KINDS, Idea, with_values
+from transformer_jax.tools.conform.reference import equals_reference
 from transformer_jax.tools.conform.task_properties import OF_TASKS, TaskTrial, task_config
 from transformer_jax.tools.conform.trials import BY_SGD, Trial, optimized, trial_config
 
@@ -20,6 +22,7 @@ SMALLER = (1, 2, 3, 4, 5)
 """The lengths of sentences at which a property that fails is tried again."""
 
 OF_MODELS: dict[str, Property] = {
+    "equals its reference": equals_reference,
     "a decoding step equals the full pass": models.step_equals_full_pass,
     "causal by gradient": models.causal_by_gradient,
     "beam search ignores the batch": models.search_ignores_the_batch,
@@ -39,7 +42,11 @@ OF_UPDATES: dict[str, Property] = {
     "skips what is not finite": updates.skips_what_is_not_finite,
     "learns a batch": updates.learns_a_batch,
 }
-OF_TRAINING: dict[str, Property] = {"jit equals eager": updates.update_equals_eager, **OF_UPDATES}
+OF_TRAINING: dict[str, Property] = {
+    "equals its reference": equals_reference,
+    "jit equals eager": updates.update_equals_eager,
+    **OF_UPDATES,
+}
 PROPERTIES: dict[str, dict[str, Property]] = {
     "translation": OF_MODELS | OF_TRANSFORMERS | OF_UPDATES,
     "language_model": OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES,
@@ -58,20 +65,24 @@ class Finding(NamedTuple):
 
 
 def findings(
-    model: str, values: Mapping[str, Any], *, is_of_training: bool = False, begin: Callable[[str], object] = str
+    model: str, idea: Idea, stated: Mapping[str, Any] = MappingProxyType({}), *, begin: Callable[[str], object] = str
 ) -> Iterator[Finding]:
-    """Every property of a small model with these settings, nested by block.
+    """Every property of a small model with the idea, and with ``stated`` settings, nested by block.
 
-    ``is_of_training``: an idea that changes updates only. ``begin``: takes the name of a property before it is checked. Raises
-    ConfigError where the settings are wrong.
+    ``begin``: takes the name of a property before it is checked. Raises ConfigError where the settings are wrong.
     """
+    values, is_of_training = idea.settings(stated), KINDS[idea.kind].is_of_training
     if model == "task":
         of_task = TaskTrial(task_config(values))
         for name, of_a_task in OF_TASKS.items():
             begin(name)
             yield checked(of_task, model, name, of_a_task, smaller=())
         return
-    trial = Trial(trial_config(model, values if is_of_training else with_values(BY_SGD, values), small=True))
+    config, base = (
+        trial_config(model, each if is_of_training else with_values(BY_SGD, each), small=True)
+        for each in (values, idea.settings_without(stated))
+    )
+    trial = Trial(config, idea=idea, base=base)
     try:
         jax.eval_shape(trial.loss_sums, trial.update.state_shapes.params, trial.rows(LENGTH))
     except ConfigError:
