@@ -21,7 +21,10 @@ class SigmoidSettings:
         """Raises ConfigError for another denominator or an earlier change of weights, which the sigmoids would replace."""
         names, parts = [each.name for each in config.selections if each.kind == "attention"], registered("attention")
         before = names[: names.index("sigmoid")]
-        for method, others, remedy in (("denominator_mod", names, "choose one"), ("weights_mod", before, "put it first")):
+        for method, others, remedy in (
+            ("denominator_mod", names, "choose one"),
+            ("weights_mod", before, "put it first"),
+        ):
             plain = getattr(AttentionChange, method)
             lost = [each for each in others if getattr(parts[each], method, plain) is not plain]
             if lost:
