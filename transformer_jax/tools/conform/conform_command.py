@@ -36,8 +36,8 @@ def conform(values: flags.Values) -> int:
     for all models, which have no dropout (both passes of r_drop are equal). About a minute of CPU time for each part, a quarter
     less with --nocosts.
     """
-    # Warnings of the partitioner would stand among the rows.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Warnings of XLA, some of which it calls errors, would stand among the rows; its aborts are still printed.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import jax
 
     if len(values.arguments or []) != 1:

@@ -4,6 +4,7 @@ A reference is a function ``reference(params, inputs, mask)`` of float64 arrays,
 without the code of the part. ``inputs`` are one of the classes below, by the kind of the part.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ class AttentionInputs(NamedTuple):
 
     ``params``: of the attention, with ``changes_NAME`` of each change, and with ``positions``, the parameters of the positions
     of the stack. ``mask`` [B, Q, M]: True where a query sees a key, before a window of the part. ``memory`` is ``x`` in
-    self-attention.
+    self-attention. ``token_ids``: of the memory. ``earlier``: parameters and inputs of the same attention in earlier layers.
     """
 
     x: Float[np.ndarray, "B Q D"]
@@ -31,6 +32,8 @@ class AttentionInputs(NamedTuple):
     settings: Any
     model: Any
     site: Any
+    token_ids: Int[np.ndarray, "B M"] | None = None
+    earlier: tuple[tuple[PyTree, "AttentionInputs"], ...] = ()
 
 
 class LayerInputs(NamedTuple):
@@ -52,7 +55,7 @@ class LossInputs(NamedTuple):
     """Of a ``loss_term``, whose reference returns the sum over the tokens of ``mask`` [B, T]; ``params``: of the term.
 
     ``logits``: of every pass, the first of which is the pass of the loss. ``hidden``: before ``matrix`` [V, D], of the first
-    pass. ``feed_forward``: parameters and input of every feed-forward layer of the first pass.
+    pass. ``feed_forward``: parameters and input of every feed-forward layer of the first pass. ``parts``: settings by part.
     """
 
     logits: list[Float[np.ndarray, "B T V"]]
@@ -63,6 +66,7 @@ class LossInputs(NamedTuple):
     smoothing: float
     settings: Any
     model: Any
+    parts: Mapping[str, Any]
 
 
 class UpdateInputs(NamedTuple):
@@ -124,12 +128,41 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x))."""
-    return 1.0 / (1.0 + np.exp(-x))
+    return np.exp(-np.logaddexp(0.0, -x))
 
 
 def layer_norm(x: np.ndarray, scale: np.ndarray | float, bias: np.ndarray | float, epsilon: float) -> np.ndarray:
     """Layer norm over the last axis (Ba et al. 2016, section 3.1)."""
     return scale * (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) + bias
+
+
+def feed_forward(params: Mapping[str, Any], x: np.ndarray, activation: ArrayChange) -> np.ndarray:
+    """activation(x W1 + b1) W2 + b2 (Vaswani et al. 2017, equation 2)."""
+    wide = activation(x @ params["wide_kernel"] + params["wide_bias"])
+    return wide @ params["narrow_kernel"] + params["narrow_bias"]
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    """max(0, x)."""
+    return np.maximum(x, 0.0)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    """The approximation of x Phi(x) by a tanh (Hendrycks and Gimpel 2016, section 2)."""
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Logarithm of the softmax over the last axis."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> np.ndarray:
+    """-(1 - eps) log p(label) - eps mean log p of each token (Szegedy et al. 2016, section 7)."""
+    log_p = log_softmax(logits)
+    of_label = np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]
+    return -(1.0 - smoothing) * of_label - smoothing * log_p.mean(-1)
 
 
 def distances(inputs: AttentionInputs) -> np.ndarray:

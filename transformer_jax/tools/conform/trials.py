@@ -53,6 +53,7 @@ SMALL_PARTS: dict[str, dict[str, Any]] = {
     "mup": {"base_width": 8, "base_key_size": 2},
     "shaw": {"max_distance": 2},
     "sliding_window": {"size": 3},
+    "soap": {"precondition_every": 2, "max_size": 16},
     "t5": {"buckets": 4, "max_distance": 4},
 }
 """Settings with which parts of the kit act among a few tokens."""
