@@ -13,25 +13,30 @@ from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.language_model import DecoderOnlyConfig
 from transformer_jax.kit.alibi import LinearBiases
 from transformer_jax.kit.cosine import CosineAttention, CosineSettings
+from transformer_jax.kit.differential import DifferentialAttention, DifferentialSettings
+from transformer_jax.kit.gated import GatedAttention, GatedSettings
 from transformer_jax.kit.grouped_query import GroupedQuery, GroupedQuerySettings, MultiQuery
 from transformer_jax.kit.latent import Latent, LatentAttention, LatentSettings
 from transformer_jax.kit.rope import RopeSettings, RotaryPositions
 from transformer_jax.kit.shaw import with_relative_keys
+from transformer_jax.kit.sink import Sink
 from transformer_jax.kit.soft_cap import SoftCap, SoftCapSettings, capped_scores
 from transformer_jax.kit.t5 import Buckets
 from transformer_jax.kit.talking_heads import TalkingHeads
 from transformer_jax.layers.attention import MultiHeadAttention, StepMask
 from transformer_jax.layers.masks import SentenceMask, Window
-from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
+from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention, class_for
 from transformer_jax.layers.scaled_dot_product import At
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.registry.plugins import register
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.tools.conform.equations import AttentionInputs
+from transformer_jax.tools.conform.references import attention as references
 from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import make_mesh, state_shardings
 
-SITE = Site("decoder", "self", 2, is_causal=True)
+SITE = Site("decoder", "self", 2, is_causal=True, index=1)
 SIZES = {"num_heads": 4, "key_size": 4, "d_model": 8}
 SMALL = {"num_layers": 2, "d_model": 16, "d_ff": 16, "num_heads": 4}
 
@@ -207,14 +212,69 @@ def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_an
     empty = empty_cache(attention, params)
     assert [leaf.shape for leaf in jax.tree.leaves(empty)] == [(2, 1, 6, 7), (2, 1, 7, 0)]
 
+    np.testing.assert_allclose(attended_with_cache(attention, params), reference, atol=1e-5)
+
+
+GROUPED = {"grouped": (GroupedQuery, GroupedQuerySettings(2))}
+DEEPSEEK = {"latent": (Latent, LatentSettings(6, query_width=5, rotary_size=2, has_norms=True))}
+
+
+def attention_with(parts):
+    kinds = {name: kind for name, (kind, _) in parts.items()}
+    makers = {name: partial(change, kind, settings) for name, (kind, settings) in parts.items()}
+    return class_for(kinds)(**SIZES, value_size=3, makers=tuple(makers.items()))
+
+
+def attended_with_cache(attention, params):
     @jax.jit
     def attend(params):
         cache = attention.apply({"params": params}, INPUTS, POSITIONS, method="cache_of")
         mask = StepMask(0, MASK.array(), POSITIONS, POSITIONS)
         return attention.apply({"params": params}, INPUTS, cache, mask, method="attend")
 
-    attended = attend(params)
-    np.testing.assert_allclose(attended, reference, atol=1e-5)
+    return attend(params)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"gated": (GatedAttention, GatedSettings("elementwise"))},
+        {"gated": (GatedAttention, GatedSettings("headwise"))} | GROUPED,
+        {"differential": (DifferentialAttention, DifferentialSettings())},
+        {"differential": (DifferentialAttention, DifferentialSettings(0.5))} | GROUPED,
+        DEEPSEEK,
+        DEEPSEEK | GROUPED,
+        {"latent": (Latent, LatentSettings(6, rotary_size=4))},
+        {"sink": (Sink, None)} | GROUPED,
+    ],
+    ids=lambda parts: "-".join(parts),
+)
+def test_parts_are_the_equations_of_their_papers(parts):
+    """In NumPy, from the papers; also from a cache."""
+    attention, (name, (_, settings)) = attention_with(parts), next(iter(parts.items()))
+    params = params_of(attention)
+    inputs = AttentionInputs(*map(np.asarray, (INPUTS, INPUTS, POSITIONS, POSITIONS)), settings, None, SITE)
+    exact = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    expected = getattr(references, name)(exact, inputs, np.asarray(MASK.array()))
+    np.testing.assert_allclose(applied(attention, params, INPUTS, INPUTS, MASK), expected, atol=2e-5)
+    np.testing.assert_allclose(attended_with_cache(attention, params), expected, atol=2e-5)
+
+
+def test_changes_of_heads_combine_in_any_order():
+    """The gate multiplies the heads that the difference returns, also of a latent with a sink."""
+    gated, difference = (GatedAttention, GatedSettings()), (DifferentialAttention, DifferentialSettings())
+    others = DEEPSEEK | {"sink": (Sink, None)}
+    parts = {"differential": difference, "gated": gated} | others
+    params = params_of(attention_with(parts))
+    found = applied(attention_with(parts), params, INPUTS, INPUTS, MASK)
+    reordered = attention_with({"gated": gated, "differential": difference} | others)
+    np.testing.assert_array_equal(applied(reordered, params, INPUTS, INPUTS, MASK), found)
+    np.testing.assert_allclose(attended_with_cache(reordered, params), found, atol=1e-5)
+    for name in ("gated", "differential", "sink"):
+        fewer = {each: part for each, part in parts.items() if each != name}
+        params_without = {path: leaf for path, leaf in params.items() if path != f"changes_{name}"}
+        without = applied(attention_with(fewer), params_without, INPUTS, INPUTS, MASK)
+        assert np.abs(without - found).max() > 1e-3, f"{name} changes the output"
 
 
 def test_heads_talk_before_and_after_the_softmax():
