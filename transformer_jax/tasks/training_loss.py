@@ -4,6 +4,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict
 from jax.sharding import Mesh
 from jax.tree_util import Partial
 
@@ -15,11 +16,11 @@ from transformer_jax.models.interface import Module, activations, call
 from transformer_jax.precision import Precision
 from transformer_jax.registry.plugins import registered
 from transformer_jax.sequence_types import sides_of
-from transformer_jax.training.loss_terms import SOWN, ForcedPass, LossTerms
+from transformer_jax.training.loss_terms import ForcedPass, LossTerms
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy, projected_sum
 from transformer_jax.training.sharding import token_groups
-from transformer_jax.training.state import LOSS_TERMS
+from transformer_jax.training.state import LOSS_TERMS, SOWN
 from transformer_jax.training.statistics import Watch
 
 
@@ -81,7 +82,8 @@ def training_loss(
         key=key,
     )
     sums = projected_cross_entropy(hidden, matrix, labels, weights, smoothing, terms=terms.of_logits, **options)
-    return terms.of_pass(sums, forced)._replace(statistics=watch.of_pass(recording))
+    found = recording._replace(sown=flatten_dict(collected.get(SOWN, {}), sep="/"))
+    return terms.of_pass(sums, forced)._replace(statistics=watch.of_pass(found))
 
 
 def corrupted(config: ExperimentConfig, hyperparameters: Hyperparameters, batch: Any, key: Array) -> Any:
