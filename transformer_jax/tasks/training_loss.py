@@ -4,7 +4,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from flax.traverse_util import flatten_dict
 from jax.sharding import Mesh
 from jax.tree_util import Partial
 
@@ -82,8 +81,8 @@ def training_loss(
         key=key,
     )
     sums = projected_cross_entropy(hidden, matrix, labels, weights, smoothing, terms=terms.of_logits, **options)
-    found = recording._replace(sown=flatten_dict(collected.get(SOWN, {}), sep="/"))
-    return terms.of_pass(sums, forced)._replace(statistics=watch.of_pass(found))
+    statistics = watch.of_pass(recording.with_sown(collected.get(SOWN, {})))
+    return terms.of_pass(sums, forced)._replace(statistics=statistics)
 
 
 def corrupted(config: ExperimentConfig, hyperparameters: Hyperparameters, batch: Any, key: Array) -> Any:
