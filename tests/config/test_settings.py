@@ -61,8 +61,11 @@ NOT_BEGUN = [
         "model.max_positions: 111 learned positions do not reach rows of 256 positions; use 256",
     ),
     (LEARNED + "model.max_positions=256 & batching.width_multiple=96", "model.max_positions: 256 learned positions do"),
-    ("model.attention=talking_heads,sigmoid", "model.attention: sigmoid changes the softmax; put it before talking_he"),
-    ("model.attention=sigmoid,softmax_one", "model.attention: sigmoid and softmax_one both replace the softmax; choos"),
+    (
+        "model.attention=talking_heads,sigmoid",
+        "model.attention: sigmoid replaces the softmax, which talking_heads chan",
+    ),
+    ("model.attention=sigmoid,sink", "model.attention: sigmoid replaces the softmax, which sink changes; choose one"),
     ("training.loss_terms=load_balance", "training.loss_terms: load_balance needs model.feed_forward=mixture_of_ex"),
     ("training.watch=gradient_noise", "training.watch: gradient_noise needs batching.accumulation_steps of at least 2"),
     (LM + "model.mixers=ssru & training.watch=attention_entropy", "training.watch: attention_entropy needs layers wit"),

@@ -54,7 +54,8 @@ class CudnnAttention:
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
         bias = added_bias(options.score_mod, q, k.shape[2]) if options.score_mod and self.one_sentence else None
-        obstacle = self._obstacle(mask, options.score_mod, bias, (*q.shape[:3], k.shape[2]))
+        obstacle = _obstacle_of_kernels(k, v, options)
+        obstacle = obstacle or self._obstacle(mask, options.score_mod, bias, (*q.shape[:3], k.shape[2]))
         if obstacle:
             return blockwise_instead("cudnn", obstacle)(q, k, v, mask, options)
         q, k, v = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (q, k, v))
@@ -162,7 +163,8 @@ class TpuFlashAttention:
     block: int = 512
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        obstacle, precision = _obstacle_of_rows(mask, options.score_mod), options.precision
+        obstacle = _obstacle_of_kernels(k, v, options) or _obstacle_of_rows(mask, options.score_mod)
+        precision = options.precision
         if obstacle:
             return blockwise_instead("tpu_flash", obstacle)(q, k, v, mask, options)
         attend = on_each_device(partial(self._on_one_device, window=mask.window), self.mesh, self.heads)
@@ -222,7 +224,7 @@ class RowBlockAttention:
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
         if options.dropout is not None:
             return EinsumAttention()(q, k, v, mask, options)
-        obstacle = _obstacle_of_rows(mask, options.score_mod)
+        obstacle = _obstacle_of_kernels(k[..., :0], v[..., :0], options) or _obstacle_of_rows(mask, options.score_mod)
         if obstacle:
             return blockwise_instead("row blocks", obstacle)(q, k, v, mask, options)
 
@@ -244,6 +246,13 @@ class RowBlockAttention:
 
         attend_on_each_device = on_each_device(attend_in_blocks, self.mesh, self.heads)
         return attend_on_each_device(q, k, v, mask.query_segments, mask.key_segments)
+
+
+def _obstacle_of_kernels(k: Array, v: Array, options: AttentionOptions) -> str | None:
+    """The reason that a kernel cannot run, or None."""
+    if options.denominator is not None:
+        return "change of the denominator (denominator_mod)"
+    return None if k.shape == v.shape else "values of another shape than the keys"
 
 
 def _obstacle_of_rows(mask: SentenceMask, score_mod: ScoreMod | None) -> str | None:

@@ -29,12 +29,16 @@ OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in KINDS}
 """Other names of the core, values without a registered part: scores of sacreBLEU, ``none`` except of ``model.positions``."""
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _SETTINGS: dict[tuple[str, str], type] = {}
+_REFERENCES: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
-def register(kind: str, name: str, settings: type | None = None) -> Callable[[Registered], Registered]:
+def register(
+    kind: str, name: str, settings: type | None = None, reference: Callable[..., Any] | None = None
+) -> Callable[[Registered], Registered]:
     """Decorator that adds a function or class as ``name``, a value of the setting of this ``kind``.
 
     ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at ``parts.NAME.FIELD``.
+    ``reference``: a function ``(params, inputs, mask)`` that computes the same in NumPy; ``conform`` compares the two.
 
     Raises ConfigError when there is no such kind, or its parts have no settings. The name must not be taken by the package, by
     settings of another kind, or by a metric of the log. A function must take exactly the arguments that its kind passes.
@@ -74,6 +78,9 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
         _SETTINGS.pop((kind, name), None)
         if settings:
             _SETTINGS[kind, name] = settings
+        _REFERENCES.pop((kind, name), None)
+        if reference:
+            _REFERENCES[kind, name] = reference
         return made
 
     return add
@@ -121,6 +128,11 @@ def settings_class(kind: str, name: str) -> type | None:
     if listed and not listed.owner.is_core:
         _import_part(kind, name)
     return _SETTINGS.get((kind, name))
+
+
+def reference_of(kind: str, name: str) -> Callable[..., Any] | None:
+    """Return the NumPy function that a part was registered with; None if it has none."""
+    return _REFERENCES.get((kind, name))
 
 
 def with_settings(kind: str, name: str, parts: Mapping[str, Any]) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ import runpy
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -47,6 +47,28 @@ def line_of_plugin(error: BaseException) -> str:
     """``FILE, line N`` where a loaded file raised an error, or called the function that did; empty if none did."""
     inside = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_loaded(frame.filename)]
     return f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else ""
+
+
+def line_of_frames(frames: Iterable[tuple[str, int]]) -> str:
+    """``FILE, line N`` of the first of the frames that is in a loaded file; empty if none is."""
+    return next((f"{file}, line {line}" for file, line in frames if _is_loaded(file)), "")
+
+
+def line_of_string(text: str) -> str:
+    """``FILE, line N`` of the first line of a loaded file that has this string in quotation marks; empty if none has."""
+    for file, (_, content) in _LOADED.items():
+        for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
+            if f'"{text}"' in line or f"'{text}'" in line:
+                return f"{file}, line {number}"
+    return ""
+
+
+def line_of_definition(part: Any) -> str:
+    """``FILE, line N`` of the first function of a part that a loaded file defines; empty for other parts."""
+    functions = vars(part).values() if inspect.isclass(part) else [part]
+    codes = [getattr(inspect.unwrap(each), "__code__", None) for each in functions if callable(each)]
+    lines = [(code.co_filename, code.co_firstlineno) for code in codes if code and _is_loaded(code.co_filename)]
+    return "{}, line {}".format(*min(lines)) if lines else ""
 
 
 def is_of_plugin(error: BaseException) -> bool:
