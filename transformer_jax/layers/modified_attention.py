@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
+from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int, TokenIds
 from transformer_jax.config import ConfigError
 from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask, empty_kv
 from transformer_jax.layers.dropout import Dropout
@@ -39,6 +39,8 @@ class AttentionChange(nn.Module):
     precision: Precision = FLOAT32
     attention: ClassVar[type | None] = None
     """The subclass of ``ModifiedAttention`` that it needs, for other projections or another cache."""
+    carries: ClassVar[bool] = False
+    """Whether it passes a state from layer to layer (``SelfAttentionChange.memory``)."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -52,8 +54,16 @@ class AttentionChange(nn.Module):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site) -> "AttentionChange | None":
-        """Return the change at a site for the settings of a model; None changes nothing."""
-        return cls(config.num_heads, config.head_key_size, config.d_model, site, settings) if cls.is_at(site) else None
+        """Return the change at a site for the settings of a model; None changes nothing.
+
+        Raises ConfigError at a site without attention.
+        """
+        if not cls.is_at(site):
+            return None
+        if site.kind not in ("self", "cross"):
+            problem = f"{cls.__name__}.of was called for site.kind={site.kind!r}, but it changes attention"
+            raise ConfigError("model.positions", problem, "return None there, or subclass SelfAttentionChange")
+        return cls(config.num_heads, config.head_key_size, config.d_model, site, settings)
 
     @property
     def key_value_heads(self) -> int:
@@ -106,9 +116,22 @@ class AttentionChange(nn.Module):
 class SelfAttentionChange(AttentionChange):
     """A change of self-attention only, such as positions."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.carries = cls.memory is not SelfAttentionChange.memory
+
     @classmethod
     def is_at(cls, site: Site) -> bool:
         return site.kind == "self"
+
+    def memory(
+        self, key_BGMK: Float[Array, "B G M K"], value_BGMU: Float[Array, "B G M U"], state: Any, token_ids: TokenIds
+    ) -> tuple[Float[Array, "B G M K"], Float[Array, "B G M U"], Any]:
+        """Changed keys and values, which a cache holds too, and the ``state`` that the next layer gets.
+
+        ``state`` is None in the first layer, and has the same shapes in all others; ``token_ids`` [B, M] of the input.
+        """
+        return key_BGMK, value_BGMU, state
 
 
 class ModifiedAttention(MultiHeadAttention):
@@ -119,11 +142,15 @@ class ModifiedAttention(MultiHeadAttention):
     """
 
     makers: tuple[tuple[str, Callable[[], AttentionChange | None]], ...] = ()
+    carries: ClassVar[bool] = False
 
     def setup(self) -> None:
         made = {name: make() for name, make in self.makers}
         shared = {"value_size": self.value_size, "precision": self.precision}
         self.changes = {name: change.clone(**shared) for name, change in made.items() if change is not None}
+        if unread := [name for name, change in self.changes.items() if change.carries and not self.carries]:
+            problem = f"{unread[0]} has a state between layers; register its class, which is for self-attention only"
+            raise ConfigError("model.attention", problem)
         groups = self.num_key_value_heads
         if self.num_heads % groups != 0:
             problem = f"{self.num_heads} heads are not divisible by {groups} key-value heads"
@@ -158,9 +185,14 @@ class ModifiedAttention(MultiHeadAttention):
         self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B Q D"]:
         """Attends from ``queries`` to ``memory``."""
-        query_positions, key_positions = mask.positions
-        key_BGMK, value_BVMX = self.memory_of(memory, key_positions)
-        query_BHQK = self.queries_of(queries, query_positions)
+        key_BGMK, value_BVMX = self.memory_of(memory, mask.positions[1])
+        return self.attend_to(queries, key_BGMK, value_BVMX, mask, train=train)
+
+    def attend_to(
+        self, queries: Float[Array, "B Q D"], key_BGMK: Array, value_BVMX: Array, mask: SentenceMask, *, train: bool
+    ) -> Float[Array, "B Q D"]:
+        """Attends from ``queries`` to changed keys [B, G, M, K] and values [B, V, M, X]."""
+        query_BHQK = self.queries_of(queries, mask.positions[0])
         score_mod = self.score_mod(mask.score_mod)
         mask = replace(mask, mask_mod=self._window(), score_mod=None)
         changes_weights = bool(self._mods("weights_mod"))
@@ -194,7 +226,7 @@ class ModifiedAttention(MultiHeadAttention):
         self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
         """See ``MultiHeadAttention``; cache slot s is in slot s mod N of a ring of N."""
-        ring, num_slots, beams = cache.kv_cache.keys.shape[3], mask.visible.shape[2], inputs.shape[1]
+        ring, num_slots, beams = cache.kv_cache.keys.shape[3], mask.visible.shape[2], mask.query_positions.shape[1]
         if ring == num_slots:
             return super().step(inputs, cache, mask)
         written = _written(cache.kv_cache, self.cache_of(inputs, mask.query_positions), mask.write_index)

@@ -46,6 +46,7 @@ SIZES: dict[str, dict[str, Any]] = {
 BESIDE: dict[str, Any] = {"language_model": {"task": "language_model"}, "rnn": {"data": {"max_source_tokens": 127}}}
 """Settings outside of the model block that a model needs."""
 SMALL_PARTS: dict[str, dict[str, Any]] = {
+    "gated_delta_net": {"chunk": 2},
     "gated_linear_attention": {"chunk": 2},
     "latent": {"width": 8, "query_width": 8, "rotary_size": 2, "has_norms": True},
     "mixture_of_experts": {"num_experts": 4},
