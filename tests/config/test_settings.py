@@ -14,7 +14,7 @@ from transformer_jax.config.tasks import TASKS
 from transformer_jax.registry.plugins import _REGISTERED
 
 LM, PACKED = "task=language_model & ", "batching.kind=packed & batching.packed_length="
-MIXERS, SMOOTHED = "model.mixers=ssru attention", "training.loss_terms=unigram_smoothing"
+MIXERS = "model.mixers=ssru attention"
 LEARNED = "data.max_source_tokens=32 & model.positions=learned & "
 MUP = "optimizer.name=mup & optimizer.schedule=constant & model.initialization=mup & model.tying=none & "
 REFUSED = [
@@ -53,9 +53,7 @@ ALLOWED = [
     LEARNED + "model.max_positions=256",
 ]
 NOT_BEGUN = [
-    (SMOOTHED, "training.label_smoothing: 0.1 would smooth twice, since unigram_smoothing replaces it; use 0"),
     (LM + "decoding.beam_width=4 & decoding.top_k=9", "decoding.top_k: 9 has no effect here: decoding.beam_width=4 is"),
-    ("model.attention=cosine,qk_norm", "model.attention: cosine and qk_norm both normalize queries; choose one"),
     (
         LEARNED + "data.max_target_tokens=32 & model.max_positions=111 & batching.kind=packed",
         "model.max_positions: 111 learned positions do not reach rows of 256 positions; use 256",
@@ -77,7 +75,7 @@ NOT_BEGUN = [
     ),
     ("optimizer.name=mup", "optimizer.name: mup needs a Transformer with model.initialization=mup"),
     (MUP + "model.num_heads=4", "model.attention: optimizer.name=mup needs mup here too: the size of a head is 128, n"),
-    (MUP + "model.attention=mup,qk_norm", "model.attention: qk_norm and cosine erase the factor of mup; put mup after"),
+    (MUP + "model.attention=mup,qk_norm", "model.attention: qk_norm erases the factor of mup; put mup after it"),
     (MUP + "model.attention=latent,mup", "model.attention: mup does not scale the latent projection; use another"),
     (MUP + "model.attention=talking_heads,mup & model.num_heads=4", "model.attention: mup does not scale the mixtures"),
     (MUP + "model.attention=grouped_query,mup & model.num_heads=8", "model.attention: has too few parts.grouped_query"),
@@ -91,7 +89,6 @@ BEGUN = [
     "model.attention=sigmoid,talking_heads",
     "model.normalization=deepnorm & model.initialization=deepnorm",
     MUP + "model.num_heads=4 & parts.mup.base_key_size=128",
-    SMOOTHED + " & training.label_smoothing=0",
     LM + "decoding.beam_width=4 & decoding.length_penalty=1",
     "training.loss_terms=load_balance & model.feed_forward=mixture_of_experts",
     "training.watch=gradient_noise,attention_entropy & batching.accumulation_steps=2",

@@ -35,16 +35,6 @@ def qk_norm(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarra
     )
 
 
-def cosine(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """softmax(g cos(q, k)) V, with a factor g of each head (Henry et al. 2020, equation 4)."""
-
-    def unit(vectors: np.ndarray) -> np.ndarray:
-        return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
-
-    factor = params["changes_cosine"]["factor"][:, None, None] * np.sqrt(inputs.model.head_key_size)
-    return multi_head(params, inputs, mask, queries=unit, keys=unit, scores=lambda scores: scores * factor)
-
-
 def soft_cap(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
     """cap tanh(score / cap) (Gemma 2, 2024, section 2)."""
     cap = inputs.settings.cap
