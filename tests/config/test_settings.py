@@ -14,7 +14,7 @@ from transformer_jax.config.tasks import TASKS
 from transformer_jax.registry.plugins import _REGISTERED
 
 LM, PACKED = "task=language_model & ", "batching.kind=packed & batching.packed_length="
-MIXERS = "model.mixers=ssru attention"
+MIXERS, SMOOTHED = "model.mixers=ssru attention", "training.loss_terms=unigram_smoothing"
 LEARNED = "data.max_source_tokens=32 & model.positions=learned & "
 MUP = "optimizer.name=mup & optimizer.schedule=constant & model.initialization=mup & model.tying=none & "
 REFUSED = [
@@ -64,6 +64,7 @@ NOT_BEGUN = [
         "model.attention: sigmoid replaces the softmax, which talking_heads chan",
     ),
     ("model.attention=sigmoid,sink", "model.attention: sigmoid replaces the softmax, which sink changes; choose one"),
+    (SMOOTHED, "training.label_smoothing: 0.1 would smooth twice, since unigram_smoothing replaces it; use 0"),
     ("training.loss_terms=load_balance", "training.loss_terms: load_balance needs model.feed_forward=mixture_of_ex"),
     ("training.watch=gradient_noise", "training.watch: gradient_noise needs batching.accumulation_steps of at least 2"),
     (LM + "model.mixers=ssru & training.watch=attention_entropy", "training.watch: attention_entropy needs layers wit"),
@@ -89,6 +90,7 @@ BEGUN = [
     "model.attention=sigmoid,talking_heads",
     "model.normalization=deepnorm & model.initialization=deepnorm",
     MUP + "model.num_heads=4 & parts.mup.base_key_size=128",
+    SMOOTHED + " & training.label_smoothing=0",
     LM + "decoding.beam_width=4 & decoding.length_penalty=1",
     "training.loss_terms=load_balance & model.feed_forward=mixture_of_experts",
     "training.watch=gradient_noise,attention_entropy & batching.accumulation_steps=2",

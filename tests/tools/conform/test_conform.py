@@ -181,7 +181,7 @@ COMBINATIONS = [
         "optimizer.schedule=wsd",
         "model.attention=mup,softmax_one; model.positions=alibi; model.mixers=ssru attention; model.feed_forward=geglu; "
         "model.projection=soft_capped; model.initialization=mup; model.tying=none; optimizer.name=mup; "
-        "optimizer.averaging=schedule_free; training.loss_terms=multi_token",
+        "optimizer.averaging=schedule_free; training.loss_terms=confidence_penalty,multi_token,unigram_smoothing",
         "model.feed_forward=relu_squared",
     )
 ]

@@ -26,6 +26,20 @@ def z_loss(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
     return float(inputs.settings.weight * np.sum(log_normalizers**2 * mask))
 
 
+def confidence_penalty(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
+    """-weight H(p) (Pereyra et al. 2017, section 3)."""
+    p = softmax(inputs.logits[0])
+    return float(inputs.settings.weight * np.sum((p * np.log(p)).sum(-1) * mask))
+
+
+def unigram_smoothing(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
+    """Cross entropy with (1 - weight) one-hot + weight u, u the frequencies of labels, minus cross entropy with one-hot."""
+    log_p, weight = log_softmax(inputs.logits[0]), inputs.settings.weight
+    one_hot = np.eye(log_p.shape[-1])[inputs.labels]
+    frequencies = one_hot[mask].mean(0)
+    return float(np.sum(((one_hot - ((1 - weight) * one_hot + weight * frequencies)) * log_p).sum(-1) * mask))
+
+
 def r_drop(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
     """The loss of a second pass + weight / 2 (KL(p || q) + KL(q || p)) (Wu et al. 2021, equation 4)."""
     log_p, log_q = (log_softmax(each) for each in inputs.logits)
