@@ -37,9 +37,9 @@ parameters, FLOPs of matrix products and memory, beside the model without it ([r
 checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`.
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
-blockwise attention, with a line in the log. cuDNN takes a bias where each row is one sentence
-([table of backends](accelerators.md#attention-backends)). Parts marked "einsum" compute all weights at once; no other backend
-runs them.
+blockwise attention, with a line in the log, and likewise for the denominator and for the shape of values. cuDNN takes a bias
+where each row is one sentence ([table of backends](accelerators.md#attention-backends)). Parts marked "einsum" compute all
+weights at once; no other backend runs them.
 
 [Which parts helped](../experiments/modifications/README.md) in short runs: in translation {} lowered the loss beyond
 chance, in a language model {}.
@@ -143,6 +143,11 @@ def backends(kind: str, name: str, made: Any) -> str:
             jax.random.key(0), method=lambda change: added_bias(change.score_mod(), queries, 4) is not None
         )
         return "blockwise for scores; cuDNN takes a bias" if is_bias else "blockwise for scores"
+    if "denominator_mod" in overridden:
+        denominator, _ = change.init_with_output(jax.random.key(0), method="denominator_mod")
+        return "blockwise for the denominator" + ("; TPU kernels" if denominator.terms is None else "")
+    if "values" in overridden:
+        return "blockwise for the values"
     return "all; cuDNN with windows to the left" if "mask_mod" in overridden else "all"
 
 

@@ -24,6 +24,7 @@ from transformer_jax.config.experiment import PARTS
 from transformer_jax.config.recipes import SHIPPED
 from transformer_jax.config.run_settings import stated_settings
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
+from transformer_jax.config.update_schedules import FORMS
 from transformer_jax.errors import complain, nearest
 from transformer_jax.files.json_text import printable
 from transformer_jax.registry.plugins import kind_with_settings, load_installed_plugins, registered, setting_of
@@ -279,6 +280,8 @@ class Explained(NamedTuple):
         for field, label in (("meaning", ""), ("values", "values: "), ("default", "default: ")):
             for value, names in self.by(field):
                 lines.append(_wrapped(f"{label}{value}{f'  [{names}]' if names else ''}", "  ", "    "))
+        if any(reader.declared.may_be_scheduled for reader in self.readers):
+            lines.append(_wrapped(f"schedules: {'; '.join(form for _, form in FORMS.values())}", "  ", "    "))
         lines.append(_wrapped(f"read by: {', '.join(reader.name for reader in self.readers)}", "  ", "    "))
         for kind in dict.fromkeys(reader.declared.facts.get("plugin") for reader in self.readers):
             for name, part in registered(kind).items() if kind else ():

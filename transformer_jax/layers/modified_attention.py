@@ -54,8 +54,16 @@ class AttentionChange(nn.Module):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site) -> "AttentionChange | None":
-        """Return the change at a site for the settings of a model; None changes nothing."""
-        return cls(config.num_heads, config.head_key_size, config.d_model, site, settings) if cls.is_at(site) else None
+        """Return the change at a site for the settings of a model; None changes nothing.
+
+        Raises ConfigError at a site without attention.
+        """
+        if not cls.is_at(site):
+            return None
+        if site.kind not in ("self", "cross"):
+            problem = f"{cls.__name__}.of was called for site.kind={site.kind!r}, but it changes attention"
+            raise ConfigError("model.positions", problem, "return None there, or subclass SelfAttentionChange")
+        return cls(config.num_heads, config.head_key_size, config.d_model, site, settings)
 
     @property
     def key_value_heads(self) -> int:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import flax.linen as nn
@@ -147,10 +148,17 @@ class AttentionActivations(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """Of a teacher-forced pass, by the path of the module: outputs of layers with their tokens [B, L], and attentions."""
+    """Of a teacher-forced pass, by the path of the module: outputs of layers with their tokens [B, L], and attentions.
+
+    ``sown``: tuples that modules sowed into ``losses``, by path and name.
+    """
 
     hidden: dict[str, tuple[Hidden, Bool[Array, "B L"]]]
     attention: dict[str, AttentionActivations]
+    sown: Mapping[str, tuple[Array, ...]] = MappingProxyType({})
+
+    def with_sown(self, losses: PyTree) -> "Activations":
+        return self._replace(sown=flatten_dict(losses, sep="/"))
 
 
 @contextmanager
