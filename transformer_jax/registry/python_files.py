@@ -33,6 +33,11 @@ def load_plugin(file: str) -> None:
     _LOADED[str(path.absolute())] = file, text
 
 
+def module_of_file(file: str | Path) -> str:
+    """Return the name of the module of an executed file; no module of the standard library begins so."""
+    return f"file_{Path(file).stem}"
+
+
 def loaded_plugins() -> dict[str, str]:
     """The loaded files, each with its SHA-256 when it was loaded."""
     return {file: sha256(text).hexdigest() for file, (_, text) in _LOADED.items()}
@@ -97,7 +102,7 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
     spec = f"{path}:{argument}" if argument else str(path)
     with _running(path, spec):
         # Under a separate name: run_path puts the module where a file called copy.py would hide the real copy.
-        namespace = runpy.run_path(str(path), run_name=f"file_{path.stem}")
+        namespace = runpy.run_path(str(path), run_name=module_of_file(path))
         called = namespace.get(function)
         if not callable(called):
             raise ConfigError(path, f"not {kind}: it has no function {function}()")
@@ -114,7 +119,7 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
 def names_in_file(path: Path) -> dict[str, Any]:
     """The names that a Python file defines; raises ConfigError when it fails."""
     with _running(path, str(path)):
-        return runpy.run_path(str(path), run_name=f"file_{path.stem}")
+        return runpy.run_path(str(path), run_name=module_of_file(path))
 
 
 @contextmanager

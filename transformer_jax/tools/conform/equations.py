@@ -4,6 +4,7 @@ A reference is a function ``reference(params, inputs, mask)`` of float64 arrays,
 without the code of the part. ``inputs`` are one of the classes below, by the kind of the part.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -147,6 +148,11 @@ def feed_forward(params: Mapping[str, Any], x: np.ndarray, activation: ArrayChan
 def relu(x: np.ndarray) -> np.ndarray:
     """max(0, x)."""
     return np.maximum(x, 0.0)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    """The approximation of x Phi(x) by a tanh (Hendrycks and Gimpel 2016, section 2)."""
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

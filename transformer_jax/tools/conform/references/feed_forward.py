@@ -1,12 +1,11 @@
 """References of feed-forward layers."""
 
-import math
 from typing import Any
 
 import numpy as np
 
 from transformer_jax.tools.conform import equations
-from transformer_jax.tools.conform.equations import ArrayChange, LayerInputs, relu, sigmoid, softmax
+from transformer_jax.tools.conform.equations import ArrayChange, LayerInputs, gelu, relu, sigmoid, softmax
 
 
 def swiglu(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
@@ -15,11 +14,7 @@ def swiglu(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
 
 
 def geglu(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
-    """(GELU(x W) * x V) W2 (Shazeer 2020, equation 6), with the approximation of Hendrycks and Gimpel 2016, section 2."""
-
-    def gelu(x: np.ndarray) -> np.ndarray:
-        return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
-
+    """(GELU(x W) * x V) W2 (Shazeer 2020, equation 6)."""
     return _gated(params, inputs.x, gelu)
 
 

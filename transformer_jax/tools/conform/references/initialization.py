@@ -18,6 +18,10 @@ def deepnorm(params: dict[str, np.ndarray], inputs: LayerInputs, mask: None) -> 
 
 
 def mup(params: dict[str, np.ndarray], inputs: LayerInputs, mask: None) -> dict[str, float]:
-    """Output weights of variance 1 / width^2, where other kernels have 1 / width (Yang et al. 2022, table 3)."""
-    factor = (inputs.model.d_model / inputs.settings.base_width) ** -0.5
-    return {path: factor if path.startswith("projection") else 1.0 for path in params}
+    """Output weights of variance 1 / width^2, and learned positions of variance 1, where others have 1 / width.
+
+    Yang et al. 2022, table 3: output weights, and input weights that are not multiplied by the root of the width.
+    """
+    ratio = inputs.model.d_model / inputs.settings.base_width
+    exponents = {"projection": -0.5, "positions": 0.5}
+    return {path: ratio ** exponents.get(path.partition("/")[0], 0.0) for path in params}

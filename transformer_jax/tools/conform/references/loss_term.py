@@ -9,12 +9,15 @@ from transformer_jax.tools.conform.equations import (
     LossInputs,
     cross_entropy,
     feed_forward,
+    gelu,
     layer_norm,
     log_softmax,
     multi_head,
     relu,
     softmax,
 )
+
+ACTIVATIONS = {"relu": relu, "gelu": gelu}
 
 
 def z_loss(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
@@ -57,17 +60,25 @@ def load_balance(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
 
 def multi_token(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
     """weight sum_i -log p_i(x_{t+i}), each p_i by one more layer on the hidden states (Gloeckle et al. 2024, equation 2)."""
-    epsilon, total = inputs.model.norm_epsilon, 0.0
+    total, is_pre, activation = 0.0, inputs.model.normalization == "pre", ACTIVATIONS[inputs.model.feed_forward]
     rows, length, _ = inputs.hidden.shape
     visible = np.tril(np.ones((rows, length, length), bool)) & mask[:, None]
     positions = np.tile(np.arange(length), (rows, 1))
+
+    def normalized(x: np.ndarray, of_module: Any) -> np.ndarray:
+        return layer_norm(x, **of_module["norm"], epsilon=inputs.model.norm_epsilon)
+
     for ahead in range(2, inputs.settings.tokens + 1):
         layer, x = params[f"head_{ahead}"]["layer"], inputs.hidden
-        attention = AttentionInputs(x, x, positions, positions, None, inputs.model, None)
-        x = x + multi_head(layer["self_attention"], attention, visible)
-        x = layer_norm(x, **layer["self_attention_residual"]["norm"], epsilon=epsilon)
-        x = x + feed_forward(layer["feed_forward"], x, relu)
-        x = layer_norm(x, **layer["feed_forward_residual"]["norm"], epsilon=epsilon)
+        for name in ("self_attention", "feed_forward"):
+            before = normalized(x, layer[f"{name}_residual"]) if is_pre else x
+            if name == "self_attention":
+                attention = AttentionInputs(before, before, positions, positions, None, inputs.model, None)
+                x = x + multi_head(layer[name], attention, visible)
+            else:
+                x = x + feed_forward(layer[name], before, activation)
+            x = x if is_pre else normalized(x, layer[f"{name}_residual"])
+        x = normalized(x, params[f"head_{ahead}"]) if is_pre else x
         logits, later = (x @ inputs.matrix.T)[:, : 1 - ahead], inputs.labels[:, ahead - 1 :]
         total += np.sum(cross_entropy(logits, later, inputs.smoothing) * mask[:, ahead - 1 :])
     return float(inputs.settings.weight * total)
