@@ -8,14 +8,14 @@ The package registers its own parts, of the core and of the kit (``transformer_j
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any, TypeVar
 
 from transformer_jax.errors import ConfigError
 from transformer_jax.registry.index import ListedPart, all_parts, entry_points, own_parts
 from transformer_jax.registry.kinds import KINDS
-from transformer_jax.registry.python_files import module_of_file
+from transformer_jax.registry.python_files import loaded_plugins, module_of_file
 
 EXAMPLES = {("tracker", name): f"examples/{name}_tracker.py" for name in ("mlflow", "trackio")}
 """Files of the repository that register parts which users may know from other versions or packages."""
@@ -178,7 +178,15 @@ def _import_part(kind: str, name: str) -> None:
 
 def may_add_parameters() -> bool:
     """Whether a plugin of a user registered a part or task, whose parameters the package cannot know."""
-    kinds = [kind for kind, row in KINDS.items() if row.has_parameters]
+    return _has_other_parts([kind for kind, row in KINDS.items() if row.has_parameters])
+
+
+def is_extended() -> bool:
+    """Whether this process has plugins or tools that are not of this package, so that its code is not all."""
+    return bool(loaded_plugins()) or all_parts().keys() != own_parts().keys() or _has_other_parts(KINDS)
+
+
+def _has_other_parts(kinds: Iterable[str]) -> bool:
     return any((kind, name) not in own_parts() for kind in kinds for name in _REGISTERED[kind])
 
 

@@ -113,6 +113,7 @@ class TranslationTask(Translating, Task):
 
     commands = ("translate {run} < {input}",)
     has_targets = True
+    keeps_programs = False
     evaluator_type = Evaluator
 
     @staticmethod
