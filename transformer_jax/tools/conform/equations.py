@@ -95,13 +95,14 @@ def multi_head(
     *,
     queries: ArrayChange | None = None,
     keys: ArrayChange | None = None,
+    values: ArrayChange | None = None,
     scores: ArrayChange | None = None,
     weights: ArrayChange | None = None,
     heads: ArrayChange | None = None,
 ) -> np.ndarray:
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) with changes of its arrays, each in its order.
 
-    ``queries`` and ``keys`` [B, H, L, K] are changed after their projection, ``scores`` [B, H, Q, M] after the division by
+    ``queries``, ``keys`` and ``values`` [B, H, L, K] are changed after their projection, ``scores`` [B, H, Q, M] after the division by
     sqrt(K) and before the mask, ``heads`` [B, H, Q, U] before the output projection. ``weights`` are a function of masked
     scores, by default their softmax.
     """
@@ -111,7 +112,7 @@ def multi_head(
     )
     # Query head h uses key head h // (H / G).
     key, value = (np.repeat(each, query.shape[1] // each.shape[1], axis=1) for each in (key, value))
-    query, key = changed(query, queries), changed(key, keys)
+    query, key, value = changed(query, queries), changed(key, keys), changed(value, values)
     product = changed(np.einsum("bhqk,bhmk->bhqm", query, key) / np.sqrt(query.shape[-1]), scores)
     attended = changed(np.where(mask[:, None], product, MASKED), weights or softmax)
     output = changed(np.einsum("bhqm,bhmu->bhqu", attended, value), heads)

@@ -81,7 +81,7 @@ def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Co
             continue
         stack = "source_positions" if site.stack == "encoder" else "target_positions"
         params = float64({**call.params, "positions": trial.params.get("positions", trial.params.get(stack, {}))})
-        x, memory = float64(call.arguments[:2])
+        x, memory = float64([hidden_of(each) for each in call.arguments[:2]])
         reads_source = site.stack == "encoder" or site.kind == "cross"
         inputs = AttentionInputs(
             x,
@@ -95,7 +95,13 @@ def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Co
         )
         earlier[site.stack, site.kind] = (*inputs.earlier, (params, inputs))
         visible = np.asarray(mask.array())
-        yield Compared(call.path, call.returned, reference(params, inputs, visible), visible.any(-1)[..., None])
+        returned, expected = hidden_of(call.returned), reference(params, inputs, visible)
+        yield Compared(call.path, returned, expected, visible.any(-1)[..., None])
+
+
+def hidden_of(each: Any) -> Any:
+    """The hidden states of an input or output of attention, which may have states of parts beside them."""
+    return getattr(each, "hidden", each)
 
 
 def acts_at(idea: Idea, site: Site) -> bool:

@@ -14,6 +14,17 @@ def sandwich(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.nda
     return before, inputs.x + layer_norm(inputs.y, **params["output_norm"], epsilon=epsilon)
 
 
+def hyper_connections(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A_r^T H + B^T Sublayer(Norm(A_m^T H)) with dynamic connections (Zhu et al. 2024, equations 2 and 10 to 13)."""
+    epsilon = inputs.model.norm_epsilon
+    change = np.tanh(layer_norm(inputs.x, **params["stream_norm"], epsilon=epsilon) @ params["connection"])
+    alpha = params["alpha"] + params["scales"][0] * change[..., 1:]
+    beta = params["beta"] + params["scales"][1] * change[..., 0]
+    read = np.einsum("bln,blnd->bld", alpha[..., 0], inputs.x)
+    mixed = np.einsum("blnm,blnd->blmd", alpha[..., 1:], inputs.x)
+    return layer_norm(read, **params["norm"], epsilon=epsilon), mixed + np.einsum("bln,bld->blnd", beta, inputs.y)
+
+
 def rezero(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """x + g Sublayer(x) (Bachlechner et al. 2021, equation 4)."""
     return inputs.x, inputs.x + params["gain"] * inputs.y
