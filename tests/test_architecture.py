@@ -36,7 +36,7 @@ FLOORS: dict[str, set[str]] = {
     "data": FOUNDATION | {"runtime.background", "runtime.startup"},
     "layers": FOUNDATION | {"precision"},
     "models": FOUNDATION | {"layers", "precision", "runtime.hardware"},
-    "training": FOUNDATION | {"precision", "layers.mesh_axes"},
+    "training": FOUNDATION | {"precision", "layers.mesh_axes", "runtime.hardware"},
     "decoding": FOUNDATION | {"runtime.kept_programs"},
     "evaluation": FOUNDATION | {"data.tokenizers", "decoding"},
     "run_directory": FOUNDATION | {"runtime"},
