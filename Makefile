@@ -60,7 +60,8 @@ types: setup
 check: lint types test-all
 
 docs: setup $(LIVE_PAGE)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'sphinx>=8' 'myst-nb>=1.3' 'furo>=2025.7'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'sphinx>=8' 'myst-nb>=1.3' 'furo>=2025.7' \
+	  'latex2mathml>=3.78'
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/site
 	@cp build/site/README.html build/site/index.html
 

@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from docutils.nodes import SkipNode, math_block
+from latex2mathml.converter import convert
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 project = html_title = "transformer_jax"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
@@ -16,6 +19,7 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
 nb_execution_mode = "off"
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_static_path = html_css_files = ["site.css"]
 html_search_scorer = str(Path(__file__).with_name("search.js"))
 # Written by the Makefile.
@@ -28,14 +32,15 @@ autodoc_typehints = "signature"
 # Experiments are reached from benchmarks.md; tables that programs write begin where they are shown.
 suppress_warnings = ["toc.not_included", "myst.header"]
 CONTENTS = {
-    "Begin": "getting_started first_model data python tour course lesson glossary",
+    "Begin": "getting_started first_model data python tour",
+    "Learn": "course lesson annotated_transformer annotated_attention annotated_counting_words figures glossary",
     "Train": "training settings choosing_a_size run_directory sweeps",
     "Use": "evaluation text_in_text_out explorer low_bleu troubleshooting",
-    "More models": "language_models word_vectors annotated_counting_words parsing",
+    "More models": "language_models word_vectors parsing",
     "Large scale": "accelerators clusters launching preflight roofline",
     "Extend": "extending pieces debugging kit duel api",
     "Other toolkits": "migration interop",
-    "Inside": "annotated_transformer annotated_attention figures architecture paper_to_code benchmarks security",
+    "Inside": "architecture paper_to_code benchmarks security",
     "Project": "../CONTRIBUTING ../CHANGELOG",
 }
 
@@ -52,14 +57,34 @@ def with_contents(app: Any, page: str, source: list[str]) -> None:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n{entries}\n```\n"
 
 
-# For readers with a keyboard alone: wide code can be scrolled, and the captions of the side bar have a level.
-REACHABLE = """addEventListener("DOMContentLoaded", () => {
-  for (const each of document.querySelectorAll("pre")) each.tabIndex = 0;
+def write_formula(writer: Any, node: Any) -> None:
+    """Write a formula as MathML, which browsers draw without a script and without a network."""
+    is_block = isinstance(node, math_block)
+    formula = convert(node.astext(), display="block" if is_block else "inline")
+    writer.body.append(f'<div class="formula">{formula}</div>' if is_block else formula)
+    raise SkipNode
+
+
+# For readers with a keyboard alone wide code can be scrolled, and the captions of the side bar have a level.
+SCRIPT = """addEventListener("DOMContentLoaded", () => {
+  for (const code of document.querySelectorAll("pre")) {
+    code.tabIndex = 0;
+    const button = document.createElement("button");
+    button.textContent = "copy";
+    button.className = "copy";
+    button.onclick = async () => {
+      await navigator.clipboard.writeText(code.textContent.trimEnd());
+      button.textContent = "copied";
+      setTimeout(() => (button.textContent = "copy"), 1500);
+    };
+    code.parentElement.append(button);
+  }
   for (const each of document.querySelectorAll("[role=heading]")) each.ariaLevel = 2;
 });"""
 
 
 def setup(app: Any) -> None:
     """Sphinx calls it."""
-    app.add_js_file(None, body=REACHABLE)
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
+    app.add_js_file(None, body=SCRIPT)
     app.connect("source-read", with_contents)
