@@ -3,6 +3,7 @@
 make docs
 """
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,25 @@ def with_contents(app: Any, page: str, source: list[str]) -> None:
     """Adds the contents of the side bar and the live page to the README. Search leaves out tables of results and changes."""
     if "/results/" in page or page == "CHANGELOG":
         source[0] = f"---\nnosearch: true\n---\n{source[0]}"
-    if page == root_doc and LIVE_PAGE.is_file():
-        link = f'<a href="{LIVE_PAGE.name}">Try the model of the quickstart in your browser.</a>'
-        source[0] = source[0].replace("\n## Start\n", f"\n{link}\n\n## Start\n", 1)
+    if page == "docs/lesson" and LIVE_PAGE.is_file():
+        source[0] = re.sub(r"`(live\.html)(#[^`]+)`", r'<a href="../\1\2">open</a>', source[0])
+    if page == root_doc:
+        source[0] = re.sub(r"<a href=.*?</a>", live_picture(), source[0], count=1, flags=re.DOTALL)
     for part, pages in CONTENTS.items() if page == root_doc else ():
         entries = "\n".join(f"docs/{name}".replace("docs/../", "") for name in pages.split())
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n{entries}\n```\n"
+
+
+def live_picture() -> str:
+    """Return the first picture of the README, which opens the live page of the site."""
+    target = f":target: {LIVE_PAGE.name}\n" if LIVE_PAGE.is_file() else ""
+    words = ":alt: A trained model in the browser; a head is switched off, and the translation changes\n"
+    pictures = [
+        f"```{{image}} docs/figures/live{ending}.gif\n:class: only-{scheme}\n{words}{target}```"
+        for scheme, ending in (("light", ""), ("dark", "-dark"))
+    ]
+    link = f'<a href="{LIVE_PAGE.name}">Open it: the model of the quickstart computes in your browser.</a>'
+    return "\n\n".join([*pictures, *([link] if target else [])])
 
 
 def write_formula(writer: Any, node: Any) -> None:
