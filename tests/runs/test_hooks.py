@@ -44,7 +44,7 @@ def test_a_callback_that_stops_a_run_before_its_first_update_is_named(cache, cal
 
 def test_a_run_that_a_hook_shortens_is_saved_at_once_where_the_state_is_known(cache, calls):
     def shorten(run, position):
-        position.shorten(9)
+        position.change_length(9)
 
     shorten.needs_state = lambda run, position, number: number == 2
     of_run, position = hooks_of(cache, shorten)

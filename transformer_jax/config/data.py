@@ -184,7 +184,8 @@ class DataConfig(SourceConfig):
     )
     bpe_dropout: float = setting(
         0.0,
-        "tokenizer.kind=bpe: probability that a merge is left out, in the training split (Provilkov et al. 2020).",
+        "tokenizer.kind=bpe: probability that a step of merging leaves out a merge, in the training split (Provilkov et al. "
+        "2020, algorithm 1).",
         at_least=0,
         below=1,
     )

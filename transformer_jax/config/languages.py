@@ -14,8 +14,8 @@ CODES = (
 )
 ISO_639_1 = frozenset(CODES.split())
 # Three-letter codes, as in NLLB and FLORES, of languages that this package treats specially.
-TWO_LETTERS = {"jpn": "ja", "zho": "zh", "cmn": "zh", "yue": "zh", "kor": "ko", "tha": "th", "khm": "km", "lao": "lo"}
-TWO_LETTERS |= {"mya": "my", "bod": "bo", "dzo": "dz"}
+TWO_LETTERS = {"jpn": "ja", "zho": "zh", "cmn": "zh", "yue": "zh", "wuu": "zh", "kor": "ko", "tha": "th", "khm": "km"}
+TWO_LETTERS |= {"lao": "lo", "mya": "my", "bod": "bo", "dzo": "dz"}
 # ... and of the languages for which Moses has rules.
 TWO_LETTERS |= {"asm": "as", "ben": "bn", "cat": "ca", "ces": "cs", "deu": "de", "ell": "el", "eng": "en", "spa": "es"}
 TWO_LETTERS |= {"est": "et", "fin": "fi", "fra": "fr", "gle": "ga", "guj": "gu", "hin": "hi", "hun": "hu", "isl": "is"}

@@ -27,7 +27,11 @@ class MuonSettings:
 
 @register("optimizer", "muon", settings=MuonSettings)
 def orthogonalized(settings: MuonSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """Orthogonalized momentum for kernels, Adam for embeddings, norms and biases (Jordan et al. 2024)."""
+    """Orthogonalized momentum for kernels, Adam for embeddings, norms and biases (Jordan et al. 2024).
+
+    The momentum is a moving average with a correction of its bias, as in optax. In the paper it is a sum without one, and
+    the orthogonalization removes the difference in scale.
+    """
     rule = muon(
         1.0,
         ns_steps=settings.iterations,

@@ -105,7 +105,7 @@ def is_save_due(run: RunParts, position: Position, number: int) -> bool:
     """Whether a checkpoint follows update ``number``: regularly, after a validation, for a new length, and at the end."""
     is_due = number % run.config.training.checkpoint_every == 0 or number == position.num_updates
     is_validated = number == position.counters.validated_at or is_validation_due(run, position, number)
-    return is_due or position.is_shortened or bool(position.ends) or is_validated
+    return is_due or position.has_new_length or bool(position.ends) or is_validated
 
 
 class Callback:
@@ -246,7 +246,7 @@ def write_checkpoint(run: RunParts, position: Position) -> None:
             run.directory.publish()
         evaluated = run.update.evaluation_params(position.state)
         run.checkpoints.save(position.state, run.progress(position), position.results.score, evaluated)
-    position.results.is_saved, position.is_shortened = True, False
+    position.results.is_saved, position.has_new_length = True, False
     run.goodput.saved(position.number)
     with run.clock.spend("checkpoint"):
         run.goodput.write(position.number)

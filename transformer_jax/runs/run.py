@@ -62,7 +62,7 @@ class Counters:
 
     ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the
     last line of the log, ``extras`` of loss terms by name, ``statistics`` ratios by name. ``skipped`` updates were not finite
-    and changed nothing. ``num_updates``: the length of the run, which a hook may shorten. ``validated_at``: the update of the
+    and changed nothing. ``num_updates``: the length of the run, which a hook may change. ``validated_at``: the update of the
     last validation, and ``basis`` its examples and search.
     """
 
@@ -141,7 +141,7 @@ class Position:
     ``state`` is the state after update ``number`` where a validation or a checkpoint is due; elsewhere it is one update ahead,
     because an update is dispatched before the metrics of the previous one are read. ``is_validation_due``: a signal prevented
     the validation, and the resumed run begins with it. ``ends``: one of ``REASONS``, empty while the run continues.
-    ``is_shortened``: the run was shortened after its last checkpoint.
+    ``has_new_length``: a hook changed the length after the last checkpoint.
     """
 
     state: Any
@@ -150,16 +150,16 @@ class Position:
     is_validation_due: bool = False
     results: Results = field(default_factory=Results)
     ends: Reason | Literal[""] = ""
-    is_shortened: bool = False
+    has_new_length: bool = False
 
     @property
     def num_updates(self) -> int:
-        """The update at which the run ends: ``training.num_updates``, or earlier if a hook shortened the run."""
+        """The update at which the run ends: ``training.num_updates``, unless a hook changed that."""
         return self.counters.num_updates
 
-    def shorten(self, num_updates: int) -> None:
+    def change_length(self, num_updates: int) -> None:
         """End the run at update ``num_updates``. This update, or else the next one, is saved."""
-        self.counters.num_updates, self.is_shortened = num_updates, True
+        self.counters.num_updates, self.has_new_length = num_updates, True
 
     def stop(self, reason: Reason = "stopped") -> None:
         """End the run at this update if it is saved, else at the next one, which is then saved."""

@@ -148,7 +148,7 @@ def run_training(
             if hooks.need_state(number):
                 hooks.call(number, metrics, has_state=True)
                 unread = None
-                # A hook may have shortened the run.
+                # A hook may have changed the length of the run.
                 hyperparameters = put_hyperparameters(run.hyperparameters(position.num_updates), mesh)
             # A hook that stopped the run at an update without a checkpoint: the next one is saved.
             if position.ends and position.results.is_saved:

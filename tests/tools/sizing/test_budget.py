@@ -1,6 +1,7 @@
 """The watch on the time budget of a run."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -24,12 +25,12 @@ def train_in_budget(config, folder):
         (100, 1.0, 500, 500),  # 500 s, as planned
         (100, 1.02, 500, 500),  # misses the budget by less than the tolerance
         (100, 2.0, 500, 300),  # 400 s pay 200 more updates
-        (100, 0.5, 300, 500),  # faster than it was: never longer than planned
+        (100, 0.5, 300, 700),  # faster than it was: longer, at most the limit
         (600, 2.0, 500, 101),  # nothing is left: one more, which is validated
     ],
 )
 def test_a_run_ends_when_its_budget_does(spent, seconds_per_update, current, length):
-    assert affordable_updates(100, spent, seconds_per_update, 500, current, 500) == length
+    assert affordable_updates(100, spent, seconds_per_update, 500, current, 700) == length
 
 
 @pytest.mark.slow
@@ -55,7 +56,7 @@ def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(tmp_path, 
     assert train_in_budget(unlimited, resumed).step == 12
 
 
-def watched(monkeypatch, cache, estimates, policy="shorten", **counters):
+def watched(monkeypatch, cache, estimates, policy="shorten", rate=lambda step, length: 1.0, **counters):
     """The position, and the lines of the log, of a run of 500 updates after these estimates of its length or seconds."""
     lines = []
     monkeypatch.setattr(budget.LOGGER, "info", lambda text, *values: lines.append(text % values))
@@ -67,6 +68,10 @@ def watched(monkeypatch, cache, estimates, policy="shorten", **counters):
         monkeypatch.setattr(budget, "affordable_updates", lambda *_, length=length: length)
         goodput = SimpleNamespace(seconds=lambda length=length: {"step": 60.0 * length})
         run = SimpleNamespace(config=config, clock=clock, goodput=goodput, seconds_per_update=lambda _: 0.0)
+        run.hyperparameters, run.update = (
+            lambda length: length,
+            SimpleNamespace(schedule=lambda n: partial(rate, length=n)),
+        )
         watch(run, position)
     return position, lines
 
@@ -79,6 +84,16 @@ def test_only_the_first_estimate_and_large_changes_are_logged(monkeypatch, cache
     assert position.num_updates == 270, "the others count too"
     _, lines = watched(monkeypatch, cache, [10.0, 10.5, 11.5, 12.5, 12.4], policy="stretch")
     assert [line.partition("take ")[2].partition(" ")[0] for line in lines] == ["10.0", "12.5"]
+
+
+@pytest.mark.parametrize("policy", ["shorten", "stretch"])
+def test_a_run_with_time_left_is_longer_than_planned_unless_its_rate_decays_already(monkeypatch, cache, policy):
+    position, (line,) = watched(monkeypatch, cache, [700], policy)
+    assert position.num_updates == 700 and position.has_new_length and "the run now ends at update 700" in line
+    position, lines = watched(
+        monkeypatch, cache, [700], policy, rate=lambda step, length: min(1.0, (length - step) / 450)
+    )
+    assert (position.num_updates, lines) == (500, [])
 
 
 def test_a_run_that_has_hardly_time_left_ends_where_it_was_validated(monkeypatch, cache):

@@ -32,7 +32,10 @@ def test_the_recipe_has_a_budget_and_a_call_another(sized):
     assert hour.config.training.num_updates > minutes.config.training.num_updates >= 20
     assert hour.remark.startswith("budget 1h: 2,900 pairs of about 4 words: 0.7 million parameters, ")
     assert "\none joint vocabulary of 278 pieces (Latin on both sides, " in hour.remark
-    assert minutes.record["sizing"] == {"budget": "1m", "flops": 2e11, "estimated_seconds": pytest.approx(60, rel=0.02)}
+    record = {"budget": "1m", "flops": 2e11, "estimated_seconds": pytest.approx(60, rel=0.02)}
+    assert minutes.record["sizing"] == record | {"max_updates": minutes.record["sizing"]["max_updates"]}
+    assert minutes.record["sizing"]["max_updates"] >= minutes.config.training.num_updates
+    assert sized("training.num_updates=77").record["sizing"]["max_updates"] == 0
 
 
 def test_checkpoints_of_targets_too_short_for_bleu_are_selected_by_chrf(sized, tmp_path):

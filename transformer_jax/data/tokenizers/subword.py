@@ -7,7 +7,8 @@ import base64
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import sentencepiece
 
@@ -16,11 +17,14 @@ from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.tokenizers.tokenizer_interface import (
     BYTE_PIECE,
     LANGUAGE_CODE,
+    SPACE_SIGN,
     PiecesTokenizer,
     Tokenizer,
 )
 
-SPACE_SIGN = "\u2581"
+if TYPE_CHECKING:
+    from transformer_jax.data.tokenizers.bpe_dropout import BpeDropout
+
 _ESCAPE = "\x1b"
 _ESCAPES = {_ESCAPE: _ESCAPE + "0", SPACE_SIGN: _ESCAPE + "1"}
 _TO_ESCAPE = re.compile(f"[{_ESCAPE}{SPACE_SIGN}]")
@@ -71,10 +75,13 @@ class SubwordTokenizer(Tokenizer):
 
     def encode_with_dropout(self, text: str, dropout: float, seed: int) -> list[int]:
         """See ``Tokenizer``; for the kind ``bpe``."""
-        # The largest number of 32 bits would mean a random seed.
-        sentencepiece.set_random_generator_seed(min(seed, 2**32 - 2))
-        ids: list[int] = self._processor.encode(_escape(text), enable_sampling=True, alpha=dropout, nbest_size=-1)
-        return ids
+        return self._merges.encode(_escape(text), dropout, seed)
+
+    @cached_property
+    def _merges(self) -> "BpeDropout":
+        from transformer_jax.data.tokenizers.bpe_dropout import BpeDropout
+
+        return BpeDropout(self._processor)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids without PAD, BOS and EOS. Bytes that are not UTF-8, which a model may generate, become U+FFFD."""

@@ -13,6 +13,8 @@ from transformer_jax.data.text_files import says_nothing, visible
 from transformer_jax.files.json_text import parse_json
 
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
+SPACE_SIGN = "\u2581"
+"""Stands for a space in the pieces of sentencepiece."""
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 LANGUAGE_CODE = re.compile(r">>[^<>\s]+<<")
 BYTE_MARK = "\N{MIDLINE HORIZONTAL ELLIPSIS}"
@@ -46,7 +48,7 @@ class Tokenizer(ABC):
         return [self.encode(text) for text in texts]
 
     def encode_with_dropout(self, text: str, dropout: float, seed: int) -> list[int]:
-        """``encode`` without some merges, each left out with probability ``dropout`` (Provilkov et al. 2020); by ``seed``."""
+        """Return ids where every step of merging leaves out a merge with probability ``dropout`` (Provilkov et al. 2020)."""
         raise NotImplementedError(f"{self.kind} has no merges")
 
     @abstractmethod

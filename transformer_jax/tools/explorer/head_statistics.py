@@ -15,7 +15,7 @@ from transformer_jax.config import DataError
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.scripts import lack_spaces
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
-from transformer_jax.data.tokenizers.subword import SPACE_SIGN
+from transformer_jax.data.tokenizers.tokenizer_interface import SPACE_SIGN
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.inspection import ATTENTION_KINDS, attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module, shift_right

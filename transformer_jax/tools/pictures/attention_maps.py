@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.tokenizers.subword import SPACE_SIGN
+from transformer_jax.data.tokenizers.tokenizer_interface import SPACE_SIGN
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, MARK, SEQUENTIAL, font
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import jax
 
 from transformer_jax.config.optimization import decays
+from transformer_jax.run_directory.layout import read_starts
 from transformer_jax.runs.goodput import TRAINING
 from transformer_jax.runs.hooks import is_save_due
 from transformer_jax.runs.progress import LOGGER
@@ -26,19 +27,22 @@ LOGGED_CHANGE = 0.2
 def keep_to_budget(start: TrainingStart) -> Iterator[Sequence[Hook]]:
     """Surround a training with the watch on its budget, if it has one."""
     has_budget = start.config.training.budget_seconds > 0
-    yield [KeepToBudget(is_sized="sizing" in start.origin)] if has_budget else []
+    starts = [start.origin, *read_starts(start.directory.run_record)] if has_budget else []
+    max_updates = max((record["sizing"].get("max_updates", 0) for record in starts if "sizing" in record), default=0)
+    yield [KeepToBudget(max_updates, is_sized="sizing" in start.origin)] if has_budget else []
 
 
 class KeepToBudget:
     """A hook that estimates the end of a run before each checkpoint, and every minute.
 
-    Where the end misses ``training.budget_seconds``, it logs that, and shortens the run if ``training.budget_policy`` allows.
+    Where the end misses ``training.budget_seconds``, it logs that, and changes the length of the run: a shorter one if
+    ``training.budget_policy`` allows, a longer one of at most ``max_updates`` while the learning rate does not decay.
     ``is_sized``: this start chose the sizes of the model by the speed of the CPU. Does nothing in one of several processes,
     whose clocks differ.
     """
 
-    def __init__(self, *, is_sized: bool = False) -> None:
-        self._is_sized = is_sized
+    def __init__(self, max_updates: int = 0, *, is_sized: bool = False) -> None:
+        self._max_updates, self._is_sized = max_updates, is_sized
         self._estimated_at, self._logged = 0.0, 0.0
 
     def needs_state(self, run: RunParts, position: Position, number: int) -> bool:
@@ -50,7 +54,7 @@ class KeepToBudget:
         return is_due or is_save_due(run, position, number)
 
     def __call__(self, run: RunParts, position: Position) -> None:
-        """Estimate the end, and shorten the run."""
+        """Estimate the end, and change the length of the run."""
         if position.results.metrics is None:
             self._log_notes(position)
         number, current, training = position.number, position.num_updates, run.config.training
@@ -59,12 +63,13 @@ class KeepToBudget:
             return
         spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update(position)
         self._estimated_at = run.clock.total(TRAINING)
-        length = affordable_updates(number, spent, each, training.budget_seconds, current, training.num_updates)
-        if length == current:
+        limit = max(training.num_updates, self._max_updates)
+        length = affordable_updates(number, spent, each, training.budget_seconds, current, limit)
+        if length == current or (length > training.num_updates and self._changes_rate(run, position, length)):
             return
         expected, planned = (spent + (current - number) * each) / 60, training.budget_seconds / 60
         problem = f"update {number}: {current:,} updates will take {expected:.1f} minutes, not {planned:.1f}"
-        if training.budget_policy == "stretch":
+        if training.budget_policy == "stretch" and length < current:
             self._log(expected, f"{problem} (training.budget_policy=stretch)")
             return
         if number == position.counters.validated_at and length - number < FEW_UPDATES:
@@ -75,7 +80,13 @@ class KeepToBudget:
             decays(run.config.optimizer.schedule) and length > number
         )
         self._log(length, f"{problem}; the run now ends at update {length:,}{decay}")
-        position.shorten(length)
+        position.change_length(length)
+
+    def _changes_rate(self, run: RunParts, position: Position, length: int) -> bool:
+        """Whether the next learning rate of a run of this ``length`` differs, as it does where the rate decays already."""
+        lengths = position.num_updates, length
+        rates = [float(run.update.schedule(run.hyperparameters(each))(position.number + 1)) for each in lengths]
+        return rates[0] != rates[1]
 
     def _log(self, estimate: float, message: str) -> None:
         if abs(estimate - self._logged) > LOGGED_CHANGE * self._logged:
@@ -92,9 +103,9 @@ class KeepToBudget:
 
 
 def affordable_updates(
-    number: int, spent: float, seconds_per_update: float, budget: float, current: int, planned: int
+    number: int, spent: float, seconds_per_update: float, budget: float, current: int, limit: int
 ) -> int:
-    """Return the number of updates that fit into the budget: at least one more than ``number``, at most ``planned``.
+    """Return the number of updates that fit into the budget: at least one more than ``number``, at most ``limit``.
 
     ``number`` updates took ``spent`` of ``budget`` seconds. A ``current`` length within 3 % of the budget stays.
     """
@@ -102,4 +113,4 @@ def affordable_updates(
     if abs(expected - budget) <= TOLERANCE * budget:
         return current
     affordable = number + int((budget - spent) / max(seconds_per_update, 1e-9))
-    return min(max(affordable, number + 1), planned)
+    return min(max(affordable, number + 1), limit)

@@ -12,10 +12,12 @@ from transformer_jax.errors import ConfigError
 SCHEDULE = "wsd"
 SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MIN_UPDATES = 20
+# A plan that uses less of its budget says why.
+USED = 0.9
 
 
 class Plan(NamedTuple):
-    """Settings by dotted key, the estimated seconds of the run, and a sentence with both.
+    """Settings by dotted key, the estimated seconds of the run, a sentence with both, and the most updates that help.
 
     Every planning function takes the text, the budget in seconds, ``flops`` (floating-point operations per second of matrix
     products on this machine; an update needs six for each parameter and token) and ``stated`` (settings by dotted key that
@@ -25,6 +27,7 @@ class Plan(NamedTuple):
     settings: dict[str, Any]
     seconds: float
     sentence: str
+    max_updates: int = 0
 
 
 def seconds_of(budget: str) -> float:
@@ -67,11 +70,22 @@ def minutes_of_this_cpu(seconds: float) -> str:
     return f"about {shown} of this CPU if it is free"
 
 
+def _left_over(stated: Mapping[str, Any], budget_seconds: float, seconds: float, max_epochs: int) -> str:
+    """Return the part of a sentence that says why a plan uses only a part of its budget, if so."""
+    if seconds >= USED * budget_seconds or stated.get("training.num_updates"):
+        return ""
+    return f"; the rest of the budget is left over: more than {max_epochs} epochs of the same text seldom help"
+
+
 # Translation.
-# Measured with the recipes text and multi30k on two cores of an AMD EPYC (Zen 4): the speed of updates relative to small matrix
-# products; at that speed, the floating-point operations of start-up and compilation, of validating ``VALIDATED`` sentences for
-# each parameter, and of compiling the first validation; the maximum share of time for validations, and the share of updates.
-EFFICIENCY, START_UP, VALIDATION, FIRST_VALIDATION = 0.55, 6e12, 1e5, 1.3e12
+# Measured with the recipes text and multi30k on two cores of an AMD EPYC (Zen 4).
+# The speed of updates relative to small matrix products.
+EFFICIENCY = 0.55
+# At that speed, the floating-point operations of start-up and compilation ...
+START_UP = 6e12
+# ... of validating ``VALIDATED`` sentences, for a parameter, and of compiling the first validation.
+VALIDATION = 1e5
+FIRST_VALIDATION = 1.3e12
 SHARE_OF_VALIDATIONS, SHARE_OF_TIME_IN_UPDATES = 0.05, 0.9
 MIN_VALIDATIONS, MAX_VALIDATIONS, MIN_BETWEEN = 2, 8, 50
 # Full batches on a CPU. BLEU of so few sentences differs between checkpoints by 1.6 at random: a run of 30 minutes chose a
@@ -109,10 +123,13 @@ class CorpusStatistics(NamedTuple):
 
 
 class Size(NamedTuple):
-    """A Transformer and its largest batches, for corpora of at least ``pairs`` and time for ``epochs``."""
+    """A Transformer and its largest batches.
+
+    For a corpus of at least ``pairs`` of ``WORDS_OF_A_PAIR``, and a budget that trains each parameter on ``min_tokens``.
+    """
 
     pairs: int
-    epochs: int
+    min_tokens: int
     layers: int
     d_model: int
     d_ff: int
@@ -128,8 +145,12 @@ class Size(NamedTuple):
         return self.layers * layer + self.vocabulary * self.d_model
 
     def seconds(self, updates: int, speed: float) -> float:
-        """Seconds of start-up and updates with validations, at ``speed`` floating-point operations per second."""
+        """Return the seconds of start-up and updates with validations, at ``speed`` floating-point operations per second."""
         return (START_UP + updates * 6 * self.parameters * self.tokens_per_update / SHARE_OF_TIME_IN_UPDATES) / speed
+
+    def affordable_tokens(self, seconds: float, speed: float) -> float:
+        """Return the tokens of the updates for which ``seconds`` suffice."""
+        return max(seconds * speed - START_UP, 0) * SHARE_OF_TIME_IN_UPDATES / (6 * self.parameters)
 
 
 KEYS_OF_SIZE = {
@@ -142,29 +163,40 @@ KEYS_OF_SIZE = {
     "learning_rate": "optimizer.learning_rate",
     "tokens_per_update": "batching.tokens_per_update",
 }
+# Parameters grow as the tokens of the corpus to the power of about 2/3. The fourth row was the better one for 29,000 pairs with
+# an hour (experiments/multi30k), those below it were not run.
 SIZES = (
     Size(0, 0, 2, 128, 256, 4, 2000, 0.3, 2.5e-3, 768),
     Size(10_000, 0, 2, 128, 256, 4, 6000, 0.3, 3.5e-3, 1536),
-    Size(10_000, 12, 4, 128, 256, 4, 6000, 0.3, 3.5e-3, 1536),
-    Size(200_000, 5, 4, 256, 1024, 4, 12_000, 0.2, 1.5e-3, 3072),
-    Size(1_000_000, 5, 6, 512, 2048, 8, 32_000, 0.1, 7e-4, 12_288),
+    Size(10_000, 4, 4, 128, 256, 4, 6000, 0.3, 3.5e-3, 1536),
+    Size(28_000, 4, 4, 192, 384, 4, 6000, 0.3, 3.5e-3, 1536),
+    Size(70_000, 4, 4, 256, 512, 4, 8000, 0.3, 2.5e-3, 2048),
+    Size(140_000, 4, 4, 256, 1024, 4, 12_000, 0.2, 1.5e-3, 3072),
+    Size(360_000, 4, 6, 320, 1280, 4, 16_000, 0.2, 1.2e-3, 6144),
+    Size(600_000, 4, 6, 384, 1536, 6, 24_000, 0.1, 1e-3, 8192),
+    Size(1_600_000, 4, 6, 512, 2048, 8, 32_000, 0.1, 7e-4, 12_288),
 )
+WORDS_OF_A_PAIR = 12
 
 
 def plan_translation(
     corpus: CorpusStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
 ) -> Plan:
-    """The largest size that suits the corpus and whose epochs fit the budget, else the smallest; see ``Plan``."""
+    """Return the largest size that suits the corpus and that the budget trains on enough tokens, else the smallest.
+
+    A larger corpus or budget never gives a smaller size; see ``Plan``.
+    """
     stated, speed = stated or {}, EFFICIENCY * flops
+    text = CorpusStatistics(1, WORDS_OF_A_PAIR).tokens
     sizes = [
         _with_batches(listed, stated, corpus, budget_seconds, speed)
         for listed in SIZES
-        if not listed.pairs or corpus.pairs >= listed.pairs
+        if corpus.tokens >= listed.pairs * text
     ]
     affordable = [
         (size, updates)
         for size, updates in sizes
-        if updates >= MIN_UPDATES and updates * size.tokens_per_update / corpus.tokens >= size.epochs
+        if size.affordable_tokens(budget_seconds, speed) >= size.min_tokens * size.parameters
     ]
     size, updates = (affordable or sizes[:1])[-1]
     updates = stated.get("training.num_updates") or updates
@@ -203,14 +235,15 @@ def plan_translation(
     sentence = (
         f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {(size.parameters + separate) / 1e6:.1f} million "
         f"parameters, {updates:,} updates ({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
+        f"{_left_over(stated, budget_seconds, seconds, MAX_EPOCHS)}"
     )
-    return Plan(settings, seconds, sentence)
+    return Plan(settings, seconds, sentence, int(MAX_EPOCHS * corpus.tokens / size.tokens_per_update))
 
 
 def _with_batches(
     listed: Size, stated: Mapping[str, Any], corpus: CorpusStatistics, budget_seconds: float, speed: float
 ) -> tuple[Size, int]:
-    """A size with stated settings and its largest batches that allow ``ENOUGH_UPDATES``; and its number of updates."""
+    """Return a size with stated settings, its largest batches that allow ``ENOUGH_UPDATES``, and its number of updates."""
     smallest = ROWS_OF_SMALLEST_BATCH * corpus.row_length
     tokens = max(listed.tokens_per_update, smallest)
     if "batching.tokens_per_update" in stated:
@@ -220,8 +253,7 @@ def _with_batches(
         rate = round(listed.learning_rate * (tokens / listed.tokens_per_update) ** 0.5, 5)
         size = listed._replace(tokens_per_update=tokens, learning_rate=rate)
         size = size._replace(**{name: stated[key] for name, key in KEYS_OF_SIZE.items() if key in stated})
-        start = size.seconds(0, speed)
-        affordable = (budget_seconds - start) / (size.seconds(1, speed) - start)
+        affordable = size.affordable_tokens(budget_seconds, speed) / size.tokens_per_update
         max_updates = max(MAX_EPOCHS * corpus.tokens / size.tokens_per_update, MIN_UPDATES)
         updates = max(int(min(affordable, max_updates)), 0)
         if updates >= ENOUGH_UPDATES or tokens <= smallest:
@@ -384,8 +416,9 @@ def plan_language_model(
         f"{text.text()}: {(size.parameters + separate) / 1e6:.1f} million parameters, vocabulary of {pieces}, "
         f"context of {size.context_length} tokens, dropout {stated.get('model.dropout', dropout)}, {updates:,} updates "
         f"({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
+        f"{_left_over(stated, budget_seconds, seconds, TEXT_MAX_EPOCHS)}"
     )
-    return Plan(settings, seconds, sentence)
+    return Plan(settings, seconds, sentence, int(max_updates))
 
 
 def text_keys(plan: Callable[[TextStatistics, float, float], Plan]) -> tuple[str, ...]:

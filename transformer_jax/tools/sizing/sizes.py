@@ -119,6 +119,7 @@ def sized(
     restored = _restored_sizes(config, sizing, stated)
     plan = sizing.plan(config, seconds, flops, restored | stated)
     record = {"budget": time_budget, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
+    record["max_updates"] = 0 if "training.num_updates" in stated else plan.max_updates
     settings = {**plan.settings, "training.budget_seconds": 0.0 if "training.num_updates" in stated else seconds}
     sentence = f"budget {time_budget}: {plan.sentence}"
     if config.init.run and RATE in settings and RATE not in stated:
@@ -274,7 +275,7 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
             sentence += (
                 f"\ntargets have fewer than 4 {units} on average, too few for BLEU: checkpoints are selected by chrF"
             )
-    return Plan(settings, plan.seconds, sentence)
+    return plan._replace(settings=settings, sentence=sentence)
 
 
 def _supported_vocabulary(
