@@ -57,9 +57,11 @@ CONFORM = """## conform
 
 The table counts the properties that hold for each part of the kit and the core, alone in a small encoder-decoder, language
 model or recurrent model on a CPU. Parameters, KV cache, activations of loss and gradient, and optimizer state are multiples
-of the model without the part (language models have learned positions), empty where they are equal. Optimizers, averages and schedules are checked in an
-encoder-decoder only. Two parts fail, as they should: `acausal` has no causal mask, and bfloat16 changes the experts of some
-tokens in a mixture of experts. `python docs/kit_page.py --conform` checks parts that have no line in docs/conform.jsonl.
+of the model without the part (language models have learned positions), empty where they are equal.
+
+Optimizers, averages and schedules are checked in an encoder-decoder only. Two parts fail, as they should: `acausal` has no
+causal mask, and bfloat16 changes the experts of some tokens in a mixture of experts.
+`python docs/kit_page.py --conform` checks parts that have no line in docs/conform.jsonl.
 """
 KIT = {part: listed.module for part, listed in own_parts().items() if listed.owner.is_kit}
 COSTS = ("parameters", "cache_bytes", "activation_bytes", "state_bytes")

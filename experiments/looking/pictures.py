@@ -53,7 +53,7 @@ def main() -> None:
                 browser.wait_for(LIVE[view][1], 120)
             # The pictures of the grid come as their blocks are unpacked.
             browser.evaluate("new Promise((done) => setTimeout(done, 1500))")
-            browser.screenshot(options.output / f"{options.name}-{view}.png")
+            (options.output / f"{options.name}-{view}.png").write_bytes(browser.screenshot())
         print(
             f"console: {browser.messages or 'nothing'}; requests: {len(set(browser.requests))}, all of the file itself"
         )
