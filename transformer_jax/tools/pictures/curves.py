@@ -17,7 +17,6 @@ from transformer_jax.runtime.distributed import is_first
 
 Series = tuple[list[float], list[float]]
 """Updates and values of a line."""
-MOST_WITH_VALUES = 6
 
 
 def draw_curves(
@@ -31,7 +30,7 @@ def draw_curves(
     """Draws a panel per key with a line per ``metrics.jsonl`` as a PNG, and returns its path.
 
     ``names`` of the lines are by default the shortest that tell the folders of the files apart; a file without a key has no
-    line for it. All panels share one x axis, from 0, and up to six runs have their last values. Says on standard error which
+    line for it. All panels share one x axis, from 0; a single run has its name and values. Says on standard error which
     lines are damaged, and leaves them out. ``columns``: panels side by side, by default all. The legend is below the first
     panel. Raises DataError if a file is missing, or no file has a key.
     """
@@ -53,7 +52,7 @@ def draw_curves(
         unlisted = () if len(files) > 1 and number == 0 else tuple(names)
         lines = {name: run.get(key, ([], [])) for name, run in zip(names, runs, strict=True)}
         panel = LinePanel(key, lines, "updates", "", x_scale="integer", unlisted=unlisted)
-        panels.append(replace(panel, x_limits=(0.0, 1.03 * last), has_values=len(files) <= MOST_WITH_VALUES))
+        panels.append(replace(panel, x_limits=(0.0, 1.03 * last), has_values=len(files) == 1))
     return draw_panels(panels, path, title=names[0] if len(files) == 1 else "", columns=columns or len(keys))
 
 

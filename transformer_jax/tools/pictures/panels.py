@@ -18,8 +18,8 @@ from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, LINE_STYLES,
 COLUMNS = 3
 WIDTH, HEIGHT = 3.9, 2.7
 TOP, RIGHT, BOTTOM, LEFT = 0.45, 0.45, 0.6, 0.75
-VALUE_POINTS, POINTS_PER_INCH = 7, 72
-# Of a line with more points only the last has its value, or none a marker.
+VALUE_POINTS = 7
+# Of a line with more points only the last has its value, and none a marker.
 MAX_VALUES, MAX_MARKERS = 6, 30
 LEGEND_POINTS, LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 7.5, 0.17, 0.5, 0.062
 
@@ -58,7 +58,7 @@ class LinePanel:
     """Names of lines that are not in the legend."""
     x_limits: tuple[float, float] | None = None
     has_values: bool = False
-    """Whether values are written at the points: at all points of a single short line, else at the last of each line."""
+    """Whether values are written at the points of a line, at the last alone where it has many."""
 
     @property
     def _named(self) -> list[str]:
@@ -93,7 +93,8 @@ class LinePanel:
         if self.x_limits:
             axes.set_xlim(self.x_limits)
         if self.has_values:
-            self._write_values(axes, list(drawn.values()))
+            for line in drawn.values():
+                self._write_values(axes, line)
         for name, line in drawn.items():
             if band := self.bands.get(name):
                 low, high = band
@@ -114,28 +115,18 @@ class LinePanel:
             for text in legend.get_texts():
                 text.set_parse_math(False)
 
-    def _write_values(self, axes: Axes, lines: Sequence[Line2D]) -> None:
-        points = [(line, *map(float, point)) for line in lines for point in line.get_xydata()[-1:]]
-        if len(lines) == 1 and len(lines[0].get_xydata()) <= MAX_VALUES:
-            points = [(lines[0], *map(float, point)) for point in lines[0].get_xydata()]
+    def _write_values(self, axes: Axes, line: Line2D) -> None:
         axes.margins(y=0.12)
-        heights = [axes.transData.transform((x, y))[1] * POINTS_PER_INCH / axes.figure.dpi for _, x, y in points]
-        below = -math.inf
-        for index in sorted(range(len(points)), key=heights.__getitem__):
-            line, x, y = points[index]
-            # Values of several lines that end together stand above each other.
-            up = max(heights[index], below + VALUE_POINTS + 1 if len(lines) > 1 else -math.inf) - heights[index]
-            below, first = heights[index] + up, x == axes.get_xlim()[0]
+        points = line.get_xydata()
+        for x, y in points if len(points) <= MAX_VALUES else points[-1:]:
             axes.annotate(
                 f"{y:.4g}",
                 (x, y),
-                (4 if len(lines) > 1 else 0, up if len(lines) > 1 else 5),
+                (0, 5),
                 textcoords="offset points",
-                ha="left" if len(lines) > 1 or first else "center",
-                va="center" if len(lines) > 1 else "bottom",
+                ha="center",
                 color=line.get_color(),
                 fontproperties=font(VALUE_POINTS),
-                annotation_clip=False,
                 path_effects=[withStroke(linewidth=2, foreground="white")],
             )
 
