@@ -75,6 +75,8 @@ def write_formula(writer: Any, node: Any) -> None:
     """Write a formula as MathML, which browsers draw without a script and without a network."""
     is_block = isinstance(node, math_block)
     formula = convert(node.astext(), display="block" if is_block else "inline")
+    if "\\" in formula:
+        raise ValueError(f"{node.astext()}: a command that latex2mathml does not know")
     writer.body.append(f'<div class="formula">{formula}</div>' if is_block else formula)
     raise SkipNode
 
