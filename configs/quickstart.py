@@ -27,7 +27,7 @@ def get_config() -> ConfigDict:
         "compute_dtype": "auto",
     }
     config.optimizer = {"schedule": "cosine", "learning_rate": 3e-3, "warmup_updates": 200}
-    config.training = {"num_updates": 1100, "evaluate_every": 550, "checkpoint_every": 550, "keep_last": 2}
+    config.training = {"num_updates": 1100, "evaluate_every": 220, "checkpoint_every": 220, "keep_last": 5}
     config.training.validation_sentences = 64
     config.decoding = {"max_extra_tokens": 10}
     return config

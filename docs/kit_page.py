@@ -176,7 +176,7 @@ def conform(kind: str, name: str) -> dict[str, Any]:
 
     idea, models = Idea(kind, name), {}
     for model in KINDS[kind].models:
-        found = list(findings(model, idea.settings({}), is_of_training=KINDS[kind].is_of_training))
+        found = list(findings(model, idea))
         values = idea.settings({}), idea.settings_without({})
         both = zip(*(costs_of(Trial(trial_config(model, each)))._asdict().items() for each in values), strict=True)
         models[model] = {

@@ -1,6 +1,7 @@
 """The last lines of ``quickstart``."""
 
 import shlex
+from pathlib import Path
 
 from transformer_jax.__main__ import main
 from transformer_jax.commands import quickstart
@@ -10,22 +11,33 @@ from transformer_jax.config import resolve
 
 
 def test_it_leads_to_the_live_page_and_to_own_text(monkeypatch, capsys):
-    done = []
+    done = {}
 
     def pretended(name):
-        return load_command(name)._replace(run=lambda values: done.append(name) or 0)
+        return load_command(name)._replace(run=lambda values: done.update({name: values}) or 0)
 
     monkeypatch.setattr(quickstart, "load_command", pretended)
     monkeypatch.setattr(quickstart, "settings_of_run", lambda workdir: resolve("quickstart"))
     assert main(["quickstart", "--workdir=some where/first"]) == 0
-    assert done == ["train", "evaluate", "attention"]
-    lines = [line.strip() for line in capsys.readouterr().out.partition("Next, for example:\n")[2].splitlines()]
+    assert [*done] == ["train", "evaluate", "attention", "explore"]
+    assert done["explore"].live and done["explore"].output is None
+    told, _, after = capsys.readouterr().out.partition("Next, for example:\n")
+    assert Path("some where/first/live.html").absolute().as_uri() in told.splitlines()[-2], (
+        "a path with a space can be clicked"
+    )
+    lines = [line.strip() for line in after.splitlines()]
     next_steps = [shlex.split(line.rpartition("| ")[2])[1:] for line in lines if "transformer-jax " in line]
     assert [step[0] for step in next_steps] == ["translate", "explore", "train"]
     for name, *flags in next_steps:
         parse(load_command(name).flags, flags)
     assert "--live" in next_steps[1] and next_steps[2][1] == "--config=text"
     assert {"--budget=20m", "--workdir=some where/mine"} < set(next_steps[2])
+
+
+def test_its_curves_have_five_points():
+    training = resolve("quickstart").training
+    assert training.num_updates == 5 * training.evaluate_every == 5 * training.checkpoint_every
+    assert training.keep_last == 5, "the slider of the live page has them all"
 
 
 def test_help_of_train_begins_with_own_text_and_a_budget(capsys):

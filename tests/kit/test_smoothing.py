@@ -14,9 +14,7 @@ from transformer_jax.kit.unigram_smoothing import UnigramSmoothingSettings
 from transformer_jax.layers.scaled_dot_product import AttentionOptions, modified_attention
 from transformer_jax.precision import FLOAT32
 from transformer_jax.registry.plugins import registered
-from transformer_jax.sequence_types import Tokens
-from transformer_jax.training.loss_terms import ForcedPass
-from transformer_jax.training.projected_loss import projected_cross_entropy, projected_sum
+from transformer_jax.training.projected_loss import projected_cross_entropy
 
 RANDOM = np.random.default_rng(0)
 HIDDEN, MATRIX = (jnp.asarray(RANDOM.normal(size=shape), jnp.float32) for shape in ((2, 5, 4), (7, 4)))
@@ -28,15 +26,8 @@ LOG_P = LOGITS - np.log(np.exp(LOGITS).sum(-1, keepdims=True))
 def loss_with(term):
     @jax.jit
     def loss(hidden):
-        sums = projected_cross_entropy(hidden, MATRIX, LABELS, WEIGHTS, None, terms={"term": term.of_logits()})
-        forced = ForcedPass(*[None] * len(ForcedPass._fields))._replace(
-            hidden=hidden,
-            target=Tokens.from_ids(np.asarray(LABELS)),
-            weights=WEIGHTS,
-            sum_of_tokens=lambda function, *hidden: projected_sum(function, hidden, MATRIX, WEIGHTS),
-        )
-        value = term.of_pass(forced)
-        return sums.loss if value is None else sums.with_term("term", value).loss
+        terms = {"term": term.of_logits(LABELS, WEIGHTS)}
+        return projected_cross_entropy(hidden, MATRIX, LABELS, WEIGHTS, None, terms=terms).loss
 
     return float(loss(HIDDEN))
 
@@ -52,10 +43,8 @@ def test_unigram_smoothing_is_a_cross_entropy_with_frequencies():
 
 def test_no_product_of_unigram_smoothing_is_rounded_on_an_accelerator():
     """The default float32 product is TF32 on an NVIDIA GPU and one bfloat16 pass on a TPU."""
-    functions, term = [], registered("loss_term")["unigram_smoothing"](UnigramSmoothingSettings(0.2))
-    forced = ForcedPass(*[None] * len(ForcedPass._fields))._replace(target=Tokens.from_ids(LABELS), weights=WEIGHTS)
-    term.of_pass(forced._replace(sum_of_tokens=lambda function, hidden: functions.append(function) or 0.0))
-    program = jax.make_jaxpr(jax.grad(lambda logits: jnp.sum(functions[0](logits))))(jnp.ones((2, 5, 7)))
+    function = registered("loss_term")["unigram_smoothing"](UnigramSmoothingSettings(0.2)).of_logits(LABELS, WEIGHTS)
+    program = jax.make_jaxpr(jax.grad(lambda logits: jnp.sum(function(logits, LABELS))))(jnp.ones((2, 5, 7)))
     products = [each for each in program.jaxpr.eqns if each.primitive.name == "dot_general"]
     assert {precision for each in products for precision in each.params["precision"] or [None]} == {
         jax.lax.Precision.HIGHEST

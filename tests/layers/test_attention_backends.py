@@ -20,6 +20,7 @@ from transformer_jax.layers.attention import ByLength
 from transformer_jax.layers.attention_backends import (
     CudnnAttention,
     EinsumAttention,
+    PackedCudnnAttention,
     RowBlockAttention,
     TpuFlashAttention,
     blockwise_instead,
@@ -369,9 +370,12 @@ def test_the_kernel_for_tpus_in_its_interpreter(name, monkeypatch):
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs an NVIDIA GPU: JAX_PLATFORMS=cuda")
+@pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("name", MASKS)
-def test_cudnn(name):
+def test_cudnn(name, is_packed):
+    mesh = jax.make_mesh((1, 1), ("data", "tensor"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[:1])
+    backend = PackedCudnnAttention(mesh, P("data", "tensor")) if is_packed else CudnnAttention()
     arrays = inputs(MASKS[name], value_size=KEY_SIZE)
     expected = output_and_gradients(EinsumAttention(), MASKS[name], arrays, precision=POLICIES["bfloat16"])
-    found = output_and_gradients(CudnnAttention(), MASKS[name], arrays, precision=POLICIES["bfloat16"])
+    found = output_and_gradients(backend, MASKS[name], arrays, precision=POLICIES["bfloat16"])
     assert_equal(found, expected, 0.03)

@@ -4,6 +4,7 @@ from pathlib import Path
 from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
 from transformer_jax.commands.run_flags import settings_of_run
+from transformer_jax.files.paths import as_path
 from transformer_jax.registry.index import behind, commands, single_behind
 from transformer_jax.runtime.startup import program_name
 
@@ -25,6 +26,10 @@ STEPS = (
         f"attention --text='{SENTENCE}'",
         "a picture of its attention weights for one sentence               about 10 seconds",
     ),
+    (
+        f"explore --live --text='{SENTENCE}'",
+        "a page with the model in it: edit the sentence, switch heads off  about 20 seconds",
+    ),
 )
 """The commands and their descriptions; a command of an absent tool is left out."""
 OWN_TEXT = (
@@ -36,12 +41,12 @@ OWN_TEXT = (
     flags.string("workdir", "runs/quickstart", "folder of the run"),
 )
 def quickstart(values: flags.Values) -> int:
-    """Train a small Transformer, score it on held-out sentences, and draw its attention.
+    """Train a small Transformer, score it on held-out sentences, draw its attention, and write its live page.
 
     Example:
         transformer-jax quickstart --workdir=runs/first
 
-    Runs three commands and prints each before it begins: train, evaluate, attention. Needs no data: the corpus is
+    Runs four commands and prints each before it begins: train, evaluate, attention, explore. Needs no data: the corpus is
     generated. After Ctrl-C the same command resumes.
     """
     usable = {name for name, command in commands().items() if not command.missing}
@@ -55,6 +60,10 @@ def quickstart(values: flags.Values) -> int:
         if status := command.run(flags.parse(command.flags, arguments)):
             return status
         print()
+    if "explore" in usable:
+        page = as_path(values.workdir) / "live.html"
+        place = page.absolute().as_uri() if isinstance(page, Path) else page
+        print(f"The model at work, in a browser, without a network:\n  {place}\n")
     run = f"--workdir={shlex.quote(values.workdir)}"
     print(f"Next, for example:\n  echo {shlex.quote(SENTENCE)} | {program_name()} translate {run}")
     for next_steps in behind("next_steps").values():

@@ -21,7 +21,7 @@ class ZLossSettings:
 class ZLoss(LossTerm):
     """weight log(Z)^2, where Z is the sum of the exponentials of the logits of a token (Chowdhery et al. 2022)."""
 
-    def of_logits(self) -> Partial:
+    def of_logits(self, labels: Array, weights: Array) -> Partial:
         return Partial(squared_log_normalizer, self.settings.weight)
 
 

@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention, padded
+from transformer_jax.layers.key_ranges import attend_to_ranges, key_ranges
 from transformer_jax.layers.masks import SentenceMask, Window, row_indices
 from transformer_jax.layers.mesh_axes import ROW_AXES, is_one_device, splits
 from transformer_jax.layers.scaled_dot_product import At, AttentionBackend, AttentionOptions, EinsumAttention, ScoreMod
@@ -45,9 +46,9 @@ class CudnnAttention:
     """cuDNN's fused attention for NVIDIA GPUs: bfloat16, no dropout.
 
     Takes shared key heads. With ``one_sentence`` each row is one sentence padded on the right, described by causality, lengths,
-    and a window to the left or the bias that ``score_mod`` adds. Otherwise the mask is passed as an array, whose memory grows
-    with the square of the length. Blockwise attention computes every other ``score_mod`` and, with ``one_sentence``, every
-    other ``mask_mod``.
+    and a window to the left or the bias that ``score_mod`` adds. Otherwise, for packed rows on a GPU before Hopper, the mask is
+    passed as an array, whose memory grows with the square of the length. Blockwise attention computes every other ``score_mod``
+    and, with ``one_sentence``, every other ``mask_mod``.
     """
 
     one_sentence: bool = False
@@ -93,6 +94,31 @@ class CudnnAttention:
         if self.one_sentence and mask.mask_mod is not None and not is_left_window:
             return "window after the query or other mask of positions"
         return None
+
+
+@dataclass(frozen=True)
+class PackedCudnnAttention:
+    """cuDNN's fused attention from each query of a packed row to a range of keys: bfloat16, no dropout, from Hopper on.
+
+    Takes windows and shared key heads. Each device runs the kernel on its own rows and heads. Blockwise attention computes
+    changes of scores and masks of other positions.
+    """
+
+    mesh: Mesh
+    heads: P
+
+    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
+        obstacle = _obstacle_of_rows(mask, options.score_mod)
+        if obstacle:
+            return blockwise_instead("cudnn", obstacle)(q, k, v, mask, options)
+
+        def attend(q: Array, k: Array, v: Array, queries: Array, keys: Array) -> Array:
+            ranges = key_ranges(SentenceMask(queries, keys, mask.is_causal, mask_mod=mask.mask_mod))
+            q, k, v = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (q, k, v))
+            return jnp.swapaxes(attend_to_ranges(q, k, v, *ranges), 1, 2)
+
+        attend_on_each_device = on_each_device(attend, self.mesh, self.heads)
+        return attend_on_each_device(q, k, v, mask.query_segments, mask.key_segments).astype(options.precision.output)
 
 
 def added_bias(score_mod: ScoreMod, q: Float[Array, "B H Q K"], keys: int) -> Float[Array, "1 H Q M"] | None:

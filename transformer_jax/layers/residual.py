@@ -71,6 +71,6 @@ class PreNormResidual(Residual):
 
 
 def residual_sum(x: Hidden, y: Hidden, dropout: Dropout, *, train: bool) -> Hidden:
-    """x + Dropout(y), added in float32, in the type of x."""
+    """x + Dropout(y), added in float32, in the type of x; a norm that follows has the ``rounding_barrier`` of the sum."""
     dropped = dropout(rounding_barrier(y).astype(jnp.float32), train=train)
-    return rounding_barrier((x.astype(jnp.float32) + dropped).astype(x.dtype))
+    return (x.astype(jnp.float32) + dropped).astype(x.dtype)

@@ -16,6 +16,7 @@ from transformer_jax.models.interface import shift_right
 from transformer_jax.models.layer_stack import Unrolled, layer_sites
 from transformer_jax.models.transformer import layer_caches, with_layer_caches
 from transformer_jax.models.transformer_layers import CausalLayer, LayerParts
+from transformer_jax.precision import rounding_barrier
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
@@ -101,7 +102,7 @@ class DecoderOnly(nn.Module):
     def _embed(self, token_ids: TokenIds, positions: TokenIds, *, train: bool, length: int) -> Hidden:
         """Dropout(embedding + positional encoding), section 5.4 of Vaswani et al. 2017; all positions are below ``length``."""
         summed = self.parts.constrain(self.embedding.embed(token_ids) + self.positions(positions, length=length))
-        return self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype)
+        return rounding_barrier(self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype))
 
 
 def prompt_positions(is_filled: Bool[Array, "B P"]) -> Int[Array, "B P"]:

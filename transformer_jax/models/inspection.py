@@ -75,6 +75,32 @@ def attention_maps(model: nn.Module, params: PyTree, *inputs: Tokens) -> dict[st
     return in_natural_order({path.rpartition("/")[0]: weights for path, (weights,) in found.items()})
 
 
+class CapturedCall(NamedTuple):
+    """A call of a method of a module: the path of the module, its parameters, the arguments and the result."""
+
+    path: str
+    method: str
+    params: PyTree
+    arguments: tuple
+    returned: Any
+
+
+@contextmanager
+def captured_calls(*methods: str) -> Iterator[list[CapturedCall]]:
+    """The calls of these methods in the pass inside, in the order in which they end."""
+    calls: list[CapturedCall] = []
+
+    def keep(method: Callable, arguments: tuple, options: dict, context: Any) -> Any:
+        returned = method(*arguments, **options)
+        if context.method_name in methods:
+            path, params = "/".join(context.module.path), context.module.variables.get("params", {})
+            calls.append(CapturedCall(path, context.method_name, params, arguments, returned))
+        return returned
+
+    with nn.intercept_methods(keep):
+        yield calls
+
+
 # The methods that compute the values of an attention: multi-head, and of an RNN.
 VALUES_OF: dict[str, Callable[[Any], Array]] = {
     "project_memory": lambda returned: returned[1],
@@ -95,16 +121,9 @@ class AttentionRecord(NamedTuple):
 
 def attention_records(model: Module, params: PyTree, *inputs: Tokens) -> dict[str, AttentionRecord]:
     """The record of every attention of a teacher-forced pass over ``inputs``, by the path of its module."""
-    values: dict[str, Array] = {}
-
-    def keep(method: Callable, arguments: tuple, options: dict, context: Any) -> Any:
-        returned = method(*arguments, **options)
-        if context.method_name in VALUES_OF and returned is not None:
-            values["/".join(context.module.path)] = VALUES_OF[context.method_name](returned)
-        return returned
-
-    with nn.intercept_methods(keep):
+    with captured_calls(*VALUES_OF) as calls:
         weights = attention_maps(model, params, *inputs)
+    values = {each.path: VALUES_OF[each.method](each.returned) for each in calls if each.returned is not None}
     return {path: AttentionRecord(weights[path], _through_output(values[path], params, path)) for path in weights}
 
 

@@ -16,6 +16,7 @@ from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import EncoderDecoder, shift_right
 from transformer_jax.models.layer_stack import Unrolled, layer_sites
 from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, LayerParts
+from transformer_jax.precision import rounding_barrier
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
@@ -124,7 +125,7 @@ class Transformer(EncoderDecoder):
     ) -> Hidden:
         """Dropout(embedding + positional encoding), section 5.4."""
         summed = self.parts.constrain(embedding.embed(ids) + encode(positions, length=length or ids.shape[1]))
-        return self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype)
+        return rounding_barrier(self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype))
 
 
 def layer_caches(cache: DecodeCache) -> list[LayerCache]:

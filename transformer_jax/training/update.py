@@ -19,6 +19,7 @@ from transformer_jax.config import (
     parts_with,
 )
 from transformer_jax.registry.plugins import registered
+from transformer_jax.runtime.hardware import device_of, is_nvidia_gpu
 from transformer_jax.training.losses import LossFunction
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.parameters import frozen, trained_share, with_frozen, without_gradient
@@ -28,6 +29,9 @@ from transformer_jax.training.state import TrainState, create_state
 from transformer_jax.training.statistics import Watch
 from transformer_jax.training.step import UpdateRule, make_train_step
 
+ON_NVIDIA: dict[str, str | bool] = {"xla_gpu_dot_merger_threshold_mb": "8"}
+"""Larger products of the same array stay apart: attention reads queries, keys and values as arrays of their own, which would be
+copied out of a common one."""
 DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
 """Options of XLA that make a GPU add up in a fixed order; they change nothing elsewhere."""
 
@@ -160,4 +164,5 @@ def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bo
                 f"{problem} (XLA for {platform})",
                 "give options that it has, or leave this empty",
             ) from None
-    return (DETERMINISTIC if training.deterministic else {}) | stated or None
+    own = ON_NVIDIA if is_nvidia_gpu(device_of(mesh)) else {}
+    return own | (DETERMINISTIC if training.deterministic else {}) | stated or None

@@ -4,6 +4,9 @@ import json
 import subprocess
 from dataclasses import replace
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from run_settings import tiny_settings
@@ -13,7 +16,8 @@ from tools.explorer.small_runs import LOCATION, RNN, language_model_run, transla
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig, from_dict
 from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizer
-from transformer_jax.models.inspection import without_head
+from transformer_jax.models.inspection import recorded, without_head
+from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.language_model.language_model_task import axes_of
 from transformer_jax.tasks.remarks import Remarks, TrainingInput
 from transformer_jax.tools.explorer import live
@@ -213,6 +217,69 @@ def test_effects_and_contrasts(trained_tiny):
         expected = share * np.eye(4) + (1 - share) * mean
         np.testing.assert_allclose(encoder["rollout"][0]["values"], expected.ravel(), atol=1e-5)
     assert len(of_name["padding"]["tokens"]["source"]) == 16, "the padding is attended to"
+
+
+def residual_stream(model, params, *inputs):
+    """The vectors [1, T, D] of the decoder's residual stream, its embedding and after every sublayer; and its attentions."""
+    points = []
+
+    def keep(method, arguments, options, context):
+        returned = method(*arguments, **options)
+        path = "/".join(context.module.path)
+        if path.startswith("decoder_layers") and path.endswith("_residual"):
+            if context.method_name == "before" and not points:
+                points.append(arguments[0])
+            if context.method_name == "after":
+                points.append(returned)
+        return returned
+
+    with nn.intercept_methods(keep), recorded() as activations:
+        model.apply({"params": params}, *inputs, train=False, mutable=["intermediates"])
+    return points, activations.attention
+
+
+@needs_node
+@pytest.mark.parametrize("normalization", ["pre", "post"])
+@pytest.mark.parametrize("make", [translation_run, language_model_run])
+def test_the_logit_lens_and_a_softmax_row_are_equal(make, normalization, tmp_path):
+    trained = make(tmp_path, normalization=normalization)
+    is_translation = make is translation_run
+    ids, text = [6, 7, 5, 2], "b a c"
+    kind, place = ("cross", "cross_attention") if is_translation else ("decoder", "self_attention")
+    asked = {"text": text, "targetIds": ids, "edits": []}
+    lens, pair, after = ask_worker(
+        live.live_model(trained),
+        {"action": "lens", **asked},
+        {"action": "neurons", **asked, "kind": kind, "layer": 1, "head": 2, "row": 2, "column": 0},
+        {"action": "nextToken", **asked, "row": 2},
+    )
+    sides = [[*trained.tokenizers[0].encode(text), 2]] if is_translation else []
+    inputs = [Tokens.from_ids(jnp.asarray([each], jnp.int32)) for each in (*sides, ids)]
+    params, model = trained.params, trained.model
+    points, attention = residual_stream(model, params, *inputs)
+    sublayers = ("self", "cross", "feed_forward") if is_translation else ("self", "feed_forward")
+    layers = trained.config.model.decoder_depth
+    names = [f"decoder.{layer + 1}.{sublayer}" for layer in range(layers) for sublayer in sublayers]
+    assert [each["name"] for each in lens] == ["decoder.embedding", *names]
+    for point, expected in zip(lens, points, strict=True):
+        logits = model.apply(
+            {"params": params}, expected, method=lambda own, x: own.projection.logits(own.decoder_norm(x))
+        )
+        log_probs = np.asarray(jax.nn.log_softmax(logits[0].astype(jnp.float32)))
+        written = [row["logProb"] for row in point["rows"]]
+        assert written == pytest.approx(log_probs[np.arange(len(ids)), ids].tolist(), abs=0.02), point["name"]
+        for row, of_token in zip(point["rows"], log_probs, strict=True):
+            assert [value for *_, value in row["best"]] == pytest.approx(
+                np.sort(of_token[2:])[::-1][:5].tolist(), abs=0.02
+            )
+    assert np.asarray(jax.nn.log_softmax(jnp.asarray(after["logits"]))).tolist() == pytest.approx(
+        log_probs[2].tolist(), abs=0.02
+    ), "the last point of the lens is the model"
+    expected = attention[f"decoder_layers_0/{place}"]
+    visible = len(pair["scores"])
+    assert pair["scores"] == pytest.approx(expected.scores[0, 1, 2, :visible].tolist(), abs=0.02)
+    assert pair["weights"] == pytest.approx(expected.weights[0, 1, 2, :visible].tolist(), abs=0.01)
+    assert visible == (4 if is_translation else 3) and not expected.weights[0, 1, 2, visible:].any()
 
 
 @needs_node

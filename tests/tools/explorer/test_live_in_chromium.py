@@ -50,7 +50,8 @@ def open_live(browser, address, hash_=""):
 
 def translations(browser):
     tokens = "Array.from(row.querySelectorAll('.token'), (each) => each.textContent)"
-    return browser.evaluate(f"Array.from(document.querySelectorAll('.translations .row'), (row) => {tokens})")
+    rows = "document.querySelectorAll('.tokens .row:not([aria-label=source])')"
+    return browser.evaluate(f"Array.from({rows}, (row) => {tokens})")
 
 
 def test_edits_change_the_page_and_the_address(browser, address, kind):
@@ -110,16 +111,16 @@ def test_effects_and_products(browser, address, kind):
         assert "instead of" not in browser.evaluate("byId('inspector').textContent"), "the row is a token of the source"
         assert browser.evaluate("document.querySelectorAll('.token.marked').length") == 0
     if kind == "rnn":
-        open_live(browser, address, "view=states&column=2")
+        open_live(browser, address, "view=vectors&column=2")
         assert "is looked at by" in browser.evaluate("byId('inspector').textContent")
-        assert browser.evaluate("[state.view, readingOf(state.run).states.target.size]") == ["states", 12]
+        assert browser.evaluate("[state.view, readingOf(state.run).states.target.size]") == ["vectors", 12]
 
 
 def test_a_hostile_vocabulary_is_text(browser, address):
     open_live(browser, address, "force=5.6.7.8.9")
     browser.wait_for("liveReading(CHANGED)")
-    assert "</script><script>throw" in browser.evaluate("translations.textContent")
-    assert browser.evaluate("document.querySelectorAll('img, .translations script').length") == 0
+    assert "</script><script>throw" in browser.evaluate("tokenRows.textContent")
+    assert browser.evaluate("document.querySelectorAll('img, .tokens script').length") == 0
     browser.evaluate("sourceInput.value = '<script>throw 1</script> \\u{d800}'; sourceInput.form.requestSubmit()")
     browser.wait_for(f"liveReading(UNCHANGED).source.startsWith('<script>') && {SETTLED}")
 

@@ -8,7 +8,7 @@ from tools.explorer.made_readings import made_reading
 
 from transformer_jax.config import DataError
 from transformer_jax.tools.explorer.page import Page, RunName, quantized
-from transformer_jax.tools.explorer.readings import decoder_rollout, rollout
+from transformer_jax.tools.explorer.readings import AttentionReading, Reading, decoder_rollout, opening, rollout
 
 
 def random_weights(rng, *shape):
@@ -30,6 +30,25 @@ def test_a_decoder_divides_its_attention_between_both_sides():
     np.testing.assert_allclose(to_target.sum(axis=-1) + to_source.sum(axis=-1), 1.0)
     np.testing.assert_allclose(to_source[0], cross[0].mean(axis=0) @ source / 2)
     np.testing.assert_allclose(to_target[0], (own[0].mean(axis=0) + np.eye(4)) / 4)
+
+
+def test_the_page_opens_on_the_attention_that_is_nearest_to_an_alignment_of_words():
+    weights = np.full((2, 2, 5, 5), 0.2)
+    weights[0, 0] = np.eye(5)[[0, 0, 0, 3, 4]]  # Sharp, but all words read the same one.
+    weights[0, 1] = np.eye(5)[[3, 4, 3, 2, 1]]  # Sharp, but it reads the full stop and the end of the sentence.
+    weights[1, 1] = 0.7 * np.eye(5)[[1, 0, 2, 3, 4]] + 0.3 / 5
+    tokens = {"source": ["a", "b", "c", ".", "</s>"], "target": ["A", "B", "C", ".", "</s>"]}
+    tokens["input"] = ["<s>", *tokens["target"][:-1]]
+    empty = np.zeros(0)
+    cross = AttentionReading("cross", "target", "source", weights, empty, empty)
+    own = AttentionReading("decoder", "target", "input", weights, empty, empty)
+    assert opening(Reading("a b c.", "A B C.", tokens, [own, cross])) == {
+        **{"kind": "cross", "layer": 2, "head": 2},
+        "why": "of 4 heads the nearest to a one-to-one alignment",
+    }
+    without_source = Reading("A B C.", None, tokens, [own])
+    assert opening(without_source) == {"kind": "decoder", "layer": 2, "head": 0}, "all heads of the last layer"
+    assert opening(Reading("", None, tokens, [])) == {}
 
 
 def test_errors_of_packed_numbers_are_at_most_what_the_docstring_says():

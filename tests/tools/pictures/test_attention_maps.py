@@ -34,6 +34,17 @@ def test_grid_of_layers_and_heads(tmp_path, figures):
     assert framed == [4]
 
 
+def test_negative_weights_have_another_color_and_a_scale_around_zero(tmp_path, figures):
+    weights = {"layer 1": np.array([[[1.5, -0.5]], [[0.5, 0.5]]])}
+    draw_attention(weights, ["a"], ["b", "c"], tmp_path / "attention.png")
+    *panels, scale = figures[0].axes
+    assert {panel.images[0].get_clim() for panel in (*panels, scale)} == {(-1.5, 1.5)}
+    assert labels(scale.yaxis) == ["-1.5", "0", "1.5"]
+    image = panels[0].images[0]
+    one, other = image.cmap(image.norm([0.5, -0.5]))
+    assert one[2] > one[0] and other[0] > other[2], "blue and orange"
+
+
 @pytest.mark.filterwarnings("ignore:.*no installed font has")
 def test_unusual_pieces_are_drawn(tmp_path, figures):
     pieces = ["$x$", "漢字", "\t", "\N{ZERO WIDTH SPACE}", "▁"]

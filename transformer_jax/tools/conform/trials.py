@@ -20,7 +20,7 @@ from transformer_jax.models.devices import ANY_DEVICES, Devices
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
 from transformer_jax.tasks.task import objective_of
-from transformer_jax.tools.conform.ideas import with_values
+from transformer_jax.tools.conform.ideas import Idea, with_values
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows
 from transformer_jax.training.state import TrainState
@@ -53,6 +53,7 @@ SMALL_PARTS: dict[str, dict[str, Any]] = {
     "mup": {"base_width": 8, "base_key_size": 2},
     "shaw": {"max_distance": 2},
     "sliding_window": {"size": 3},
+    "soap": {"precondition_every": 2, "max_size": 16},
     "t5": {"buckets": 4, "max_distance": 4},
 }
 """Settings with which parts of the kit act among a few tokens."""
@@ -117,9 +118,18 @@ def sentences(rows: int, length: int, *, unequal: bool = True) -> Sentences:
 class Trial:
     """A small model of ``config``, its parameters with noise, its loss and its update; programs are compiled once."""
 
-    def __init__(self, config: ExperimentConfig, on: Devices = ANY_DEVICES, params: PyTree = None) -> None:
-        """``params``: instead of the model's own."""
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        on: Devices = ANY_DEVICES,
+        params: PyTree = None,
+        *,
+        idea: Idea | None = None,
+        base: ExperimentConfig | None = None,
+    ) -> None:
+        """``params``: instead of the model's own. ``idea``: the part that is checked; ``base``: the settings without it."""
         self.config, self.on, self.has_source = config, on, config.task == "translation"
+        self.idea, self.base = idea, base
         if params is not None:
             self.params = params
         self._logits = jax.jit(self.teacher_forced)

@@ -1,4 +1,5 @@
 import contextlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
 
+EXAMPLES = 6
 READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": "search", "port": "serve"}
 
 
@@ -43,7 +45,7 @@ READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": 
     flags.boolean("live", False, "the model too: edit the text and switch parts off in the page"),
     flags.boolean("serve", False, "serve the page from the run, on 127.0.0.1 only"),
     flags.integer("port", 8000, "where to serve; 0 is any free port", lower_bound=0, upper_bound=65535),
-    flags.string("output", None, "the page (default: explore.html in the run directory)"),
+    flags.string("output", None, "the page (default: explore.html in the run directory, or live.html)"),
 )
 def explore(values: flags.Values) -> int:
     """Write one HTML page to explore the attention and the beam search of a trained model; it needs no network.
@@ -51,12 +53,13 @@ def explore(values: flags.Values) -> int:
     Example:
         transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --translation="Zwei Hunde." --output=dogs.html
         transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
-        transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --live --output=live.html
+        transformer-jax explore runs/m30k --live
 
-    By default each run reads its own translation. --checkpoints=all reads the texts with every checkpoint that the run keeps
-    (training.keep_last), each with the same target. --live puts the model of a translation run or language model into the page,
-    where you can edit the text, switch off heads and layers, and force words. --serve (pip install flask) writes nothing: it
-    serves the page on 127.0.0.1, where you can request other continuations and texts. docs/explorer.md explains the views.
+    Without a text it reads a sentence of the validation split. By default each run reads its own translation.
+    --checkpoints=all reads the texts with every checkpoint that the run keeps (training.keep_last), each with the same
+    target. --live puts the model of a translation run or language model into the page, where you can edit the text, switch
+    off heads and layers, and force words. --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1,
+    where you can request other continuations and texts. docs/explorer.md explains the views.
     """
     from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
 
@@ -65,10 +68,9 @@ def explore(values: flags.Values) -> int:
         folder, checkpoint = split_checkpoint(text, "--against")
         chosen.append(ChosenRun(folder, run_config(values, workdir=folder), checkpoint or values.checkpoint))
     texts = _texts(values)
-    targets = values.translation or [None] * len(texts)
-    if len(targets) != len(texts):
+    if values.translation and len(values.translation) != len(texts):
         raise ConfigError(
-            "--translation", f"{len(targets)} for {len(texts)} texts", "give one for every --text, or none"
+            "--translation", f"{len(values.translation)} for {len(texts)} texts", "give one for every --text, or none"
         )
     names = values.gold_source, values.gold_target, values.gold
     if any(names) and not all(names):
@@ -101,13 +103,19 @@ def explore(values: flags.Values) -> int:
         if "output" in values.present:
             raise ConfigError("--output", "--serve writes no page", "leave one of them out")
         listener = listen_locally(values.port)
-    elif (path := output_path(values, "explore.html")).suffix != ".html":
+    elif (path := output_path(values, "live.html" if values.live else "explore.html")).suffix != ".html":
         raise ConfigError("--output", f"{path} is not the name of a page", "end it in .html")
 
+    _tell("restoring the model ...")
     from transformer_jax.files.atomic_files import write_whole
     from transformer_jax.tools.explorer.readers import open_readers
 
     opened = open_readers(chosen, values.average)
+    examples = opened[0].examples(EXAMPLES) if values.live or not texts else []
+    texts = texts or examples[:1]
+    if not texts:
+        raise ConfigError("--text", "there is none", "give a text, or --source=FILE with a text a line")
+    targets = values.translation or [None] * len(texts)
     remarks = opened[0].trained.remarks("--text", "text")
     remarks.read(texts)
     remarks.tell()
@@ -116,6 +124,8 @@ def explore(values: flags.Values) -> int:
     opened += [opened[0].at_checkpoint(RunDirectory(values.workdir), step) for step in checkpoints]
     tables = [_tables(values, each, aligned) for each in opened]
     page = _page(values, opened, tables, list(zip(texts, targets, strict=True)), checkpoints)
+    if values.live:
+        page.add_examples(examples)
     if listener:
         return _serve(values, opened, tables, page, listener)
     write_whole(path, page.html())
@@ -146,6 +156,8 @@ def _tables(values: flags.Values, reader: "Reader", aligned: "Aligned | None") -
     """The averages of the heads of a run over --split, and their alignment error rates, where the flags are given."""
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 
+    if values.split or aligned:
+        _tell(f"{reader.name.name}: statistics of its heads ...")
     of_split = reader.statistics(values.split, values.sentences) if values.split else []
     found = [replace(each, source=f"{each.source} of {values.split}") for each in of_split]
     if aligned:
@@ -177,15 +189,20 @@ def _page(
         for index, (text, target) in enumerate(texts):
             # All checkpoints read one target, so that their attention can be compared.
             chosen = readings[0][index].translation if is_checkpoint else target
+            told = f"{each.name.name}, {each.name.detail}" if len(opened) > 1 else "reading"
+            _tell(f"{told}: text {index + 1} of {len(texts)} ...")
             options = {"with_gradients": values.gradients and not is_checkpoint, "with_importance": is_checkpoint}
             reading = each.read(text, chosen, index + 1, **options)
             readings.setdefault(number, []).append(reading)
+            if values.search and not is_checkpoint:
+                _tell(f"{told}: its beam search ...")
             search = each.search(text, values.alternatives) if values.search and not is_checkpoint else None
             remarks = each.trained.remarks("this text")
             remarks.read([text])
             page.add_reading(reading, search, remarks.lines(), text=index, run=number)
         page.add_statistics(statistics, run=number)
         if model:
+            _tell("comparing the logits of the page with the run's ...")
             read = [(reading.text, reading.translation) for reading in readings[number]]
             page.add_model(model, logits_error(each.trained, read))
     _add_curves(page, [readings[number] for number in updates], [tables[number] for number in updates])
@@ -200,10 +217,10 @@ def _add_curves(page: "Page", readings: "list[list[Reading]]", tables: "list[lis
     for text, of_text in enumerate(zip(*readings, strict=True)):
         points = [curve_points(each) for each in of_text]
         for kind, curves in points[0].items() if points else ():
-            for name in curves:
+            for name in (name for name in curves if all(name in each[kind] for each in points)):
                 page.add_curves(kind, CURVES[name], [each[kind][name] for each in points], text=text)
     for of_kind in zip(*tables, strict=True):
-        for name in of_kind[0].values:
+        for name in (name for name in of_kind[0].values if all(name in each.values for each in of_kind)):
             page.add_curves(of_kind[0].kind, TITLES[name], [each.values[name] for each in of_kind], text=None)
 
 
@@ -232,14 +249,16 @@ def _serve(
     return 0
 
 
+def _tell(progress: str) -> None:
+    print(progress, file=sys.stderr, flush=True)
+
+
 def _texts(values: flags.Values) -> list[str]:
     from transformer_jax.data.text_files import read_lines, says_nothing, visible
 
     lines = list(read_lines(Path(values.source))) if values.source else []
     named = [(f"--text {number}", text) for number, text in enumerate(values.text, start=1)]
     named += [(f"{values.source}, line {number}", text) for number, text in enumerate(lines, start=1)]
-    if not named:
-        raise ConfigError("--text", "there is none", "give a text, or --source=FILE with a text a line")
     for name, text in named:
         if says_nothing(text):
             raise DataError(f"{name}: '{visible(text)}' has no visible character; give a text")

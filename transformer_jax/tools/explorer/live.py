@@ -23,7 +23,7 @@ from transformer_jax.tasks.trained_run import TrainedRun, with_exact_products
 
 WORKER = (
     *("tensor", "layers", "attention", "transformer", "rnn_attention", "recurrent"),
-    *("tokenizer", "search", "reading", "ablation", "worker"),
+    *("tokenizer", "search", "reading", "questions", "worker"),
 )
 """The modules of the worker, in order: one script."""
 

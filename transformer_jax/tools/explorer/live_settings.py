@@ -53,4 +53,4 @@ def live_page_to_try(config: ExperimentConfig) -> list[str]:
         require_live(config)
     except ConfigError:
         return []
-    return ["explore {run} --live --text='Write a sentence here.'"]
+    return ["explore {run} --live"]

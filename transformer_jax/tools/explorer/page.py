@@ -14,7 +14,7 @@ import numpy as np
 from transformer_jax.config import DataError
 from transformer_jax.tools.explorer.head_statistics import STATISTICS, HeadStatistics
 from transformer_jax.tools.explorer.live import LiveModel, code_of_tour, part_of_page, worker_source
-from transformer_jax.tools.explorer.readings import AttentionReading, Reading
+from transformer_jax.tools.explorer.readings import AttentionReading, Reading, opening
 from transformer_jax.tools.explorer.searches import Forced, Node, SearchTree
 
 STEPS, SIGNED_STEPS = 255, 127
@@ -27,7 +27,14 @@ WEIGHT_SCALE = 1 / 3
 # Of all weights of a page with checkpoints, so that they can be stored as differences.
 WEIGHT_SCALE_OF_CHECKPOINTS = 1.0
 TITLES = STATISTICS | {"alignment": "alignment error rate"}
-LIVE_PARTS = ("session", "tour", "strip", "views")
+PAGE_PARTS = (
+    *("data", "state", "matrices", "colors", "pens", "matrix_view", "lines_view", "heads_view", "search_view"),
+    *("statistics_view", "inspector", "panels", "map", "controls", "export", "start"),
+)
+LIVE_PARTS = (
+    *("session", "tour", "strip", "alternatives", "map_parts"),
+    *("effects_view", "products_view", "vectors_view", "layers_view", "softmax_view", "live"),
+)
 
 
 class RunName(NamedTuple):
@@ -85,6 +92,7 @@ class Page:
         earlier = self._earlier if run in self._checkpoints else {}
         attentions = {each.kind: self._attention(each, earlier.get((text, each.kind))) for each in reading.attentions}
         earlier |= {(text, kind): each for kind, each in attentions.items()}
+        self._data.setdefault("opening", opening(reading))
         self._data["readings"].append(
             {
                 "text": text,
@@ -125,6 +133,10 @@ class Page:
         own = {"block": len(self._packed), "code": code_of_tour(), "logitsError": logits_error}
         self._data["model"] = model.description | own
         self._packed.append(base64.b64encode(zlib.compress(model.parameters, DEFLATE_LEVEL)).decode("ascii"))
+
+    def add_examples(self, texts: Sequence[str]) -> None:
+        """Adds texts for a reader of a live page to choose from."""
+        self._data["examples"] = [*texts]
 
     def _attention(self, reading: AttentionReading, before: dict[str, Any] | None) -> dict[str, Any]:
         described: dict[str, Any] = {
@@ -174,16 +186,17 @@ class Page:
             f'<script type="text/plain" id="block-{number}">{packed}</script>'
             for number, packed in enumerate(self._packed)
         )
-        html, style, script = (part_of_page(f"page.{ending}") for ending in ("html", "css", "js"))
+        html, style = (part_of_page(f"page/page.{ending}") for ending in ("html", "css"))
         is_live = "model" in self._data
-        parts = ["training"] * ("checkpoints" in self._data) + [f"live/{name}" for name in LIVE_PARTS if is_live]
-        scripts = [script, *(part_of_page(f"{name}.js") for name in parts), "start();"]
+        parts = [f"page/{name}" for name in (*PAGE_PARTS, *(["training"] if "checkpoints" in self._data else []))]
+        parts += [f"live/{name}" for name in LIVE_PARTS if is_live]
+        scripts = [*(part_of_page(f"{name}.js").removeprefix('"use strict";\n') for name in parts), "start();"]
         # Text that is never executed here: the page starts a worker from it.
         worker = f'<script type="text/plain" id="worker">\n{worker_source()}</script>\n'
         return Template(html).substitute(
             title=escape(self._data["title"]),
             style=style + part_of_page("live/live.css") if is_live else style,
-            script="\n".join(scripts),
+            script="\n".join(['"use strict";', *scripts]),
             worker=worker if is_live else "",
             workers="blob:" if is_live else "'none'",
             connections="'self'" if self._data["served"] else "'none'",

@@ -1,6 +1,7 @@
 """Readers of trained runs for tasks that read text: attention, searches and head statistics."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -40,6 +41,9 @@ from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
 from transformer_jax.tools.explorer.soft_alignment import compiled_weights, cross_attention
 from transformer_jax.tools.explorer.word_alignment import GoldAlignment
 
+EXAMPLE_TOKENS = 6, 24
+"""The shortest and the longest example, so that its picture can be read."""
+
 
 class _RunReader(Generic[AnyTask]):
     def __init__(self, trained: TrainedRun[AnyTask], name: str = "") -> None:
@@ -53,10 +57,21 @@ class _RunReader(Generic[AnyTask]):
         layers = {kind: numbers for kind, (numbers, _) in self.trained.config.model.attention_layers.items()}
         return RunName(self._name, f"update {', '.join(f'{step:,}' for step in self.trained.steps)}", layers)
 
+    def examples(self, limit: int) -> list[str]:
+        """At most ``limit`` short texts of the validation split; none where its files are gone."""
+        least, most = EXAMPLE_TOKENS
+        encode, texts = self.trained.tokenizers.source.encode, []
+        with suppress(DataError, ConfigError, OSError):
+            texts = self._validation_texts(20 * limit)
+        return [each for each in dict.fromkeys(texts) if least <= len(encode(each)) <= most][:limit]
+
+    def _validation_texts(self, limit: int) -> list[str]:
+        raise NotImplementedError
+
     def at_checkpoint(self, run: RunDirectory, step: int) -> Self:
         """A reader of another checkpoint of the run, with the same compiled programs."""
         task, other = self.trained.task, copy(self)
-        params, steps = restored_params(run, task.objective.init_params, task.mesh, str(step), 1)
+        params, steps = restored_params(run, task.param_shapes(), task.mesh, str(step), 1)
         other.trained = replace(self.trained, params=params, steps=tuple(steps))
         return other
 
@@ -133,6 +148,9 @@ class TranslationReader(_RunReader[TranslationTask]):
         sides = encode_pairs(trained.tokenizers, sources, targets, limit, longest)
         return head_statistics(self._sums, trained.params, trained.tokenizers, sides, longest)
 
+    def _validation_texts(self, limit: int) -> list[str]:
+        return [pair.source for pair in self._pairs(self.trained.config.data.split_name("validation"), limit)]
+
     def _pairs(self, split: str, limit: int) -> list[SentencePair]:
         return self.trained.task.evaluator.pairs(split, limit)
 
@@ -154,6 +172,9 @@ class ParsingReader(TranslationReader):
     def _pairs(self, split: str, limit: int) -> list[SentencePair]:
         """Sentences and the symbols of their trees; the evaluator has the trees."""
         return list(islice(self.trained.task.corpus.pairs(split), limit))
+
+
+PROMPT_WORDS = 6
 
 
 class LanguageModelReader(_RunReader[LanguageModelTask]):
@@ -210,10 +231,16 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
             raise DataError(f"{remark}; shorten the text")
         return ids
 
+    def _validation_texts(self, limit: int) -> list[str]:
+        return [" ".join(text.split()[:PROMPT_WORDS]) for text in self._documents("validation", limit)]
+
+    def _documents(self, split: str, limit: int) -> list[str]:
+        data, seed = self.trained.config.data, self.trained.config.data_seed
+        return [each.text for each in islice(open_documents(data, seed).documents(data.split_name(split)), limit)]
+
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
         config, tokenizer = self.trained.config, self.trained.task.tokenizer
-        documents = open_documents(config.data, config.data_seed).documents(config.data.split_name(split))
-        encoded = tokenizer.encode_batch([document.text for document in islice(documents, limit)])
+        encoded = tokenizer.encode_batch(self._documents(split, limit))
         side = [[*ids, EOS_ID][: config.batching.context_length] for ids in encoded]
         found = head_statistics(self._sums, self.trained.params, [tokenizer], [side], config.model.longest_sequence)
         cut = f"documents (at most {config.batching.context_length} tokens of each)"

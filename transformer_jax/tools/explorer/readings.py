@@ -1,5 +1,6 @@
 """Readings of one text by a trained model: attention, rollout, gradients and probabilities as NumPy arrays."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -134,11 +135,39 @@ CURVES = {
 }
 
 
+def opening(reading: Reading) -> dict[str, int | str]:
+    """The attention with which the page opens: ``kind``, ``layer`` and ``head``, from 1, 0 for all heads, and ``why``.
+
+    Of attention to a source, the head that is nearest to a one-to-one alignment of words: its rows and its columns, of tokens
+    with a letter or digit, have the largest maxima. Without a source, all heads of the last layer.
+    """
+    if not reading.attentions:
+        return {}
+    shown = next((each for each in reading.attentions if each.kind == "cross"), reading.attentions[-1])
+    layers, heads = shown.weights.shape[:2]
+    rows, columns = (_words(reading.tokens[side]) for side in (shown.rows, shown.columns))
+    if shown.kind != "cross" or not rows or not columns:
+        return {"kind": shown.kind, "layer": layers, "head": 0}
+    of_words = shown.weights[:, :, rows][..., columns]
+    scores = of_words.max(axis=-1).mean(axis=-1) * of_words.max(axis=-2).mean(axis=-1)
+    layer, head = np.unravel_index(np.argmax(scores), scores.shape)
+    why = f"of {layers * heads} heads the nearest to a one-to-one alignment" if layers * heads > 1 else ""
+    return {"kind": shown.kind, "layer": int(layer) + 1, "head": int(head) + 1, "why": why}
+
+
+def _words(pieces: Sequence[str]) -> list[int]:
+    """The indices of tokens with a letter or digit, without special ones."""
+    is_special = re.compile("<.*>").fullmatch
+    return [index for index, piece in enumerate(pieces) if any(map(str.isalnum, piece)) and not is_special(piece)]
+
+
 def curve_points(reading: Reading) -> dict[str, dict[str, np.ndarray]]:
     """For every kind of attention, entropy and importance [L, H] of every head on one text, see ``CURVES``."""
     points = {}
     for each in reading.attentions:
-        points[each.kind] = {"entropy": np.asarray(entropies(jnp.asarray(each.weights))).mean(axis=-1)}
+        entropy = np.asarray(entropies(jnp.asarray(each.weights))).mean(axis=-1)
+        # Negative weights have none.
+        points[each.kind] = {"entropy": entropy} if np.isfinite(entropy).all() else {}
         if each.kind in reading.importance:
             points[each.kind]["importance"] = reading.importance[each.kind]
     return points

@@ -36,12 +36,12 @@ def draw_attention(
 ) -> Path:
     """Draws attention weights as PNG, PDF or SVG, as ``path`` ends, and returns the path.
 
-    As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``: arrays ``[H, Q, M]`` between 0
-    and 1, by layer from top to bottom. ``row_pieces``: the ``Q`` querying tokens (target), on the left; ``column_pieces``: the
-    ``M`` attended tokens (source), below. All panels share one color scale from 0 to 1. With several heads the last column is
-    their mean, and the sharpest head has a frame, named in a note that ends with ``hint``. With more than 25 tokens on a side,
-    only the sharpest head and the mean of its layer are drawn. Raises ValueError, which shows the shapes, if weights and
-    pieces do not fit.
+    As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``: arrays ``[H, Q, M]``, by layer
+    from top to bottom. ``row_pieces``: the ``Q`` querying tokens (target), on the left; ``column_pieces``: the ``M`` attended
+    tokens (source), below. All panels share one color scale from 0 to 1, or, where weights are negative, of two colors from
+    -1 or less to 1 or more. With several heads the last column is their mean, and the sharpest head has a frame, named in a
+    note that ends with ``hint``. With more than 25 tokens on a side, it is drawn alone with the
+    mean of its layer. Raises ValueError, which shows the shapes, if weights and pieces do not fit.
     """
     rows, columns = ([visible_piece(piece) for piece in side] for side in (row_pieces, column_pieces))
     weights = {name: np.asarray(layer, np.float32) for name, layer in weights.items()}
@@ -55,6 +55,9 @@ def draw_attention(
 
     # Sizes in inches. A large grid is viewed at a smaller scale, so headings grow with it; labels grow with the cells.
     num_columns = max(map(len, panels.values()))
+    is_signed = any((layer < 0).any() for layer in weights.values())
+    largest = max(1.0, *(float(np.abs(layer).max(initial=0.0)) for layer in weights.values())) if is_signed else 1.0
+    lowest, colors = (-largest, canvas.DIVERGING) if is_signed else (0.0, SEQUENTIAL)
     wanted = PANEL_INCHES * (2.4 if num_columns * len(panels) == 1 else 1.0)
     cell = min(max(wanted / max(len(rows), len(columns)), MIN_CELL_INCHES), MAX_CELL_INCHES)
     label_points = min(max(cell * POINTS_PER_INCH * 0.72, 5.5), 9.5)
@@ -85,7 +88,7 @@ def draw_attention(
         row_top = top + row * (panel_height + GAP)
         for column, (heading, matrix) in enumerate(panels[name]):
             axes = canvas.add_panel(figure, left + column * (panel_width + GAP), row_top, panel_width, panel_height)
-            axes.imshow(matrix, cmap=SEQUENTIAL, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+            axes.imshow(matrix, cmap=colors, vmin=lowest, vmax=largest, aspect="auto", interpolation="nearest")
             axes.tick_params(length=0, pad=2.5)
             canvas.frame(axes, linewidth=0.6)
             if focused and heading == f"head {focused.head}" and name == focused.layer:
@@ -113,11 +116,12 @@ def draw_attention(
         canvas.add_title(figure, title, points=TITLE_POINTS * scale)
     # The color scale, beside the first row of panels.
     axes = canvas.add_panel(figure, width - right + 0.18, top, 0.1 * scale, min(panel_height, 1.6 * scale))
-    ramp = np.linspace(1, 0, 256)[:, None]
-    axes.imshow(ramp, cmap=SEQUENTIAL, vmin=0.0, vmax=1.0, aspect="auto", extent=(0, 1, 0, 1))
+    ramp = np.linspace(largest, lowest, 256)[:, None]
+    axes.imshow(ramp, cmap=colors, vmin=lowest, vmax=largest, aspect="auto", extent=(0, 1, 0, 1))
     canvas.frame(axes, linewidth=0.6)
     axes.yaxis.tick_right()
-    axes.set_yticks([0.0, 0.5, 1.0], labels=["0", "0.5", "1"], fontproperties=font(7.5 * scale), color=FAINT_INK)
+    marks = [f"{mark:.2g}" for mark in np.linspace(lowest, largest, 3)]
+    axes.set_yticks([0.0, 0.5, 1.0], labels=marks, fontproperties=font(7.5 * scale), color=FAINT_INK)
     axes.tick_params(length=2, width=0.6, color=HAIRLINE, pad=2)
     return canvas.write_png(figure, path)
 

@@ -131,6 +131,33 @@ class LinePanel:
             )
 
 
+@dataclass(frozen=True)
+class HeatMapPanel:
+    """A matrix of colors with its ``values`` [R, C] written into the cells; a cell that is not a number is empty."""
+
+    title: str
+    values: np.ndarray
+    rows: Sequence[str]
+    columns: Sequence[str]
+    digits: int
+
+    @property
+    def margins(self) -> tuple[float, float]:
+        return LEFT, BOTTOM
+
+    def draw(self, axes: Axes) -> None:
+        axes.imshow(self.values, cmap=canvas.SEQUENTIAL, aspect="auto", interpolation="nearest")
+        canvas.frame(axes)
+        canvas.name_cells(axes, self.rows, self.columns, LEGEND_POINTS)
+        axes.tick_params(axis="x", labelrotation=0)
+        middle = (np.nanmin(self.values) + np.nanmax(self.values)) / 2
+        for (row, column), value in np.ndenumerate(self.values):
+            if np.isfinite(value):
+                color = "white" if value > middle else INK
+                text = axes.text(column, row, f"{value:.{self.digits}f}", ha="center", va="center", color=color)
+                text.set_fontproperties(font(LEGEND_POINTS))
+
+
 def draw_panels(panels: Sequence[Panel], path: str | Path, *, title: str = "", columns: int = COLUMNS) -> Path:
     """Draws the panels row by row, up to ``columns`` side by side, as a PNG, and returns its path."""
     columns = min(columns, len(panels))

@@ -15,7 +15,7 @@ from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.metrics_log import sound_metrics
 from transformer_jax.tasks.saved_evaluations import signature_of, whose_parameters
 from transformer_jax.tools.pictures.curves import draw_curves, read_series
-from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
+from transformer_jax.tools.pictures.panels import HeatMapPanel, LinePanel, Panel, draw_panels
 from transformer_jax.tools.study.comparability import different_text, differing_settings
 from transformer_jax.tools.study.document import (
     Cell,
@@ -295,13 +295,31 @@ def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
     return Table(headings, rows, of_text)
 
 
+def heat_map(axes: Sequence[str], trials: Sequence[TrialRow], metric: Metric) -> HeatMapPanel:
+    """The mean value over seeds at every point of a grid of two settings."""
+    sides = [sorted({each.point[name] for each in trials}) for name in axes]
+    values = [
+        [
+            [each.value for each in trials if (each.point[axes[0]], each.point[axes[1]]) == (row, column)]
+            for column in sides[1]
+        ]
+        for row in sides[0]
+    ]
+    means = np.array([[np.mean(of_point) if of_point else np.nan for of_point in row] for row in values], float)
+    names = [[str(value) for value in side] for side in sides]
+    return HeatMapPanel(f"{metric.key}: {axes[0]} (rows), {axes[1]} (columns)", means, *names, metric.digits)
+
+
 def _draw_settings(sweep: Sweep, trials: Sequence[TrialRow], path: Path) -> Path | None:
     """Draws the complete trials against each setting in which they differ; None if they do not."""
     done = [trial for trial in trials if trial.state == "complete" and trial.has_value]
     varied = sorted({name for each in done for name, value in each.point.items() if value != done[0].point.get(name)})
     if not varied or len({each.value for each in done}) == 1:
         return None
-    panels = []
+    panels: list[Panel] = []
+    axes = [name for name in varied if name != SEED]
+    if sweep.is_grid and len(axes) == 2:
+        panels.append(heat_map(axes, done, sweep.measured))
     for name in varied:
         points = sorted((each.point[name], each.value) for each in done if name in each.point)
         is_chosen = sweep.is_grid or isinstance(sweep.space[name], Choice)

@@ -46,6 +46,8 @@ class FeedForward {
   }
 }
 
+// Of a whole model: by kind of attention a record of every layer; of a Transformer the points of its residual streams.
+const modelRecord = () => ({ encoder: [], decoder: [], cross: [], points: [] });
 const emptyRecord = () => ({ weights: [], queries: [], keys: null, values: null });
 
 // The common part of all models. `settings`: as live.py writes them. `kinds`: the number of layers of every kind of attention. A

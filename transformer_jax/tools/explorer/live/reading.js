@@ -67,7 +67,7 @@ function remarksOn({ source, training: { longest, limit, unseen } }, text) {
 // A reading in the form of page.py, with arrays of plain numbers: { values } instead of packed blocks.
 function readText(live, asked) {
   const { model, task, source, target } = live, { text, search } = asked, edits = new Edits(asked.edits), started = performance.now();
-  const record = { encoder: [], decoder: [], cross: [] }, encoded = encodeText(live, text, edits, record);
+  const record = modelRecord(), encoded = encodeText(live, text, edits, record);
   const found = searchText(live, asked, encoded), [best] = found.hypotheses, seconds = (performance.now() - started) / 1000, ids = [...found.given, ...found.ids];
   const logits = model.teacherForced(ids, encoded, edits, record);
   const sourceIds = task.sourceIds(text, edits), pieceOf = (token, before = []) => shownPieces(target, [...before.slice(-3), token]).pop();
@@ -78,8 +78,14 @@ function readText(live, asked) {
     logProbs: logProbs.map((each, row) => each[ids[row]]),
     options: logProbs.map((each, row) => bestTokens(each, NUM_BEST).map((token) => [token, pieceOf(token, ids.slice(0, row)), each[token]])),
     attentions: withRollouts(attentionsOf(model, record, tokens, edits), record, edits), gradients: {}, tree: [], search: found.search,
-    states: record.states ? { source: flat(record.states.source), target: flat(record.states.target) } : null,
+    states: Object.fromEntries(statesOf(record).map(([side, vectors]) => [side, flat(vectors)])),
   };
+}
+
+// The vectors of both sides: the states of an RNN, the embeddings of a Transformer with their positions. The target's are those of the input.
+function statesOf({ states, points }) {
+  if (states) return Object.entries(states);
+  return points.filter(({ name }) => name.endsWith("embedding")).map(({ name, vectors }) => [name.startsWith("encoder") ? "source" : "input", vectors]);
 }
 
 const SIDES = { encoder: ["source", "source"], decoder: ["target", "input"], cross: ["target", "source"] };

@@ -36,6 +36,7 @@ const NUMBERS = {
 // `source`: the text; `force`: ids of the first tokens; `off`: parts that are off. Empty: as in the run.
 Object.assign(state, { source: "", force: "", off: "", beam: "", penalty: "", temperature: "", length: "", tour: "", text: LIVE_TEXT, run: UNCHANGED });
 AS_TEXT.push("source", "force", "off", "beam", "penalty", "temperature", "length", "tour");
+for (const name of ["source", "force", "off", "beam", "penalty", "temperature", "length", "tour"]) UNDONE_BY_BACK.add(name);
 page.runs.push({ ...page.runs[0], detail: "live" }, { ...page.runs[0], detail: "live, changed" });
 // Until the model has read it, the live text is as the first of the page.
 const first = page.readings.find((each) => each.run === 0 && each.text === 0);
@@ -157,7 +158,29 @@ async function refresh() {
 // An edit; the live text is shown.
 const edit = (changes) => set(state.text === LIVE_TEXT ? changes : { ...changes, text: LIVE_TEXT });
 
-const toggle = (name) => edit({ off: (editsOn().includes(name) ? editsOn().filter((each) => each !== name) : [...editsOn(), name]).join(",") });
+// Switches parts off, or all of them on again if they are off.
+function toggleAll(names) {
+  const before = editsOn(), rest = before.filter((each) => !names.includes(each));
+  edit({ off: (names.every((name) => before.includes(name)) ? rest : [...rest, ...names]).join(",") });
+}
+const toggle = (name) => toggleAll([name]);
+
+// The name of a part, see `Edits`, in words.
+function titleOf(name) {
+  const [stack, layer, ...rest] = name.split(".");
+  if (Object.hasOwn(CHOICES, name)) return CHOICES[name];
+  if (rest[0] !== "head") return [`${stack} ${layer}`, ...rest].join(", ");
+  return `${stack === "cross" ? "decoder" : stack} ${layer}, ${stack === "cross" ? "cross" : "self"}-attention head ${rest[1]}`;
+}
+
+// The changes of the changed model in words.
+function changesInWords() {
+  // Heads of one attention are named together.
+  const groups = Map.groupBy(editsOn(), (name) => name.replace(/\.head\.\d+$/, "."));
+  const off = [...groups].map(([group, names]) => names.length > 1 ? `${titleOf(names[0]).replace(/ \d+$/, "s ")}${names.map((name) => name.split(".").pop()).join(", ")}` : titleOf(names[0])), forced = idsOf(state.force).length;
+  const numbers = Object.keys(NUMBERS).filter((name) => state[name]).map((name) => `${NUMBERS[name].title} ${numberOf(name)}`);
+  return [...off.length ? [`${off.join("; ")} off`] : [], ...forced ? [`${forced} tokens forced`] : [], ...numbers].join(", ");
+}
 
 // ---------------------------------------------------------------- difference
 

@@ -1,6 +1,9 @@
 "use strict";
 // The Transformer (Vaswani et al. 2017) for one sentence, with edits; without an encoder it is a language model (Radford et al. 2019).
 
+// The residual stream at a point of a stack, for the logit lens.
+const keepPoint = (record, name, vectors) => { if (record) record.points.push({ name, vectors }); };
+
 class Transformer extends SequenceModel {
   constructor(settings, parameters) {
     super(settings, parameters);
@@ -53,6 +56,9 @@ class Transformer extends SequenceModel {
     return isPre ? sums : sums.map(norm);
   }
 
+  // Logits of a point of the decoder's residual stream, as if the remaining layers were not there.
+  logitsAt(vector) { return this.logits(this.final("decoder", [vector])[0]); }
+
   final(stack, sequence) {
     return this.settings.normalization === "pre" ? sequence.map((vector) => this.norm(`${stack}_norm`, vector)) : sequence;
   }
@@ -61,6 +67,7 @@ class Transformer extends SequenceModel {
   // position.
   encode(ids, edits, record = null, hidden = null) {
     let sequence = ids.map((id, position) => this.embed("source", id, position, edits));
+    keepPoint(record, "encoder.embedding", sequence);
     this.encoder.forEach((layer, index) => {
       const kept = record && (record.encoder[index] = emptyRecord());
       const hasResidual = edits.isOn(`encoder.${index + 1}.residual`), edit = edits.ofAttention("encoder", index);
@@ -71,7 +78,9 @@ class Transformer extends SequenceModel {
         if (kept) Object.assign(kept, memory);
         return inputs.map((vector, position) => layer.self.attend(vector, position, memory, ids.length, edit, kept, hidden));
       });
+      keepPoint(record, `encoder.${index + 1}.self`, sequence);
       sequence = this.sublayer(`${layer.path}/feed_forward`, sequence, hasResidual, (inputs) => inputs.map((vector) => layer.feedForward.run(vector)));
+      keepPoint(record, `encoder.${index + 1}.feed_forward`, sequence);
     });
     const encoded = this.final("encoder", sequence);
     return { length: ids.length, hidden, layers: this.decoder.map((layer, index) => layer.cross.memoryOf(encoded, 0, edits.ofAttention("cross", index))) };
@@ -97,6 +106,7 @@ class Transformer extends SequenceModel {
     }
     const before = cache.ids.length, layers = [];
     let sequence = ids.map((id, index) => this.embed("target", id, before + index, edits));
+    keepPoint(record, "decoder.embedding", sequence);
     this.decoder.forEach((layer, index) => {
       const own = record && (record.decoder[index] = emptyRecord()), across = record && layer.cross && (record.cross[index] = emptyRecord());
       if (!edits.isOn(`decoder.${index + 1}`)) {
@@ -116,12 +126,15 @@ class Transformer extends SequenceModel {
         if (own) Object.assign(own, memory);
         return inputs.map((vector, row) => layer.self.attend(vector, before + row, memory, isCausal ? before + row + 1 : memory.keys.length, edit, own, erased));
       });
+      keepPoint(record, `decoder.${index + 1}.self`, sequence);
       if (layer.cross) sequence = this.sublayer(`${layer.path}/cross_attention`, sequence, hasResidual, (inputs) => {
         const memory = encoded.layers[index], edit = edits.ofAttention("cross", index);
         if (across) Object.assign(across, memory);
         return inputs.map((vector, row) => layer.cross.attend(vector, before + row, memory, encoded.length, edit, across, encoded.hidden));
       });
+      if (layer.cross) keepPoint(record, `decoder.${index + 1}.cross`, sequence);
       sequence = this.sublayer(`${layer.path}/feed_forward`, sequence, hasResidual, (inputs) => inputs.map((vector) => layer.feedForward.run(vector)));
+      keepPoint(record, `decoder.${index + 1}.feed_forward`, sequence);
     });
     return { hidden: this.final("decoder", sequence), cache: { ids: [...cache.ids, ...ids], layers } };
   }

@@ -26,6 +26,8 @@ const ACTIONS = {
   effects: (request, pause) => effects(live, request, pause),
   contrast: (request, pause) => contrast(live, request, pause),
   neurons: (request) => neurons(live, request),
+  lens: (request) => lens(live, request),
+  nextToken: (request) => nextToken(live, request),
 };
 
 self.onmessage = async ({ data }) => {

@@ -1,5 +1,5 @@
 "use strict";
-// The effect of removing a head, a token of the source or of the prefix; and how a query and a key make a score.
+// Questions about a reading: the effect of removing a head or a token, how a query and a key make a score, and which token each layer would write.
 
 // Log-probabilities at every one of the tokens `ids` under `edits`, at a temperature.
 const scoreTokens = ({ model }, encoded, ids, edits, temperature) => model.teacherForced(ids, encoded, edits).map((logits) => logSoftmax(logits, temperature));
@@ -35,7 +35,27 @@ async function contrast(live, { text, prefix, chosen, other, edits, temperature 
 
 // Query and key of a head for a pair of tokens, see `Attention.pair`.
 function neurons(live, { text, targetIds, edits, kind, layer, head, row, column }) {
-  const changed = new Edits(edits), record = { encoder: [], decoder: [], cross: [] };
+  const changed = new Edits(edits), record = modelRecord();
   live.model.teacherForced(targetIds, encodeText(live, text, changed, record), changed, record);
   return live.model.pair(record, kind, layer - 1, head - 1, row, column, changed);
+}
+
+// The logit lens (nostalgebraist 2020): the tokens that each point of the decoder would write, in every row; { name, rows: [{ best, logProb }] }, where
+// `best` has [token, piece, log-probability] and `logProb` is of the token that was written. Of the last point they are the model's.
+function lens(live, { text, targetIds, edits, temperature = 1 }) {
+  const changed = new Edits(edits), record = modelRecord(), { model, target } = live;
+  model.teacherForced(targetIds, encodeText(live, text, changed, record), changed, record);
+  return record.points.filter(({ name }) => name.startsWith("decoder")).map(({ name, vectors }) => ({
+    name, rows: vectors.map((vector, row) => {
+      const logProbs = logSoftmax(model.logitsAt(vector), temperature);
+      return { best: bestTokens(logProbs, LENS_BEST).map((token) => [token, shownPieces(target, [...targetIds.slice(Math.max(0, row - 3), row), token]).pop(), logProbs[token]]), logProb: logProbs[targetIds[row]] };
+    }),
+  }));
+}
+const LENS_BEST = 5;
+
+// The logits of the next token at a position: all of them, and the best as [token, piece].
+function nextToken(live, { text, targetIds, edits, row }) {
+  const changed = new Edits(edits), hidden = live.model.hiddenStates(targetIds, encodeText(live, text, changed), changed)[row], logits = live.model.logits(hidden);
+  return { logits, best: bestTokens(logits, NUM_BEST).map((token) => [token, shownPieces(live.target, [...targetIds.slice(Math.max(0, row - 3), row), token]).pop()]) };
 }

@@ -1,4 +1,3 @@
-"use strict";
 // A run through training: a slider over its checkpoints, which are runs of the page, and curves of every head over them.
 
 const RUNS_OF_CHECKPOINTS = Object.keys(page.checkpoints.updates).map(Number), UPDATES = Object.values(page.checkpoints.updates);
@@ -8,7 +7,7 @@ const goToCheckpoint = (index) => set({ run: RUNS_OF_CHECKPOINTS[clamp(index, 0,
 
 const slider = element("input", "", { type: "range", min: 0, max: UPDATES.length - 1, step: 1, ariaLabel: "checkpoint", title: "checkpoint (, and .)", oninput: (event) => goToCheckpoint(Number(event.target.value)) });
 const sliderWords = element("span", "", { className: "words" });
-byId("scale").before(element("label", ["checkpoint ", slider, " ", sliderWords]));
+byId("side").prepend(element("div", element("label", ["checkpoint ", slider, " ", sliderWords]), { id: "checkpoints" }));
 
 onRender.push(() => {
   const index = checkpointHere();

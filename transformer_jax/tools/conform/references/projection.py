@@ -1,0 +1,13 @@
+"""References of output layers: logits."""
+
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.tools.conform.equations import LayerInputs
+
+
+def soft_capped(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
+    """cap tanh(logit / cap) (Gemma 2, 2024, section 2)."""
+    cap = inputs.settings.cap
+    return cap * np.tanh(inputs.x @ params["embedding"]["table"].T / cap)
