@@ -97,47 +97,57 @@ def draw_extending() -> None:
     draw_panels(panels, FIGURES / "extending.png", title="examples/kerple.py at three rates")
 
 
-# From the lowest floor; a floor imports from floors below it alone.
+# From the highest floor; the names of a floor do not use each other, except that models and training use layers.
 FLOORS = (
-    ("config  registry  files", "settings, kinds of parts, files"),
-    ("data", "text, tokenizers, batches"),
-    ("layers", "attention, positions, norms"),
-    ("models", "Transformer, RNN, language model"),
-    ("training  decoding  evaluation", "loss and step, beam search, scores"),
-    ("run_directory  checkpoints", "what a run leaves on disk"),
-    ("tasks", "what the loop trains"),
-    ("runs", "the loop and its hooks"),
-    ("commands  api", "the command line, Python"),
-    ("tools", "each a folder that can be taken away"),
+    (("tools", "study, explorer, pictures, conform ...: each can be taken away"),),
+    (("commands, api", "the command line; three lines of Python"),),
+    (("runs", "the trainer, its hooks, logs"),),
+    (("tasks", "translation and language models to train; a trained run"),),
+    (("checkpoints", "stored states"),),
+    (("run_directory", "names of files, steps, the choice of a checkpoint"),),
+    (
+        ("models, layers", "Transformer, RNN"),
+        ("training", "loss, update"),
+        ("decoding", "search"),
+        ("data", "text to batches"),
+        ("evaluation", "scores"),
+    ),
+    (("runtime", "processes, devices"),),
+    (("config", "settings, recipes"),),
+    (("registry, files", "parts by name; paths on disks and in buckets"),),
+    (("array_types, precision, errors ...", "what all share"),),
 )
-ASIDE = (("kit", "ideas after the paper, a file each", 5),)
+ASIDE = ("kit", "uses models, layers, training", 5)
+WIDTH, STEP, HEIGHT, GAP, ASIDE_WIDTH = 720, 44, 36, 8, 190
 
 
 def draw_floors() -> None:
     """The folders of the package as floors."""
-    width, step = 560, 46
     parts = []
-    for index, (names, words) in enumerate(reversed(FLOORS)):
-        parts.append(box(10, 10 + step * index, width, names, words))
-    for name, words, floor in ASIDE:
-        parts.append(box(width + 30, 10 + step * (len(FLOORS) - 1 - floor), 300, name, words))
-    height = 10 + step * len(FLOORS) + 24
-    caption = f'<text x="10" y="{height - 8}" class="words">A folder imports from the rows below it alone.</text>'
+    for number, floor in enumerate(FLOORS):
+        wide = (WIDTH - GAP * (len(floor) - 1)) / len(floor)
+        for index, (name, words) in enumerate(floor):
+            parts.append(box(GAP + index * (wide + GAP), GAP + STEP * number, wide, name, words))
+    name, words, number = ASIDE
+    parts.append(box(WIDTH + 4 * GAP, GAP + STEP * number, ASIDE_WIDTH, name, words, below=True))
     style = (
-        "rect{fill:#eef4f7;stroke:#c9d1d9}text{font:14px DejaVu Sans,Noto Sans,sans-serif;fill:#1b2733}"
-        ".name{font-weight:bold}.words{fill:#5d6b79;font-size:12px}"
+        "rect{fill:#eef4f7;stroke:#c9d1d9}text{font:13px DejaVu Sans,Noto Sans,sans-serif;fill:#1b2733}"
+        ".name{font-weight:bold}.words{fill:#5d6b79;font-size:11px}"
     )
-    size = f'width="{width + 340}" height="{height}"'
-    body = '<rect width="100%" height="100%" style="fill:#fff;stroke:none"/>' + "".join(parts) + caption
+    size = f'viewBox="0 0 {WIDTH + ASIDE_WIDTH + 5 * GAP} {GAP + STEP * len(FLOORS)}"'
+    body = '<rect width="100%" height="100%" style="fill:#fff;stroke:none"/>' + "".join(parts)
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{style}</style>{body}</svg>\n'
     (FIGURES / "floors.svg").write_text(svg, encoding="utf-8")
 
 
-def box(x: int, y: int, width: int, name: str, words: str) -> str:
+def box(x: float, y: float, width: float, name: str, words: str, *, below: bool = False) -> str:
+    """A box with a name, and words at its right end, or below the name where it is narrow."""
+    below = below or width < WIDTH / 2
+    at = f'x="{x + 10:g}" y="{y + 29:g}"' if below else f'x="{x + width - 10:g}" y="{y + 23:g}" text-anchor="end"'
     return (
-        f'<rect x="{x}" y="{y}" width="{width}" height="38" rx="5"/>'
-        f'<text x="{x + 12}" y="{y + 24}" class="name">{escape(name)}</text>'
-        f'<text x="{x + width - 12}" y="{y + 24}" class="words" text-anchor="end">{escape(words)}</text>'
+        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{HEIGHT}" rx="5"/>'
+        f'<text x="{x + 10:g}" y="{y + (15 if below else 23):g}" class="name">{escape(name)}</text>'
+        f'<text {at} class="words">{escape(words)}</text>'
     )
 
 
