@@ -6,6 +6,7 @@ without the code of the part. ``inputs`` are one of the classes below, by the ki
 
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,11 +71,12 @@ class LossInputs(NamedTuple):
 
 
 class UpdateInputs(NamedTuple):
-    """Of ``optimizer``, ``averaging`` and ``schedule``; parameters and gradients are dictionaries by path, ``mask`` is None.
+    """Of ``optimizer``, ``averaging``, ``schedule`` and ``after_update``; ``mask`` is None.
 
-    ``gradients``: of every update, at parameters that stay. The reference of an optimizer returns the direction of the last
-    update, which the learning rate multiplies and the parameters lose; of an averaging the evaluated parameters after updates
-    by sgd with the learning rate ``rate``; of a schedule the learning rates of the updates ``numbers``.
+    Parameters and gradients are dictionaries by path. ``gradients``: of every update, at parameters that stay. The reference of
+    an optimizer returns the direction of the last update, which the learning rate multiplies and the parameters lose; of an
+    averaging the evaluated parameters after updates by sgd with the learning rate ``rate``; of a schedule the learning rates of
+    the updates ``numbers``; of an ``after_update`` the changed parameters, from updated ones and its ``statistics`` of a batch.
     """
 
     gradients: list[dict[str, np.ndarray]]
@@ -83,6 +85,7 @@ class UpdateInputs(NamedTuple):
     hyperparameters: Any
     settings: Any
     model: Any
+    statistics: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 def multi_head(
@@ -164,6 +167,11 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> n
     log_p = log_softmax(logits)
     of_label = np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]
     return -(1.0 - smoothing) * of_label - smoothing * log_p.mean(-1)
+
+
+def unit_norm(x: np.ndarray) -> np.ndarray:
+    """x / |x| over the last axis."""
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 def distances(inputs: AttentionInputs) -> np.ndarray:

@@ -199,6 +199,18 @@ def of_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compa
         yield Compared(path, array if is_average else -array, expected[path])
 
 
+def of_after_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
+    """Every parameter after the change, with the statistics of a batch."""
+    config, name = trial.config, trial.idea.name
+    statistics, params = trial.loss_sums(trial.params, trial.rows(length)).statistics[name], by_path(trial.params)
+    hyperparameters, settings = hyperparameters_of(config), config.parts.get(name)
+    inputs = UpdateInputs([], 0.0, np.arange(0), hyperparameters, settings, config.model, float64(statistics))
+    expected = reference(params, inputs, None)
+    changed = registered("after_update")[name](settings).after_update(trial.params, statistics)
+    for path, array in by_path(changed).items():
+        yield Compared(path, array, expected[path])
+
+
 def of_initialization(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
     """The initial value of every parameter, beside its value without the part."""
     config, name = trial.config, trial.idea.name
@@ -214,6 +226,7 @@ COMPARISONS = {
     **dict.fromkeys(("attention", "positions", "mixer"), of_attention),
     **dict.fromkeys(LAYERS, of_layers),
     **dict.fromkeys(("optimizer", "averaging", "schedule"), of_update),
+    "after_update": of_after_update,
     "initialization": of_initialization,
     "loss_term": of_loss_term,
 }

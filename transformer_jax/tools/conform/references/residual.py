@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.tools.conform.equations import LayerInputs, layer_norm
+from transformer_jax.tools.conform.equations import LayerInputs, layer_norm, unit_norm
 
 
 def sandwich(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -28,6 +28,13 @@ def hyper_connections(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tup
 def rezero(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """x + g Sublayer(x) (Bachlechner et al. 2021, equation 4)."""
     return inputs.x, inputs.x + params["gain"] * inputs.y
+
+
+def ngpt(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Norm(h + alpha (Norm(y) - h)), alpha initially 0.05 (Loshchilov et al. 2024, section 2.2.2)."""
+    alpha = np.abs(params["ngpt_rates"]) * 0.05 * np.sqrt(inputs.model.d_model)
+    start = unit_norm(inputs.x)
+    return inputs.x, unit_norm(start + alpha * (unit_norm(inputs.y) - start))
 
 
 def deepnorm(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
