@@ -34,12 +34,13 @@ Few files of the core name them; they are registered as [your own parts](extendi
 a part, for example `--config.model.positions=rope`; its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at
 `parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`. `transformer-jax conform NAME` checks a part, and counts its
 parameters, FLOPs of matrix products and memory, beside the model without it ([results](#conform)). The three parts of muP are
-checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`.
+checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`; the five of nGPT by
+`conform positions:ngpt`.
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
-blockwise attention, with a line in the log. cuDNN takes a bias where each row is one sentence
-([table of backends](accelerators.md#attention-backends)). Parts marked "einsum" compute all weights at once; no other backend
-runs them.
+blockwise attention, with a line in the log, and likewise for the denominator and for the shape of values. cuDNN takes a bias
+where each row is one sentence ([table of backends](accelerators.md#attention-backends)). Parts marked "einsum" compute all
+weights at once; no other backend runs them.
 
 [Which parts helped](../experiments/modifications/README.md) in short runs: in translation {} lowered the loss beyond
 chance, in a language model {}.
@@ -56,8 +57,8 @@ CONFORM = """## conform
 The table counts the properties that hold for each part of the kit and the core, alone in a small encoder-decoder, language
 model or recurrent model on a CPU. Parameters, KV cache, activations of loss and gradient, and optimizer state are multiples
 of the model without the part (language models have learned positions). Optimizers, averages and schedules are checked in an
-encoder-decoder only. Two parts fail, as they should: `acausal` has no causal mask, and bfloat16 changes the experts of some
-tokens in a mixture of experts. `python docs/kit_page.py --conform` checks parts that have no line in docs/conform.jsonl.
+encoder-decoder only. One part fails, as it should: `acausal` has no causal mask.
+`python docs/kit_page.py --conform` checks parts that have no line in docs/conform.jsonl.
 """
 KIT = {part: listed.module for part, listed in own_parts().items() if listed.owner.is_kit}
 COSTS = ("parameters", "cache_bytes", "activation_bytes", "state_bytes")
@@ -143,6 +144,11 @@ def backends(kind: str, name: str, made: Any) -> str:
             jax.random.key(0), method=lambda change: added_bias(change.score_mod(), queries, 4) is not None
         )
         return "blockwise for scores; cuDNN takes a bias" if is_bias else "blockwise for scores"
+    if "denominator_mod" in overridden:
+        denominator, _ = change.init_with_output(jax.random.key(0), method="denominator_mod")
+        return "blockwise for the denominator" + ("; TPU kernels" if denominator.terms is None else "")
+    if "values" in overridden:
+        return "blockwise for the values"
     return "all; cuDNN with windows to the left" if "mask_mod" in overridden else "all"
 
 

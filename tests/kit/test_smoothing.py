@@ -1,6 +1,4 @@
-"""Other forms of label smoothing, and attention whose weights do not add up to one: the equations of their papers."""
-
-from functools import partial
+"""Other forms of label smoothing: the equations of their papers."""
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.kit.confidence_penalty import ConfidencePenaltySettings
-from transformer_jax.kit.sigmoid import sigmoids
-from transformer_jax.kit.sink import Sink, SoftmaxOne
-from transformer_jax.kit.softpick import Softpick
 from transformer_jax.kit.unigram_smoothing import UnigramSmoothingSettings
-from transformer_jax.layers.scaled_dot_product import AttentionOptions, modified_attention
-from transformer_jax.precision import FLOAT32
 from transformer_jax.registry.plugins import registered
 from transformer_jax.training.projected_loss import projected_cross_entropy
 
@@ -58,25 +51,3 @@ def test_the_confidence_penalty_is_the_negative_entropy():
     assert loss_with(registered("loss_term")["confidence_penalty"](ConfidencePenaltySettings(0.3))) == pytest.approx(
         expected
     )
-
-
-def test_weights_that_do_not_add_up_to_one():
-    query, key, value = (RANDOM.normal(size=(1, 1, 3, 2)).astype(np.float32) for _ in range(3))
-    mask = np.array([[[True, False, False], [True, True, False], [False, False, False]]])
-    scores = np.asarray(query[0, 0] @ key[0, 0].T, np.float64) / np.sqrt(2)
-
-    def weights(denominator=None, **mods):
-        attend = partial(modified_attention, options=AttentionOptions(None, FLOAT32, None, denominator), **mods)
-        return jax.jit(attend)(query, key, value, mask)[1][0, 0]
-
-    exponentials = np.exp(scores) * mask[0]
-    of_one = exponentials / (1 + exponentials.sum(-1, keepdims=True))
-    of_sink = exponentials / (np.exp(0.7) + exponentials.sum(-1, keepdims=True))
-    differences = (np.exp(scores) - 1) * mask[0]
-    picked = np.maximum(differences, 0) / (np.abs(differences).sum(-1, keepdims=True) + 1e-8)
-    change = dict(zip(("num_heads", "key_size", "d_model", "site"), (1, 2, 2, None), strict=True))
-    sink = Sink(**change).bind({"params": {"sinks": jnp.full(1, 0.7)}})
-    for part, expected in ((SoftmaxOne(**change), of_one), (sink, of_sink), (Softpick(**change), picked)):
-        np.testing.assert_allclose(weights(part.denominator_mod()), expected, rtol=1e-5)
-    expected = mask[0] / (1 + np.exp(-scores) * np.maximum(mask[0].sum(-1, keepdims=True), 1))
-    np.testing.assert_allclose(weights(weights_mod=sigmoids), expected, rtol=1e-5)

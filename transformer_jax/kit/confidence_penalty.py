@@ -15,7 +15,7 @@ from transformer_jax.training.loss_terms import LossTerm, require_no_label_smoot
 
 @dataclass(frozen=True)
 class ConfidencePenaltySettings:
-    weight: float = setting(0.1, "Factor on the negative entropy.", at_least=0, program="traced")
+    weight: float = setting(0.1, "Factor on the negative entropy.", program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
         require_no_label_smoothing(config, "confidence_penalty")

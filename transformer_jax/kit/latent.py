@@ -65,10 +65,7 @@ class LatentAttention(ModifiedAttention):
     def setup(self) -> None:
         super().setup()
         latent, heads = xavier_uniform(0, 1), xavier_uniform(0, (1, 2))
-        norms = [
-            RMSNorm(EPSILON, self.precision) if self.latent.settings.has_norms else lambda each: each for _ in "CE"
-        ]
-        self.latent_norm, self.query_latent_norm = norms
+        self.latent_norm, self.query_latent_norm = (RMSNorm(EPSILON, self.precision) for _ in "CE")
         self.latent_kernel = self.param("latent_kernel", latent, (self.d_model, self.memory_width))
         if self.latent.settings.query_width:
             self.query_latent_kernel = self.param("query_latent_kernel", latent, (self.d_model, self.query_width))
@@ -87,8 +84,8 @@ class LatentAttention(ModifiedAttention):
 
     def queries_of(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
         if self.latent.settings.query_width:
-            compressed = einsum("BQD,DE->BQE", queries, self.query_latent_kernel, self.precision)
-            queries = self.query_latent_norm(compressed)
+            queries = einsum("BQD,DE->BQE", queries, self.query_latent_kernel, self.precision)
+            queries = self.query_latent_norm(queries) if self.latent.settings.has_norms else queries
         query = super().queries_of(queries, positions)
         if not self.rotary_size:
             return query
@@ -100,7 +97,8 @@ class LatentAttention(ModifiedAttention):
 
     def _compressed(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B 1 M X"]:
         """The latent and the rotated key."""
-        latent = self.latent_norm(einsum("BMD,DC->BMC", memory, self.latent_kernel, self.precision))[:, None]
+        latent = einsum("BMD,DC->BMC", memory, self.latent_kernel, self.precision)[:, None]
+        latent = self.latent_norm(latent) if self.latent.settings.has_norms else latent
         if not self.rotary_size:
             return latent
         rotary = einsum("BMD,DR->BMR", memory, self.rotary_key_kernel, self.precision)[:, None]
@@ -113,11 +111,9 @@ class LatentAttention(ModifiedAttention):
         return jnp.concatenate([key, jnp.broadcast_to(rotary, (*key.shape[:3], rotary.shape[3]))], axis=-1), value
 
     def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
-        stored, plain = jnp.swapaxes(cache.keys, 2, 3), AttentionChange
-        changes = [
-            each for each in map(type, self.changes.values()) if (each.keys, each.values) != (plain.keys, plain.values)
-        ]
-        if changes or self.score_mod(mask.score_mod) or self._mods("weights_mod"):
+        stored, plain = jnp.swapaxes(cache.keys, 2, 3), (AttentionChange.keys, AttentionChange.values)
+        is_changed = any((type(each).keys, type(each).values) != plain for each in self.changes.values())
+        if is_changed or self.score_mod(mask.score_mod) or self._mods("weights_mod"):
             key, value = self._expanded(stored, mask.key_positions)
             return super().attend(queries, KVCache(jnp.swapaxes(key, 2, 3), value), mask)
         query = self.queries_of(queries, mask.query_positions)

@@ -54,7 +54,7 @@ BESIDE: dict[str, Any] = {"language_model": {"task": "language_model"}, "rnn": {
 SMALL_PARTS: dict[str, dict[str, Any]] = {
     "gated_delta_net": {"chunk": 2},
     "gated_linear_attention": {"chunk": 2},
-    "latent": {"width": 8},
+    "latent": {"width": 8, "query_width": 8, "rotary_size": 2, "has_norms": True},
     "mixture_of_experts": {"num_experts": 4},
     "multi_token": {"tokens": 2},
     "mup": {"base_width": 8, "base_key_size": 2},

@@ -19,7 +19,9 @@ def ssru(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
 
 def gated_delta_net(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
     """S_t = a_t (1 - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T, o_t = S_t^T q_t (Yang et al. 2024, equation 10, figure 1)."""
-    projected = [np.einsum("bld,dhk->blhk", inputs.x, params[name]) for name in ("query", "key", "value", "output_gate")]
+    projected = [
+        np.einsum("bld,dhk->blhk", inputs.x, params[name]) for name in ("query", "key", "value", "output_gate")
+    ]
     query, key, value, gate = (each * sigmoid(each) for each in projected)
     query, key = (each / np.sqrt(np.sum(each**2, axis=-1, keepdims=True) + 1e-6) for each in (query, key))
     strength = sigmoid(inputs.x @ params["strength_kernel"])
