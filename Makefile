@@ -25,6 +25,9 @@ VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 PINS := requirements/pinned.txt
 STAMP := $(VENV)/.installed
+# The libraries that commands import, without TensorFlow, which takes longer to compile than all of them.
+IMPORTED := absl etils filelock flatbuffers flax google humanize jax jaxlib jaxtyping ml_dtypes msgpack numpy opt_einsum optax \
+  orbax pygments regex rich sacrebleu sentencepiece simplejson tensorboardX tensorstore wadler_lindig yaml
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all lint types check docs pins clean print-python
@@ -60,15 +63,16 @@ types: setup
 check: lint types test-all
 
 docs: setup $(LIVE_PAGE)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'sphinx>=8' 'myst-nb>=1.3' 'furo>=2025.7'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'sphinx>=8' 'myst-nb>=1.3' 'furo>=2025.7' \
+	  'latex2mathml>=3.78'
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/site
 	@cp build/site/README.html build/site/index.html
 
-# The site has a live page of the quickstart run, which is trained if there is none.
+# The site has the live page of the quickstart run, which is trained if there is none: the answers of docs/lesson.md are its own.
 $(LIVE_PAGE): $(QUICKSTART)/outcome.json | setup
 	@mkdir -p $(dir $@)
-	@$(BIN)/transformer-jax explore --workdir=$(QUICKSTART) --text="the teacher sees the big dog in the garden" \
-	  --live --checkpoints=all --output=$@
+	@$(BIN)/transformer-jax explore --workdir=$(QUICKSTART) --live --checkpoint=last --checkpoints=all --output=$@ \
+	  --text="Before my duck goes through the hotels this week, he repairs my quiet table slowly."
 
 $(QUICKSTART)/outcome.json: | setup
 	@$(BIN)/transformer-jax quickstart --workdir=$(QUICKSTART)
@@ -91,9 +95,11 @@ $(STAMP): $(PINS) pyproject.toml Makefile
 	esac
 	@echo "Setting up $(VENV) with $(PYTHON) from $(PINS), once: a minute on an idle machine, up to eight on a busy one."
 	@$(PYTHON) -m venv $(VENV)
-	@# Compiling what is imported, when it is imported, is faster than compiling all of TensorFlow now.
 	@$(BIN)/python -m pip install --progress-bar=on --disable-pip-version-check --no-compile -r $(PINS)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@# Here, since Python keeps no bytecode of its own where PYTHONDONTWRITEBYTECODE is set, as in many containers: every command
+	@# would compile these libraries again, 2.4 CPU seconds. Now it takes 10 CPU seconds, and 62 MB.
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(IMPORTED:%=$(VENV)/lib/python$(VERSION)/site-packages/%) transformer_jax
 	@touch $(STAMP)
 	@echo "Done; to use it: source $(VENV)/bin/activate"
 

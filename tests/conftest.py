@@ -38,6 +38,8 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
 # them. A process that is to be killed goes without: see run_steps.NO_CACHE.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "tests" / cpu_key()))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# Kept programs would hide what a test changed in the package; tests/runtime/test_kept_programs.py keeps some.
+os.environ["TRANSFORMER_JAX_PROGRAMS"] = "none"
 
 import jaxtyping
 

@@ -19,6 +19,16 @@ PRIVATE = {
     "jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel:make_splash_mha": "jax.nn.dot_product_attention, "
     "once it skips masked blocks on TPUs",
     "jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask:LocalMask": "the same",
+    **{
+        f"jax._src.cudnn.fused_attention_stablehlo:{name}": "jax.nn.dot_product_attention, once it takes a score_mod"
+        for name in (
+            "_dot_product_attention_fwd_p",
+            "_dot_product_attention_bwd_p",
+            "MaskType",
+            "AttentionLayout",
+            "cuda_versions",
+        )
+    },
     "etils.epath.gpath:PosixGPath": "epath.Path, once a path can be given its file system",
     "etils.epath.gpath:_is_tf_installed": "an option of epath that leaves TensorFlow alone",
 }

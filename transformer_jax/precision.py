@@ -125,7 +125,8 @@ def einsum_gradients(
     left, right = operands
     inputs, output = subscripts.split("->")
     left_letters, right_letters = inputs.split(",")
-    cotangent = precision.rounded(cotangent)
+    # Computed once for both products, by the kernel that also sums it, as for the gradient of a bias.
+    cotangent = precision.rounded(rounding_barrier(cotangent))
     to_left = _native_einsum(
         f"{output},{right_letters}->{left_letters}", cotangent, right, dtypes[0], precision.product
     )

@@ -82,3 +82,14 @@ def splash_attention() -> tuple[Any, Any]:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
 
     return splash_attention_kernel, splash_attention_mask
+
+
+def cudnn_attention() -> Any:
+    """Return the module of cuDNN's fused attention, whose kernels take a function of the scores.
+
+    ``jax.nn.dot_product_attention`` has no such argument. The module's function of that name asks for the GPU of this process,
+    so a program for another GPU needs its primitives.
+    """
+    from jax._src.cudnn import fused_attention_stablehlo
+
+    return fused_attention_stablehlo

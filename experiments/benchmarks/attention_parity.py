@@ -2,10 +2,10 @@
 
     python experiments/benchmarks/attention_parity.py --backend=cudnn
 
-For masks of padding, causality, both, and packed rows, at several lengths, in bfloat16: the largest difference between the
-backend's output and gradients and einsum attention in float32, over the largest entry, beside the same for einsum
-attention in bfloat16, and the seconds of forward and backward of each (median). Prints JSON; exit status 1 when a difference is
-more than twice the difference of einsum in bfloat16, and 0.02.
+For masks of padding, causality, both, packed rows, and packed targets to packed sources of another width, at several lengths,
+in bfloat16: the largest difference between the backend's output and gradients and einsum attention in float32, over the
+largest entry, beside the same for einsum attention in bfloat16, and the seconds of forward and backward of each (median).
+Prints JSON; exit status 1 when a difference is more than twice the difference of einsum in bfloat16, and 0.02.
 """
 
 import argparse
@@ -18,13 +18,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.layers.attention_backends import AttentionBackend, CudnnAttention, EinsumAttention
+from transformer_jax.config import MeshConfig, TransformerConfig
+from transformer_jax.layers.attention_backends import AttentionBackend, EinsumAttention
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import AttentionOptions
+from transformer_jax.models.devices import attention_of
 from transformer_jax.precision import POLICIES
+from transformer_jax.training.sharding import make_mesh
 
-BACKENDS = {"cudnn": CudnnAttention(), "blockwise": BlockwiseAttention()}
+BACKENDS = "cudnn", "blockwise"
 HEADS, SIZE = 8, 64
 ALLOWED = 0.02
 
@@ -37,19 +40,27 @@ def main() -> None:
     parser.add_argument("--positions", type=int, default=8192)
     arguments = parser.parse_args()
     found = [
-        compared(BACKENDS[arguments.backend], name, int(length), max(arguments.positions // int(length), 1))
+        compared(arguments.backend, name, int(length), max(arguments.positions // int(length), 1))
         for length in arguments.lengths.split(",")
-        for name in ("padding", "causal", "packed", "packed causal")
+        for name in ("padding", "causal", "packed", "packed causal", "packed to a source")
     ]
     print(json.dumps(found))
     sys.exit(int(any(row["difference"] > max(ALLOWED, 2 * row["einsum_difference"]) for row in found)))
 
 
-def compared(backend: AttentionBackend, name: str, length: int, rows: int) -> dict:
+def compared(backend_name: str, name: str, length: int, rows: int) -> dict:
     """One mask at one length."""
     mask = mask_of(name, length, rows)
+    backend: AttentionBackend = BlockwiseAttention()
+    if backend_name == "cudnn":
+        config = TransformerConfig(compute_dtype="bfloat16", attention_backend="cudnn")
+        mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+        backend = attention_of(config, mesh, one_sentence=not name.startswith("packed"))
     keys = jax.random.split(jax.random.key(0), 4)
-    arrays = [jax.random.normal(key, (rows, HEADS, length, SIZE)) for key in keys[:3]]
+    lengths = length, *[mask.key_segments.shape[1]] * 2
+    arrays = [
+        jax.random.normal(key, (rows, HEADS, length, SIZE)) for key, length in zip(keys[:3], lengths, strict=True)
+    ]
     direction = jax.random.normal(keys[3], arrays[0].shape)
     exact, _ = outputs(EinsumAttention(), mask, arrays, direction, "float32_exact")
     found, seconds = outputs(backend, mask, arrays, direction, "bfloat16")
@@ -71,7 +82,9 @@ def mask_of(name: str, length: int, rows: int) -> SentenceMask:
     ends = length - row * length // (2 * rows)
     segments = 1 + places * 4 // length if name.startswith("packed") else np.ones((1, length), np.int64)
     ids = jnp.asarray(np.where(places < ends, segments, 0), jnp.int32)
-    return SentenceMask(ids, ids, is_causal="causal" in name)
+    # Sources are shorter, and their sentences have other lengths: every third token is missing.
+    keys = jnp.delete(ids, jnp.arange(1, length, 3), axis=1) if name == "packed to a source" else ids
+    return SentenceMask(ids, keys, is_causal="causal" in name)
 
 
 def outputs(

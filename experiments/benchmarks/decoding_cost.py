@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -69,9 +70,9 @@ def measured(model: Module, params: PyTree, searches: int, *, tokens: int, sente
     )
     sizes, run_segment = [0], search._run_segment
 
-    def observed(params: PyTree, state: PyTree, until: int, min_done: int) -> tuple[PyTree, PyTree]:
-        sizes.append(sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
-        return run_segment(params, state, until, min_done)
+    def observed(params: PyTree, state: list[Array], *bounds: np.int32, **options: Any) -> list[Array]:
+        sizes.append(sum(leaf.nbytes for leaf in state))
+        return run_segment(params, state, *bounds, **options)
 
     search._run_segment = observed  # type: ignore[assignment]  # it only watches
     ids: Array = np.random.default_rng(0).integers(4, VOCABULARY, (sentences, SOURCE)).astype(np.int32)

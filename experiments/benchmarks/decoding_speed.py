@@ -222,7 +222,7 @@ def whole_commands(
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
     for _ in range(arguments.commands + 1):
         for name, command in commands.items():
-            found[name].append(_cost(command))
+            found[name].append(cost_of(command))
     for name, costs in found.items():
         wall, cpu, memory = (statistics.median(column) for column in zip(*costs[1:], strict=True))
         print(f"whole command, {name}: {wall:.1f} s, {cpu:.1f} CPU s, {memory:,.0f} MiB at most")
@@ -237,7 +237,7 @@ print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 """
 
 
-def _cost(command: Sequence[str]) -> tuple[float, float, float]:
+def cost_of(command: Sequence[str]) -> tuple[float, float, float]:
     """Wall seconds, CPU seconds and the largest resident memory, MiB, of a process."""
     started = time.perf_counter()
     printed = subprocess.run([sys.executable, "-c", MEASURE, *command], check=True, stdout=subprocess.PIPE, text=True)

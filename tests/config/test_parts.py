@@ -81,7 +81,7 @@ def test_parts_are_swept_overridden_and_explained(capsys):
     arguments = ["--config=quickstart", "--config.optimizer.name=muon", "--config.parts.muon.beta", ".7"]
     assert main(["config", *arguments]) == 0
     assert "parts.muon.beta       = 0.7" in capsys.readouterr().out
-    assert "values: at least 0, below 1\n" in explained("parts.muon.beta").text()
+    assert "values: at least 0, below 1, or a schedule\n" in explained("parts.muon.beta").text()
     assert "  rmsnorm: Division by the root mean square" in explained("model.norm").text()
 
 
@@ -178,6 +178,26 @@ def test_a_changed_plugin_is_refused_at_resume(tmp_path, monkeypatch):
     assert changed_plugins(run.path) == []
     write_json(run.run_record, [{"plugins": {str(file): ["no digest"]}}])
     assert str(file) in changed_plugins(run.path)
+
+
+def test_a_file_of_another_name_is_compared_where_it_registers_a_selected_part(tmp_path):
+    text = "from transformer_jax.registry.plugins import register\nregister({!r}, {!r})(lambda rules: {})\n"
+    run = RunDirectory(tmp_path / "run")
+
+    def loaded(name, *parts):
+        (tmp_path / name).write_text(text.format(*parts))
+        load_plugin(str(tmp_path / name))
+
+    loaded("first.py", "search", "renamed_search", 1)
+    write_json(run.config, to_json(from_dict({"decoding": {"search": "renamed_search"}})))
+    run.write_run([], 0, 0)
+    loaded("second.py", "search", "renamed_search", 1)
+    assert changed_plugins(run.path) == [], "the same text"
+    loaded("third.py", "search", "unselected_search", 2)
+    assert changed_plugins(run.path) == []
+    loaded("second.py", "search", "renamed_search", 2)
+    (changed,) = changed_plugins(run.path)
+    assert changed.startswith(f"{tmp_path / 'second.py'} (which registers renamed_search")
 
 
 def test_a_run_whose_plugin_is_not_loaded_names_it(tmp_path):

@@ -101,11 +101,11 @@ def test_a_whole_attention_with_settings_and_a_site_decodes():
 
 
 def test_a_search_ends_later(monkeypatch):
-    monkeypatch.setattr(translator, "SegmentedSearch", lambda init, make_step, search, devices: search)
+    monkeypatch.setattr(translator, "SegmentedSearch", lambda init, make_step, search, *others: search)
     log_probs = jnp.log(jnp.array([0.0, 0.0, 0.5, 0.2, 0.3]))
     mesh, found = make_mesh(MeshConfig(data=1), jax.devices()[:1]), {}
     for name in ("beam", "late_ending"):
-        search = translator.search_for(None, DecodingConfig(search=name, beam_width=1), mesh, 1)
+        search = translator.search_for(lambda: None, DecodingConfig(search=name, beam_width=1), mesh, 1)
         state = search.start(DecodeCache((), ()), jnp.array([4]), 4, None)
         for _ in range(4):
             state = search.choose(state, jnp.broadcast_to(log_probs, (1, 1, 5)))

@@ -1,6 +1,4 @@
-"""Other forms of label smoothing, and attention whose weights do not add up to one: the equations of their papers."""
-
-from functools import partial
+"""Other forms of label smoothing: the equations of their papers."""
 
 import jax
 import jax.numpy as jnp
@@ -8,15 +6,9 @@ import numpy as np
 import pytest
 
 from transformer_jax.kit.confidence_penalty import ConfidencePenaltySettings
-from transformer_jax.kit.sigmoid import sigmoids
-from transformer_jax.kit.softmax_one import with_one
 from transformer_jax.kit.unigram_smoothing import UnigramSmoothingSettings
-from transformer_jax.layers.scaled_dot_product import AttentionOptions, modified_attention
-from transformer_jax.precision import FLOAT32
 from transformer_jax.registry.plugins import registered
-from transformer_jax.sequence_types import Tokens
-from transformer_jax.training.loss_terms import ForcedPass
-from transformer_jax.training.projected_loss import projected_cross_entropy, projected_sum
+from transformer_jax.training.projected_loss import projected_cross_entropy
 
 RANDOM = np.random.default_rng(0)
 HIDDEN, MATRIX = (jnp.asarray(RANDOM.normal(size=shape), jnp.float32) for shape in ((2, 5, 4), (7, 4)))
@@ -28,15 +20,8 @@ LOG_P = LOGITS - np.log(np.exp(LOGITS).sum(-1, keepdims=True))
 def loss_with(term):
     @jax.jit
     def loss(hidden):
-        sums = projected_cross_entropy(hidden, MATRIX, LABELS, WEIGHTS, None, terms={"term": term.of_logits()})
-        forced = ForcedPass(*[None] * len(ForcedPass._fields))._replace(
-            hidden=hidden,
-            target=Tokens.from_ids(np.asarray(LABELS)),
-            weights=WEIGHTS,
-            sum_of_tokens=lambda function, *hidden: projected_sum(function, hidden, MATRIX, WEIGHTS),
-        )
-        value = term.of_pass(forced)
-        return sums.loss if value is None else sums.with_term("term", value).loss
+        terms = {"term": term.of_logits(LABELS, WEIGHTS)}
+        return projected_cross_entropy(hidden, MATRIX, LABELS, WEIGHTS, None, terms=terms).loss
 
     return float(loss(HIDDEN))
 
@@ -52,10 +37,8 @@ def test_unigram_smoothing_is_a_cross_entropy_with_frequencies():
 
 def test_no_product_of_unigram_smoothing_is_rounded_on_an_accelerator():
     """The default float32 product is TF32 on an NVIDIA GPU and one bfloat16 pass on a TPU."""
-    functions, term = [], registered("loss_term")["unigram_smoothing"](UnigramSmoothingSettings(0.2))
-    forced = ForcedPass(*[None] * len(ForcedPass._fields))._replace(target=Tokens.from_ids(LABELS), weights=WEIGHTS)
-    term.of_pass(forced._replace(sum_of_tokens=lambda function, hidden: functions.append(function) or 0.0))
-    program = jax.make_jaxpr(jax.grad(lambda logits: jnp.sum(functions[0](logits))))(jnp.ones((2, 5, 7)))
+    function = registered("loss_term")["unigram_smoothing"](UnigramSmoothingSettings(0.2)).of_logits(LABELS, WEIGHTS)
+    program = jax.make_jaxpr(jax.grad(lambda logits: jnp.sum(function(logits, LABELS))))(jnp.ones((2, 5, 7)))
     products = [each for each in program.jaxpr.eqns if each.primitive.name == "dot_general"]
     assert {precision for each in products for precision in each.params["precision"] or [None]} == {
         jax.lax.Precision.HIGHEST
@@ -68,19 +51,3 @@ def test_the_confidence_penalty_is_the_negative_entropy():
     assert loss_with(registered("loss_term")["confidence_penalty"](ConfidencePenaltySettings(0.3))) == pytest.approx(
         expected
     )
-
-
-def test_weights_that_do_not_add_up_to_one():
-    query, key, value = (RANDOM.normal(size=(1, 1, 3, 2)).astype(np.float32) for _ in range(3))
-    mask = np.array([[[True, False, False], [True, True, False], [False, False, False]]])
-    scores = np.asarray(query[0, 0] @ key[0, 0].T, np.float64) / np.sqrt(2)
-    attend = jax.jit(
-        partial(modified_attention, options=AttentionOptions(None, FLOAT32)), static_argnames="weights_mod"
-    )
-    exponentials = np.exp(scores) * mask[0]
-    expected = exponentials / (1 + exponentials.sum(-1, keepdims=True))
-    _, found = attend(query, key, value, mask, weights_mod=with_one)
-    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-5)
-    expected = mask[0] / (1 + np.exp(-scores) * np.maximum(mask[0].sum(-1, keepdims=True), 1))
-    _, found = attend(query, key, value, mask, weights_mod=sigmoids)
-    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-5)

@@ -72,10 +72,13 @@ def test_statistics_are_their_definitions():
 
 
 def test_the_entropy_is_of_shares_where_weights_do_not_sum_to_one():
-    weights = jnp.array([[[[0.01, 0.01, 0.0], [0.5, -0.5, 0.0], [0.0, 0.0, 0.0]]]])
-    every = AttentionActivations(jnp.zeros_like(weights), weights, jnp.array([[[True, True, False]] * 3]))
-    found = registered("statistic")["attention_entropy"](None).of_pass(Activations({}, {"a": every}))
+    weights = jnp.array([[[[0.01, 0.01, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]]])
+    every = {"a": weights, "negative": weights - 0.1}
+    visible = jnp.array([[[True, True, False]] * 3])
+    every = {name: AttentionActivations(jnp.zeros_like(each), each, visible) for name, each in every.items()}
+    found = registered("statistic")["attention_entropy"](None).of_pass(Activations({}, every))
     assert [float(each) for each in found["a"]] == pytest.approx([1.0, 2.0]), "uniform, one key, none"
+    assert found["negative"][1] == 0, "not in the log"
 
 
 @pytest.mark.slow

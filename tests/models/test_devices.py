@@ -11,6 +11,7 @@ from transformer_jax.layers.attention_backends import (
     BY_HEAD,
     CudnnAttention,
     EinsumAttention,
+    PackedCudnnAttention,
     RowBlockAttention,
     TpuFlashAttention,
 )
@@ -31,13 +32,15 @@ class Device(NamedTuple):
     platform: str
     device_kind: str
     client: Client
+    compute_capability: str = ""
 
 
 KINDS = {
     "cpu": Device("cpu", "cpu", Client("")),
-    "cuda": Device("gpu", "NVIDIA H100", Client("PJRT C API\ncuda 12090")),
+    "cuda": Device("gpu", "NVIDIA H100", Client("PJRT C API\ncuda 12090"), "9.0"),
+    "ampere": Device("gpu", "NVIDIA A100", Client("PJRT C API\ncuda 12090"), "8.0"),
     # Compiled for, and not here.
-    "absent": Device("gpu", "CUDA NVIDIA H100 80GB HBM3", Client("PJRT C API")),
+    "absent": Device("gpu", "CUDA NVIDIA H100 80GB HBM3", Client("PJRT C API"), "9.0"),
     "rocm": Device("gpu", "MI300X", Client("PJRT C API\nrocm 60000")),
     "tpu": Device("tpu", "TPU v5e", Client("")),
 }
@@ -51,7 +54,7 @@ def choice(kind: str, one_sentence: bool = False, **settings: object):
         return attention_of(model, MESH, one_sentence=one_sentence)
 
 
-CUDNN = {packed: CudnnAttention(one_sentence=not packed) for packed in (False, True)}
+PACKED, CUDNN = PackedCudnnAttention(MESH, BY_HEAD), CudnnAttention(one_sentence=True)
 TPU = {each: each(MESH, BY_HEAD) for each in (RowBlockAttention, TpuFlashAttention)}
 
 
@@ -60,17 +63,19 @@ TPU = {each: each(MESH, BY_HEAD) for each in (RowBlockAttention, TpuFlashAttenti
     [
         ("cpu", {}, ByLength()),
         ("rocm", {}, ByLength()),
-        ("cuda", {}, ByLength(long=CUDNN[True])),
-        ("absent", {}, ByLength(long=CUDNN[True])),
-        # Without a mask cuDNN is taken from fewer scores on.
-        ("cuda", {"one_sentence": True}, ByLength(long=CUDNN[False], limit=64 * 64)),
+        ("cuda", {}, ByLength(long=PACKED, limit=64 * 64)),
+        ("absent", {}, ByLength(long=PACKED, limit=64 * 64)),
+        ("cuda", {"one_sentence": True}, ByLength(long=CUDNN, limit=64 * 64)),
+        ("ampere", {"one_sentence": True}, ByLength(long=CUDNN, limit=64 * 64)),
+        # With a mask cuDNN is taken only from more scores on.
+        ("ampere", {}, ByLength(long=CudnnAttention())),
         ("tpu", {}, ByLength(TPU[RowBlockAttention], TPU[TpuFlashAttention], 512 * 512)),
         # What the kernels cannot do is done without them.
         ("cuda", {"compute_dtype": "float32"}, ByLength()),
         ("cuda", {"d_key": 256, "d_value": 256}, ByLength()),
         ("tpu", {"attention_dropout": 0.1}, ByLength()),
         ("cpu", {"attention_backend": "einsum"}, EinsumAttention()),
-        ("cuda", {"attention_backend": "cudnn"}, CUDNN[True]),
+        ("cuda", {"attention_backend": "cudnn"}, PACKED),
     ],
 )
 def test_the_best_that_runs_there_or_what_is_asked_for(kind, settings, expected):

@@ -38,12 +38,15 @@ def test_every_device_searches_its_own_rows(tmp_path):
         np.testing.assert_array_equal(leaf, original)
 
     config = DecodingConfig(beam_width=BEAMS)
-    search = search_for(model.model, config, mesh, 1)
+    search = search_for(lambda: model.model, config, mesh, 1)
     inputs = put_rows(np.full((ROWS, 16), 5, np.int32), mesh)
     batch = SearchBatch(np.arange(ROWS), inputs, np.full(ROWS, CAPACITY, np.int32), CAPACITY)
-    shapes = search._shapes(gathered, batch, CAPACITY)
-    first = search._start(gathered, inputs, batch.limits, None, shapes=shapes)
-    programs = [search._run_segment.lower(each, first, 1, ROWS).compile().as_text() for each in (split, gathered)]
+    layout = search._layout(gathered, batch, CAPACITY)
+    static = {"static": lambda: layout.structure}
+    first = search._start(gathered, inputs, batch.limits, None, static=lambda: layout)
+    run_segment, count = search._run_segment.compiled, len(first)
+    lowered = [run_segment.lower(layout.structure, each, first, 1, ROWS) for each in (split, gathered)]
+    programs = [each.compile().as_text() for each in lowered]
     collectives = [collectives_of(text, mesh.size) for text in programs]
     gathered_parameters = [each for each in collectives[0] if each.kind == "all-gather" and each.bytes > RESULT_BYTES]
     assert gathered_parameters
@@ -52,18 +55,18 @@ def test_every_device_searches_its_own_rows(tmp_path):
     assert max(each.bytes for each in collectives[1]) <= RESULT_BYTES
     assert {each.bytes for each in collectives[1] if each.kind == "all-reduce"} == {4}
 
-    second, _ = search._run_segment(gathered, first, 1, ROWS)
-    third, _ = search._run_segment(gathered, second, 2, ROWS)
-    fewer = search._resize(third, np.arange(8), shapes=shapes)
-    expected = np.array(third.alive.ids)
-    joined, is_done = search._join(third, fewer, np.array([-1, 5] + [-1] * (ROWS - 2), np.int32))
+    second = search._run_segment(gathered, first, 1, ROWS, **static)[:count]
+    third = search._run_segment(gathered, second, 2, ROWS, **static)[:count]
+    fewer = search._resize(third, np.arange(8), static=lambda: layout)
+    expected = np.array(jax.tree.unflatten(layout.structure, third).alive.ids)
+    both = search._join(third, fewer, np.array([-1, 5] + [-1] * (ROWS - 2), np.int32), **static)
+    joined, others = (jax.tree.unflatten(layout.structure, leaves) for leaves in (both[:count], both[count:]))
     expected[1] = expected[5]
     np.testing.assert_array_equal(joined.alive.ids, expected)
-    assert np.flatnonzero(is_done).tolist() == [5]
-    for state in (joined, fewer):
-        for leaf in jax.tree.leaves(state):
-            assert leaf.ndim == 0 or leaf.size == 0 or leaf.sharding.is_equivalent_to(batch_sharding(mesh), leaf.ndim)
-    assert search._run_segment._cache_size() == 1
+    assert np.flatnonzero(others.is_done).tolist() == [5]
+    for leaf in both:
+        assert leaf.ndim == 0 or leaf.size == 0 or leaf.sharding.is_equivalent_to(batch_sharding(mesh), leaf.ndim)
+    assert run_segment._cache_size() == 1
 
 
 SMALL_RNN = {

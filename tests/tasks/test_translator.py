@@ -24,14 +24,14 @@ def test_search_stays_within_the_positions_of_the_model_and_rows_stay_few(tmp_pa
     model = TranslationObjective(config, 8, 8, MESH).model
     sources = [[5] * 40 + [2], *[[5, 2]] * 99]
     for longest, most in ((None, 64 + 4), (66, 66), (45, 45)):
-        batch, *others = Translator(model, TOKENIZERS, config.decoding, MESH, longest).batches(sources, ())
+        batch, *others = Translator(lambda: model, TOKENIZERS, config.decoding, MESH, longest).batches(sources, ())
         width = min(64, longest or 64)
         assert batch.inputs.shape == (32, width) and batch.indices.tolist() == list(range(32))
         # EOS is counted on neither side.
         assert (batch.max_length, batch.limits[0], batch.limits[1]) == (most, min(41 + 4, most), 2 + 4)
         assert [each.inputs.shape for each in others] == [(32, width), (32, width), (8, width)]
         assert np.concatenate([each.indices for each in others]).tolist() == [*range(32, 100), *4 * [-1]]
-    (batch,) = Translator(model, TOKENIZERS, config.decoding, MESH, 70).batches([[5] * 67 + [2]], ())
+    (batch,) = Translator(lambda: model, TOKENIZERS, config.decoding, MESH, 70).batches([[5] * 67 + [2]], ())
     assert (batch.inputs.shape, batch.max_length, batch.limits[0]) == ((1, 70), 70, 70)
     assert translation_program(model, config.decoding, 64, MESH, 66).capacities[-1][0] == 66
 
@@ -43,7 +43,7 @@ def test_a_prefix_that_no_translation_has_is_refused(tmp_path):
     objective = TranslationObjective(config, size, size, MESH)
     has_no_a = jnp.ones(size, bool).at[TOKENIZERS.target.encode("a")[0]].set(False)
     constraint = Constraint(lambda ids, beams: (), lambda state, ids: (), lambda state: has_no_a[None, None])
-    translator = Translator(objective.model, TOKENIZERS, config.decoding, MESH, 9, constraint=constraint)
+    translator = Translator(lambda: objective.model, TOKENIZERS, config.decoding, MESH, 9, constraint=constraint)
     assert len(translator.prefix("a " * 8).ids) == 8
     with pytest.raises(ConfigError, match="prefix: 9 tokens leave none of the 9 positions .* at most 8 tokens"):
         translator.prefix("a " * 9)

@@ -13,6 +13,7 @@ from transformer_jax.kit.r_drop import symmetric_divergence
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
+from transformer_jax.tools.preflight.compiled_program import product_flops
 from transformer_jax.training.losses import label_smoothed_cross_entropy
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.step import _accumulated
@@ -33,7 +34,7 @@ def objective(terms: str, dropout: float):
             "embedding_dropout": dropout,
             "projection": "soft_capped",
         },
-        "training": {"loss_terms": terms},
+        "training": {"loss_terms": terms, "label_smoothing": 0.0 if "unigram" in terms else 0.1},
         "parts": {name: {"weight": 0.5} for name in terms.split(",") if name} | {"soft_capped": {"cap": 2.0}},
     }
     return objective_of(from_dict(values), make_mesh(MeshConfig(data=1), jax.devices()[:1]))
@@ -86,6 +87,22 @@ def test_divergence_is_zero_for_equal_logits_and_symmetric():
     p, q = (np.exp(each) / np.exp(each).sum(-1, keepdims=True) for each in (one, other))
     both = np.sum(p * np.log(p / q), -1) + np.sum(q * np.log(q / p), -1)
     np.testing.assert_allclose(divergence(one, other), both / 2, rtol=1e-4)
+
+
+def test_two_passes_cost_two_updates_and_terms_of_logits_nearly_nothing():
+    """Products of forward and backward pass: no logits are computed twice."""
+
+    def flops(terms: str) -> int:
+        made = objective(terms, 0.5)
+        params = jax.eval_shape(made.init_params, jax.random.key(0))
+        arguments = params, BATCH, jax.random.key(1), hyperparameters_of(made.config)
+        return product_flops(jax.grad(lambda *inputs: made.loss(*inputs).loss), *arguments)
+
+    plain = flops("")
+    assert flops("r_drop") == flops("r_drop,z_loss") == 2 * plain
+    # The product with the frequencies, forward and backward; one of logits has the width of the model.
+    vocabulary = objective("", 0.5).config.tokenizer.vocabulary_size
+    assert flops("unigram_smoothing") == plain + 2 * 2 * vocabulary * BATCH.ids.size
 
 
 @pytest.mark.slow

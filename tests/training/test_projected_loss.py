@@ -1,15 +1,13 @@
 """The loss without the logits equals the loss of the logits: value, reports and gradients, however it is cut."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from transformer_jax.training.losses import label_smoothed_cross_entropy
-from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy, projected_sum
+from transformer_jax.training.losses import label_smoothed_cross_entropy, smoothed_losses
+from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
 
 ROWS, WIDTH, D_MODEL, VOCABULARY = 4, 7, 5, 11
 RANDOM = np.random.default_rng(0)
@@ -49,21 +47,26 @@ def test_it_equals_the_loss_of_the_logits(columns, groups, multiple, smoothing):
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
-def test_changed_logits_have_gradients_and_every_sum_reads_them():
-    function = partial(jax.nn.logsumexp, axis=-1)
+def test_changed_logits_have_gradients_and_terms_read_those_of_all_passes():
+    def term(logits, labels, second):
+        return jnp.sum(jnp.exp(logits), -1) * jax.nn.logsumexp(second[0], axis=-1) + 2 * second[1]
 
     def chunked(logit_mod, scale):
-        terms = {"term": Partial(lambda logits, labels: jnp.sum(jnp.exp(logits), -1))}
-        how = {"blocks": LogitBlocks(2 * ROWS * VOCABULARY, 8), "groups": (2, 3), "logit_mod": logit_mod}
-        sums = projected_cross_entropy(HIDDEN * scale, MATRIX, LABELS, WEIGHTS, 0.1, terms=terms, **how)
-        of_tokens = projected_sum(function, [HIDDEN * scale], MATRIX, WEIGHTS, **how)
-        return 3 * sums.loss + of_tokens, sums
+        how = {"blocks": LogitBlocks(4 * ROWS * VOCABULARY, 8), "groups": (2, 3), "logit_mod": logit_mod}
+        terms, further = {"term": Partial(term)}, [jnp.sin(HIDDEN * scale)]
+        sums = projected_cross_entropy(
+            HIDDEN * scale, MATRIX, LABELS, WEIGHTS, 0.1, terms=terms, further=further, **how
+        )
+        return 3 * sums.loss, sums
 
     def direct(logit_mod, scale):
-        logits = logit_mod(jnp.einsum("BTD,VD->BTV", HIDDEN * scale, MATRIX))
+        logits, others = (
+            logit_mod(jnp.einsum("BTD,VD->BTV", each, MATRIX)) for each in (HIDDEN * scale, jnp.sin(HIDDEN * scale))
+        )
         sums = label_smoothed_cross_entropy(logits, LABELS, WEIGHTS, 0.1)
-        sums = sums.with_term("term", jnp.sum(jnp.sum(jnp.exp(logits), -1) * WEIGHTS))
-        return 3 * sums.loss + jnp.sum(function(logits) * WEIGHTS), sums
+        losses = smoothed_losses(others, LABELS, 0.1, VOCABULARY)
+        sums = sums.with_term("term", jnp.sum(term(logits, LABELS, (others, losses)) * WEIGHTS))
+        return 3 * sums.loss, sums
 
     # Not zero at zero: the columns that fill the vocabulary must not count.
     arguments = Partial(lambda cap, logits: cap * jnp.tanh(logits / cap + 1), jnp.float32(1.5)), jnp.float32(1.0)

@@ -85,8 +85,8 @@ def translate(values: flags.Values) -> int:
 
 def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRun[Any]":
     """Restore the runs, once it is known that the input can be read and the output written."""
-    # A process that starts makes little garbage, and the usual search for it takes 4 % of the CPU time of a line.
-    gc.set_threshold(100_000, 50, 50)
+    # A process that starts makes little garbage, and the usual search for it takes a tenth of the CPU time of a line.
+    gc.set_threshold(400_000, 50, 50)
     if values.remarks and (values.json or values.n_best == 1):
         raise ConfigError("--remarks", "is a column of --n_best=N", "--json has the remarks without it")
     paths = [Path(name).expanduser() for name in (values.source, values.output) if name]

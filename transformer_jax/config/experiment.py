@@ -5,7 +5,14 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
-from transformer_jax.config.checks import LARGEST_SEED, check_choice, check_settings, declared, setting
+from transformer_jax.config.checks import (
+    LARGEST_SEED,
+    check_choice,
+    check_settings,
+    declared,
+    scheduled_settings,
+    setting,
+)
 from transformer_jax.config.data import TokenizerConfig
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.languages import UNDETERMINED
@@ -29,6 +36,7 @@ from transformer_jax.config.tasks import (
     kinds_of,
     score_names,
 )
+from transformer_jax.config.update_schedules import Scheduled
 from transformer_jax.errors import ConfigError
 from transformer_jax.registry.plugins import (
     names_of,
@@ -119,6 +127,13 @@ class ExperimentConfig:
         return selections(self, "") + of_blocks
 
     @property
+    def schedules(self) -> dict[str, Scheduled]:
+        """The settings that are schedules of the update, by dotted key."""
+        blocks = {name: getattr(self, name) for name in ("optimizer", "training", "model")}
+        blocks |= {f"{PARTS}.{name}": settings for name, settings in self.parts.items()}
+        return {key: value for path, block in blocks.items() for key, value in scheduled_settings(block, path).items()}
+
+    @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics that validations compute: ``validated_scores``, and all metrics that are not scores of translations."""
         scores = {*SCORES, *names_of("metric")} if self.scores_translations else set()
@@ -171,7 +186,10 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
             name in ("run", "embeddings") or not config.init.run
         )
     exceptions = {
-        "training.num_updates": lambda: not decays(config.optimizer.schedule),
+        # A schedule without updates ends with the run.
+        "training.num_updates": lambda: (
+            not decays(config.optimizer.schedule) and all(each.ramp.last for each in config.schedules.values())
+        ),
         # Languages choose files or columns, but an unknown language has chosen none.
         "data.source_language": lambda: saved.data.source_language == UNDETERMINED,
         "data.target_language": lambda: saved.data.target_language == UNDETERMINED,

@@ -19,6 +19,7 @@ from transformer_jax.array_types import AnyArray, Array, Int, PyTree
 from transformer_jax.decoding.beam_search import Choose, DecodeStep, Hypotheses, Search, search_next, search_until
 from transformer_jax.decoding.source_batches import rows_that_hold
 from transformer_jax.decoding.waiting_groups import Group, WaitingGroups, join_rows
+from transformer_jax.runtime.kept_programs import Program, ProgramStore
 from transformer_jax.sequence_types import DecodeCache
 
 SEGMENT = 16
@@ -79,6 +80,17 @@ class SearchDevices(NamedTuple):
 ONE_DEVICE = SearchDevices()
 
 
+class Layout(NamedTuple):
+    """The arrays of a state: its ``structure``, its capacity, and the shape of each leaf of its ``cache``, without rows.
+
+    Between programs a state is the list of its leaves: only tracing needs the structure, which a kept program does without.
+    """
+
+    structure: Any
+    capacity: int
+    cache: tuple[tuple[int, ...], ...]
+
+
 class SegmentedSearch:
     """Beam search, or another ``search``, over batches of one model; compiled programs are kept; there are few shapes.
 
@@ -90,43 +102,52 @@ class SegmentedSearch:
     """
 
     def __init__(
-        self, init_cache: InitCache, make_step: MakeStep, search: Search, devices: SearchDevices = ONE_DEVICE
+        self,
+        init_cache: InitCache,
+        make_step: MakeStep,
+        search: Search,
+        devices: SearchDevices = ONE_DEVICE,
+        store: ProgramStore | None = None,
     ) -> None:
-        self._init_cache, self._devices = init_cache, devices
-        self._known_shapes: dict[tuple, tuple] = {}
+        """``store``: keeps the executables of this search."""
+        self._init_cache, self._search, self._devices = init_cache, search, devices
+        self._layouts: dict[tuple, Layout] = {}
         self._tracing = threading.Lock()
         choose = devices.shard_map_rows(search.choose)
 
         def start(
+            layout: Layout,
             params: PyTree,
             inputs: PyTree,
             limits: Int[AnyArray, "B"],
             forced: Int[AnyArray, "B P"] | None,
-            *,
-            shapes: tuple,
         ) -> PyTree:
-            capacity = shapes[0]
-            state = search.start(init_cache(params, inputs, capacity), limits, capacity, forced)
-            return constrained(_with_capacity(state, shapes))
+            state = search.start(init_cache(params, inputs, layout.capacity), limits, layout.capacity, forced)
+            return constrained(_with_capacity(state, layout))
 
         def run_segment(
-            params: PyTree, state: PyTree, until: Int[Array, ""] | int, min_done: Int[Array, ""] | int
+            structure: Any, params: PyTree, leaves: list[Array], until: Int[Array, ""], min_done: Int[Array, ""]
         ) -> tuple[PyTree, PyTree]:
             advance = partial(search_next, make_step(params), choose=choose)
-            state = constrained(search_until(advance, state, until, min_done))
+            state = constrained(search_until(advance, jax.tree.unflatten(structure, leaves), until, min_done))
             return state, (state.position, state.is_done, search.results(state))
 
-        def resize(state: PyTree, rows: Int[AnyArray, "B"], *, shapes: tuple) -> PyTree:
-            state = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip") if leaf.ndim else leaf, state)
-            return constrained(_with_capacity(state, shapes))
+        def resize(layout: Layout, leaves: list[Array], rows: Int[AnyArray, "B"]) -> PyTree:
+            leaves = [jnp.take(leaf, rows, axis=0, mode="clip") if leaf.ndim else leaf for leaf in leaves]
+            return constrained(_with_capacity(jax.tree.unflatten(layout.structure, leaves), layout))
+
+        def join(
+            structure: Any, leaves: list[Array], others: list[Array], rows: Int[AnyArray, "B"]
+        ) -> tuple[PyTree, PyTree]:
+            states = (jax.tree.unflatten(structure, each) for each in (leaves, others))
+            return join_rows(*states, rows, constrain=devices.constrain)
 
         def constrained(state: PyTree) -> PyTree:
             return jax.tree.map(lambda leaf: devices.constrain(leaf) if leaf.ndim else leaf, state)
 
-        self._start = jax.jit(start, static_argnames="shapes")
-        self._run_segment = jax.jit(run_segment, out_shardings=(None, devices.replicated), donate_argnames="state")
-        self._join = jax.jit(partial(join_rows, constrain=devices.constrain), donate_argnums=0)
-        self._resize = jax.jit(resize, static_argnames="shapes")
+        self._start, self._resize = Program(start, store), Program(resize, store)
+        self._run_segment = Program(run_segment, store, donated=[1], out_shardings=(None, devices.replicated))
+        self._join = Program(join, store, donated=[0, 1])
 
     def search(
         self, params: PyTree, batches: Iterable[SearchBatch], on_done: OnDone, *, threads: int | None = None
@@ -145,7 +166,7 @@ class SegmentedSearch:
                 search_in_threads([partial(self.search, params, share, threads=1) for share in shares], on_done)
                 return
         for _, of_kind in itertools.groupby(batches, lambda batch: batch.kind):
-            waiting = WaitingGroups(self._join)
+            waiting = WaitingGroups()
             for batch in of_kind:
                 if not batch.limits.any():
                     continue
@@ -161,25 +182,29 @@ class SegmentedSearch:
         self, params: PyTree, batch: SearchBatch, group: Group, waiting: WaitingGroups, on_done: OnDone
     ) -> None:
         """Search until all sentences are done, or the group is sparse: then the others wait."""
+        structure = partial(self._structure, params, batch)
         while group.num_unfinished:
             if group.position == group.capacity:
                 capacity = _next_capacity(group.capacity, batch.max_length, self._devices.few_shapes)
                 group = self._resized(params, batch, group, np.arange(len(group.indices)), capacity)
             until = min(group.position + SEGMENT, group.capacity)
-            state, results = self._run_segment(params, group.state, until, group.num_to_finish)
-            position, is_done, hypotheses = jax.device_get(results)
+            bounds = np.int32(until), np.int32(group.num_to_finish)
+            leaves = self._run_segment(params, group.state, *bounds, static=structure)
+            state, results = leaves[: len(group.state)], leaves[len(group.state) :]
+            position, is_done, *hypotheses = jax.device_get(results)
             newly = (group.indices >= 0) & (is_done | (position == batch.max_length))
             # Also without a sentence: here a search in a thread learns that it must end.
             on_done(group.indices[newly], Hypotheses(*(leaf[newly] for leaf in hypotheses)))
             group = Group(state, np.where(newly, -1, group.indices), int(position), group.capacity)
             if group.num_unfinished and group.is_sparse:
-                group = waiting.set_aside(group)
+                group = waiting.set_aside(group, partial(self._join, static=structure))
 
     def _first_group(self, params: PyTree, batch: SearchBatch) -> Group:
         """Return the sentences of a batch before their first token."""
         indices, capacity = np.where(batch.limits > 0, batch.indices, -1), _capacity(FIRST_CAPACITY, batch.max_length)
-        shapes = self._shapes(params, batch, capacity)
-        return Group(self._start(params, batch.inputs, batch.limits, batch.forced, shapes=shapes), indices, 0, capacity)
+        arguments, layout = (params, batch.inputs, batch.limits, batch.forced), (params, batch, capacity)
+        state = self._start(*arguments, static=partial(self._layout, *layout), key=(batch.kind, capacity))
+        return Group(state, indices, 0, capacity)
 
     def _with_fewest_rows(self, params: PyTree, batch: SearchBatch, group: Group) -> Group:
         if self._devices.few_shapes:
@@ -193,21 +218,30 @@ class SegmentedSearch:
 
     def _resized(self, params: PyTree, batch: SearchBatch, group: Group, rows: np.ndarray, capacity: int) -> Group:
         """Some of the rows, in arrays of another capacity."""
-        state = self._resize(group.state, rows, shapes=self._shapes(params, batch, capacity))
+        layout = partial(self._layout, params, batch, capacity)
+        state = self._resize(group.state, rows.astype(np.int32), static=layout, key=(batch.kind, capacity))
         return group._replace(state=state, indices=group.indices[rows], capacity=capacity)
 
-    def _shapes(self, params: PyTree, batch: SearchBatch, capacity: int) -> tuple:
-        """The capacity, and the shape of every leaf of a cache of it, without its rows."""
+    def _structure(self, params: PyTree, batch: SearchBatch) -> Any:
+        """The structure of a state, which is the same for all batches and capacities."""
+        return self._layout(params, batch, _capacity(FIRST_CAPACITY, batch.max_length)).structure
+
+    def _layout(self, params: PyTree, batch: SearchBatch, capacity: int) -> Layout:
+        """The layout of a state of this capacity; traces the model."""
         key = batch.kind, capacity
         # The threads begin with batches of one kind; both would trace the model.
         with self._tracing:
-            if key not in self._known_shapes:
+            if key not in self._layouts:
                 inputs = batch.inputs if batch.padded_inputs is None else batch.padded_inputs
-                cache = jax.eval_shape(
-                    lambda params, inputs: self._init_cache(params, inputs, capacity), params, inputs
-                )
-                self._known_shapes[key] = (capacity, *(leaf.shape[1:] for leaf in jax.tree.leaves(cache)))
-            return self._known_shapes[key]
+
+                def start(params: PyTree, inputs: PyTree) -> PyTree:
+                    cache = self._init_cache(params, inputs, capacity)
+                    return self._search.start(cache, batch.limits, capacity, batch.forced)
+
+                state = jax.eval_shape(start, params, inputs)
+                cache = tuple(leaf.shape[1:] for leaf in jax.tree.leaves(state.cache))
+                self._layouts[key] = Layout(jax.tree.structure(state), capacity, cache)
+            return self._layouts[key]
 
 
 class _EndedError(Exception):
@@ -269,11 +303,11 @@ def _next_capacity(capacity: int, max_length: int, few_shapes: bool) -> int:
     return max_length if few_shapes else _capacity(capacity * CAPACITY_GROWTH, max_length)
 
 
-def _with_capacity(state: PyTree, shapes: tuple) -> PyTree:
+def _with_capacity(state: PyTree, layout: Layout) -> PyTree:
     """The same search in larger arrays, padded with zeros, which are PAD in rows of ids."""
-    capacity, *trailing = shapes
     leaves, structure = jax.tree.flatten(state.cache)
-    cache = jax.tree.unflatten(structure, [_padded(*each) for each in zip(leaves, trailing, strict=True)])
+    cache = jax.tree.unflatten(structure, [_padded(*each) for each in zip(leaves, layout.cache, strict=True)])
+    capacity = layout.capacity
     alive = state.alive._replace(ids=_padded(state.alive.ids, (state.alive.ids.shape[1], capacity)))
     finished = state.finished._replace(ids=_padded(state.finished.ids, (state.finished.ids.shape[1], capacity)))
     return state._replace(cache=cache, alive=alive, finished=finished)

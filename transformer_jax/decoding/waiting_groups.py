@@ -7,13 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import AnyArray, Array, Bool, Int, PyTree
+from transformer_jax.array_types import AnyArray, Array, Int, PyTree
 
 
 class Group(NamedTuple):
-    """Sentences that are searched together: ``position`` tokens are chosen; ``indices`` is -1 in rows that are done."""
+    """Sentences that are searched together: ``position`` tokens are chosen; ``indices`` is -1 in rows that are done.
 
-    state: PyTree
+    ``state``: the leaves of the search.
+    """
+
+    state: list[Array]
     indices: np.ndarray
     position: int
     capacity: int
@@ -39,10 +42,9 @@ def _three_quarters(count: int) -> int:
 
 
 class WaitingGroups:
-    """Sparse groups of one kind of batches, at most one for each position; ``compiled_join`` is ``join_rows``."""
+    """Sparse groups of one kind of batches, at most one for each position."""
 
-    def __init__(self, compiled_join: Callable[[PyTree, PyTree, np.ndarray], tuple[PyTree, Array]]) -> None:
-        self._join = compiled_join
+    def __init__(self) -> None:
         self._groups: dict[int, Group] = {}
 
     def __len__(self) -> int:
@@ -50,14 +52,17 @@ class WaitingGroups:
 
     @property
     def num_bytes(self) -> int:
-        return sum(leaf.nbytes for group in self._groups.values() for leaf in jax.tree.leaves(group.state))
+        return sum(leaf.nbytes for group in self._groups.values() for leaf in group.state)
 
     def pop(self) -> Group:
         """Return the group with the fewest tokens: the others may join it."""
         return self._groups.pop(min(self._groups))
 
-    def set_aside(self, group: Group) -> Group:
-        """Add a group to the one that waits at its position; return a full group, or one without sentences."""
+    def set_aside(self, group: Group, join: Callable[[list[Array], list[Array], np.ndarray], list[Array]]) -> Group:
+        """Add a group to the one that waits at its position; return a full group, or one without sentences.
+
+        ``join``: compiled ``join_rows``, of leaves.
+        """
         nothing = group._replace(indices=np.full_like(group.indices, -1))
         if group.position not in self._groups:
             self._groups[group.position] = group
@@ -70,11 +75,11 @@ class WaitingGroups:
         free, moving = free[:count], moving[:count]
         rows = np.full(len(taker.indices), -1, np.int32)
         rows[free] = moving
-        state, giver_is_done = self._join(taker.state, giver.state, rows)
+        leaves = join(taker.state, giver.state, rows)
         taken, left = taker.indices.copy(), giver.indices.copy()
         taken[free], left[moving] = giver.indices[moving], -1
-        taker = taker._replace(state=state, indices=taken)
-        giver = giver._replace(state=giver.state._replace(is_done=giver_is_done), indices=left)
+        taker = taker._replace(state=leaves[: len(taker.state)], indices=taken)
+        giver = giver._replace(state=leaves[len(taker.state) :], indices=left)
         is_full = taker.num_unfinished == len(taker.indices)
         waits = giver if is_full else taker
         if waits.num_unfinished:
@@ -84,8 +89,8 @@ class WaitingGroups:
 
 def join_rows(
     state: PyTree, other: PyTree, rows: Int[AnyArray, "B"], *, constrain: Callable[[Array], Array]
-) -> tuple[PyTree, Bool[Array, "A"]]:
-    """Return ``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and which rows of ``other`` are done then.
+) -> tuple[PyTree, PyTree]:
+    """Return ``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and ``other``, where those rows are done then.
 
     ``constrain`` is the sharding constraint of arrays [B, ...].
     """
@@ -98,4 +103,4 @@ def join_rows(
 
     out_of_range = other.is_done.size
     other_is_done = other.is_done.at[jnp.where(rows < 0, out_of_range, rows)].set(True, mode="drop")
-    return jax.tree.map(joined, state, other), constrain(other_is_done)
+    return jax.tree.map(joined, state, other), other._replace(is_done=constrain(other_is_done))

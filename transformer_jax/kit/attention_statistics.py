@@ -27,20 +27,20 @@ class OfAttention(Statistic):
 class AttentionEntropy(OfAttention):
     """Mean entropy of the weights of an attention in units of ln n, n the visible keys of a query (Zhai et al. 2023).
 
-    0: one key, 1: uniform. Weights are scaled to sum to 1, negative ones count as 0. Queries that see fewer than two keys, or
-    attend to none, do not count.
+    0: one key, 1: uniform. Weights are scaled to sum to 1. Queries that see fewer than two keys, or attend to none, do not
+    count. An attention with negative weights, which have no entropy, is left out of the log.
     """
 
     def of_pass(self, activations: Activations) -> Ratios:
         found = {}
         for path, (_, weights, visible) in activations.attention.items():
             keys = jnp.broadcast_to(jnp.sum(visible, axis=-1)[:, None], weights.shape[:3])
-            weights = jnp.maximum(weights, 0.0)
+            is_negative, weights = jnp.any(weights < 0), jnp.maximum(weights, 0.0)
             total = jnp.sum(weights, axis=-1, keepdims=True)
             weights /= jnp.where(total > 0, total, 1.0)
             entropy = -jnp.sum(weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), axis=-1)
             shares = entropy / jnp.log(jnp.maximum(keys, 2).astype(jnp.float32))
-            counts = (keys > 1) & (total[..., 0] > 0)
+            counts = (keys > 1) & (total[..., 0] > 0) & ~is_negative
             found[path] = ratio(jnp.sum(jnp.where(counts, shares, 0.0)), jnp.sum(counts))
         return found
 

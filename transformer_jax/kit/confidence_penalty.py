@@ -25,7 +25,7 @@ class ConfidencePenaltySettings:
 class ConfidencePenalty(LossTerm):
     """-weight H(p), the entropy of the prediction in nats; use label_smoothing=0 (Pereyra et al. 2017, section 3)."""
 
-    def of_logits(self) -> Partial:
+    def of_logits(self, labels: Array, weights: Array) -> Partial:
         return Partial(negative_entropy, jnp.asarray(self.settings.weight, jnp.float32))
 
 

@@ -4,16 +4,19 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array
 from transformer_jax.config.checks import setting
 from transformer_jax.registry.plugins import register
-from transformer_jax.training.loss_terms import ForcedPass, LossTerm
+from transformer_jax.training.loss_terms import LossTerm
 
 
 @dataclass(frozen=True)
 class RDropSettings:
-    weight: float = setting(5.0, "Alpha, the factor on the mean divergence of both directions.", program="traced")
+    weight: float = setting(
+        5.0, "Alpha, the factor on the mean divergence of both directions.", at_least=0, program="traced"
+    )
 
 
 @register("loss_term", "r_drop", settings=RDropSettings)
@@ -23,10 +26,15 @@ class RDrop(LossTerm):
     The loss of the second pass has label smoothing, but none of the other terms.
     """
 
-    def of_pass(self, forced: ForcedPass) -> Array:
-        other = forced.again()
-        divergence = forced.sum_of_tokens(symmetric_divergence, forced.hidden, other)
-        return forced.cross_entropy(other).loss + self.settings.weight * divergence
+    further_passes = 1
+
+    def of_logits(self, labels: Array, weights: Array) -> Partial:
+        return Partial(second_loss_and_divergence, jnp.asarray(self.settings.weight, jnp.float32))
+
+
+def second_loss_and_divergence(weight: Array, logits: Array, labels: Array, second: tuple[Array, Array]) -> Array:
+    others, losses = second
+    return losses + weight * symmetric_divergence(logits, others)
 
 
 def symmetric_divergence(logits: Array, others: Array) -> Array:

@@ -23,7 +23,7 @@ class RMSNorm(nn.Module):
         scale = self.param("scale", nn.initializers.ones, (hidden.shape[-1],))
         wide = hidden.astype(jnp.float32)
         inverse_rms = lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + self.epsilon)
-        normalized = wide * inverse_rms * jnp.broadcast_to(scale, hidden.shape)
+        normalized = rounding_barrier(hidden).astype(jnp.float32) * inverse_rms * jnp.broadcast_to(scale, hidden.shape)
         return rounding_barrier(normalized.astype(self.precision.output))
 
 

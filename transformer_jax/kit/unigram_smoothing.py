@@ -9,7 +9,7 @@ from transformer_jax.array_types import Array, Float, Int
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.checks import setting
 from transformer_jax.registry.plugins import register
-from transformer_jax.training.loss_terms import ForcedPass, LossTerm, require_no_label_smoothing
+from transformer_jax.training.loss_terms import LossTerm, require_no_label_smoothing
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,19 @@ class UnigramSmoothing(LossTerm):
 
     is_sum_of_tokens = False
 
-    def of_logits(self) -> Partial:
-        """weight z_label of each token."""
-        return Partial(of_label, jnp.asarray(self.settings.weight, jnp.float32))
-
-    def of_pass(self, forced: ForcedPass) -> Array:
-        """-weight sum u z, over the tokens; computes the logits once more."""
-        shares = forced.weights / jnp.maximum(jnp.sum(forced.weights), 1.0)
-
-        def mean(logits: Float[Array, "*B V"]) -> Float[Array, "*B"]:
-            frequencies = jnp.zeros(logits.shape[-1]).at[jnp.asarray(forced.target.ids)].add(shares)
-            return jnp.matmul(logits, frequencies, precision="highest")
-
-        return -self.settings.weight * forced.sum_of_tokens(mean, forced.hidden)
+    def of_logits(self, labels: Int[Array, "B T"], weights: Float[Array, "B T"]) -> Partial:
+        shares = weights / jnp.maximum(jnp.sum(weights), 1.0)
+        return Partial(difference, jnp.asarray(self.settings.weight, jnp.float32), labels, shares)
 
 
-def of_label(weight: Array, logits: Float[Array, "*B V"], labels: Int[Array, "*B"]) -> Float[Array, "*B"]:
-    return weight * jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+def difference(
+    weight: Array,
+    all_labels: Int[Array, "B T"],
+    shares: Float[Array, "B T"],
+    logits: Float[Array, "*B V"],
+    labels: Int[Array, "*B"],
+) -> Float[Array, "*B"]:
+    """weight (z_label - sum u z)."""
+    frequencies = jnp.zeros(logits.shape[-1]).at[all_labels].add(shares)
+    mean = jnp.matmul(logits, frequencies, precision="highest")
+    return weight * (jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0] - mean)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Array, Hidden
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.parameter_initialization import Layer, xavier_uniform
-from transformer_jax.precision import FLOAT32, Precision, biased_einsum, rounding_barrier
+from transformer_jax.precision import FLOAT32, Precision, biased_einsum
 from transformer_jax.registry.plugins import register
 
 Activation = Callable[[Array], Array]
@@ -23,7 +23,7 @@ def relu(inputs: Array) -> Array:
 
 
 def _relu_backward(result: Array, gradient: Array) -> tuple[Array]:
-    return (rounding_barrier(jnp.where(result > 0.0, gradient, 0.0)),)
+    return (jnp.where(result > 0.0, gradient, 0.0),)
 
 
 relu.defvjp(lambda inputs: (relu(inputs),) * 2, _relu_backward)

@@ -55,12 +55,27 @@ def normalize(
 def _forward(
     hidden: Array, scale: Array, bias: Array, epsilon: float, precision: Precision
 ) -> tuple[Array, tuple[Array, ...]]:
-    wide = hidden.astype(jnp.float32)
-    mean = jnp.mean(wide, axis=-1, keepdims=True)
-    inverse_deviation = lax.rsqrt(jnp.mean(jnp.square(wide - mean), axis=-1, keepdims=True) + epsilon)
-    standardized = (wide - mean) * inverse_deviation
+    moments = _moments if precision.output == "float32" else _moments_in_one_pass
+    mean, variance = moments(hidden)
+    inverse_deviation = lax.rsqrt(variance + epsilon)
+    hidden = rounding_barrier(hidden)
+    standardized = (hidden.astype(jnp.float32) - mean) * inverse_deviation
     normalized = standardized * jnp.broadcast_to(scale, hidden.shape) + jnp.broadcast_to(bias, hidden.shape)
     return normalized.astype(precision.output), (hidden, mean, inverse_deviation, scale)
+
+
+def _moments(hidden: Array) -> tuple[Array, Array]:
+    """Mean and variance of each row, float32 [..., 1]."""
+    wide = hidden.astype(jnp.float32)
+    mean = jnp.mean(wide, axis=-1, keepdims=True)
+    return mean, jnp.mean(jnp.square(wide - mean), axis=-1, keepdims=True)
+
+
+def _moments_in_one_pass(hidden: Array) -> tuple[Array, Array]:
+    """The same, to fewer digits where the mean is large, for rounded results: the kernel that writes ``hidden`` computes it."""
+    wide = hidden.astype(jnp.float32)
+    mean, square = (jnp.mean(each, axis=-1, keepdims=True) for each in (wide, jnp.square(wide)))
+    return mean, jnp.maximum(square - jnp.square(mean), 0.0)
 
 
 def _backward(
@@ -78,7 +93,7 @@ def _backward(
     to_hidden = (centered - standardized * projection) * inverse_deviation
     summed = tuple(range(wide.ndim - 1))
     to_scale, to_bias = jnp.sum(gradient * standardized, axis=summed), jnp.sum(gradient, axis=summed)
-    return to_hidden.reshape(hidden.shape).astype(hidden.dtype), to_scale, to_bias
+    return rounding_barrier(to_hidden.reshape(hidden.shape).astype(hidden.dtype)), to_scale, to_bias
 
 
 normalize.defvjp(_forward, _backward)

@@ -17,7 +17,7 @@ from transformer_jax.layers.embedding import Lookup, rows_of_table
 from transformer_jax.layers.mesh_axes import ROW_AXES, constrain_rows, splits
 from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention
 from transformer_jax.precision import EVALUATION_ON_CPU, POLICIES, POLICIES_ON_CPU, Precision
-from transformer_jax.runtime.hardware import device_of, is_nvidia_gpu
+from transformer_jax.runtime.hardware import device_of, is_nvidia_gpu, takes_key_ranges
 
 
 def identity(hidden: Hidden) -> Hidden:
@@ -87,14 +87,16 @@ def attention_of(
     from transformer_jax.layers.attention_backends import (
         BY_HEAD,
         CudnnAttention,
+        PackedCudnnAttention,
         RowBlockAttention,
         TpuFlashAttention,
     )
 
     if kernel == "cudnn":
-        cudnn = CudnnAttention(one_sentence)
+        is_packed = not one_sentence and takes_key_ranges(device_of(mesh))
+        cudnn = PackedCudnnAttention(mesh, BY_HEAD) if is_packed else CudnnAttention(one_sentence)
         # Counted: cuDNN moves fewer bytes from 40 positions on where it needs no mask; 64 is the next width of a program.
-        limit = 64 * 64 if one_sentence else ByLength.limit
+        limit = 64 * 64 if one_sentence or is_packed else ByLength.limit
         return cudnn if name == "cudnn" else ByLength(long=cudnn, limit=limit)
     flash = TpuFlashAttention(mesh, BY_HEAD)
     # Counted: up to 512 positions row blocks move as few bytes as the kernel.

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import flax.linen as nn
@@ -16,6 +17,7 @@ from transformer_jax.errors import natural_order
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import At, scores_of
 from transformer_jax.models.interface import Module, call
+from transformer_jax.models.transformer_layers import leave
 from transformer_jax.sequence_types import Tokens
 
 Value = TypeVar("Value")
@@ -75,9 +77,36 @@ def attention_maps(model: nn.Module, params: PyTree, *inputs: Tokens) -> dict[st
     return in_natural_order({path.rpartition("/")[0]: weights for path, (weights,) in found.items()})
 
 
+class CapturedCall(NamedTuple):
+    """A call of a method of a module: the path of the module, its parameters, the arguments and the result."""
+
+    path: str
+    method: str
+    params: PyTree
+    arguments: tuple
+    returned: Any
+
+
+@contextmanager
+def captured_calls(*methods: str) -> Iterator[list[CapturedCall]]:
+    """The calls of these methods in the pass inside, in the order in which they end."""
+    calls: list[CapturedCall] = []
+
+    def keep(method: Callable, arguments: tuple, options: dict, context: Any) -> Any:
+        returned = method(*arguments, **options)
+        if context.method_name in methods:
+            path, params = "/".join(context.module.path), context.module.variables.get("params", {})
+            calls.append(CapturedCall(path, context.method_name, params, arguments, returned))
+        return returned
+
+    with nn.intercept_methods(keep):
+        yield calls
+
+
 # The methods that compute the values of an attention: multi-head, and of an RNN.
 VALUES_OF: dict[str, Callable[[Any], Array]] = {
     "project_memory": lambda returned: returned[1],
+    "carried_memory": lambda returned: returned[1],
     "prepare": lambda prepared: prepared.values[:, None],
 }
 
@@ -95,16 +124,9 @@ class AttentionRecord(NamedTuple):
 
 def attention_records(model: Module, params: PyTree, *inputs: Tokens) -> dict[str, AttentionRecord]:
     """The record of every attention of a teacher-forced pass over ``inputs``, by the path of its module."""
-    values: dict[str, Array] = {}
-
-    def keep(method: Callable, arguments: tuple, options: dict, context: Any) -> Any:
-        returned = method(*arguments, **options)
-        if context.method_name in VALUES_OF and returned is not None:
-            values["/".join(context.module.path)] = VALUES_OF[context.method_name](returned)
-        return returned
-
-    with nn.intercept_methods(keep):
+    with captured_calls(*VALUES_OF) as calls:
         weights = attention_maps(model, params, *inputs)
+    values = {each.path: VALUES_OF[each.method](each.returned) for each in calls if each.returned is not None}
     return {path: AttentionRecord(weights[path], _through_output(values[path], params, path)) for path in weights}
 
 
@@ -126,10 +148,17 @@ class AttentionActivations(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """Of a teacher-forced pass, by the path of the module: outputs of layers with their tokens [B, L], and attentions."""
+    """Of a teacher-forced pass, by the path of the module: outputs of layers with their tokens [B, L], and attentions.
+
+    ``sown``: tuples that modules sowed into ``losses``, by path and name.
+    """
 
     hidden: dict[str, tuple[Hidden, Bool[Array, "B L"]]]
     attention: dict[str, AttentionActivations]
+    sown: Mapping[str, tuple[Array, ...]] = MappingProxyType({})
+
+    def with_sown(self, losses: PyTree) -> "Activations":
+        return self._replace(sown=flatten_dict(losses, sep="/"))
 
 
 @contextmanager
@@ -151,7 +180,7 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
             weights = module.get_variable("intermediates", "attention_weights")[-1]
             found.attention[path] = AttentionActivations(scores.astype(jnp.float32), weights, visible)
         elif context.method_name == "__call__" and "/" not in path and masks:
-            found.hidden[path] = returned, jnp.asarray(masks[0].query_segments) != 0
+            found.hidden[path] = leave([module], returned), jnp.asarray(masks[0].query_segments) != 0
         return returned
 
     with nn.intercept_methods(keep) if is_on else nullcontext():

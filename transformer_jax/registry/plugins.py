@@ -8,17 +8,18 @@ The package registers its own parts, of the core and of the kit (``transformer_j
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any, TypeVar
 
 from transformer_jax.errors import ConfigError
 from transformer_jax.registry.index import ListedPart, all_parts, entry_points, own_parts
 from transformer_jax.registry.kinds import KINDS
+from transformer_jax.registry.python_files import loaded_plugins, module_of_file
 
 EXAMPLES = {("tracker", name): f"examples/{name}_tracker.py" for name in ("mlflow", "trackio")}
 """Files of the repository that register parts which users may know from other versions or packages."""
-LOGGED_KINDS = ("loss_term", "statistic")
+LOGGED_KINDS = ("loss_term", "statistic", "after_update")
 LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate", "target_tokens", "skipped_updates")
 """Metrics train/NAME of every run; parts of ``LOGGED_KINDS`` add others."""
 OF_VALIDATIONS = ("loss", "perplexity", "search_tokens_per_second", "distinct_outputs", "cross_attention_entropy")
@@ -29,12 +30,16 @@ OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in KINDS}
 """Other names of the core, values without a registered part: scores of sacreBLEU, ``none`` except of ``model.positions``."""
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _SETTINGS: dict[tuple[str, str], type] = {}
+_REFERENCES: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
-def register(kind: str, name: str, settings: type | None = None) -> Callable[[Registered], Registered]:
+def register(
+    kind: str, name: str, settings: type | None = None, reference: Callable[..., Any] | None = None
+) -> Callable[[Registered], Registered]:
     """Decorator that adds a function or class as ``name``, a value of the setting of this ``kind``.
 
     ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at ``parts.NAME.FIELD``.
+    ``reference``: a function ``(params, inputs, mask)`` that computes the same in NumPy; ``conform`` compares the two.
 
     Raises ConfigError when there is no such kind, or its parts have no settings. The name must not be taken by the package, by
     settings of another kind, or by a metric of the log. A function must take exactly the arguments that its kind passes.
@@ -74,6 +79,9 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
         _SETTINGS.pop((kind, name), None)
         if settings:
             _SETTINGS[kind, name] = settings
+        _REFERENCES.pop((kind, name), None)
+        if reference:
+            _REFERENCES[kind, name] = reference
         return made
 
     return add
@@ -123,6 +131,18 @@ def settings_class(kind: str, name: str) -> type | None:
     return _SETTINGS.get((kind, name))
 
 
+def parts_of_file(file: str) -> list[tuple[str, str]]:
+    """Return kind and name of the parts that a loaded file defines and registers."""
+    module = module_of_file(file)
+    parts = ((kind, name, made) for kind, named in _REGISTERED.items() for name, made in named.items())
+    return [(kind, name) for kind, name, made in parts if getattr(made, "__module__", "") == module]
+
+
+def reference_of(kind: str, name: str) -> Callable[..., Any] | None:
+    """Return the NumPy function that a part was registered with; None if it has none."""
+    return _REFERENCES.get((kind, name))
+
+
 def with_settings(kind: str, name: str, parts: Mapping[str, Any]) -> Callable[..., Any]:
     """The part of this name, with its settings in ``parts``, or their defaults, as first argument if it has some."""
     made, settings = registered(kind)[name], settings_class(kind, name)
@@ -158,7 +178,15 @@ def _import_part(kind: str, name: str) -> None:
 
 def may_add_parameters() -> bool:
     """Whether a plugin of a user registered a part or task, whose parameters the package cannot know."""
-    kinds = [kind for kind, row in KINDS.items() if row.has_parameters]
+    return _has_other_parts([kind for kind, row in KINDS.items() if row.has_parameters])
+
+
+def is_extended() -> bool:
+    """Whether this process has plugins or tools that are not of this package, so that its code is not all."""
+    return bool(loaded_plugins()) or all_parts().keys() != own_parts().keys() or _has_other_parts(KINDS)
+
+
+def _has_other_parts(kinds: Iterable[str]) -> bool:
     return any((kind, name) not in own_parts() for kind in kinds for name in _REGISTERED[kind])
 
 

@@ -5,7 +5,7 @@ import runpy
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -33,6 +33,11 @@ def load_plugin(file: str) -> None:
     _LOADED[str(path.absolute())] = file, text
 
 
+def module_of_file(file: str | Path) -> str:
+    """Return the name of the module of an executed file; no module of the standard library begins so."""
+    return f"file_{Path(file).stem}"
+
+
 def loaded_plugins() -> dict[str, str]:
     """The loaded files, each with its SHA-256 when it was loaded."""
     return {file: sha256(text).hexdigest() for file, (_, text) in _LOADED.items()}
@@ -47,6 +52,28 @@ def line_of_plugin(error: BaseException) -> str:
     """``FILE, line N`` where a loaded file raised an error, or called the function that did; empty if none did."""
     inside = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_loaded(frame.filename)]
     return f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else ""
+
+
+def line_of_frames(frames: Iterable[tuple[str, int]]) -> str:
+    """``FILE, line N`` of the first of the frames that is in a loaded file; empty if none is."""
+    return next((f"{file}, line {line}" for file, line in frames if _is_loaded(file)), "")
+
+
+def line_of_string(text: str) -> str:
+    """``FILE, line N`` of the first line of a loaded file that has this string in quotation marks; empty if none has."""
+    for file, (_, content) in _LOADED.items():
+        for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
+            if f'"{text}"' in line or f"'{text}'" in line:
+                return f"{file}, line {number}"
+    return ""
+
+
+def line_of_definition(part: Any) -> str:
+    """``FILE, line N`` of the first function of a part that a loaded file defines; empty for other parts."""
+    functions = vars(part).values() if inspect.isclass(part) else [part]
+    codes = [getattr(inspect.unwrap(each), "__code__", None) for each in functions if callable(each)]
+    lines = [(code.co_filename, code.co_firstlineno) for code in codes if code and _is_loaded(code.co_filename)]
+    return "{}, line {}".format(*min(lines)) if lines else ""
 
 
 def is_of_plugin(error: BaseException) -> bool:
@@ -75,7 +102,7 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
     spec = f"{path}:{argument}" if argument else str(path)
     with _running(path, spec):
         # Under a separate name: run_path puts the module where a file called copy.py would hide the real copy.
-        namespace = runpy.run_path(str(path), run_name=f"file_{path.stem}")
+        namespace = runpy.run_path(str(path), run_name=module_of_file(path))
         called = namespace.get(function)
         if not callable(called):
             raise ConfigError(path, f"not {kind}: it has no function {function}()")
@@ -92,7 +119,7 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
 def names_in_file(path: Path) -> dict[str, Any]:
     """The names that a Python file defines; raises ConfigError when it fails."""
     with _running(path, str(path)):
-        return runpy.run_path(str(path), run_name=f"file_{path.stem}")
+        return runpy.run_path(str(path), run_name=module_of_file(path))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from transformer_jax.files.atomic_files import RUN_LOCK, locked, remove_partial,
 from transformer_jax.files.checked_json import is_unchanged, read_regular, with_crc, without_crc
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import as_path, in_store, is_unasked, without_mark
+from transformer_jax.registry.plugins import parts_of_file
 from transformer_jax.registry.python_files import loaded_plugins, text_of_plugin
 from transformer_jax.run_directory.package_origin import package_origin
 from transformer_jax.run_directory.stored_checkpoints import step_names, written_settings
@@ -184,12 +185,8 @@ class RunDirectory:
 
         Also writes the text of the loaded plugins into ``plugins``, for readers: no command runs them from there.
         """
-        for file, digest in loaded_plugins().items():
-            kept = self.plugins / Path(file).name
-            if kept.is_file() and sha256(kept.read_bytes()).hexdigest() != digest:
-                # Of an earlier start, or of another folder.
-                kept = kept.with_name(f"{kept.stem}-{digest[:8]}{kept.suffix}")
-            write_whole(kept, text_of_plugin(file))
+        for file in loaded_plugins():
+            keep_text(self.plugins, Path(file).name, text_of_plugin(file))
         starts = read_starts(self.run_record)
         starts.append(
             {
@@ -273,17 +270,44 @@ def _report_if_changed(file: Path) -> None:
             complain(f"transformer-jax: {file}: changed since it was written; its settings are used as they are now")
 
 
+def keep_text(folder: Path, name: str, text: bytes) -> None:
+    """Write a file for readers; another text of this name, of an earlier start or another folder, stays beside it."""
+    kept = folder / name
+    if kept.is_file() and kept.read_bytes() != text:
+        kept = kept.with_name(f"{kept.stem}-{sha256(text).hexdigest()[:8]}{kept.suffix}")
+    write_whole(kept, text)
+
+
 def changed_plugins(folder: Path) -> list[str]:
-    """The loaded plugin files that changed since the last start of the run in ``folder``."""
+    """The loaded plugin files that changed since the last start of the run in ``folder``.
+
+    Files are compared by name, as a run may be resumed in another checkout. A file of another name, with a text that the run
+    did not load, counts if it registers a part that the run selects.
+    """
     if not loaded_plugins():
         return []
     starts = read_starts(folder / "run.json")
     saved = starts[-1].get("plugins") if starts else None
-    # Runs of earlier versions have a list without digests. Compared by name: a run may be resumed in another checkout.
+    # Runs of earlier versions have a list without digests.
+    if not isinstance(saved, dict) or not saved:
+        return []
     digests: dict[str, set[str]] = {}
-    for file, digest in saved.items() if isinstance(saved, dict) else ():
+    for file, digest in saved.items():
         digests.setdefault(Path(file).name, set()).add(str(digest))
-    return [file for file, digest in loaded_plugins().items() if digest not in digests.get(Path(file).name, {digest})]
+    texts, changed = set[str]().union(*digests.values()), []
+    for file, digest in loaded_plugins().items():
+        name = Path(file).name
+        if name in digests:
+            changed += [file] * (digest not in digests[name])
+        elif digest not in texts and (parts := _selected_of(file, folder)):
+            changed.append(f"{file} (which registers {', '.join(parts)}, as a file of another name did)")
+    return changed
+
+
+def _selected_of(file: str, folder: Path) -> list[str]:
+    """The parts that a loaded file registers and the run in ``folder`` selects."""
+    selections = [(each.kind, each.name) for each in load_run_config(folder).selections]
+    return [name for kind, name in parts_of_file(file) if (kind, name) in selections]
 
 
 def require_plugins(folder: Path) -> None:

@@ -16,7 +16,10 @@ from transformer_jax.files.paths import absolute_path
 
 # Linux's names for the bfloat16 instructions of x86 processors: dot products of AVX-512, and the matrix unit (AMX).
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
-FIRST_NVIDIA_GENERATION = 8.0  # compute capability of Ampere
+# Compute capabilities.
+FIRST_NVIDIA_GENERATION = 8.0  # Ampere
+HOPPER = 9.0
+FIRST_CUDNN_WITH_SCORE_CHANGES = 91300
 # Widths that fill the tiles of matrix products: tensor cores take multiples of 8 numbers of 2 bytes, TPUs rows of 16.
 WIDTH_MULTIPLES = {"gpu": 8, "tpu": 16}
 
@@ -55,6 +58,17 @@ def is_nvidia_gpu(device: Any) -> bool:
     """Whether this is an NVIDIA GPU, also one that is only compiled for, whose client does not name its platform."""
     names = f"{device.client.platform_version} {device.device_kind}".lower()
     return device.platform == "gpu" and ("cuda" in names or "nvidia" in names)
+
+
+def takes_key_ranges(device: Any) -> bool:
+    """Whether cuDNN can change scores inside its attention kernel: on NVIDIA GPUs from Hopper on, from version 9.13 on."""
+    from transformer_jax.private_modules import cudnn_attention
+
+    capability = str(getattr(device, "compute_capability", ""))
+    is_new = capability.replace(".", "").isdigit() and float(capability) >= HOPPER
+    # Without a GPU the version is not known, and a program is only compiled.
+    versions = cudnn_attention().cuda_versions
+    return is_new and (versions is None or versions.cudnn_get_version() >= FIRST_CUDNN_WITH_SCORE_CHANGES)
 
 
 def device_of(mesh: Any) -> Any:

@@ -9,14 +9,13 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, hyperparameters_of, parts_with
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.layers.embedding import LogitFactors
-from transformer_jax.models.devices import devices_of, policies_on
-from transformer_jax.models.initialization import initialized
-from transformer_jax.models.interface import Module
 from transformer_jax.precision import Precision
 from transformer_jax.runtime.hardware import device_of
+from transformer_jax.training.state import param_shapes
 
 if TYPE_CHECKING:
+    from transformer_jax.layers.embedding import LogitFactors
+    from transformer_jax.models.interface import Module
     from transformer_jax.training.losses import LossFunction, LossSums
     from transformer_jax.training.step import UpdateRule
 
@@ -25,7 +24,7 @@ class Objective:
     """A model on the devices of ``mesh``, and the ``loss`` of its training.
 
     ``build(devices, rates, parts)`` makes the model, on any devices by default, and ``init(model, key)`` its parameters.
-    Losses are imported when they are used: decoding does without them.
+    Losses are imported when they are used: decoding does without them, and without models where its programs are kept.
 
     Raises ConfigError when ``model.attention_backend`` cannot run on the devices.
     """
@@ -33,8 +32,10 @@ class Objective:
     update_rule: "UpdateRule | None" = None
 
     def __init__(
-        self, config: ExperimentConfig, mesh: Mesh, build: Callable[..., Module], init: Callable[..., PyTree]
+        self, config: ExperimentConfig, mesh: Mesh, build: Callable[..., "Module"], init: Callable[..., PyTree]
     ) -> None:
+        from transformer_jax.models.devices import devices_of, policies_on
+
         self.config, self.mesh = config, mesh
         self._build, self._init = build, init
         self._devices = devices_of(config.model, mesh, one_sentence=config.batching.kind != "packed")
@@ -43,6 +44,8 @@ class Objective:
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update: of the model, and of terms of the loss that have some."""
+        from transformer_jax.models.initialization import initialized
+
         # On any devices: the batch that initializes is one row, which cannot be split.
         model = self._build(parts=self.config.parts)
 
@@ -56,7 +59,7 @@ class Objective:
 
         return initialized(init_all, self.config.model, self.config.parts, key)
 
-    def training_model(self, hyperparameters: Hyperparameters) -> Module:
+    def training_model(self, hyperparameters: Hyperparameters) -> "Module":
         """The model, with hyperparameters that may be traced."""
         return self._build(self._devices, hyperparameters.rates, parts_with(self.config, hyperparameters))
 
@@ -79,7 +82,7 @@ class Objective:
         return partial(activations_of, self)
 
     def unsmoothed_cross_entropy(
-        self, factors: LogitFactors, ids: AnyArray, is_scored: AnyArray, precision: Precision
+        self, factors: "LogitFactors", ids: AnyArray, is_scored: AnyArray, precision: Precision
     ) -> "LossSums":
         """Cross entropy of the scored tokens [B, T], for validation."""
         from transformer_jax.tasks.training_loss import cross_entropy_of
@@ -93,7 +96,17 @@ class OpenTask:
     new_objective: Callable[..., Any]
 
     def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
-        """``objective``: by default the one of the settings."""
+        """``objective``: by default the one of the settings, which is made when it is used."""
         self.config, self.tokenizers, self.mesh = config, tokenizers, mesh
         sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
-        self.objective = self.new_objective(config, sizes, mesh) if objective is None else objective
+        self._sizes = sizes
+        if objective is not None:
+            self.objective = objective
+
+    @cached_property
+    def objective(self) -> Any:
+        return self.new_objective(self.config, self._sizes, self.mesh)
+
+    def param_shapes(self) -> PyTree:
+        """Return the shapes and types of the parameters."""
+        return param_shapes(self.objective.init_params)

@@ -1,18 +1,17 @@
 """A trained run of any task, or an ensemble of several, restored from run directories."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import Array, PyTree
+from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.reader import CheckpointReader
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.tasks import TASKS, imported
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.models.interface import Module
 from transformer_jax.run_directory.layout import ChosenRun, RunDirectory, changed_plugins
 from transformer_jax.run_directory.selection import steps_to_average
 from transformer_jax.runtime.distributed import from_first, say
@@ -21,9 +20,10 @@ from transformer_jax.tasks.objective import OpenTask
 from transformer_jax.tasks.remarks import Remarks, TrainingInput
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
-from transformer_jax.training.state import param_shapes, without_loss_terms
+from transformer_jax.training.state import without_loss_terms
 
 if TYPE_CHECKING:
+    from transformer_jax.models.interface import Module
     from transformer_jax.tasks.task import Evaluation, Task
 
 AnyTask = TypeVar("AnyTask", bound=OpenTask)
@@ -63,7 +63,7 @@ class TrainedRun(Generic[AnyTask]):
         return self.task.mesh
 
     @property
-    def model(self) -> Module:
+    def model(self) -> "Module":
         """The model that is evaluated, or the ensemble."""
         model: Module = self.task.objective.model
         return model
@@ -114,7 +114,7 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
                 remedy = "use runs with the same training text and tokenizer settings"
                 raise ConfigError("--ensemble", f"{differ}, so their probabilities are of different tokens", remedy)
     restored = [
-        restored_params(run, member.objective.init_params, mesh, each.checkpoint, average)
+        restored_params(run, member.param_shapes(), mesh, each.checkpoint, average)
         for run, member, each in zip(runs, tasks, chosen, strict=True)
     ]
     if average > 1:
@@ -144,15 +144,15 @@ def opened_class(task: str, only_decodes: bool) -> Any:
 
 
 def restored_params(
-    run: RunDirectory, init_params: Callable[[Array], PyTree], mesh: Mesh, checkpoint: str, average: int
+    run: RunDirectory, shapes: PyTree, mesh: Mesh, checkpoint: str, average: int
 ) -> tuple[PyTree, list[int]]:
     """The mean parameters of the last ``average`` checkpoints up to ``checkpoint``, on their devices, and their steps.
 
-    Parameters of loss terms are left out: only training uses them.
+    ``shapes``: of the parameters of the model.     Parameters of loss terms are left out: only training uses them.
 
     Raises CheckpointError when there is no such checkpoint, or not enough to average.
     """
-    like = sharded_shapes(param_shapes(init_params), mesh)
+    like = sharded_shapes(shapes, mesh)
     # Process 0 chooses for all: a run may be adding checkpoints.
     steps = from_first(lambda: steps_to_average(run, checkpoint, average), "checkpoint")
     params = CheckpointReader(run.checkpoints).restore_average(steps, like)

@@ -5,25 +5,20 @@ from typing import Any, NamedTuple
 
 from jax.tree_util import Partial
 
-from transformer_jax.array_types import Array, Float, Hidden, PyTree
+from transformer_jax.array_types import Array, Float, Hidden, Int, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.registry.plugins import registered
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.state import LOSS_TERMS
-
-SOWN = "losses"
-"""The collection into which modules sow scalars for loss terms."""
+from transformer_jax.training.state import LOSS_TERMS, SOWN
 
 
 class ForcedPass(NamedTuple):
     """The teacher-forced pass of a training batch: logits are ``hidden`` times the transposed output matrix.
 
-    ``weights``: 1 on tokens of ``target``, 0 on padding. ``sown``: the scalars that modules sowed into ``losses``. ``again()``:
-    the hidden states of another pass, with other dropout masks. ``cross_entropy(hidden, labels, weights)``: the training loss
-    of hidden states, without terms, by default of ``target``; only its ``loss`` has a gradient, and none by ``weights``.
-    ``sum_of_tokens(function, *hidden)``: the sum over tokens of ``function(*logits)``, with logits [..., V] in float32 of every
-    argument, in blocks; all its gradients are computed. ``config``: of the run.
+    ``weights``: 1 on tokens of ``target``, 0 on padding. ``sown``: the scalars that modules sowed into ``losses``.
+    ``cross_entropy(hidden, labels, weights)``: the training loss of hidden states, without terms, by default of ``target``;
+    only its ``loss`` has a gradient, and none by ``weights``. ``config``: of the run.
     ``params``: of the term, from ``init_params``. ``key``: of the dropout of the pass; fold a number into it.
     """
 
@@ -31,9 +26,7 @@ class ForcedPass(NamedTuple):
     target: Tokens
     weights: Float[Array, "B T"]
     sown: PyTree
-    again: Callable[[], Hidden]
     cross_entropy: Callable[..., LossSums]
-    sum_of_tokens: Callable[..., Array]
     config: ExperimentConfig
     model: Any
     params: PyTree
@@ -43,20 +36,23 @@ class ForcedPass(NamedTuple):
 class LossTerm:
     """A part that adds to the training loss; override one or both of ``of_logits`` and ``of_pass``.
 
+    ``further_passes``: passes of the batch with other dropout masks whose logits ``of_logits`` also reads.
     ``reads_sown``: whether it uses ``ForcedPass.sown``. ``is_sum_of_tokens``: whether the term of a batch is the sum of the
     terms of its micro-batches; if not, it depends on ``batching.accumulation_steps`` and, for recurrent models, on the mesh.
     """
 
+    further_passes = 0
     reads_sown = False
     is_sum_of_tokens = True
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
 
-    def of_logits(self) -> Partial | None:
+    def of_logits(self, labels: Int[Array, "B T"], weights: Float[Array, "B T"]) -> Partial | None:
         """``Partial(function, *arrays)``; ``function(*arrays, logits, labels)``: float32 logits [..., V] to values of tokens.
 
-        It costs little: the loss computes the logits anyway, a block at a time.
+        It costs little: the loss computes the logits anyway, a block at a time. ``labels`` and ``weights``: of the batch. With
+        ``further_passes`` the function gets ``(logits, losses)`` of each behind ``labels``; see ``LogitTerms``.
         """
         return None
 
@@ -84,9 +80,18 @@ class LossTerms:
         return [SOWN] if any(term.reads_sown for term in self._terms.values()) else []
 
     @property
-    def of_logits(self) -> dict[str, Partial]:
+    def further_passes(self) -> int:
+        """Passes with other dropout masks that the terms read; they share them."""
+        return max((term.further_passes for term in self._terms.values()), default=0)
+
+    def of_logits(self, labels: Array, weights: Array) -> dict[str, Partial]:
         """The terms that ``projected_cross_entropy`` adds."""
-        return {name: found for name, term in self._terms.items() if (found := term.of_logits()) is not None}
+        found = {name: term.of_logits(labels, weights) for name, term in self._terms.items()}
+        return {
+            name: function if self._terms[name].further_passes else Partial(without_passes, function)
+            for name, function in found.items()
+            if function is not None
+        }
 
     def init_params(self, model: Any, key: Array) -> dict[str, PyTree]:
         """``{"loss_terms": {name: parameters}}`` of the terms that have some."""
@@ -100,6 +105,12 @@ class LossTerms:
             value = term.of_pass(forced._replace(params=forced.params.get(name, {})))
             sums = sums if value is None else sums.with_term(name, value)
         return sums
+
+
+def without_passes(function: Partial, logits: Array, labels: Array, *passes: Any) -> Array:
+    """``function`` of logits and labels alone."""
+    value: Array = function(logits, labels)
+    return value
 
 
 def require_no_label_smoothing(config: ExperimentConfig, term: str) -> None:

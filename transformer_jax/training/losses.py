@@ -88,6 +88,13 @@ def label_smoothed_cross_entropy(
     )
 
 
+def smoothed_losses(
+    logits: Logits, labels: Int[AnyArray, "B T"], smoothing: Number, vocabulary: int
+) -> Float[Array, "B T"]:
+    """The loss of each token; see ``label_smoothed_cross_entropy``."""
+    return _token_losses(vocabulary, logits, labels, smoothing)[0]
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _token_losses(
     vocabulary: int, logits: Logits, labels: Int[Array, "B T"], smoothing: Number

@@ -14,7 +14,7 @@ from jax.tree_util import Partial
 from transformer_jax.array_types import Array, Float, Hidden, Int
 from transformer_jax.config import Number
 from transformer_jax.precision import FLOAT32, Precision, einsum, einsum_gradients
-from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
+from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy, smoothed_losses
 
 
 class LogitBlocks(NamedTuple):
@@ -31,8 +31,10 @@ class LogitBlocks(NamedTuple):
 SMALL_BLOCKS = LogitBlocks()
 # On a CPU the logits of a chunk fit into the cache; elsewhere chunks are large, for large products. Each chunk reads and writes
 # the gradient of the whole matrix, so a GPU, which has the memory, takes larger ones.
-LOGIT_BLOCKS = {"cpu": LogitBlocks(2**21, 1), "gpu": LogitBlocks(2**28, 128)}
+LOGIT_BLOCKS = {"cpu": LogitBlocks(2**21, 1), "gpu": LogitBlocks(2**30, 128)}
 LOGIT_BLOCKS_ELSEWHERE = LogitBlocks(2**26, 128)
+# Several float32 arrays of all logits of a chunk may exist for the gradients of loss terms.
+MAX_LOGITS_WITH_TERMS = 2**28
 
 
 def logit_blocks(mesh: Mesh, platform: str) -> LogitBlocks:
@@ -43,7 +45,8 @@ def logit_blocks(mesh: Mesh, platform: str) -> LogitBlocks:
 
 
 LogitTerms = Mapping[str, Partial]
-"""Loss terms by name: function(*arrays, logits [..., V] in float32, labels [...]) of tokens [...]."""
+"""Loss terms by name: function(*arrays, logits [..., V] in float32, labels [...], *passes) of tokens [...]. A pass is the pair
+of another pass's logits and training losses of the tokens, without terms."""
 
 
 class _LogitOptions(NamedTuple):
@@ -65,6 +68,7 @@ def projected_cross_entropy(
     groups: tuple[int, int] = (1, 1),
     logit_mod: Partial | None = None,
     terms: LogitTerms | None = None,
+    further: Sequence[Hidden] = (),
 ) -> LossSums:
     """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, of which ``blocks.at_once`` exist at a time.
 
@@ -72,43 +76,18 @@ def projected_cross_entropy(
     parts of rows and columns; each part adds up its own gradient of ``matrix``. With a part for every device that has tokens of
     the batch, devices exchange that gradient once, and not once a chunk.
     ``precision``: of the products and of the logits, as in ``einsum``. ``logit_mod``: see ``LogitFactors``. ``terms`` are added
-    to the loss and are the extras.
+    to the loss and are the extras; they also read the logits of the ``further`` passes.
     """
     row_groups, column_groups = groups
-    chunked = _chunks_of(labels.shape, blocks.at_once, len(matrix), groups)
+    at_once = min(blocks.at_once, MAX_LOGITS_WITH_TERMS) if terms else blocks.at_once
+    chunked = _chunks_of(labels.shape, at_once // (1 + len(further)), len(matrix), groups)
     padded = jnp.pad(matrix, ((0, -len(matrix) % blocks.vocabulary_multiple), (0, 0)))
     # One group has no batch axis: the fast kernels have none.
     count = row_groups * column_groups
     matrices = padded if count == 1 else jnp.broadcast_to(padded, (count, *padded.shape))
     options = _LogitOptions(len(matrix), precision.of_logits)
-    arrays = chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing
+    arrays = tuple(map(chunked, (hidden, *further))), matrices, chunked(labels), chunked(weights), smoothing
     return LossSums(*_chunked_loss(options, _Chunks(*arrays, terms or {}, logit_mod)))
-
-
-def projected_sum(
-    function: Callable[..., Array],
-    hidden: Sequence[Hidden],
-    matrix: Float[Array, "V D"],
-    weights: Float[Array, "B T"],
-    *,
-    precision: Precision = FLOAT32,
-    blocks: LogitBlocks = SMALL_BLOCKS,
-    groups: tuple[int, int] = (1, 1),
-    logit_mod: Partial | None = None,
-) -> Array:
-    """Sum over the tokens of ``function(*logits)`` [...], with float32 logits [..., V] of each of ``hidden``.
-
-    Logits exist for a chunk of columns at a time, and the backward pass computes them again.
-    """
-    chunked = _chunks_of(weights.shape, blocks.at_once // len(hidden), len(matrix), groups)
-
-    @jax.checkpoint
-    def add(total: Array, chunk: tuple[list[Array], Array]) -> tuple[Array, None]:
-        products = [einsum("GND,VD->GNV", each, matrix, precision.of_logits) for each in chunk[0]]
-        logits = [_modified(logit_mod, each, len(matrix)).astype(jnp.float32) for each in products]
-        return total + jnp.sum(function(*logits) * chunk[1]), None
-
-    return lax.scan(add, jnp.zeros((), jnp.float32), ([chunked(each) for each in hidden], chunked(weights)))[0]
 
 
 def _chunks_of(
@@ -140,9 +119,12 @@ def _columns_first(array: Array, *, columns: int, padding: tuple[int, int], grou
 
 
 class _Chunks(NamedTuple):
-    """Arrays of all chunks [chunks, groups, N, ...], ``matrices`` [groups, V, D], or [V, D] for one group, and the rest."""
+    """Arrays of all chunks [chunks, groups, N, ...], ``matrices`` [groups, V, D], or [V, D] for one group, and the rest.
 
-    hidden: Array
+    ``hidden``: of the pass of the loss, then of further passes.
+    """
+
+    hidden: tuple[Array, ...]
     matrices: Array
     labels: Array
     weights: Array
@@ -156,27 +138,31 @@ def _chunked_loss(options: _LogitOptions, chunks: _Chunks) -> LossSums:
     """Sums over all chunks."""
     rounded = options.precision.rounded(chunks.matrices)
 
-    def add(total: LossSums, chunk: tuple[Array, Array, Array]) -> tuple[LossSums, None]:
-        product = einsum(_subscripts(rounded), chunk[0], rounded, options.precision)
-        return total + _chunk_loss(product, chunks.logit_mod, options, chunks, chunk)[1], None
+    def add(total: LossSums, chunk: tuple[tuple[Array, ...], Array, Array]) -> tuple[LossSums, None]:
+        products = tuple(einsum(_subscripts(rounded), each, rounded, options.precision) for each in chunk[0])
+        return total + _chunk_loss(products, chunks.logit_mod, options, chunks, chunk)[1], None
 
     return lax.scan(add, LossSums.zero(chunks.terms), (chunks.hidden, chunks.labels, chunks.weights))[0]
 
 
 def _chunk_loss(
-    product: Array,
+    products: tuple[Array, ...],
     logit_mod: Partial | None,
     options: _LogitOptions,
     chunks: _Chunks,
-    chunk: tuple[Array, Array, Array],
+    chunk: tuple[tuple[Array, ...], Array, Array],
 ) -> tuple[Array, LossSums]:
-    """Sums over a chunk, hidden states, labels and weights, from the product of its factors; their loss also alone."""
-    logits = _modified(logit_mod, product, options.vocabulary)
+    """Sums over a chunk, hidden states, labels and weights, from the products of its factors; their loss also alone."""
+    logits, *further = (_modified(logit_mod, each, options.vocabulary) for each in products)
     _, labels, weights = chunk
+
+    def wide(logits: Array) -> Array:
+        return logits[..., : options.vocabulary].astype(jnp.float32)
+
     sums = label_smoothed_cross_entropy(logits, labels, weights, chunks.smoothing, options.vocabulary)
+    passes = [(wide(each), smoothed_losses(each, labels, chunks.smoothing, options.vocabulary)) for each in further]
     for name, term in chunks.terms.items():
-        value = term(logits[..., : options.vocabulary].astype(jnp.float32), labels)
-        sums = sums.with_term(name, jnp.sum(value * weights))
+        sums = sums.with_term(name, jnp.sum(term(wide(logits), labels, *passes) * weights))
     return sums.loss, sums
 
 
@@ -198,14 +184,19 @@ def _chunked_loss_forward(options: _LogitOptions, chunks: _Chunks) -> tuple[Loss
     # Once, and not in every chunk.
     rounded = precision.rounded(matrices)
 
-    def add(total: tuple, chunk: tuple[Array, Array, Array]) -> tuple[tuple, Array]:
-        factors = precision.rounded(chunk[0]), rounded
-        product = einsum(_subscripts(rounded), *factors, precision)
+    def add(total: tuple, chunk: tuple[tuple[Array, ...], Array, Array]) -> tuple[tuple, tuple[Array, ...]]:
+        factors = [(precision.rounded(each), rounded) for each in chunk[0]]
+        products = tuple(einsum(_subscripts(rounded), *each, precision) for each in factors)
         gradient = jax.grad(_chunk_loss, (0, 1), has_aux=True)
-        gradients, sums = gradient(product, logit_mod, options, chunks, chunk)
-        dtypes = str(chunks.hidden.dtype), str(matrices.dtype)
-        grad_hidden, grad_matrices = einsum_gradients(_subscripts(rounded), precision, dtypes, factors, gradients[0])
-        return (total[0] + sums, total[1] + grad_matrices, jax.tree.map(jnp.add, total[2], gradients[1])), grad_hidden
+        (of_products, of_mod), sums = gradient(products, logit_mod, options, chunks, chunk)
+        dtypes = str(chunks.hidden[0].dtype), str(matrices.dtype)
+        of_factors = [
+            einsum_gradients(_subscripts(rounded), precision, dtypes, *each)
+            for each in zip(factors, of_products, strict=True)
+        ]
+        grad_hidden, grad_matrices = zip(*of_factors, strict=True)
+        totals = total[0] + sums, sum(grad_matrices, total[1]), jax.tree.map(jnp.add, total[2], of_mod)
+        return totals, grad_hidden
 
     zero = LossSums.zero(chunks.terms), jnp.zeros_like(matrices), jax.tree.map(jnp.zeros_like, logit_mod)
     (sums, grad_matrices, grad_logit_mod), grad_hidden = lax.scan(

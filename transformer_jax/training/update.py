@@ -17,8 +17,10 @@ from transformer_jax.config import (
     TrainingConfig,
     hyperparameters_of,
     parts_with,
+    scheduled_hyperparameters_of,
 )
 from transformer_jax.registry.plugins import registered
+from transformer_jax.runtime.hardware import device_of, is_nvidia_gpu
 from transformer_jax.training.losses import LossFunction
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.parameters import frozen, trained_share, with_frozen, without_gradient
@@ -28,6 +30,9 @@ from transformer_jax.training.state import TrainState, create_state
 from transformer_jax.training.statistics import Watch
 from transformer_jax.training.step import UpdateRule, make_train_step
 
+ON_NVIDIA: dict[str, str | bool] = {"xla_gpu_dot_merger_threshold_mb": "8"}
+"""Larger products of the same array stay apart: attention reads queries, keys and values as arrays of their own, which would be
+copied out of a common one."""
 DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
 """Options of XLA that make a GPU add up in a fixed order; they change nothing elsewhere."""
 
@@ -36,6 +41,7 @@ class Update:
     """One optimizer update on the devices of ``mesh``, for every run with the structure of ``config``.
 
     ``jitted``: the step, which keeps the shardings of the state, whose memory it reuses, and splits the rows of the batch.
+    ``not_trained``: regular expression of the parameters that the optimizer does not change, empty if there are none.
     The hyperparameters of a run are an argument of its step, its seed an argument of its first state. A task may bring its own
     ``rule``; by default parameters are updated with the gradient of ``loss`` and the optimizer of ``config``.
     """
@@ -50,17 +56,21 @@ class Update:
     ) -> None:
         """Raises ConfigError where the compiler does not take ``training.xla_options``."""
         self.mesh, self._config = mesh, config
-        if config.optimizer.freeze:
-            loss = without_gradient(loss, config.optimizer.freeze)
-        self.loss = loss
         hyperparameters = hyperparameters_of(config)
+        after = [registered("after_update")[name] for name in config.optimizer.after_update_names]
+        self.not_trained = "|".join(filter(None, (config.optimizer.freeze, *(part.not_trained for part in after))))
+        if self.not_trained:
+            loss = without_gradient(loss, self.not_trained)
+        self.loss = loss
+        if after:
+            random, init_params = init_params, lambda key: Watch(config, hyperparameters).initial_params(random(key))
         if rule is None:
-            watch = partial(Watch, config) if config.training.watch else None
+            watch = partial(Watch, config) if config.training.watch or after else None
             step = make_train_step(loss, self._optimizer, config.batching.accumulation_steps, mesh, watch)
             rule = UpdateRule(self._optimizer(hyperparameters, 0).init, step)
         self.step = rule.step
         self.hyperparameter_shapes: Hyperparameters = jax.tree.map(
-            lambda _: jax.ShapeDtypeStruct((), jnp.float32), hyperparameters
+            lambda _: jax.ShapeDtypeStruct((), jnp.float32), scheduled_hyperparameters_of(config)
         )
         self._init_optimizer, self._create = rule.init, partial(create_state, init_params, rule.init)
         seed = jax.ShapeDtypeStruct((), jnp.uint32)
@@ -115,7 +125,7 @@ class Update:
 
     @cached_property
     def _average(self) -> Callable[[TrainState], PyTree]:
-        part, pattern = registered("averaging")[self._config.optimizer.averaging], self._config.optimizer.freeze
+        part, pattern = registered("averaging")[self._config.optimizer.averaging], self.not_trained
 
         def average(state: TrainState) -> PyTree:
             if pattern:
@@ -142,8 +152,7 @@ class Update:
         settings, parts = self._config.optimizer, parts_with(self._config, hyperparameters)
         schedule = self.schedule(hyperparameters)
         optimizer = make_optimizer(settings.name, hyperparameters, schedule, step, parts, settings.averaging)
-        pattern = settings.freeze
-        return frozen(optimizer, pattern) if pattern else optimizer
+        return frozen(optimizer, self.not_trained) if self.not_trained else optimizer
 
 
 def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bool] | None:
@@ -160,4 +169,5 @@ def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bo
                 f"{problem} (XLA for {platform})",
                 "give options that it has, or leave this empty",
             ) from None
-    return (DETERMINISTIC if training.deterministic else {}) | stated or None
+    own = ON_NVIDIA if is_nvidia_gpu(device_of(mesh)) else {}
+    return own | (DETERMINISTIC if training.deterministic else {}) | stated or None

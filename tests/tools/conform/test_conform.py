@@ -1,6 +1,7 @@
 import itertools
 import re
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -19,10 +20,11 @@ from transformer_jax.tasks.task import objective_of
 from transformer_jax.tools.conform import conformity as checks
 from transformer_jax.tools.conform import costs
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
-from transformer_jax.tools.conform.conformity import checked, findings
+from transformer_jax.tools.conform.conformity import checked, findings, trial_of
 from transformer_jax.tools.conform.costs import costs_of
 from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named, with_values
 from transformer_jax.tools.conform.model_properties import left_padding_changes_nothing
+from transformer_jax.tools.conform.reference import found_reference
 from transformer_jax.tools.conform.task_properties import OF_TASKS
 from transformer_jax.tools.conform.trials import Trial, sentences, single_mesh, trial_config
 
@@ -96,6 +98,45 @@ def test_a_broken_idea_is_named_with_its_smallest_case(idea, name, smaller, expe
     assert not finding.holds and expected in finding.detail
 
 
+FAULTS = Path(__file__).with_name("planted_faults.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "property_name", "line", "expected"),
+    [
+        ("other_equation", "equals its reference", "def score_mod", "self_attention: differs by"),
+        ("not_trained", "every parameter gets a gradient", '"temperature"', "changes_not_trained/temperature"),
+        ("changes_nothing", "differs from the base", "def score_mod", "computes the same as the model without it"),
+        ("rounds_scores", "float32 stays float32", "astype(jnp.bfloat16)", "rounds float32 to bfloat16"),
+    ],
+)
+def test_a_planted_fault_is_found_by_one_property_of_the_idea_with_a_line_of_its_file(
+    name, property_name, line, expected
+):
+    load_plugin(str(FAULTS))
+    trial = trial_of("language_model", Idea("attention", name), {"model": {"num_layers": 1}})
+    of_idea = ("equals its reference", *checks.AT_ONE_LENGTH)
+    every = [checked(trial, "", name, PROPERTIES[name], smaller=()) for name in of_idea]
+    (finding,) = [each for each in every if not each.holds]
+    assert finding.name == property_name and expected in finding.detail
+    number = int(re.search(rf"{FAULTS}, line (\d+): ", finding.detail)[1])
+    assert line in FAULTS.read_text().splitlines()[number - 1]
+
+
+def test_a_part_that_reads_its_layer_is_checked_in_two_layers_of_an_encoder_decoder():
+    load_plugin(str(FAULTS))
+    trial = trial_of("translation", Idea("attention", "acausal_second_layer"))
+    with pytest.raises(Broken, match="depend on token"):
+        PROPERTIES["causal by gradient"](trial, 3)
+    assert trial_of("translation", Idea("attention", "qk_norm")).config.model.num_decoder_layers == 1
+
+
+def test_the_reference_of_a_part_of_the_kit_is_in_the_module_of_its_kind():
+    kinds = KINDS.keys() - {"corruption", "statistic"}
+    without = [part for part in KIT if part[0] in kinds and found_reference(Idea(*part)) is None]
+    assert without == []
+
+
 class DrawnInOrder:
     def __init__(self):
         self.generator = np.random.default_rng(0)
@@ -117,15 +158,14 @@ def test_a_task_whose_batches_depend_on_the_order_of_calls_is_named():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["language_model", "parsing", "translation", "word_vectors"])
 def test_every_task_conforms(name):
-    assert [finding for finding in findings("task", Idea("task", name).settings({})) if not finding.holds] == []
+    assert [finding for finding in findings("task", Idea("task", name)) if not finding.holds] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [each for each in sorted(KIT) if each[0] in KINDS])
 def test_every_part_of_the_kit_conforms(kind, name):
     for model in KINDS[kind].models:
-        found = findings(model, Idea(kind, name).settings({}), is_of_training=KINDS[kind].is_of_training)
-        assert [finding for finding in found if not finding.holds] == []
+        assert [finding for finding in findings(model, Idea(kind, name)) if not finding.holds] == []
 
 
 # Each part of the kit that changes a model or an update once, by the setting that selects it.
@@ -135,7 +175,7 @@ COMBINATIONS = [
     for text in (
         "model.attention=grouped_query,qk_norm,soft_cap; model.positions=rope; model.norm=rmsnorm; "
         "model.normalization=sandwich; model.feed_forward=swiglu; optimizer.name=muon; training.loss_terms=z_loss",
-        "model.attention=multi_query,latent,cosine,talking_heads; model.positions=t5; model.normalization=rezero; "
+        "model.attention=multi_query,latent,gated,sink,talking_heads; model.positions=t5; model.normalization=rezero; "
         "model.feed_forward=mixture_of_experts; optimizer.name=lion; optimizer.averaging=ema; "
         "training.loss_terms=r_drop,load_balance",
         "model.attention=sliding_window,sigmoid; model.positions=shaw; model.mixers=attention gated_linear_attention; "
@@ -232,8 +272,8 @@ def test_costs_count_every_step_of_a_loop(monkeypatch):
 
 def test_ideas_are_found_by_name_kind_and_file(tmp_path):
     assert ideas_named("rope") == [Idea("positions", "rope")]
-    assert ideas_named("cosine") == [Idea("attention", "cosine"), Idea("schedule", "cosine")]
-    assert ideas_named("schedule:cosine") == [Idea("schedule", "cosine")]
+    assert ideas_named("deepnorm") == [Idea("residual", "deepnorm"), Idea("initialization", "deepnorm")]
+    assert ideas_named("residual:deepnorm") == [Idea("residual", "deepnorm")]
     assert ideas_named("parsing") == [Idea("task", "parsing")]
     with pytest.raises(ConfigError, match=r"no part 'ropes'; did you mean rope\?"):
         ideas_named("ropes")
@@ -260,7 +300,7 @@ def test_a_model_that_cannot_be_built_is_one_finding_with_the_line(tmp_path):
     file = tmp_path / "incomplete.py"
     file.write_text(INCOMPLETE)
     load_plugin(str(file))
-    (found,) = findings("language_model", {"model": {"positions": "incomplete"}})
+    (found,) = findings("language_model", Idea("positions", "incomplete"))
     assert (found.name, found.holds) == ("model and loss can be built", False)
     assert f"{file}, line 7: TypeError: " in found.detail and "num_heads" in found.detail
 

@@ -15,13 +15,13 @@ PIECES = ["<s>", "</s>", "?", "?", *"ab.-\u2581!"]
 LETTERS = SimpleNamespace(vocabulary_size=10, pieces=lambda ids: PIECES[: len(ids)])
 
 
-def statistics_of(monkeypatch, weights, sides):
+def statistics_of(monkeypatch, weights, sides, source=""):
     """Of a language model whose weights [B, H, Q, M] are given, whatever it reads."""
     maps = {"decoder_layers_0/self_attention": jnp.asarray(weights, jnp.float32)}
     monkeypatch.setattr(head_statistics, "attention_maps", lambda model, params, *inputs: maps)
     sums_of = partial(head_statistics.sums_of_heads, None)
     (found,) = head_statistics.head_statistics(sums_of, {}, [LETTERS], [sides])
-    assert found.source == f"averages over the first {len(sides)}"
+    assert found.source == (source or f"averages over the first {len(sides)}")
     return {name: values.ravel().tolist() for name, values in found.values.items()}
 
 
@@ -41,7 +41,15 @@ def test_literal_averages(monkeypatch):
 
 def test_entropies_are_of_shares():
     weights = np.array([[1 / 16] * 8, [0.0] * 8, [2.0, 2.0, -1.0] + [0.0] * 5], np.float32)
-    np.testing.assert_allclose(entropies(jnp.asarray(weights)), [3.0, 0.0, 1.0], atol=1e-6)
+    np.testing.assert_allclose(entropies(jnp.asarray(weights)), [3.0, 0.0, np.nan], atol=1e-6)
+
+
+def test_heads_with_negative_weights_have_no_entropy_and_are_named(monkeypatch):
+    weights = np.full((1, 2, 16, 16), 1 / 16)
+    weights[0, 1, 2, 0] = -0.5
+    source = "averages over the first 1; no entropy: negative weights in layer 1 head 2"
+    found = statistics_of(monkeypatch, weights, [[4, 6, 2]], source)
+    assert "entropy" not in found and found["boundary"][1] < 0
 
 
 def test_error_rates_of_heads():

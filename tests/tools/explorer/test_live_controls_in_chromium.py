@@ -53,7 +53,9 @@ def test_it_opens_on_the_head_that_aligns_best_and_says_so(browser, address, rea
     pressed = browser.evaluate("document.querySelector('#map .head[aria-pressed=true]').ariaLabel")
     assert pressed == f"decoder {expected['layer']} cross, head {expected['head']}"
     browser.press("0")
-    assert "nearest" not in browser.evaluate("panels[0].caption.firstChild.textContent"), "it is said of that head alone"
+    assert "nearest" not in browser.evaluate("panels[0].caption.firstChild.textContent"), (
+        "it is said of that head alone"
+    )
 
 
 def chips(browser, row):

@@ -54,8 +54,32 @@ def chain(word: str = "") -> list[Job]:
     return [tokenizers, tokens, run(*words[1:])._replace(after="tokens"), evaluate, sweep]
 
 
+@pytest.mark.parametrize("kind", ["kubernetes", "skypilot"])
+def test_plugins_go_along_with_a_job(kind, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("text = '{{name}} $(HOME)'\n")
+    job, flags = run(f"--plugin={file}", "--config.seed=1"), dict(EACH)[kind]
+    *maps, content = yaml.safe_load_all(job_file(kind, flags, [job]))
+    if kind == "kubernetes":
+        (pod,) = pods_of(job_file(kind, flags, [job])).values()
+        words, mounts = pod["containers"][0]["args"], pod["containers"][0]["volumeMounts"]
+        assert maps[0]["data"] == {"mine.py": file.read_text()}
+        volume = {"name": "plugins", "configMap": {"name": maps[0]["metadata"]["name"]}}
+        assert volume in pod["volumes"] and {"name": "plugins", "mountPath": "/plugins"} in mounts
+    else:
+        ((there, here),) = content["file_mounts"].items()
+        assert here == str(file)
+        words = content["run"].split()
+        assert f"--plugin={there}" in words
+    assert not any(str(file) in word for word in words) and any(word.endswith("/mine.py") for word in words)
+    other = tmp_path / "other" / "mine.py"
+    with pytest.raises(ConfigError, match="two files have one name"):
+        job_file(kind, flags, [run(f"--plugin={file}", f"--plugin={other}")])
+
+
 def pods_of(text: str) -> dict[str, dict]:
-    jobs = yaml.safe_load(text)["spec"]["replicatedJobs"]
+    *_, content = yaml.safe_load_all(text)
+    jobs = content["spec"]["replicatedJobs"]
     return {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
 
 

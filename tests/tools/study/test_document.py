@@ -1,6 +1,7 @@
 import base64
 import csv
 import io
+import re
 
 from transformer_jax.config import from_dict
 from transformer_jax.tools.study import document
@@ -29,6 +30,18 @@ def test_markdown_keeps_rows_and_meaning():
     assert nasty.replace(r"\|", "").count("|") == 3
     assert lines[4].strip().endswith("](curves.png)")
     assert document.escaped(r"a\b _c_ d_e") == r"a\\b \_c\_ d_e"
+
+
+def test_latex_has_no_special_character_of_the_text():
+    content = document.to_latex(
+        Table(("run", "BLEU"), ((NASTY, "36.10 ± 0.1"), ("50 % {x}^~\\", "-0.5 [-1.0, 2.0]"))), "a_b"
+    )
+    body = content.partition(r"\midrule")[2].partition(r"\bottomrule")[0].splitlines()[1:]
+    assert len(body) == 2 and all(line.endswith(r" \\") for line in body)
+    bare = [re.sub(r"\\[a-zA-Z]+\{\}|\\[{}$&#%_]|\$[<>\\pm-]+\$", "", line[:-3]) for line in body]
+    assert [line.count("&") for line in bare] == [1, 1]
+    assert not any(character in line for line in bare for character in r"\{}$#%_^~<>|±")
+    assert r"$-$0.5 [$-$1.0, 2.0]" in body[1] and r"\caption{a\_b}" in content
 
 
 def test_only_settings_that_differ_and_none_where_a_model_has_no_such_thing():

@@ -60,6 +60,19 @@ def test_ideas_become_settings(tmp_path):
         read(str(file), f"{other}:model.dropout=0.2")
 
 
+def test_an_idea_from_a_file_is_called_by_its_name_or_its_label(tmp_path):
+    text = "from transformer_jax.registry.plugins import register\nregister('norm', {!r})(lambda settings, model, site, *, "
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text((text + "precision: None)\n").format(f"norm_{folder}"))
+    first, second = (str(tmp_path / folder / "mine.py") for folder in "ab")
+    assert [*read(first, f"other={second}")] == ["base", "mine", "other"]
+    assert [*read(f"{first}:model.dropout=0.2", f"rope+{second}")] == ["base", "mine:model.dropout=0.2", "rope+mine"]
+    assert read("more=model.dropout=0.2")["more"] == {"model.dropout": "0.2"}
+    with pytest.raises(ConfigError, match=r"two ideas are called mine; label one, as in other=FILE\.py"):
+        read(first, second)
+
+
 def test_ideas_replace_parts_of_the_base_with_their_settings():
     overrides = [("model.positions", "rope"), ("parts.rope.base", "5e5")]
     _, alibi = read_contenders(QUICKSTART, overrides, ["alibi"])
@@ -230,6 +243,57 @@ def test_ideas_without_an_ended_run_are_in_the_correction(monkeypatch):
     assert (base.name, rope.verdict[:5]) == ("base", "helps")
     power = power_statement(plan, [base, rope], 2, TASKS["translation"].selection, 0.0)
     assert " 3 seeds and 3 ideas find a difference" in power, "of the tests, though --seeds=2"
+
+
+def run_of(seed, values, seconds=1.0, **origin):
+    validations = {step: {"validation/bleu": value, "validation/loss": value} for step, value in values.items()}
+    return FinishedRun(seed, f"/there/trials/{seed:04d}", "", validations, seconds, origin)
+
+
+def result_of(name, curve, cost=COST, ends=(0.0, 0.5)):
+    runs = [
+        run_of(seed, {step: value + end for step, value in curve.items()}, 1.0 + seed, git_commit="abc", cpu_count=2)
+        for seed, end in enumerate(ends)
+    ]
+    return duel_report.Result(Planned(Contender(name, {}, {}), cost, max(curve), {}), runs)
+
+
+def test_a_metric_that_still_rises_is_far_from_its_plateau():
+    metric = TASKS["translation"].selection
+    rising, flat = {1: 0.0, 2: 3.0, 3: 6.0, 4: 9.0}, {1: 0.0, 2: 8.0, 3: 8.8, 4: 9.0}
+    assert "went from 6.25 to 9.25" in duel_report.plateau_warning(result_of("base", rising), metric)
+    assert duel_report.plateau_warning(result_of("base", flat), metric) == ""
+    # Less than the noise between seeds.
+    assert duel_report.plateau_warning(result_of("base", rising, ends=(0.0, 9.0)), metric) == ""
+
+
+def test_a_report_has_its_conditions_values_by_seed_and_files_for_an_appendix(tmp_path):
+    base = result_of("base", {1: 1.0, 2: 2.0})
+    plan = Plan(QUICKSTART, [["training.num_updates", "60"]], "flops", "", "validation/bleu", {"base": base.planned})
+    metric = TASKS["translation"].selection
+    _, written = write_duel_report(plan, [base], metric, "", 0, tmp_path, command="transformer-jax duel --seeds=2")
+    page = (tmp_path / "report.md").read_text()
+    for words in (
+        "transformer-jax duel --seeds=2",
+        "--config.training.num\\_updates=60",
+        "| commit | abc |",
+        "| cores | 2 |",
+    ):
+        assert words.replace("num\\_", "num_") in page
+    assert "2.25 ± 0.35" in page and "| base | BLEU | 2.00 | 2.50 |" in page
+    assert "1,000.0 |" in page, "milliseconds of the fastest run"
+    assert "2.25 $\\pm$ 0.35" in (tmp_path / "report.tex").read_text()
+    assert {"curves.png", "curves.svg", "curves.pdf", "report.tex"} <= {file.name for file in written}
+    assert "/there/" not in page
+
+
+def test_times_are_left_out_where_pilots_of_equal_flops_disagree():
+    base, slow = (
+        result_of(name, {1: 1.0}, replace(COST, seconds=each)) for name, each in (("base", 0.1), ("idea", 0.4))
+    )
+    assert "base and idea, with equal FLOPs, took 100 and 400 ms" in duel_report.disagreeing_pilots([base, slow])
+    other = result_of("idea", {1: 1.0}, replace(COST, flops=2e9, seconds=0.4))
+    assert duel_report.disagreeing_pilots([base, other]) == ""
 
 
 @pytest.mark.slow

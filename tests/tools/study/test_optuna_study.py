@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from optuna.trial import TrialState
 from sqlalchemy import text
@@ -16,8 +17,8 @@ from transformer_jax.run_directory.layout import write_json
 from transformer_jax.runs.run import Outcome, TrainingDiverged
 from transformer_jax.tools.study import worker
 from transformer_jax.tools.study.optuna_study import open_study, retry, retry_failed, trial_rows, trials_of
-from transformer_jax.tools.study.runs_table import trial_table, write_leaderboard
-from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, LogUniform, Sweep, Uniform
+from transformer_jax.tools.study.runs_table import heat_map, trial_table, write_leaderboard
+from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, Choice, LogUniform, Sweep, TrialRow, Uniform
 from transformer_jax.tools.study.worker import work
 
 
@@ -46,6 +47,21 @@ def raises(error):
 
 def states(study, sweep) -> list[str]:
     return [row.state for row in trial_rows(study, sweep)]
+
+
+def test_a_grid_of_two_settings_is_a_map_of_means_over_seeds(tmp_path):
+    space = {"model.dropout": Choice(0.0, 0.1), "model.d_ff": Choice(32, 64, 128)}
+    sweep = Sweep(config="configs/quickstart.py", seeds=(3, 4), space=space)
+    trials = [
+        TrialRow(0, "complete", point["model.d_ff"] + point["seed"], 1, point, 1.0, "", "", {})
+        for point in sweep.points()
+        if point["model.d_ff"] < 128 or point["model.dropout"]
+    ]
+    panel = heat_map(["model.dropout", "model.d_ff"], trials, sweep.measured)
+    assert (panel.rows, panel.columns) == (["0.0", "0.1"], ["32", "64", "128"])
+    np.testing.assert_array_equal(panel.values, [[35.5, 67.5, np.nan], [35.5, 67.5, 131.5]])
+    _, written = write_leaderboard(sweep, trials, tmp_path)
+    assert tmp_path / "settings.png" in written
 
 
 def test_a_grid_is_trained_and_failed_trials_are_tried_again(join, training, tmp_path):

@@ -3,7 +3,16 @@ import math
 import numpy as np
 import pytest
 
-from transformer_jax.tools.study.seed_statistics import PairedTest, detectable, holm, paired_test, seeds_needed, verdict
+from transformer_jax.tools.study.seed_statistics import (
+    PairedTest,
+    detectable,
+    deviation_range,
+    holm,
+    holm_tests,
+    paired_test,
+    seeds_needed,
+    verdict,
+)
 
 DUELS = 400
 
@@ -39,6 +48,24 @@ def test_equal_differences_are_no_surer_than_their_signs(differences, p):
 def test_holms_correction():
     assert holm([0.03, 0.01, 0.04]) == pytest.approx([0.06, 0.03, 0.06])
     assert (holm([0.5, 0.9]), holm([])) == ([1.0, 1.0], [])
+
+
+def test_intervals_exclude_zero_where_the_adjusted_p_is_significant():
+    assert holm_tests([0.03, 0.01, 0.04]) == [2, 3, 2]
+    excluded = 0
+    for duel in duels(5, 4, shift=1.5)[:100]:
+        p_values = [paired_test(list(idea)).p for idea in duel]
+        for idea, p, number in zip(duel, holm(p_values), holm_tests(p_values), strict=True):
+            test = paired_test(list(idea), number)
+            assert (test.low > 0 or test.high < 0) == (p < 0.05)
+            excluded += p < 0.05
+    assert 20 < excluded < 380
+
+
+def test_the_range_of_a_deviation_covers_it():
+    samples = np.random.default_rng(5).normal(size=(4000, 5)).std(axis=1, ddof=1)
+    ranges = [deviation_range(float(each), 4) for each in samples]
+    assert np.mean([low < 1.0 < high for low, high in ranges]) == pytest.approx(0.95, abs=0.015)
 
 
 @pytest.mark.parametrize(("pairs", "ideas"), [(3, 1), (5, 1), (5, 4)])

@@ -15,6 +15,7 @@ from postgresql import postgresql_server
 from process_environment import process_environment
 from run_settings import tiny_settings
 
+from transformer_jax.tools.study import worker_processes
 from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE
 from transformer_jax.tools.study.worker_processes import run_workers
 
@@ -57,6 +58,19 @@ def starts_of(folder: Path, number: int) -> int:
     return len(json.loads((folder / f"out/trials/{number:04d}/run.json").read_text()))
 
 
+def test_a_killed_worker_is_replaced_and_one_that_fails_is_not(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(worker_processes, "POLL_SECONDS", 0.01)
+    mark = tmp_path / "mark"
+    kill_once = f"if [ -e {mark} ]; then exit 7; fi; touch {mark}; kill -KILL $$"
+    assert run_workers(["sh", "-c", kill_once], [{}], tmp_path, int) == [7]
+    assert capsys.readouterr().err == "worker 0 was ended by SIGKILL; another one replaces it\n"
+    # Not for ever: the number of the last one is the status.
+    counted = f"echo x >> {mark}; kill -KILL $$"
+    assert run_workers(["sh", "-c", counted], [{}], tmp_path, int) == [-signal.SIGKILL]
+    assert mark.read_text().count("x") == 1 + worker_processes.REPLACEMENTS
+    assert run_workers(["sh", "-c", "kill -TERM $$"], [{}], tmp_path, int) == [-signal.SIGTERM]
+
+
 def test_workers_survive_a_hangup_under_nohup(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -68,19 +82,20 @@ def test_workers_survive_a_hangup_under_nohup(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["sqlite", "postgresql"])
-def test_the_trial_of_a_killed_worker_is_finished_by_the_other_from_its_checkpoint(where, tmp_path):
+def test_the_trial_of_a_killed_worker_is_finished_by_another_from_its_checkpoint(where, tmp_path):
     command = write_sweep(tmp_path, (0, 1, 2), num_updates=300, evaluate_every=100, checkpoint_every=20)
     with postgresql_server() if where == "postgresql" else nullcontext("") as url:
         sweep = started([*command, "--workers=2", "--grace_seconds=30"], tmp_path, **{STORAGE_VARIABLE: url})
         await_checkpoint(tmp_path / "out/trials/0000", sweep)
         os.kill(trains_in(tmp_path / "out/trials/0000", sweep), signal.SIGKILL)
         said = sweep.communicate()[0]
-    assert sweep.returncode == 0 and f"ended with status -{signal.SIGKILL:d}" in said, said
+    assert sweep.returncode == 0 and "was ended by SIGKILL; another one replaces it" in said, said
+    assert (tmp_path / "out/sweep_files/sweep.py").read_text() == (tmp_path / "sweep.py").read_text()
     assert [trial["state"] for trial in trials_of(tmp_path)] == ["complete"] * 3
     assert [starts_of(tmp_path, number) for number in range(3)] == [2, 1, 1]
     logs = [log.read_text() for log in (tmp_path / "out/workers").iterdir()]
     assert ["resumed at update" in log for log in logs].count(True) == 1
-    assert ["trial 0: " in log for log in logs].count(True) == 2, "both workers had it"
+    assert sum(log.count("trial 0: ") for log in logs) == 2
 
 
 def trains_in(folder: Path, sweep: subprocess.Popen) -> int:

@@ -280,8 +280,8 @@ def sharpest_entropy(model: Module, params: PyTree, batch: Batch) -> Float[Array
     """For each head of cross attention, the entropy of its weights divided by ln n (uniform weights over n tokens), averaged
     over target tokens; returns the lowest.
 
-    The weights are those before dropout. Near 1, every head of every layer is uniform. None for a model without cross
-    attention.
+    The weights are those before dropout. Near 1, every head of every layer is uniform. Heads with negative weights, which have
+    no entropy, are left out: infinity where all have some. None for a model without cross attention.
     """
     layers = layers_by_kind(attention_maps(model, params, *batch)).get("cross")
     if layers is None:
@@ -299,7 +299,8 @@ def _entropy_shares(
     found = jnp.einsum("BHT,BT->H", entropies, is_target.astype(jnp.float32))
     # Empty rows fill a batch.
     uniform = jnp.log(jnp.maximum(is_source.sum(axis=1), 1).astype(jnp.float32))
-    return found / jnp.maximum(jnp.sum(uniform * is_target.sum(axis=1)), 1e-6)
+    shares = found / jnp.maximum(jnp.sum(uniform * is_target.sum(axis=1)), 1e-6)
+    return jnp.where(jnp.any(weights < 0, axis=(0, 2, 3)), jnp.inf, shares)
 
 
 def first_pairs(store: TokenStore, row_multiple: int, longest: int | None = None) -> Batch | None:

@@ -1,5 +1,6 @@
 """Translation as a task: training data, evaluation, scores and attention of given sentences."""
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -112,6 +113,7 @@ class TranslationTask(Translating, Task):
 
     commands = ("translate {run} < {input}",)
     has_targets = True
+    keeps_programs = False
     evaluator_type = Evaluator
 
     @staticmethod
@@ -228,7 +230,7 @@ class TranslationTask(Translating, Task):
         evaluated, longest = self.validator.store(found.split), self.objective.longest_sequence
         batch = first_pairs(evaluated, row_groups(self.mesh), longest)
         entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
-        if entropy is not None:
+        if entropy is not None and math.isfinite(entropy):
             diagnostics["cross_attention_entropy"] = float(entropy)
         if self.config.data.source == "mixture":
             store = self.training_store

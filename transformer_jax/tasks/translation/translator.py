@@ -14,10 +14,9 @@ from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.beam_search import Hypotheses, Rules
+from transformer_jax.decoding.beam_search import DecodeStep, Hypotheses, Rules
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
-    InitCache,
     MakeStep,
     SearchBatch,
     SearchDevices,
@@ -25,15 +24,16 @@ from transformer_jax.decoding.segmented_search import (
 )
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.layers.mesh_axes import constrain_rows
-from transformer_jax.models.interface import Module, call
 from transformer_jax.registry.plugins import with_settings
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
+from transformer_jax.runtime.kept_programs import ProgramStore
 from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.tasks.remarks import remarks_on_output
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, shard_map_rows, unshard_fsdp
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.constraints import Constraint
+    from transformer_jax.models.interface import Module
 
 # Maximum number of beams in a batch: more are no faster on a CPU.
 MAX_BEAMS = {"cpu": 5 * MIN_ROWS}
@@ -118,7 +118,7 @@ class Translator(TextTranslator):
 
     def __init__(
         self,
-        model: Module,
+        model: Callable[[], "Module"],
         tokenizers: TokenizerPair,
         decoding: DecodingConfig,
         mesh: Mesh,
@@ -126,19 +126,26 @@ class Translator(TextTranslator):
         compute_dtype: str = "float32",
         constraint: "Constraint | None" = None,
         parts: Mapping[str, Any] = MappingProxyType({}),
+        store: ProgramStore | None = None,
     ) -> None:
-        """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model.
+        """``model()`` is evaluated where a program is traced. ``longest``: maximum length of its sequences; None: any.
 
-        ``constraint``, whose inputs are source ids: the tokens that beam search may choose. ``parts``: the settings of parts.
+        ``compute_dtype``: of the model. ``constraint``, whose inputs are source ids: the tokens that beam search may choose.
+        ``parts``: the settings of parts.
+        ``store``: keeps the programs of beam search without a constraint.
         """
         self.tokenizers = tokenizers
         self.decoding = decoding
         self.mesh = mesh
-        self.model = model
+        self._model = model
         self._longest = longest
         self.compute_dtype = compute_dtype
         # It keeps compiled programs.
-        self._search_for = cache(lambda results: search_for(model, decoding, mesh, results, constraint, parts))
+        self._search_for = cache(lambda results: search_for(model, decoding, mesh, results, constraint, parts, store))
+
+    @property
+    def model(self) -> "Module":
+        return self._model()
 
     def translate_each(
         self,
@@ -289,9 +296,11 @@ def limits_of(source_ids: np.ndarray, max_extra_tokens: int) -> np.ndarray:
 
 
 def init_cache(
-    model: Module, beam_width: int, params: PyTree, source_ids: Int[Array, "B S"], capacity: int
+    model: "Module", beam_width: int, params: PyTree, source_ids: Int[Array, "B S"], capacity: int
 ) -> DecodeCache:
     """The encoded source and empty beams for at most ``capacity`` tokens; rows of source ids end with EOS."""
+    from transformer_jax.models.interface import call
+
     memory = call(model, params, "encode", Tokens.from_ids(source_ids), train=False)
     cache: DecodeCache = call(model, params, "init_cache", memory, beam_width=beam_width, max_length=capacity)
     return cache
@@ -316,23 +325,33 @@ def require_translatable(
 
 
 def search_for(
-    model: Module,
+    model: Callable[[], "Module"],
     decoding: DecodingConfig,
     mesh: Mesh,
     num_results: int,
     constraint: "Constraint | None" = None,
     parts: Mapping[str, Any] = MappingProxyType({}),
+    store: ProgramStore | None = None,
 ) -> SegmentedSearch:
-    """The search of the settings, beam search or a part, whose inputs are source ids."""
+    """The search of the settings, beam search or a part, whose inputs are source ids.
+
+    ``model()`` is evaluated where a program is traced; ``store`` keeps programs.
+    """
     rules = Rules(decoding.beam_width, num_results, decoding.length_penalty, stop=decoding.stop)
     search = with_settings("search", decoding.search, parts)(rules)
-    init: InitCache = partial(init_cache, model, decoding.beam_width)
-    step = steps_of(model)
+
+    def init(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> DecodeCache:
+        return init_cache(model(), decoding.beam_width, params, source_ids, capacity)
+
+    def step(params: PyTree) -> DecodeStep:
+        return steps_of(model())(params)
+
     if constraint is not None:
         from transformer_jax.decoding.constraints import constrained
 
         init, step = constrained(init, step, decoding.beam_width, constraint)
-    return SegmentedSearch(init, step, search, devices_of_search(mesh))
+    kept = store.with_settings(num_results) if store else None
+    return SegmentedSearch(init, step, search, devices_of_search(mesh), kept)
 
 
 def devices_of_search(mesh: Mesh) -> SearchDevices:
@@ -349,6 +368,8 @@ def devices_of_search(mesh: Mesh) -> SearchDevices:
     )
 
 
-def steps_of(model: Module) -> MakeStep:
+def steps_of(model: "Module") -> MakeStep:
     """Return the function that makes the step of a model from its parameters."""
+    from transformer_jax.models.interface import call
+
     return lambda params: partial(call, model, params, "decode_step")

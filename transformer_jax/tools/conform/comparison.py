@@ -12,7 +12,11 @@ SMALL = 1e-3
 
 
 class Broken(Exception):
-    """A property does not hold; the message says where and by how much."""
+    """A property does not hold; the message says where and by how much. ``line``: the ``FILE, line N`` that it is about."""
+
+    def __init__(self, message: str, line: str = "") -> None:
+        super().__init__(message)
+        self.line = line
 
 
 def require_near(found: PyTree, expected: PyTree, where: str = "", tolerance: float = ROUNDING) -> str:

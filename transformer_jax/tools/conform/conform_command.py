@@ -36,8 +36,8 @@ def conform(values: flags.Values) -> int:
     for all models, which have no dropout (both passes of r_drop are equal). About a minute of CPU time for each part, a quarter
     less with --nocosts.
     """
-    # Warnings of the partitioner would stand among the rows.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Warnings of XLA, some of which it calls errors, would stand among the rows; its aborts are still printed.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import jax
 
     if len(values.arguments or []) != 1:
@@ -60,7 +60,7 @@ def conform(values: flags.Values) -> int:
         for model in kind.models:
             found = []
             begin = partial(_print_row, model, "...") if sys.stdout.isatty() else str
-            for finding in findings(model, idea.settings(stated), is_of_training=kind.is_of_training, begin=begin):
+            for finding in findings(model, idea, stated, begin=begin):
                 found.append(finding)
                 word = "ok" if finding.holds else "FAILS"
                 _print_row(model, f"{word:<6} {finding.detail}", finding.name, end="\n")

@@ -1,16 +1,21 @@
 """The properties of an idea, checked one by one: a row of the table each, and the smallest case of one that fails."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 
-from transformer_jax.config import ConfigError
-from transformer_jax.registry.python_files import line_of_plugin
+from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.registry.plugins import registered
+from transformer_jax.registry.python_files import line_of_definition, line_of_plugin
+from transformer_jax.tools.conform import idea_properties as ideas
 from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
 from transformer_jax.tools.conform.comparison import Broken
-from transformer_jax.tools.conform.ideas import with_values
+from transformer_jax.tools.conform.ideas import KINDS, Idea, with_values
+from transformer_jax.tools.conform.reference import equals_reference
 from transformer_jax.tools.conform.task_properties import OF_TASKS, TaskTrial, task_config
 from transformer_jax.tools.conform.trials import BY_SGD, Trial, optimized, trial_config
 
@@ -18,8 +23,14 @@ Property = Callable[[Trial, int], str]
 LENGTH = 6
 SMALLER = (1, 2, 3, 4, 5)
 """The lengths of sentences at which a property that fails is tried again."""
+AT_ONE_LENGTH = ("differs from the base", "every parameter gets a gradient", "float32 stays float32")
+"""Properties that mean nothing in a sentence of one word."""
 
 OF_MODELS: dict[str, Property] = {
+    "equals its reference": equals_reference,
+    "differs from the base": ideas.differs_from_the_base,
+    "every parameter gets a gradient": ideas.every_parameter_gets_a_gradient,
+    "float32 stays float32": ideas.float32_stays_float32,
     "a decoding step equals the full pass": models.step_equals_full_pass,
     "causal by gradient": models.causal_by_gradient,
     "beam search ignores the batch": models.search_ignores_the_batch,
@@ -39,7 +50,13 @@ OF_UPDATES: dict[str, Property] = {
     "skips what is not finite": updates.skips_what_is_not_finite,
     "learns a batch": updates.learns_a_batch,
 }
-OF_TRAINING: dict[str, Property] = {"jit equals eager": updates.update_equals_eager, **OF_UPDATES}
+OF_TRAINING: dict[str, Property] = {
+    "equals its reference": equals_reference,
+    "differs from the base": ideas.differs_from_the_base,
+    "every parameter gets a gradient": ideas.every_parameter_gets_a_gradient,
+    "jit equals eager": updates.update_equals_eager,
+    **OF_UPDATES,
+}
 PROPERTIES: dict[str, dict[str, Property]] = {
     "translation": OF_MODELS | OF_TRANSFORMERS | OF_UPDATES,
     "language_model": OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES,
@@ -58,30 +75,62 @@ class Finding(NamedTuple):
 
 
 def findings(
-    model: str, values: Mapping[str, Any], *, is_of_training: bool = False, begin: Callable[[str], object] = str
+    model: str, idea: Idea, stated: Mapping[str, Any] = MappingProxyType({}), *, begin: Callable[[str], object] = str
 ) -> Iterator[Finding]:
-    """Every property of a small model with these settings, nested by block.
+    """Every property of a small model with the idea, and with ``stated`` settings, nested by block.
 
-    ``is_of_training``: an idea that changes updates only. ``begin``: takes the name of a property before it is checked. Raises
-    ConfigError where the settings are wrong.
+    ``begin``: takes the name of a property before it is checked. Raises ConfigError where the settings are wrong.
     """
     if model == "task":
-        of_task = TaskTrial(task_config(values))
+        of_task = TaskTrial(task_config(idea.settings(stated)))
         for name, of_a_task in OF_TASKS.items():
             begin(name)
             yield checked(of_task, model, name, of_a_task, smaller=())
         return
-    trial = Trial(trial_config(model, values if is_of_training else with_values(BY_SGD, values), small=True))
+    trial = trial_of(model, idea, stated)
     try:
         jax.eval_shape(trial.loss_sums, trial.update.state_shapes.params, trial.rows(LENGTH))
     except ConfigError:
         raise
     except Exception as error:
-        yield Finding(model, "model and loss can be built", False, _words(error))
+        yield Finding(model, "model and loss can be built", False, _words(error, trial))
         return
-    for name, check in (OF_TRAINING if is_of_training else PROPERTIES[model]).items():
+    for name, check in (OF_TRAINING if KINDS[idea.kind].is_of_training else PROPERTIES[model]).items():
         begin(name)
         yield checked(trial, model, name, check)
+
+
+def trial_of(model: str, idea: Idea, stated: Mapping[str, Any] = MappingProxyType({})) -> Trial:
+    """The small model with the idea, beside its settings without it; two layers where the idea depends on its layer."""
+    config, base = (
+        trial_config(model, each if KINDS[idea.kind].is_of_training else with_values(BY_SGD, each), small=True)
+        for each in (idea.settings(stated), idea.settings_without(stated))
+    )
+    if depends_on_layers(idea, config):
+        config, base = (replace(each, model=with_two_layers(each.model)) for each in (config, base))
+    return Trial(config, idea=idea, base=base)
+
+
+def depends_on_layers(idea: Idea, config: ExperimentConfig) -> bool:
+    """Whether a part reads the number of its layer, or a state from another layer, so that one layer would not show it."""
+    if config.model.is_recurrent or KINDS[idea.kind].is_of_training:
+        return False
+    part = registered(idea.kind)[idea.name]
+    if getattr(part, "carries", False) or "enter" in vars(part):
+        return True
+    try:
+        # Raises where a module asks for the number of its layer.
+        _ = Trial(replace(config, model=replace(config.model, scan_layers=True))).update.state_shapes
+    except Exception as error:
+        # The properties report others.
+        return isinstance(error, ConfigError) and "scan_layers" in str(error)
+    return False
+
+
+def with_two_layers(model: Any) -> Any:
+    """The settings of a model with two layers in each stack, unless they state more."""
+    names = ("num_layers", "num_encoder_layers", "num_decoder_layers")
+    return replace(model, **{name: max(getattr(model, name), 2) for name in names if hasattr(model, name)})
 
 
 @optimized(False)
@@ -89,22 +138,25 @@ def checked(
     trial: Any, model: str, name: str, check: Callable[[Any, int], str], smaller: tuple[int, ...] = SMALLER
 ) -> Finding:
     """A property, at the shortest length where it fails; a task has batches of its own."""
+    smaller = () if name in AT_ONE_LENGTH else smaller
     try:
         return Finding(model, name, True, check(trial, LENGTH))
     except Exception as error:
-        detail, at = _words(error), LENGTH
+        detail, at = _words(error, trial), LENGTH
         for length in smaller:
             try:
                 check(trial, length)
             except Exception as shorter:
-                detail, at = _words(shorter), length
+                detail, at = _words(shorter, trial), length
                 break
         return Finding(model, name, False, f"sentences of length {at}: {detail}" if smaller else detail)
 
 
-def _words(error: Exception) -> str:
+def _words(error: Exception, trial: Any) -> str:
+    """The first line of an error, after the line of the plugin that raised it or, if none did, that defines the idea."""
     first = next(iter(str(error).splitlines()), "")
-    if isinstance(error, Broken):
-        return first
-    where = line_of_plugin(error)
-    return f"{where}{': ' if where else ''}{type(error).__name__}: {first}"
+    idea = getattr(trial, "idea", None)
+    where = (error.line if isinstance(error, Broken) else "") or line_of_plugin(error)
+    where = where or (line_of_definition(registered(idea.kind)[idea.name]) if idea else "")
+    kind = "" if isinstance(error, Broken) else f"{type(error).__name__}: "
+    return f"{where}{': ' if where else ''}{kind}{first}"

@@ -13,6 +13,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.layers.scaled_dot_product import AttentionBackend
 from transformer_jax.models.devices import ANY_DEVICES, attention_of
+from transformer_jax.models.inspection import captured_calls
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tools.conform.comparison import Broken, require_near
 from transformer_jax.tools.conform.trials import FIRST_WORD, ROWS, VOCABULARY, Sentences, Trial, sentences, single_mesh
@@ -93,11 +94,14 @@ def backends_agree(trial: Trial, length: int) -> str:
             continue
     # At these lengths the backend "auto" selects einsum.
     expected, found = trial.loss_and_gradient(pairs), {}
-    for name, backend in backends.items():
-        other = Trial(trial.config, ANY_DEVICES._replace(attention=backend), trial.params)
-        tolerance = [] if name == "blockwise" else [ROUNDING_OF_BFLOAT16]
-        found[name] = require_near(other.loss_and_gradient(pairs), expected, name, *tolerance)
-    return ", ".join(f"{name} {error}" for name, error in found.items())
+    with captured_calls("attend_dense_modified") as dense:
+        for name, backend in backends.items():
+            other = Trial(trial.config, ANY_DEVICES._replace(attention=backend), trial.params)
+            tolerance = [] if name == "blockwise" else [ROUNDING_OF_BFLOAT16]
+            found[name] = require_near(other.loss_and_gradient(pairs), expected, name, *tolerance)
+    words = ", ".join(f"{name} {error}" for name, error in found.items())
+    paths = dict.fromkeys(each.path.rpartition("/")[2] for each in dense)
+    return f"{words}; dense, without a backend: {', '.join(paths)}" if paths else words
 
 
 def jit_equals_eager(trial: Trial, length: int) -> str:

@@ -13,14 +13,20 @@ import numpy as np
 from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
-from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.config import (
+    ExperimentConfig,
+    MeshConfig,
+    from_dict,
+    hyperparameters_of,
+    scheduled_hyperparameters_of,
+)
 from transformer_jax.decoding.beam_search import Hypotheses, beam_search, select_beams
 from transformer_jax.models.build import build_decoder_only, build_model
 from transformer_jax.models.devices import ANY_DEVICES, Devices
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
 from transformer_jax.tasks.task import objective_of
-from transformer_jax.tools.conform.ideas import with_values
+from transformer_jax.tools.conform.ideas import Idea, with_values
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows
 from transformer_jax.training.state import TrainState
@@ -46,13 +52,15 @@ SIZES: dict[str, dict[str, Any]] = {
 BESIDE: dict[str, Any] = {"language_model": {"task": "language_model"}, "rnn": {"data": {"max_source_tokens": 127}}}
 """Settings outside of the model block that a model needs."""
 SMALL_PARTS: dict[str, dict[str, Any]] = {
+    "gated_delta_net": {"chunk": 2},
     "gated_linear_attention": {"chunk": 2},
-    "latent": {"width": 8},
+    "latent": {"width": 8, "query_width": 8, "rotary_size": 2, "has_norms": True},
     "mixture_of_experts": {"num_experts": 4},
     "multi_token": {"tokens": 2},
     "mup": {"base_width": 8, "base_key_size": 2},
     "shaw": {"max_distance": 2},
     "sliding_window": {"size": 3},
+    "soap": {"precondition_every": 2, "max_size": 16},
     "t5": {"buckets": 4, "max_distance": 4},
 }
 """Settings with which parts of the kit act among a few tokens."""
@@ -117,9 +125,18 @@ def sentences(rows: int, length: int, *, unequal: bool = True) -> Sentences:
 class Trial:
     """A small model of ``config``, its parameters with noise, its loss and its update; programs are compiled once."""
 
-    def __init__(self, config: ExperimentConfig, on: Devices = ANY_DEVICES, params: PyTree = None) -> None:
-        """``params``: instead of the model's own."""
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        on: Devices = ANY_DEVICES,
+        params: PyTree = None,
+        *,
+        idea: Idea | None = None,
+        base: ExperimentConfig | None = None,
+    ) -> None:
+        """``params``: instead of the model's own. ``idea``: the part that is checked; ``base``: the settings without it."""
         self.config, self.on, self.has_source = config, on, config.task == "translation"
+        self.idea, self.base = idea, base
         if params is not None:
             self.params = params
         self._logits = jax.jit(self.teacher_forced)
@@ -227,7 +244,9 @@ class Trial:
         update = update or self.update
         shardings = jax.tree.map(lambda leaf: leaf.sharding, update.state_shapes)
         state = jax.device_put(self.initial_state if state is None else state, shardings)
-        hyperparameters = put_hyperparameters(hyperparameters_of(self.config)._replace(**changed), update.mesh)
+        hyperparameters = put_hyperparameters(
+            scheduled_hyperparameters_of(self.config)._replace(**changed), update.mesh
+        )
         rows, losses = put_rows(rows, update.mesh), []
         for _ in range(count):
             state, metrics = update.jitted(state, rows, hyperparameters)

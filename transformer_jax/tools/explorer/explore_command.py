@@ -217,10 +217,10 @@ def _add_curves(page: "Page", readings: "list[list[Reading]]", tables: "list[lis
     for text, of_text in enumerate(zip(*readings, strict=True)):
         points = [curve_points(each) for each in of_text]
         for kind, curves in points[0].items() if points else ():
-            for name in curves:
+            for name in (name for name in curves if all(name in each[kind] for each in points)):
                 page.add_curves(kind, CURVES[name], [each[kind][name] for each in points], text=text)
     for of_kind in zip(*tables, strict=True):
-        for name in of_kind[0].values:
+        for name in (name for name in of_kind[0].values if all(name in each.values for each in of_kind)):
             page.add_curves(of_kind[0].kind, TITLES[name], [each.values[name] for each in of_kind], text=None)
 
 

@@ -48,7 +48,10 @@ SumsOfHeads = dict[str, tuple[dict[str, Float[Array, " H"]], Array]]
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """Values [L, H] for the layers and heads of a kind of attention, by statistic; ``source`` describes the sentences."""
+    """Values [L, H] for the layers and heads of a kind of attention, by statistic; ``source`` describes the sentences.
+
+    There is no entropy where a head has negative weights, which ``source`` names.
+    """
 
     kind: str
     values: dict[str, np.ndarray]
@@ -76,14 +79,16 @@ def head_statistics(
             before = totals.get(path, {})
             totals[path] = {name: before.get(name, 0.0) + value for name, value in sums.items()}
             counts[path] = counts.get(path, 0.0) + float(count)
-    return [
-        HeadStatistics(
-            kind,
-            {name: np.stack([layers[path][name] / counts[path] for path in layers]) for name in STATISTICS},
-            f"averages over the first {len(sides[0])}",
-        )
-        for kind, layers in layers_by_kind(totals).items()
-    ]
+    found = []
+    for kind, layers in layers_by_kind(totals).items():
+        values = {name: np.stack([layers[path][name] / counts[path] for path in layers]) for name in STATISTICS}
+        source = f"averages over the first {len(sides[0])}"
+        if unknown := np.argwhere(np.isnan(values["entropy"])).tolist():
+            heads = ", ".join(f"layer {layer + 1} head {head + 1}" for layer, head in unknown)
+            del values["entropy"]
+            source += f"; no entropy: negative weights in {heads}"
+        found.append(HeadStatistics(kind, values, source))
+    return found
 
 
 def punctuation(tokenizer: Tokenizer) -> list[bool]:
@@ -129,10 +134,10 @@ def sums_of_heads(model: Module, params: PyTree, marks: list[Array], *inputs: To
 
 
 def entropies(weights: Float[Array, "*N M"]) -> Float[Array, "*N"]:
-    """Entropy in bits of each row of weights divided by its sum; negative weights count as 0."""
-    positive = jnp.maximum(weights, 0.0)
-    shares = positive / jnp.maximum(positive.sum(axis=-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
-    return -jnp.sum(shares * jnp.log2(jnp.where(shares > 0, shares, 1.0)), axis=-1)
+    """Entropy in bits of each row of weights divided by its sum; not a number for a row with negative weights."""
+    shares = weights / jnp.maximum(weights.sum(axis=-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
+    found = -jnp.sum(shares * jnp.log2(jnp.where(shares > 0, shares, 1.0)), axis=-1)
+    return jnp.where(jnp.any(weights < 0, axis=-1), jnp.nan, found)
 
 
 def _sums_of_layer(

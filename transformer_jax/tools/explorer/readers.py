@@ -71,7 +71,7 @@ class _RunReader(Generic[AnyTask]):
     def at_checkpoint(self, run: RunDirectory, step: int) -> Self:
         """A reader of another checkpoint of the run, with the same compiled programs."""
         task, other = self.trained.task, copy(self)
-        params, steps = restored_params(run, task.objective.init_params, task.mesh, str(step), 1)
+        params, steps = restored_params(run, task.param_shapes(), task.mesh, str(step), 1)
         other.trained = replace(self.trained, params=params, steps=tuple(steps))
         return other
 

@@ -165,7 +165,9 @@ def curve_points(reading: Reading) -> dict[str, dict[str, np.ndarray]]:
     """For every kind of attention, entropy and importance [L, H] of every head on one text, see ``CURVES``."""
     points = {}
     for each in reading.attentions:
-        points[each.kind] = {"entropy": np.asarray(entropies(jnp.asarray(each.weights))).mean(axis=-1)}
+        entropy = np.asarray(entropies(jnp.asarray(each.weights))).mean(axis=-1)
+        # Negative weights have none.
+        points[each.kind] = {"entropy": entropy} if np.isfinite(entropy).all() else {}
         if each.kind in reading.importance:
             points[each.kind]["importance"] = reading.importance[each.kind]
     return points

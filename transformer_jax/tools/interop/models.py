@@ -110,7 +110,7 @@ class OpenedModel:
         """The greedy translation of each source, both with EOS."""
         decoding = replace(self.config.decoding, search="beam", beam_width=1)
         longest = self.config.model.longest_sequence
-        translator = Translator(self.model, self.tokenizers, decoding, self.mesh, longest)
+        translator = Translator(lambda: self.model, self.tokenizers, decoding, self.mesh, longest)
         return [best[0].token_ids for best in translator.translate_ids(self.params, sources)]
 
     def logits(self, examples: Sequence[Example]) -> list[np.ndarray]:

@@ -14,8 +14,9 @@ import re
 import shlex
 import string
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig
@@ -57,6 +58,9 @@ TPUS = {"v4": "tpu-v4-podslice", "v5e": "tpu-v5-lite-podslice", "v5p": "tpu-v5p-
 # SLURM gives a task one core otherwise, and clusters with quotas refuse pods that state no CPU and memory.
 REQUIRED = {"slurm": ("gpus_per_node", "cpus"), "kubernetes": ("image", "cpus", "memory"), "skypilot": ()}
 EXAMPLES = {"gpus_per_node": "8, or 0 for CPUs", "cpus": "8", "memory": "32Gi", "image": "REGISTRY/IMAGE"}
+# Plugins go along with a job: Kubernetes mounts them from a ConfigMap of at most 1 MiB, SkyPilot copies them.
+SHIPPED = {"kubernetes": "/plugins", "skypilot": "/tmp/transformer_jax_plugins"}
+MOST_SHIPPED = 2**20 - 2**14
 TOKENIZING, FOLLOWERS, SWEEPS = ("tokenizers", "tokens"), ("evaluate", "sweep"), ("workers", "sweep")
 Fields = Mapping[str, Any]
 
@@ -121,6 +125,11 @@ def job_file(launcher: str, flags: Fields, jobs: Sequence[Job]) -> str:
     _require_flags(launcher, flags)
     texts = [filled(TEMPLATES[launcher], _fields(launcher, flags, job)) for job in jobs]
     if launcher == "kubernetes":
+        if plugins := _plugins_of(jobs):
+            contents = {name: Path(file).expanduser().read_text(encoding="utf-8") for name, file in plugins.items()}
+            if sum(len(text.encode()) for text in contents.values()) > MOST_SHIPPED:
+                raise ConfigError("--plugin", "a ConfigMap holds less than 1 MiB", "put the files into the image")
+            texts[0] = filled("config_map.yaml", {**flags, "plugins": yaml_value(contents)}) + texts[0]
         head, marker, _ = texts[0].partition("  replicatedJobs:\n")
         return head + marker + "".join(text.partition(marker)[2] for text in texts)
     if len(jobs) == 1:
@@ -133,6 +142,15 @@ def job_file(launcher: str, flags: Fields, jobs: Sequence[Job]) -> str:
         text += f"{kind}=$(sbatch --parsable{after} <<'END_OF_JOB'\n{script}END_OF_JOB\n)\n"
         text += f'{kind}=${{{kind}%%;*}}\necho "{kind}: job ${kind}"\n'
     return text
+
+
+def _plugins_of(jobs: Iterable[Job]) -> dict[str, str]:
+    """The files that ``--plugin`` names in the commands of jobs, by their name on the machines of the job."""
+    files = dict.fromkeys(word.partition("=")[2] for job in jobs for word in job.words if word.startswith("--plugin="))
+    named = {Path(file).name: file for file in files}
+    if len(named) < len(files):
+        raise ConfigError("--plugin", f"{', '.join(files)}: two files have one name", "rename one")
+    return named
 
 
 def _require_flags(launcher: str, flags: Fields) -> None:
@@ -191,6 +209,16 @@ def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
             raise ConfigError("--budget", problem, "take a recipe with sizes, or a run that has begun (--config=RUN)")
         kept = (word for word in words[1:] if not re.fullmatch("--(no)?distributed(=.*)?", word))
         words = [words[0], *(["--distributed"] if hosts * tasks > 1 else []), *kept]
+    plugins = _plugins_of([job]) if launcher in SHIPPED else {}
+    shipped = {f"--plugin={file}": f"--plugin={SHIPPED[launcher]}/{name}" for name, file in plugins.items()}
+    words = [shipped.get(word, word) for word in words]
+    volumes = (
+        {"shared": {"persistentVolumeClaim": {"claimName": flags["volume_claim"]}}} if flags["volume_claim"] else {}
+    )
+    mounts = dict.fromkeys(volumes, flags["mount_path"])
+    if plugins and launcher == "kubernetes":
+        volumes["plugins"] = {"configMap": {"name": f"{flags['name']}-plugins"}}
+        mounts["plugins"] = SHIPPED[launcher]
     return {
         **flags,
         "kind": job.kind,
@@ -215,6 +243,11 @@ def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
         "restarts_of_each": None if is_run else 2**31 - 1 if job.kind in FOLLOWERS else flags["max_restarts"],
         "storage_variable": STORAGE_VARIABLE if job.kind in SWEEPS and os.environ.get(STORAGE_VARIABLE) else None,
         "setup_text": flags["setup"] and yaml_value(flags["setup"]),
+        "volumes": yaml_value([{"name": name, **volume} for name, volume in volumes.items()]) if volumes else None,
+        "mounts": yaml_value([{"name": name, "mountPath": path} for name, path in mounts.items()]) if mounts else None,
+        "file_mounts": yaml_value({f"{SHIPPED[launcher]}/{name}": file for name, file in plugins.items()})
+        if plugins and launcher == "skypilot"
+        else None,
         "command": shell_words(words),
         # Kubernetes would expand $(NAME), and read $$ as $.
         "arguments": yaml_value([re.sub(r"\$(?=[$(])", "$$", word) for word in words]),

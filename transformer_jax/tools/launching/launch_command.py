@@ -46,7 +46,8 @@ def launch(values: flags.Values) -> int:
     After -- comes the command for one machine: train, sweep or tokenize. With --tokenize_shards=64 and a data.store, jobs on
     CPUs tokenize before the run begins. A second -- and evaluate or sweep add a job on one device after the run. Settings, mesh
     and batch are checked here; data are read on the cluster, where relative paths start in the working directory. A run that is
-    stopped saves, and resumes when it is restarted. See docs/clusters.md.
+    stopped saves, and resumes when it is restarted. Files of --plugin go along, by a ConfigMap of Kubernetes or file_mounts of
+    SkyPilot; SLURM reads them on the shared disk. See docs/clusters.md.
     """
     launcher, *command = values.arguments or [""]
     if launcher not in TEMPLATES:

@@ -31,6 +31,10 @@ MARK = LINE_COLORS[1]
 SEQUENTIAL = LinearSegmentedColormap.from_list(
     "ink", ["#ffffff", "#d7e8ef", "#8fc1d4", "#3f8fb5", "#1b5a8a", "#0b2a4f"]
 )
+# Of values on both sides of 0: negative ones are orange, positive ones as in SEQUENTIAL.
+DIVERGING = LinearSegmentedColormap.from_list(
+    "signed", ["#6b3208", "#d1702a", "#f3cfae", "#ffffff", "#8fc1d4", "#1b5a8a", "#0b2a4f"]
+)
 DOTS_PER_INCH = 160
 # Of a side of a picture: Agg draws less than 65,536, and 30,000 on both sides take 3.6 GB.
 MOST_PIXELS = 30_000

@@ -7,6 +7,8 @@ from typing import NamedTuple
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "f64": 8, "s64": 8, "u64": 8}
 """Sizes of types that do not have four bytes."""
 ENTRY = "ENTRY"
+ASYNCHRONOUS = "async-start", "fusion-start"
+"""Operations that run a computation beside others; their results include their operands."""
 LOOPS_AND_BRANCHES = ("body", "true_computation", "false_computation", "branch_computations")
 """Attributes that name the computations of loops and branches, except loop conditions, which move little."""
 
@@ -61,7 +63,7 @@ class Instruction(NamedTuple):
     @property
     def fused(self) -> str | None:
         """The computation of a fusion or of an asynchronous operation; None for others."""
-        if self.opcode not in ("fusion", "async-start"):
+        if self.opcode not in ("fusion", *ASYNCHRONOUS):
             return None
         return next((callee for role, callee in self.calls if role == "calls"), None)
 

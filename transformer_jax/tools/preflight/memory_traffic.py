@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from transformer_jax.tools.preflight.hlo_text import (
+    ASYNCHRONOUS,
     ENTRY,
     LOOPS_AND_BRANCHES,
     Computation,
@@ -160,9 +161,8 @@ class _Traffic:
             in_place = instruction.opcode in _WRITTEN_IN_PLACE
             written = bytes_of(self._update(instruction) if in_place else instruction.result)
             return min(_bytes(instruction.result), written)
-        if instruction.opcode == "async-start":
-            # Its result includes its operands.
-            return _bytes(fused.root.result)
+        if instruction.opcode in ASYNCHRONOUS:
+            return min(_bytes(fused.root.result), fused.written_inside(fused.root))
         results = _ARRAY.findall(instruction.result)
         values = fused.root.operands if fused.root.opcode == "tuple" else (fused.root.name,)
         if len(results) != len(values):

@@ -20,12 +20,19 @@ OFF = "training.patience", "training.budget_seconds"
 # Not the plus sign of a number, 1e+5.
 PLUS = re.compile(r"\+(?=[^\d\s])")
 
+# A label has no dot, as settings have: diff=FILE.py.
+LABEL = re.compile(r"([A-Za-z_][\w-]*)=(.+)")
+PATH = re.compile(r"[^+:;]*\.py(?=$|[+:;])")
+
 Overrides = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """The base or an idea: overrides of the recipe, as text, and the digests of the ``files`` that register parts."""
+    """The base or an idea: overrides of the recipe, as text, and the digests of the ``files`` that register parts.
+
+    ``name``: in reports, a label or the idea itself, with the name of a file instead of its path.
+    """
 
     name: str
     settings: dict[str, str]
@@ -37,17 +44,20 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str]) -> 
 
     Raises ConfigError where an idea is not one, is there twice, or does not fit the recipe.
     """
-    names = [text.strip() for text in ideas]
-    if not all(names) or len(set(names)) < len(names) or BASE in names:
+    pairs = [_labeled(text.strip()) for text in ideas]
+    names = [name for name, _ in pairs]
+    if not all(names) or BASE in names:
         raise ConfigError(
             "--ideas", f"{','.join(ideas)}: name ideas, each once, and not {BASE!r}, which is there anyway"
         )
     for name in names:
         if "," in name:
             raise ConfigError("--ideas", f"{name!r} has a comma, which separates ideas", "join parts with +, as in a+b")
+        if names.count(name) > 1:
+            raise ConfigError("--ideas", f"two ideas are called {name}", "label one, as in other=FILE.py")
     base = resolve(recipe, overrides)
     owners: dict[Idea, str] = {}
-    contenders = [Contender(BASE, {}, {}), *(Contender(name, *_read_idea(name, base, owners)) for name in names)]
+    contenders = [Contender(BASE, {}, {}), *(Contender(name, *_read_idea(text, base, owners)) for name, text in pairs)]
     for first, second in combinations(contenders[1:], 2):
         if first.settings == second.settings:
             problem = "have the same settings; leave one out, or give their parts different names"
@@ -61,6 +71,13 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str]) -> 
         except ConfigError as error:
             raise ConfigError("--ideas", f"{each.name}: {error}") from None
     return contenders
+
+
+def _labeled(text: str) -> tuple[str, str]:
+    """The name of an idea, its label in ``diff=FILE.py`` or else the idea with files as their stems, and the idea."""
+    if match := LABEL.fullmatch(text):
+        return match[1], match[2]
+    return PATH.sub(lambda found: Path(found[0]).stem, text), text
 
 
 def _read_idea(text: str, base: ExperimentConfig, owners: dict[Idea, str]) -> tuple[dict[str, str], dict[str, str]]:

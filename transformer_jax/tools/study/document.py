@@ -1,10 +1,9 @@
-"""Reports of paragraphs, tables and pictures, and their writers: HTML, Markdown, plain text and CSV."""
+"""Reports of paragraphs, tables and pictures, and their writers: HTML, Markdown, plain text, LaTeX and CSV."""
 
 import base64
 import csv
 import io
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,14 +11,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import write_whole
 from transformer_jax.files.json_text import printable
+from transformer_jax.files.terminal import paragraph, table_width, text_table
 
-WIDTH = 100
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 # Characters with a meaning in Markdown or HTML; an underscore has none inside a word. On GitHub a dollar sign opens a formula.
 MEANINGFUL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<![a-zA-Z0-9])_|_(?![a-zA-Z0-9]))")
+LATEX = {
+    **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "±": r"$\pm$"},
+    **{"<": "$<$", ">": "$>$", "|": r"\textbar{}"},
+}
 META = '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">'
 STYLE = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
 
@@ -42,6 +44,16 @@ def interval(value: float, lower: float, upper: float, digits: int = 2, sign: st
     """``36.14 [34.42, 37.69]``; in CSV three columns, under ``interval_heading``."""
     texts = [f"{each:{sign}.{digits}f}" for each in (value, lower, upper)]
     return Cell(f"{texts[0]} [{texts[1]}, {texts[2]}]", (value, lower, upper))
+
+
+def spread(mean: float, deviation: float | None, digits: int) -> Cell:
+    """``36.14 ± 0.42``; in CSV two columns, under ``spread_heading``."""
+    texts = [f"{each:.{digits}f}" for each in (mean, deviation) if each is not None]
+    return Cell(" ± ".join(texts), (mean, deviation))
+
+
+def spread_heading(name: str, key: str) -> Cell:
+    return Cell(name, (key, f"{key} deviation"))
 
 
 def interval_heading(name: str) -> Cell:
@@ -158,7 +170,7 @@ def _markdown_block(block: str | Table | Picture) -> str:
 def section_text(section: Section) -> str:
     """The heading, paragraphs and tables; pictures are omitted."""
     blocks = [
-        to_text(block) if isinstance(block, Table) else textwrap.fill(printable(block), WIDTH)
+        to_text(block) if isinstance(block, Table) else paragraph(printable(block))
         for block in section.blocks
         if isinstance(block, str | Table)
     ]
@@ -167,7 +179,27 @@ def section_text(section: Section) -> str:
 
 def to_text(table: Table) -> str:
     alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
-    return text_table(table.lines, alignment)
+    return text_table(table.lines, alignment, columns=table_width())
+
+
+def to_latex(table: Table, caption: str) -> str:
+    """A table for LaTeX with the package booktabs."""
+    rows = [" & ".join(_for_latex(cell) for cell in row) + r" \\" for row in table.lines]
+    alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
+    head = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_for_latex(caption)}}}",
+        rf"\begin{{tabular}}{{{alignment}}}",
+    ]
+    body = [r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"]
+    return "\n".join([*head, *body, r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def _for_latex(text: str) -> str:
+    text = re.sub(r"[\\{}$&#%_^~<>|±]", lambda found: LATEX.get(found[0], rf"\{found[0]}"), " ".join(text.splitlines()))
+    # A hyphen before a number is a minus sign.
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
 
 
 def _text(cell: Any) -> str:

@@ -1,8 +1,10 @@
 """``duel``: which ideas help, at equal budgets, with error bars."""
 
 import os
+import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
@@ -45,11 +47,11 @@ def duel(values: flags.Values) -> int:
 
     An idea is the name of a part (rope; schedule:cosine where several kinds have the name), a file that registers parts, or
     SETTING=VALUE. Its own settings follow a colon, separated by semicolons: rope:base=1e5;model.dropout=0.2. A plus sign
-    joins ideas into one.
+    joins ideas into one, and LABEL=IDEA names one in reports: diff=differential_attention.py.
 
     All runs are trials of a sweep: Ctrl-C saves and stops, the same command resumes, also on more machines, and one with more
-    ideas or seeds reuses the runs that are there. At the end WORKDIR holds report.html, .md and .csv, result.json, and
-    pictures. docs/duel.md explains budgets and tests.
+    ideas or seeds reuses the runs that are there. At the end WORKDIR holds report.html, .md, .tex and .csv, result.json, and
+    pictures (PNG, SVG, PDF). docs/duel.md explains budgets and tests.
     """
     if find_spec("optuna") is None:
         raise ConfigError("duel", "needs Optuna", "pip install optuna")
@@ -63,6 +65,11 @@ def duel(values: flags.Values) -> int:
     stated = Plan(values.config, overrides, values.equal, values.budget, metric.key, plugins=digests)
     plan = read_plan(workdir)
     if plan:
+        # An idea keeps the name that its runs have.
+        runs_of = [(each.contender.settings, each.contender.files, name) for name, each in plan.planned.items()]
+        for index, each in enumerate(contenders):
+            names = [name for settings, files, name in runs_of if (settings, files) == (each.settings, each.files)]
+            contenders[index] = replace(each, name=names[0]) if names else each
         require_same_duel(plan, stated, contenders)
         # The file of an older version imports other modules.
         write_whole(workdir / "sweep.py", SWEEP_FILE)
@@ -94,7 +101,8 @@ def duel(values: flags.Values) -> int:
     plan, trials, results, power = look()
     points = [(name, seed) for name in names for seed in range(values.seeds)]
     ended = sum(each.has_ended and (each.point["row"], each.point["seed"]) in points for each in trials)
-    section, written = write_duel_report(plan, results, metric, power, len(points) - ended, workdir)
+    words = shlex.join(["transformer-jax", "duel", *values.as_arguments()])
+    section, written = write_duel_report(plan, results, metric, power, len(points) - ended, workdir, command=words)
     print("\n" + section_text(section) + "\n\n" + "\n".join(f"  {file}" for file in written))
     return status
 

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -49,12 +50,16 @@ def get_sweep(seeds):
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters; FLOPs, bytes of memory and measured seconds of an update, on the same batches for all."""
+    """Parameters; FLOPs, bytes of memory and measured seconds of an update, on the same batches for all.
+
+    ``load``: processes that wanted a core while the seconds were measured, per core (load average over a minute).
+    """
 
     parameters: int
     flops: float
     memory: int
     seconds: float
+    load: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,7 @@ def _costs(
     """The cost of each contender, measured in turn; of several rounds the fastest counts."""
     counts: dict[str, tuple[int, float, int]] = {}
     seconds: dict[str, list[float]] = {}
+    loads: dict[str, float] = {}
     updates = 0
     for number in range(ROUNDS if plan.equal == "time" else 1):
         for each in contenders:
@@ -251,11 +257,12 @@ def _costs(
             updates = updates or pilot.updates
             counts.setdefault(each.name, pilot.counts)
             seconds.setdefault(each.name, []).append(pilot.seconds)
+            loads[each.name] = max(loads.get(each.name, 0.0), os.getloadavg()[0] / (os.cpu_count() or 1))
     for name, times in seconds.items():
         if max(times) > UNSTEADY * min(times):
             measured = f"{1e3 * min(times):.0f} to {1e3 * max(times):.0f} ms an update"
             say(f"WARNING: pilots of {name} took {measured}: other programs may use this machine")
-    return {name: Cost(*counts[name], min(times)) for name, times in seconds.items()}
+    return {name: Cost(*counts[name], min(times), loads[name]) for name, times in seconds.items()}
 
 
 class _Pilot:

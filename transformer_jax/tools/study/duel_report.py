@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from transformer_jax.config import Metric
 from transformer_jax.files.atomic_files import write_whole
-from transformer_jax.run_directory.layout import RunDirectory
+from transformer_jax.run_directory.layout import RunDirectory, read_starts
 from transformer_jax.runs.goodput import TRAINING, read_goodput
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, font
@@ -28,7 +29,10 @@ from transformer_jax.tools.study.document import (
     cell,
     interval,
     interval_heading,
+    spread,
+    spread_heading,
     to_csv,
+    to_latex,
     write_report,
 )
 from transformer_jax.tools.study.duel_plan import ROUNDS, Plan, Planned
@@ -37,7 +41,9 @@ from transformer_jax.tools.study.seed_statistics import (
     MOST_SEEDS,
     PairedTest,
     detectable,
+    deviation_range,
     holm,
+    holm_tests,
     paired_test,
     seeds_needed,
     verdict,
@@ -46,11 +52,13 @@ from transformer_jax.tools.study.sweeps import ROW, SEED, TrialRow
 
 LOSS = "validation/loss"
 METHOD = (
-    "Every idea has the seeds of the base: the same order of the data, and the same initial values where shapes agree. A "
-    "difference is the idea less the base, seed by seed, after the last update; in brackets its 95 % interval by Student's t, "
-    "of each idea alone. p: how likely a difference at least as large is if the idea changes nothing (paired t test), "
-    "adjusted by Holm for all ideas; an idea helps or hurts if it is below 0.05. Effect: the difference over the noise floor, "
-    "which is the standard deviation of the base between seeds. Failed runs, diverged or ended by an error, are counted, and "
+    "Every idea has the seeds of the base: the same order of the data, and the same initial values where shapes agree. "
+    "Scores are means over seeds ± standard deviations, after the last update. A difference is the idea less the base, seed by "
+    "seed. p: how likely a difference at least as large is if the idea changes nothing (paired t test), adjusted by Holm for "
+    "all ideas; an idea helps or hurts if it is below 0.05. In brackets the 95 % interval of the difference by Student's t, "
+    "widened (Bonferroni) for as many ideas as Holm's method corrects this p for: it excludes 0 where p is below 0.05. Effect: "
+    "the difference over the noise floor, which is the standard deviation of the base between seeds. Failed "
+    "runs, diverged or ended by an error, are counted, and "
     "leave the pair of their seed out of the test. The loss is not comparable where an idea changes what it measures, such as "
     "a loss per token with another tokenizer."
 )
@@ -62,20 +70,33 @@ BUDGETS = {
 }
 COUNTS = (
     "FLOPs are of matrix products and convolutions: forward, backward and in the optimizer, without recomputation, on the "
-    "batches of the run. Milliseconds were measured in the runs, with the wait for data, without validations and start-up. "
-    "Memory: the state and the temporary arrays of the compiled update."
+    "batches of the run. Memory: the state and the temporary arrays of the compiled update. "
 )
-PANEL_WIDTH, ROW_HEIGHT, TOP, BOTTOM, LETTER = 3.6, 0.34, 0.75, 0.62, 0.085
+TIMES = (
+    "Milliseconds are of the fastest run, with the wait for data, without validations and start-up. Load: processes that "
+    "wanted a core during the pilot, per core; above 1 they waited for each other."
+)
+# Pilots with FLOPs this near should take times this near; otherwise other programs slowed some of them.
+NEAR_FLOPS, NEAR_TIMES = 1.02, 1.5
+# Far from its plateau a metric makes this share of its way in the last quarter of the budget.
+LATE_SHARE = 0.1
+PICTURE_FILES = (".png", ".svg", ".pdf")
+BETTER, WORSE, UNCERTAIN, SIGNIFICANT = LINE_COLORS[0], LINE_COLORS[1], LINE_COLORS[5], 0.05
+PANEL_WIDTH, ROW_HEIGHT, TOP, BOTTOM, LETTER = 3.6, 0.34, 0.9, 0.62, 0.085
 
 
 class FinishedRun(NamedTuple):
-    """A run that ended: its validations by update, and the ``error`` of one that failed; ``seconds`` of an update."""
+    """A run that ended: its validations by update, and the ``error`` of one that failed; ``seconds`` of an update.
+
+    ``origin``: the last start in its ``run.json``.
+    """
 
     seed: int
     folder: str
     error: str
     validations: Mapping[int, Mapping[str, float]]
     seconds: float | None
+    origin: Mapping[str, Any] = {}
 
 
 class Result(NamedTuple):
@@ -108,9 +129,8 @@ class Result(NamedTuple):
 
     @property
     def seconds(self) -> float | None:
-        """Mean seconds of an update."""
-        found = [run.seconds for run in self.sound.values() if run.seconds is not None]
-        return fmean(found) if found else None
+        """Seconds of an update in the fastest run."""
+        return min((run.seconds for run in self.sound.values() if run.seconds is not None), default=None)
 
     def final(self, key: str) -> dict[int, float]:
         """The last validations of the sound runs, by seed."""
@@ -138,7 +158,8 @@ def finished_run(trial: TrialRow, keys: Iterable[str]) -> FinishedRun:
     seconds = None
     if found and (spent := read_goodput(run.goodput)):
         seconds = sum(spent["seconds"][kind] for kind in TRAINING) / max(found)
-    return FinishedRun(int(trial.point[SEED]), trial.folder, error, complete, seconds)
+    starts = read_starts(run.run_record) if trial.folder else []
+    return FinishedRun(int(trial.point[SEED]), trial.folder, error, complete, seconds, starts[-1] if starts else {})
 
 
 def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[Result]:
@@ -167,8 +188,13 @@ def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[R
         tested = {name: of_idea[key].p for name, of_idea in tests.items() if key in of_idea}
         # An idea without a test, or without an ended run, counts among the tests too.
         waiting = [1.0] * (plan.num_ideas - len(tested))
-        for name, p in zip(tested, holm([*tested.values(), *waiting]), strict=False):
+        p_values = [*tested.values(), *waiting]
+        for name, p, number in zip(tested, holm(p_values), holm_tests(p_values), strict=False):
             adjusted[name][key] = p
+            idea = next(each for each in ideas if each.name == name)
+            test = paired_test(idea.differences(base, key), number)
+            assert test is not None
+            tests[name][key] = test
     return [
         base,
         *(_judged(each._replace(tests=tests[each.name], adjusted=adjusted[each.name]), base, metric) for each in ideas),
@@ -188,10 +214,10 @@ def _judged(idea: Result, base: Result, metric: Metric) -> Result:
 
 
 def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: Metric, effect: float) -> str:
-    """The differences that ``seeds`` seeds, or more that have run, can find, and the seeds that ``effect`` needs (0: the noise
-    floor).
+    """The difference that ``seeds`` seeds, or more that have run, can find, and the seeds that ``effect`` needs (0: the noise
+    floor), by a standard deviation of the differences, with the range that its 95 % interval gives.
 
-    The deviation of differences is the root mean square over the ideas tested so far; before, the value for independent runs.
+    The deviation is the root mean square over the ideas tested so far; before, the value for independent runs.
     """
     # A test uses all seeds that an idea has in the folder.
     seeds = max(seeds, min((len(each.runs) for each in results[1:]), default=0))
@@ -200,56 +226,166 @@ def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: M
         return "Power: the noise floor is not known yet; it is measured from the base's runs, before the ideas are trained."
     floor, ideas = stdev(finals), plan.num_ideas
     tests = [each.tests[metric.key] for each in results if metric.key in each.tests]
-    found = [test.deviation for test in tests if test.deviation]
-    deviation = math.sqrt(fmean(value**2 for value in found)) if found else math.sqrt(2) * floor
+    tests = [test for test in tests if test.deviation]
+    if tests:
+        degrees = sum(test.pairs - 1 for test in tests)
+        deviation = math.sqrt(sum((test.pairs - 1) * test.deviation**2 for test in tests) / degrees)
+        source = f"measured on {len(tests)} {'idea' if len(tests) == 1 else 'ideas'}"
+    else:
+        degrees, deviation = len(finals) - 1, math.sqrt(2) * floor
+        source = "the value for runs that share nothing, from the base's runs"
     if not deviation:
         return f"Power: the base has the same {metric.label} with all {len(finals)} seeds: there is no noise."
-    needed, wanted = (
-        seeds_needed(effect or floor, deviation, ideas),
-        metric.text(effect) if effect else "the noise floor",
-    )
+    deviations = deviation, *deviation_range(deviation, degrees)
+    least = [metric.text(detectable(each, seeds, ideas)) for each in deviations]
+    needed = [seeds_needed(effect or floor, each, ideas) for each in deviations]
+    numbers = [f"more than {MOST_SEEDS:,}" if each is None else f"{each:,}" for each in needed]
+    low, high = (metric.text(each) for each in deviations[1:])
     return (
-        f"Power: the noise floor is {metric.text(floor)} {metric.label}, the standard deviation of the base over "
-        f"{len(finals)} seeds. {seeds} seeds and {ideas} {'idea' if ideas == 1 else 'ideas'} find a difference of "
-        f"{metric.text(detectable(deviation, seeds, ideas))} with probability 0.8. A difference of {wanted} needs "
-        f"{needed or f'more than {MOST_SEEDS:,}'} seeds, and this duel has {seeds}."
+        f"Power: the noise floor, the standard deviation of the base over {len(finals)} seeds, is {metric.text(floor)} "
+        f"{metric.label}. Differences from the base have the standard deviation {metric.text(deviation)} between seeds (95 % "
+        f"interval {low} to {high}; {source}). With it, {seeds} seeds and {ideas} {'idea' if ideas == 1 else 'ideas'} find a "
+        f"difference of {least[0]} ({least[1]} to {least[2]}) with probability 0.8. To find "
+        f"{metric.text(effect) if effect else 'a noise floor'}, another duel needs {numbers[0]} seeds ({numbers[1]} to "
+        f"{numbers[2]}); seeds added after a look at these results make false alarms more frequent."
     )
+
+
+def plateau_warning(base: Result, metric: Metric) -> str:
+    """A warning where the metric of the base still improves much in the last quarter of its budget; else empty."""
+    curve = {step: fmean(values) for step, values in base.curve(metric.key).items()}
+    if len(curve) < 4:
+        return ""
+    last = max(curve)
+    quarter = max(step for step in curve if step <= 0.75 * last or step == min(curve))
+    sign = 1 if metric.direction == "maximize" else -1
+    gain, way = sign * (curve[last] - curve[quarter]), abs(curve[last] - curve[min(curve)])
+    finals = base.final(metric.key).values()
+    if gain <= max(LATE_SHARE * way, stdev(finals) if len(finals) > 1 else 0.0):
+        return ""
+    return (
+        f"WARNING: far from its plateau: in the last quarter of the budget {metric.label} of the base went from "
+        f"{metric.text(curve[quarter])} to {metric.text(curve[last])}. The verdicts are on which idea is ahead at this budget; "
+        f"a longer one may reverse them."
+    )
+
+
+def disagreeing_pilots(results: Sequence[Result]) -> str:
+    """The sentence on pilots with equal FLOPs that took different times; empty if their times agree."""
+    for one, other in combinations([each.planned for each in results], 2):
+        pairs = [sorted((getattr(one.cost, name), getattr(other.cost, name))) for name in ("flops", "seconds")]
+        (few, many), (short, long) = pairs
+        if few > 0 and many <= NEAR_FLOPS * few and long > NEAR_TIMES * short:
+            names = " and ".join(each.contender.name for each in (one, other))
+            return (
+                f"No times: the pilots of {names}, with equal FLOPs, took {1e3 * one.cost.seconds:,.0f} and "
+                f"{1e3 * other.cost.seconds:,.0f} ms an update, so other programs used the machine, or one of the two is slow "
+                f"for another reason; see --equal=time."
+            )
+    return ""
 
 
 def write_duel_report(
-    plan: Plan, results: Sequence[Result], metric: Metric, power: str, unfinished: int, folder: Path
+    plan: Plan,
+    results: Sequence[Result],
+    metric: Metric,
+    power: str,
+    unfinished: int,
+    folder: Path,
+    command: str = "",
 ) -> tuple[Section, list[Path]]:
-    """Writes report.md, .html and .csv, result.json and the pictures; returns the first section, and the paths."""
+    """Writes report.md, .html, .tex and .csv, result.json and the pictures; returns the first section, and the paths."""
     drawn = {
-        draw_forest: ("forest.png", "Differences from the base with 95 % intervals"),
-        draw_duel_curves: ("curves.png", "Learning curves, mean and standard deviation over seeds"),
+        draw_forest: ("forest", "Differences from the base with 95 % intervals"),
+        draw_duel_curves: ("curves", "Learning curves, mean and standard deviation over seeds"),
     }
-    files = [(draw(results, metric, folder / name), words) for draw, (name, words) in drawn.items()]
-    pictures = [Picture(file.name, file.read_bytes(), words) for file, words in files if file]
+    files = [
+        (draw(results, metric, folder / f"{name}{ending}"), words)
+        for draw, (name, words) in drawn.items()
+        for ending in PICTURE_FILES
+    ]
+    pictures = [Picture(file.name, file.read_bytes(), words) for file, words in files if file and file.suffix == ".png"]
     first = _verdicts(plan, results, metric, power, unfinished)
-    differences, budgets = _differences(results, metric), _budgets(results)
+    no_times = disagreeing_pilots(results)
+    differences, budgets = _differences(results, metric), _budgets(results, with_times=not no_times)
+    seeds = _values(results, metric)
+    sections = [
+        first,
+        Section("Differences", (differences, METHOD, *pictures)),
+        Section("Values by seed", (seeds,)),
+        Section("Budgets", (BUDGETS[plan.equal], budgets, COUNTS + (no_times or TIMES))),
+        *_conditions(plan, results, command),
+    ]
+    failed = [
+        (each.name, run.seed, run.error, Path(run.folder).name) for each in results for run in each.runs if run.error
+    ]
+    if failed:
+        headings = "idea", "seed", "error", "trial"
+        sections.append(Section("Failed runs", (Table(headings, tuple(failed), frozenset({0, 2, 3})),)))
+    verdicts = Table(("idea", "verdict"), tuple((each.name, each.verdict) for each in results))
+    latex = to_latex(differences, "Differences from the base") + "\n" + to_latex(seeds, "Values by seed")
+    tables = {"report.csv": to_csv(differences, budgets, verdicts), "report.tex": latex}
+    written = write_report(folder, "report", Document(f"Duel on {plan.recipe}", tuple(sections)), tables)
+    conditions = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "planned"}
+    conditions |= {
+        "command": command,
+        "power": power,
+        "warning": plateau_warning(results[0], metric) if results else "",
+    }
+    content = {**conditions, "contenders": [_record(plan, each, metric) for each in results]}
+    write_whole(folder / "result.json", json.dumps(content, indent=1) + "\n")
+    return first, [*written, folder / "result.json", *(file for file, _ in files if file)]
+
+
+def _conditions(plan: Plan, results: Sequence[Result], command: str) -> list[Section]:
+    """The command, the settings of the base and of each idea, files with their digests, and the machine of the runs."""
+    files = {file: digest for each in results for file, digest in each.planned.contender.files.items()} | plan.plugins
+    # Ideas may change the tokenizer, and runs may be resumed elsewhere: each value that a run has.
+    found: dict[str, list[str]] = {}
+    for origin in (run.origin for each in results for run in each.runs):
+        packages = " ".join(f"{name} {version}" for name, version in origin.get("packages", {}).items())
+        values = {
+            "transformer_jax": origin.get("version"),
+            "commit": origin.get("git_commit"),
+            "devices": " ".join(origin.get("devices", ())),
+            "cores": origin.get("cpu_count"),
+            "host": origin.get("host"),
+            "Python": origin.get("python"),
+            "packages": packages,
+        }
+        for name, value in values.items():
+            if value and str(value) not in found.setdefault(name, []):
+                found[name].append(str(value))
+    rows = [
+        ("command", command),
+        ("recipe", plan.recipe),
+        ("settings of all", " ".join(f"--config.{key}={text}" for key, text in plan.overrides) or "of the recipe"),
+        *((name, " / ".join(values)) for name, values in found.items() if values),
+        *((Path(file).name, f"SHA-256 {digest}") for file, digest in files.items()),
+    ]
     settings = [
         (each.name, *(", ".join(f"{key}={text}" for key, text in stated.items()) for stated in both))
         for each in results
         for both in ((each.planned.contender.settings, each.planned.settings),)
     ]
-    sections = [
-        first,
-        Section("Differences", (differences, METHOD, *pictures)),
-        Section("Budgets", (BUDGETS[plan.equal], budgets, COUNTS)),
-        Section("Settings", (Table(("idea", "settings", "of its runs"), tuple(settings), frozenset({0, 1, 2})),)),
+    of_text = frozenset({0, 1, 2})
+    return [
+        Section("Settings", (Table(("idea", "settings", "of its runs"), tuple(settings), of_text),)),
+        Section("Conditions", (Table(("", "of the runs"), tuple(rows), of_text),)),
     ]
-    failed = [(each.name, run.seed, run.error, run.folder) for each in results for run in each.runs if run.error]
-    if failed:
-        headings = "idea", "seed", "error", "folder"
-        sections.append(Section("Failed runs", (Table(headings, tuple(failed), frozenset({0, 2, 3})),)))
-    verdicts = Table(("idea", "verdict"), tuple((each.name, each.verdict) for each in results))
-    csv = to_csv(differences, budgets, verdicts)
-    written = write_report(folder, "report", Document(f"Duel on {plan.recipe}", tuple(sections)), {"report.csv": csv})
-    conditions = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "planned"}
-    content = {**conditions, "power": power, "contenders": [_record(plan, each, metric) for each in results]}
-    write_whole(folder / "result.json", json.dumps(content, indent=1) + "\n")
-    return first, [*written, folder / "result.json", *(file for file, _ in files if file)]
+
+
+def _values(results: Sequence[Result], metric: Metric) -> Table:
+    """The last validation of every run, in the metric and in the loss."""
+    both = {metric.key: (metric.label, metric.digits), LOSS: ("loss", 4)}
+    seeds = sorted({seed for each in results for seed in each.sound})
+    rows = []
+    for key, (label, digits) in both.items():
+        for each in results:
+            if key != LOSS or each.is_loss_comparable or key == metric.key:
+                finals = each.final(key)
+                rows.append((each.name, label, *(cell(finals.get(seed), f"{{:.{digits}f}}") for seed in seeds)))
+    return Table(("idea", "metric", *(f"seed {seed}" for seed in seeds)), tuple(rows), frozenset({0, 1}))
 
 
 def _record(plan: Plan, result: Result, metric: Metric) -> dict[str, Any]:
@@ -269,8 +405,9 @@ def _verdicts(plan: Plan, results: Sequence[Result], metric: Metric, power: str,
     blocks: list[str | Table] = []
     if results and (finals := results[0].final(metric.key).values()):
         seeds = "seed" if len(finals) == 1 else "seeds"
-        spread = f", standard deviation {metric.text(stdev(finals))}" if len(finals) > 1 else ""
-        blocks.append(f"base: {metric.label} {metric.text(fmean(finals))} over {len(finals)} {seeds}{spread}.")
+        deviation = f", standard deviation {metric.text(stdev(finals))}" if len(finals) > 1 else ""
+        blocks.append(f"base: {metric.label} {metric.text(fmean(finals))} over {len(finals)} {seeds}{deviation}.")
+        blocks += filter(None, [plateau_warning(results[0], metric)])
     if results[1:]:
         rows = tuple((each.name, each.verdict) for each in results[1:])
         heading = f"verdict on {metric.label} at equal {plan.equal.replace('flops', 'FLOPs')}"
@@ -286,7 +423,7 @@ def _differences(results: Sequence[Result], metric: Metric) -> Table:
         heading
         for key, (label, _) in both.items()
         for heading in (
-            Cell(label, key),
+            spread_heading(label, key),
             Cell("difference", interval_heading(f"{key} difference").value),
             Cell("p", f"{key} p"),
         )
@@ -299,65 +436,103 @@ def _differences(results: Sequence[Result], metric: Metric) -> Table:
                 cells += [None, Cell("not comparable", None), None]
                 continue
             finals, test = each.final(key).values(), each.tests.get(key)
-            cells.append(cell(fmean(finals) if finals else None, f"{{:.{digits}f}}"))
+            deviation = stdev(finals) if len(finals) > 1 else None
+            cells.append(spread(fmean(finals), deviation, digits) if finals else None)
             cells.append(interval(test.mean, test.low, test.high, digits, "+") if test else None)
             cells.append(cell(each.adjusted.get(key), lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001"))
         rows.append((*cells, cell(each.effect, "{:+.1f}"), each.failures))
     return Table(("idea", "seeds", *tested, "effect", "failed"), tuple(rows))
 
 
-def _budgets(results: Sequence[Result]) -> Table:
-    headings = ("parameters", "GFLOPs an update", "updates", "TFLOPs a run", "ms an update", "MiB of memory")
+def _budgets(results: Sequence[Result], *, with_times: bool) -> Table:
+    headings = ["parameters", "GFLOPs an update", "updates", "TFLOPs a run", "MiB of memory"]
+    headings += ["ms an update", "load"] if with_times else []
     rows = []
     for each in results:
         cost, updates = each.planned.cost, each.planned.updates
         flops = cell(cost.flops / 1e9, "{:,.4g}"), cell(updates, "{:,}"), cell(cost.flops * updates / 1e12, "{:,.4g}")
         milliseconds = None if each.seconds is None else 1e3 * each.seconds
         memory = cell(cost.memory / 2**20, "{:,.1f}")
-        rows.append((each.name, cell(cost.parameters, "{:,}"), *flops, cell(milliseconds, "{:,.1f}"), memory))
+        times = [cell(milliseconds, "{:,.1f}"), cell(cost.load or None, "{:.1f}")] if with_times else []
+        rows.append((each.name, cell(cost.parameters, "{:,}"), *flops, memory, *times))
     return Table(("idea", *headings), tuple(rows))
 
 
-def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
-    """A row for each idea: mean difference from the base, its 95 % interval and the runs, in the metric and in the loss.
+class Difference(NamedTuple):
+    """The test of an idea, its p by Holm over all ideas, and the differences seed by seed."""
 
-    The gray band is one noise floor of the base on either side of 0. None, and no picture, before there is a test.
-    """
-    ideas = [each for each in results if metric.key in each.tests]
-    if not ideas:
-        return None
-    base, names = results[0], [each.name for each in ideas]
-    left = 0.3 + LETTER * max(map(len, names))
-    height = ROW_HEIGHT * len(ideas) + 0.2
-    keys = [key for key in dict.fromkeys((metric.key, LOSS)) if any(key in each.tests for each in ideas)]
-    figure = canvas.blank_figure(left + len(keys) * (PANEL_WIDTH + 0.35), TOP + height + BOTTOM)
-    for column, key in enumerate(keys):
-        axes = canvas.add_panel(figure, left + column * (PANEL_WIDTH + 0.35), TOP, PANEL_WIDTH, height)
-        is_higher_better = key == metric.key and metric.direction == "maximize"
+    test: PairedTest
+    adjusted: float
+    dots: Sequence[float] = ()
+
+
+class Differences(NamedTuple):
+    """The differences of the ideas in one metric; ``floor``: the standard deviation of the base, None if it is not known."""
+
+    label: str
+    is_higher_better: bool
+    floor: float | None
+    ideas: Mapping[str, Difference]
+
+
+def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
+    """Draw ``draw_differences`` in the metric and in the loss. Returns None, without a picture, before there is a test."""
+    base, columns = results[0], []
+    for key in dict.fromkeys((metric.key, LOSS)):
+        ideas = {
+            each.name: Difference(each.tests[key], each.adjusted[key], each.differences(base, key))
+            for each in results
+            if metric.key in each.tests and key in each.tests
+        }
+        finals = base.final(key).values()
+        floor = stdev(finals) if len(finals) > 1 else None
         label = metric.label if key == metric.key else "loss"
-        better = "right: better than the base" if is_higher_better else "left: better than the base"
-        canvas.style_axes(axes, f"difference in {label}; {better}")
+        is_higher_better = key == metric.key and metric.direction == "maximize"
+        columns += [Differences(label, is_higher_better, floor, ideas)] if ideas else []
+    return draw_differences(columns, path) if columns else None
+
+
+def draw_differences(columns: Sequence[Differences], path: Path) -> Path:
+    """Draw a row for each idea, sorted by the first metric: mean difference from the base, 95 % interval, and seeds as dots.
+
+    The gray band is one noise floor of the base on either side of 0.
+    """
+    sign = -1 if columns[0].is_higher_better else 1
+    names = sorted(columns[0].ideas, key=lambda name: sign * columns[0].ideas[name].test.mean)
+    left = 0.3 + LETTER * max(map(len, names))
+    height = ROW_HEIGHT * len(names) + 0.2
+    figure = canvas.blank_figure(left + len(columns) * (PANEL_WIDTH + 0.35), TOP + height + BOTTOM)
+    for number, column in enumerate(columns):
+        axes = canvas.add_panel(figure, left + number * (PANEL_WIDTH + 0.35), TOP, PANEL_WIDTH, height)
+        canvas.style_axes(
+            axes, f"difference in {column.label}; {'right' if column.is_higher_better else 'left'} is better"
+        )
         axes.grid(axis="y", visible=False)
-        for row, idea in enumerate(ideas):
-            test = idea.tests.get(key)
-            if test is None:
+        if column.floor is not None:
+            axes.axvspan(-column.floor, column.floor, color=HAIRLINE, alpha=0.45, linewidth=0)
+        for row, name in enumerate(names):
+            if (idea := column.ideas.get(name)) is None:
                 continue
-            finals, color = base.final(key).values(), LINE_COLORS[row % len(LINE_COLORS)]
-            if len(finals) > 1:
-                floor = stdev(finals)
-                axes.fill_betweenx([row - 0.5, row + 0.5], -floor, floor, color=HAIRLINE, alpha=0.45, linewidth=0)
-            dots = idea.differences(base, key)
-            axes.plot(dots, [row + 0.22] * len(dots), "o", color=color, markersize=3.2, alpha=0.4, markeredgewidth=0)
+            test, is_better = idea.test, (idea.test.mean > 0) == column.is_higher_better
+            color = UNCERTAIN if idea.adjusted >= SIGNIFICANT else BETTER if is_better else WORSE
+            axes.plot(
+                idea.dots, [row + 0.22] * len(idea.dots), "o", color=color, markersize=3.2, alpha=0.4, markeredgewidth=0
+            )
             axes.plot([test.low, test.high], [row, row], color=color, linewidth=1.6, solid_capstyle="butt")
             axes.plot([test.mean], [row], "D", color=color, markersize=5)
         axes.axvline(0, color=INK, linewidth=0.8)
-        axes.set_ylim(len(ideas) - 0.5, -0.5)
-        labels = names if column == 0 else [""] * len(names)
-        axes.set_yticks(range(len(ideas)), labels=labels, fontproperties=font(8.5), color=INK)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        labels = names if number == 0 else [""] * len(names)
+        axes.set_yticks(range(len(names)), labels=labels, fontproperties=font(8.5), color=INK)
         for text in axes.get_yticklabels():
             text.set_parse_math(False)
-        axes.set_title(label, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False)
+        axes.set_title(
+            column.label, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False
+        )
     canvas.add_title(figure, "Difference from the base, 95 % intervals")
+    for words, color, x in (("better", BETTER, 0.17), ("worse", WORSE, 0.75), ("not beyond chance", UNCERTAIN, 1.29)):
+        text = figure.text(x / figure.get_figwidth(), 1 - 0.5 / figure.get_figheight(), words, color=color)
+        text.set_fontproperties(font(8.5, weight="bold"))
     return canvas.write_png(figure, path)
 
 

@@ -15,7 +15,7 @@ from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.metrics_log import sound_metrics
 from transformer_jax.tasks.saved_evaluations import signature_of, whose_parameters
 from transformer_jax.tools.pictures.curves import draw_curves, read_series
-from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
+from transformer_jax.tools.pictures.panels import HeatMapPanel, LinePanel, Panel, draw_panels
 from transformer_jax.tools.study.comparability import different_text, differing_settings
 from transformer_jax.tools.study.document import (
     Cell,
@@ -68,7 +68,9 @@ def shown(value: Value | None) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def report_on_runs(runs: Sequence[RunSummary], curves: Sequence[Picture | str]) -> tuple[Document, str, str]:
+def report_on_runs(
+    runs: Sequence[RunSummary], curves: Sequence[Picture | str], sentences: Section | None = None
+) -> tuple[Document, str, str]:
     """The report on runs, a line of CSV for each, and the text to print: its tables of scores and cost, and warnings."""
     scores, costs, checkpoints = _score_table(runs), _cost_table(runs), _checkpoint_table(runs)
     names, settings = [run.name for run in runs], differing_settings([run.config for run in runs])
@@ -80,6 +82,7 @@ def report_on_runs(runs: Sequence[RunSummary], curves: Sequence[Picture | str]) 
     sections = [
         Section("Results", (scores, costs, *remarks, *scoring, MEANING)),
         Section("Curves", tuple(curves) or ("Nothing was measured yet.",)),
+        *([sentences] if sentences else []),
         Section("Settings that differ", (settings_table(names, settings) if settings else equal,)),
         Section("Best checkpoints", (checkpoints,)),
     ]
@@ -168,8 +171,13 @@ def _clock(seconds: float) -> str:
 
 def _checkpoint_table(runs: Sequence[RunSummary]) -> Table:
     headings = "run", Cell("best checkpoint", "best_checkpoint"), "folder"
-    rows = [(run.name, cell(run.best_checkpoint, lambda path: str(path)), str(run.folder)) for run in runs]
+    rows = [(run.name, cell(run.best_checkpoint, _from_here), _from_here(run.folder)) for run in runs]
     return Table(headings, tuple(rows), of_text=frozenset({0, 1, 2}))
+
+
+def _from_here(path: Path) -> str:
+    """A path relative to the working directory where it is inside, so that a report to send has no home directory."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
@@ -287,13 +295,31 @@ def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
     return Table(headings, rows, of_text)
 
 
+def heat_map(axes: Sequence[str], trials: Sequence[TrialRow], metric: Metric) -> HeatMapPanel:
+    """The mean value over seeds at every point of a grid of two settings."""
+    sides = [sorted({each.point[name] for each in trials}) for name in axes]
+    values = [
+        [
+            [each.value for each in trials if (each.point[axes[0]], each.point[axes[1]]) == (row, column)]
+            for column in sides[1]
+        ]
+        for row in sides[0]
+    ]
+    means = np.array([[np.mean(of_point) if of_point else np.nan for of_point in row] for row in values], float)
+    names = [[str(value) for value in side] for side in sides]
+    return HeatMapPanel(f"{metric.key}: {axes[0]} (rows), {axes[1]} (columns)", means, *names, metric.digits)
+
+
 def _draw_settings(sweep: Sweep, trials: Sequence[TrialRow], path: Path) -> Path | None:
     """Draws the complete trials against each setting in which they differ; None if they do not."""
     done = [trial for trial in trials if trial.state == "complete" and trial.has_value]
     varied = sorted({name for each in done for name, value in each.point.items() if value != done[0].point.get(name)})
     if not varied or len({each.value for each in done}) == 1:
         return None
-    panels = []
+    panels: list[Panel] = []
+    axes = [name for name in varied if name != SEED]
+    if sweep.is_grid and len(axes) == 2:
+        panels.append(heat_map(axes, done, sweep.measured))
     for name in varied:
         points = sorted((each.point[name], each.value) for each in done if name in each.point)
         is_chosen = sweep.is_grid or isinstance(sweep.space[name], Choice)

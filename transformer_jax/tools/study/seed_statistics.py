@@ -26,8 +26,8 @@ class PairedTest(NamedTuple):
     p: float
 
 
-def paired_test(differences: Sequence[float]) -> PairedTest | None:
-    """Student's paired t test (1908); None for fewer than two pairs.
+def paired_test(differences: Sequence[float], tests: int = 1) -> PairedTest | None:
+    """Student's paired t test (1908); None for fewer than two pairs. The interval is Bonferroni's for this many ``tests``.
 
     If all differences are equal, which can happen with a discrete metric, their deviation is 0. Then p is 1 if they are 0, and
     otherwise p of the sign test, 2^(1-pairs). The interval equals the interval of a t test with this p.
@@ -41,7 +41,7 @@ def paired_test(differences: Sequence[float]) -> PairedTest | None:
     else:
         error = deviation / math.sqrt(pairs)
         p = float(2 * t.sf(abs(mean) / error, pairs - 1))
-    half = float(t.isf(LEVEL / 2, pairs - 1)) * error
+    half = float(t.isf(LEVEL / tests / 2, pairs - 1)) * error
     return PairedTest(pairs, mean, deviation, mean - half, mean + half, p)
 
 
@@ -52,6 +52,25 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted
+
+
+def holm_tests(p_values: Sequence[float]) -> list[int]:
+    """The number of tests for which Holm's method corrects each p: fewer after each that is significant.
+
+    A Bonferroni interval for this number excludes 0 exactly where the adjusted p is below ``LEVEL``.
+    """
+    in_order = sorted(range(len(p_values)), key=lambda each: p_values[each])
+    tests, left = [1] * len(p_values), len(p_values)
+    for index in in_order:
+        tests[index] = left
+        left -= left > 1 and p_values[index] * left < LEVEL
+    return tests
+
+
+def deviation_range(deviation: float, degrees: int) -> tuple[float, float]:
+    """The 95 % interval of a standard deviation that was estimated with these degrees of freedom (chi-squared)."""
+    low, high = (math.sqrt(degrees / float(chi2.ppf(share, degrees))) for share in (1 - LEVEL / 2, LEVEL / 2))
+    return deviation * low, deviation * high
 
 
 def detectable(deviation: float, pairs: int, tests: int = 1) -> float:

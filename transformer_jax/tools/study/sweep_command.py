@@ -10,6 +10,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.errors import StoreError
 from transformer_jax.files.atomic_files import require_writable, write_whole
 from transformer_jax.files.paths import as_path, is_address
+from transformer_jax.run_directory.layout import keep_text
 from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, load_sweep
 from transformer_jax.tools.study.worker_processes import (
     end_with_parent,
@@ -65,8 +66,8 @@ def sweep(values: flags.Values) -> int:
     Each trial is a run directory in WORKDIR/trials. Optuna keeps the study: in WORKDIR/study.sqlite3, or in the
     database that the environment variable TRANSFORMER_JAX_SWEEP_STORAGE names (an SQLAlchemy URL). Give the same
     command on other machines, with a WORKDIR on a shared disk or at s3:// or gs://, to add workers. Ctrl-C saves and stops;
-    the same command resumes, and one with more rows, seeds or trials adds them. At the end WORKDIR holds leaderboard.md, .html
-    and .csv, and a picture. docs/sweeps.md has more.
+    the same command resumes, and one with more rows, seeds or trials adds them. WORKDIR/sweep_files keeps the sweep file.
+    At the end WORKDIR holds leaderboard.md, .html and .csv, and a picture. docs/sweeps.md has more.
     """
     if find_spec("optuna") is None:
         raise ConfigError("sweep", "needs Optuna", "pip install optuna cmaes")
@@ -87,6 +88,10 @@ def sweep(values: flags.Values) -> int:
         workdir = Path(given).expanduser().absolute()
         given = str(workdir)
     require_writable(workdir, "--workdir")
+    file = Path(values.sweep.partition(":")[0]).expanduser()
+    # A duel writes its sweep file there itself.
+    if WORKER not in os.environ and file.absolute().parent != workdir:
+        keep_text((stored or workdir) / "sweep_files", file.name, file.read_bytes())
     study = open_study(sweep, workdir, values.study or workdir.name, values.grace_seconds)
     if WORKER in os.environ:
         from transformer_jax.runtime.preemption import ending_at_once

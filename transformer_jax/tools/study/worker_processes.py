@@ -14,6 +14,8 @@ from types import FrameType
 from transformer_jax.config import ConfigError
 
 POLL_SECONDS = 1.0
+# A worker that is killed each time, as by a trial without memory, is replaced this often.
+REPLACEMENTS = 3
 STOPPING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 # From prctl(2).
 PR_SET_PDEATHSIG = 1
@@ -80,13 +82,35 @@ def run_workers(
 ) -> list[int]:
     """Runs the command in each environment, and calls ``look`` every second, until all have ended; returns exit statuses.
 
-    Each worker writes to its own file in ``logs``. SIGINT, SIGTERM and SIGHUP are passed on; the workers then save and end.
+    Each worker writes to its own file in ``logs``. SIGINT, SIGTERM and SIGHUP are passed on; the workers then save and end. A
+    worker that another signal ended, such as SIGKILL where memory is short, is replaced by a new one.
     """
     logs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         workers: list[subprocess.Popen[bytes]] = []
+        replaced, is_stopping = [0] * len(environments), False
+
+        def started(index: int) -> subprocess.Popen[bytes]:
+            # Own process groups: a terminal would send Ctrl-C to the workers too, and a second signal ends a run at once.
+            variables, nothing = os.environ | environments[index] | {PARENT: str(os.getpid())}, subprocess.DEVNULL
+            return subprocess.Popen(
+                command, env=variables, stdout=files[index], stderr=files[index], stdin=nothing, process_group=0
+            )
+
+        def are_running() -> bool:
+            statuses = [worker.poll() for worker in workers]
+            for index, status in enumerate(statuses):
+                is_killed = status is not None and status < 0 and -status not in STOPPING
+                if is_killed and not is_stopping and replaced[index] < REPLACEMENTS:
+                    replaced[index] += 1
+                    name = signal.Signals(-status).name
+                    print(f"worker {index} was ended by {name}; another one replaces it", file=sys.stderr)
+                    workers[index], statuses[index] = started(index), None
+            return None in statuses
 
         def pass_on(number: int, frame: FrameType | None) -> None:
+            nonlocal is_stopping
+            is_stopping = True
             # The terminal may be gone.
             with suppress(OSError):
                 print("stopping: the workers save; the same command resumes", file=sys.stderr)
@@ -99,14 +123,9 @@ def run_workers(
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 stack.callback(signal.signal, number, signal.signal(number, pass_on))
         try:
-            for index, environment in enumerate(environments):
-                log = stack.enter_context(log_file(logs, index).open("ab"))
-                # Own process groups: a terminal would send Ctrl-C to the workers too, and a second signal ends a run at once.
-                variables, nothing = os.environ | environment | {PARENT: str(os.getpid())}, subprocess.DEVNULL
-                workers.append(
-                    subprocess.Popen(command, env=variables, stdout=log, stderr=log, stdin=nothing, process_group=0)
-                )
-            while any(worker.poll() is None for worker in workers):
+            files = [stack.enter_context(log_file(logs, index).open("ab")) for index, _ in enumerate(environments)]
+            workers += [started(index) for index, _ in enumerate(environments)]
+            while are_running():
                 look()
                 time.sleep(POLL_SECONDS)
         finally:

@@ -1,0 +1,179 @@
+"""Equations of the Transformer in NumPy, from which references of parts are written, and the inputs of references.
+
+A reference is a function ``reference(params, inputs, mask)`` of float64 arrays, written from the equations of a paper and
+without the code of the part. ``inputs`` are one of the classes below, by the kind of the part.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_jax.array_types import Float, Int, PyTree
+
+Reference = Callable[[PyTree, Any, Any], Any]
+ArrayChange = Callable[[np.ndarray], np.ndarray]
+MASKED = -1e9
+
+
+class AttentionInputs(NamedTuple):
+    """Of ``attention``, ``positions`` and ``mixer``; the reference returns the output [B, Q, D] of the whole attention.
+
+    ``params``: of the attention, with ``changes_NAME`` of each change, and with ``positions``, the parameters of the positions
+    of the stack. ``mask`` [B, Q, M]: True where a query sees a key, before a window of the part. ``memory`` is ``x`` in
+    self-attention. ``token_ids``: of the memory. ``earlier``: parameters and inputs of the same attention in earlier layers.
+    """
+
+    x: Float[np.ndarray, "B Q D"]
+    memory: Float[np.ndarray, "B M D"]
+    positions: Int[np.ndarray, "B Q"]
+    memory_positions: Int[np.ndarray, "B M"]
+    settings: Any
+    model: Any
+    site: Any
+    token_ids: Int[np.ndarray, "B M"] | None = None
+    earlier: tuple[tuple[PyTree, "AttentionInputs"], ...] = ()
+
+
+class LayerInputs(NamedTuple):
+    """Of ``norm``, ``feed_forward``, ``residual`` and ``projection``; ``params``: of the module, ``mask`` [B, L]: tokens.
+
+    The reference returns the norm, the output or the logits of ``x``; of a ``residual`` the pair of ``before(x)`` and
+    ``after(x, y)``. Of an ``initialization`` it returns the factor of each parameter by path; ``params`` are the initial values
+    without it, by path.
+    """
+
+    x: Float[np.ndarray, "B L D"] | None
+    y: Float[np.ndarray, "B L D"] | None
+    settings: Any
+    model: Any
+    site: Any
+
+
+class LossInputs(NamedTuple):
+    """Of a ``loss_term``, whose reference returns the sum over the tokens of ``mask`` [B, T]; ``params``: of the term.
+
+    ``logits``: of every pass, the first of which is the pass of the loss. ``hidden``: before ``matrix`` [V, D], of the first
+    pass. ``feed_forward``: parameters and input of every feed-forward layer of the first pass. ``parts``: settings by part.
+    """
+
+    logits: list[Float[np.ndarray, "B T V"]]
+    labels: Int[np.ndarray, "B T"]
+    hidden: Float[np.ndarray, "B T D"]
+    matrix: Float[np.ndarray, "V D"]
+    feed_forward: list[tuple[PyTree, np.ndarray]]
+    smoothing: float
+    settings: Any
+    model: Any
+    parts: Mapping[str, Any]
+
+
+class UpdateInputs(NamedTuple):
+    """Of ``optimizer``, ``averaging``, ``schedule`` and ``after_update``; ``mask`` is None.
+
+    Parameters and gradients are dictionaries by path. ``gradients``: of every update, at parameters that stay. The reference of
+    an optimizer returns the direction of the last update, which the learning rate multiplies and the parameters lose; of an
+    averaging the evaluated parameters after updates by sgd with the learning rate ``rate``; of a schedule the learning rates of
+    the updates ``numbers``; of an ``after_update`` the changed parameters, from updated ones and its ``statistics`` of a batch.
+    """
+
+    gradients: list[dict[str, np.ndarray]]
+    rate: float
+    numbers: Int[np.ndarray, " N"]
+    hyperparameters: Any
+    settings: Any
+    model: Any
+    statistics: Mapping[str, np.ndarray] = MappingProxyType({})
+
+
+def multi_head(
+    params: Mapping[str, Any],
+    inputs: AttentionInputs,
+    mask: np.ndarray,
+    *,
+    queries: ArrayChange | None = None,
+    keys: ArrayChange | None = None,
+    values: ArrayChange | None = None,
+    scores: ArrayChange | None = None,
+    weights: ArrayChange | None = None,
+    heads: ArrayChange | None = None,
+) -> np.ndarray:
+    """Multi-head attention (Vaswani et al. 2017, section 3.2.2) with changes of its arrays, each in its order.
+
+    ``queries``, ``keys`` and ``values`` [B, H, L, K] are changed after their projection, ``scores`` [B, H, Q, M] after the division by
+    sqrt(K) and before the mask, ``heads`` [B, H, Q, U] before the output projection. ``weights`` are a function of masked
+    scores, by default their softmax.
+    """
+    query, key, value = (
+        np.einsum("bld,dhk->bhlk", each, params[name])
+        for each, name in ((inputs.x, "query"), (inputs.memory, "key"), (inputs.memory, "value"))
+    )
+    # Query head h uses key head h // (H / G).
+    key, value = (np.repeat(each, query.shape[1] // each.shape[1], axis=1) for each in (key, value))
+    query, key, value = changed(query, queries), changed(key, keys), changed(value, values)
+    product = changed(np.einsum("bhqk,bhmk->bhqm", query, key) / np.sqrt(query.shape[-1]), scores)
+    attended = changed(np.where(mask[:, None], product, MASKED), weights or softmax)
+    output = changed(np.einsum("bhqm,bhmu->bhqu", attended, value), heads)
+    return np.einsum("bhqu,hud->bqd", output, params["output"])
+
+
+def changed(array: np.ndarray, change: ArrayChange | None) -> np.ndarray:
+    """Return ``change(array)``, or the array where there is no change."""
+    return array if change is None else change(array)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Softmax over the last axis."""
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x))."""
+    return np.exp(-np.logaddexp(0.0, -x))
+
+
+def layer_norm(x: np.ndarray, scale: np.ndarray | float, bias: np.ndarray | float, epsilon: float) -> np.ndarray:
+    """Layer norm over the last axis (Ba et al. 2016, section 3.1)."""
+    return scale * (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) + bias
+
+
+def feed_forward(params: Mapping[str, Any], x: np.ndarray, activation: ArrayChange) -> np.ndarray:
+    """activation(x W1 + b1) W2 + b2 (Vaswani et al. 2017, equation 2)."""
+    wide = activation(x @ params["wide_kernel"] + params["wide_bias"])
+    return wide @ params["narrow_kernel"] + params["narrow_bias"]
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    """max(0, x)."""
+    return np.maximum(x, 0.0)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    """The approximation of x Phi(x) by a tanh (Hendrycks and Gimpel 2016, section 2)."""
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Logarithm of the softmax over the last axis."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> np.ndarray:
+    """-(1 - eps) log p(label) - eps mean log p of each token (Szegedy et al. 2016, section 7)."""
+    log_p = log_softmax(logits)
+    of_label = np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]
+    return -(1.0 - smoothing) * of_label - smoothing * log_p.mean(-1)
+
+
+def unit_norm(x: np.ndarray) -> np.ndarray:
+    """x / |x| over the last axis."""
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def distances(inputs: AttentionInputs) -> np.ndarray:
+    """Key position minus query position [B, 1, Q, M]."""
+    return (inputs.memory_positions[:, None] - inputs.positions[:, :, None])[:, None]

@@ -1,0 +1,106 @@
+"""Properties of an idea beside the model without it: it acts, its parameters are trained, float32 stays float32.
+
+Each takes a ``Trial`` and the length of its sentences, returns a few words, and raises ``Broken`` where it does not hold.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.registry.python_files import line_of_frames, line_of_string
+from transformer_jax.tools.conform.comparison import Broken
+from transformer_jax.tools.conform.ideas import KINDS
+from transformer_jax.tools.conform.trials import ROWS, Trial, sentences
+from transformer_jax.training.sharding import path_of
+
+# Beyond rounding: sums in another order differ by less.
+DIFFERENT = 1e-5
+
+
+def every_parameter_gets_a_gradient(trial: Trial, length: int) -> str:
+    """No array of parameters has a gradient of the training loss that is 0 in all entries."""
+    rows = trial.rows(length)
+    gradient = jax.jit(jax.grad(lambda params: trial.loss_sums(params, rows).loss))(trial.params)
+    leaves, not_trained = jax.tree_util.tree_leaves_with_path(gradient), trial.update.not_trained
+    if not_trained:
+        leaves = [(path, leaf) for path, leaf in leaves if not re.search(not_trained, path_of(path))]
+    still = [path_of(path) for path, leaf in leaves if not np.abs(np.asarray(leaf)).max(initial=0.0) > 0.0]
+    if still:
+        others = f" and {len(still) - 1} more" if len(still) > 1 else ""
+        raise Broken(f"{still[0]}{others}: no gradient", line_of_string(still[0].rpartition("/")[2]))
+    return f"{len(leaves)} arrays"
+
+
+def differs_from_the_base(trial: Trial, length: int) -> str:
+    """The model or the update is another one than without the idea."""
+    base = Trial(trial.base)
+    if trial.base == trial.config:
+        return "not compared: the base selects it too"
+    if jax.tree.map(jnp.shape, base.params) != jax.tree.map(jnp.shape, trial.params):
+        return "other parameters"
+    if trial.idea.kind == "statistic":
+        return "adds to the log"
+    if KINDS[trial.idea.kind].is_of_training:
+        rows = trial.rows(length)
+        ours, theirs = (_after_two(each, rows) for each in (trial, base))
+    elif trial.idea.kind == "initialization":
+        ours, theirs = trial.initial_state.params, base.initial_state.params
+    else:
+        batch = sentences(ROWS, length).batch
+        ours, theirs = trial.logits(batch), np.asarray(base.teacher_forced(trial.params, batch))
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    difference = max(float(np.abs(np.asarray(one) - np.asarray(other)).max(initial=0.0)) for one, other in pairs)
+    if difference <= DIFFERENT:
+        raise Broken("computes the same as the model without it")
+    return f"by {difference:.1g}"
+
+
+def _after_two(trial: Trial, rows: PyTree) -> PyTree:
+    state, _ = trial.updated(rows, 2)
+    return trial.update.evaluation_params(state)
+
+
+def float32_stays_float32(trial: Trial, length: int) -> str:
+    """With model.compute_dtype=float32 nothing is rounded to fewer bits than without the idea."""
+    known = {_place(each) for each in _rounding(Trial(trial.base), length)}
+    for equation in _rounding(trial, length):
+        if _place(equation) not in known:
+            where = line_of_frames(_frames(equation))
+            raise Broken(f"rounds float32 to {equation.outvars[0].aval.dtype}", where)
+    return "no rounding"
+
+
+def _rounding(trial: Trial, length: int) -> Iterator[Any]:
+    """The operations of the loss that return 16-bit floats, or round to the bits of such."""
+    rows = trial.rows(length)
+    program = jax.make_jaxpr(lambda params: trial.loss_sums(params, rows).loss)(trial.update.state_shapes.params)
+    for equation in _equations(program.jaxpr):
+        types = [getattr(each.aval, "dtype", None) for each in equation.outvars]
+        is_short = any(each is not None and jnp.issubdtype(each, jnp.floating) and each.itemsize < 4 for each in types)
+        if is_short or equation.primitive.name == "reduce_precision":
+            yield equation
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """The operations of a program and of the programs inside of it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda each: hasattr(each, "eqns")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from _equations(inner)
+
+
+def _frames(equation: Any) -> list[tuple[str, int]]:
+    """File and line of the calls that an operation comes from, the innermost first."""
+    traceback = equation.source_info.traceback
+    return [(frame.file_name, frame.line_num) for frame in traceback.frames] if traceback else []
+
+
+def _place(equation: Any) -> tuple[Any, ...]:
+    return equation.primitive.name, *_frames(equation)[:1]

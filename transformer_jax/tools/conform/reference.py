@@ -1,0 +1,268 @@
+"""Comparison of a part with its reference in NumPy, on the arrays that it gets in a small model."""
+
+import importlib
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import hyperparameters_of
+from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.site import Site
+from transformer_jax.models.inspection import CapturedCall, captured_calls
+from transformer_jax.models.interface import shift_right
+from transformer_jax.precision import FLOAT32
+from transformer_jax.registry.plugins import reference_of, registered
+from transformer_jax.tools.conform.comparison import ROUNDING, require_near
+from transformer_jax.tools.conform.equations import (
+    AttentionInputs,
+    LayerInputs,
+    LossInputs,
+    Reference,
+    UpdateInputs,
+)
+from transformer_jax.tools.conform.ideas import Idea
+from transformer_jax.tools.conform.trials import ROWS, Trial, sentences
+from transformer_jax.training.optimizers import make_optimizer
+from transformer_jax.training.schedules import make_schedule
+from transformer_jax.training.sharding import path_of
+from transformer_jax.training.state import LOSS_TERMS
+
+# Factorizations of matrices are less accurate than sums.
+TOLERANCE = 1e-3
+OF_KIT = "transformer_jax.tools.conform.references"
+SITE = r"(encoder|decoder|)_?layers_(\d+)/(self|cross|feed_forward)"
+
+
+class Compared(NamedTuple):
+    """The result of a part and of its reference at ``where``; ``counts``: the entries that are compared."""
+
+    where: str
+    part: Any
+    reference: Any
+    counts: Any = True
+
+
+def equals_reference(trial: Trial, length: int) -> str:
+    """The part computes what its reference does."""
+    reference = found_reference(trial.idea)
+    if reference is None:
+        return "not compared: the part has no reference"
+    if trial.idea.kind not in COMPARISONS:
+        return f"not compared: conform runs no reference of a part of kind {trial.idea.kind}"
+    worst = []
+    for each in COMPARISONS[trial.idea.kind](trial, reference, length):
+        pair = (np.where(each.counts, array, 0.0) for array in (each.part, each.reference))
+        worst.append(require_near(*pair, each.where, TOLERANCE if trial.idea.kind == "optimizer" else ROUNDING))
+    return max(worst, key=float) if worst else "not compared: the part is at no site of this model"
+
+
+def found_reference(idea: Idea) -> Reference | None:
+    """The reference that a part was registered with, or of the kit; None if there is none."""
+    try:
+        of_kind = importlib.import_module(f"{OF_KIT}.{idea.kind}")
+    except ModuleNotFoundError:
+        of_kind = None
+    return reference_of(idea.kind, idea.name) or getattr(of_kind, idea.name, None)
+
+
+def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
+    """Every attention where the part acts, on its tokens."""
+    config, idea = trial.config, trial.idea
+    batch, earlier = sentences(ROWS, length).batch, {}
+    for call in calls_of(trial, length, "__call__"):
+        mask = next((each for each in call.arguments[2:] if isinstance(each, SentenceMask)), None)
+        site = site_of(call.path, config.model)
+        if mask is None or site is None or not call.path.endswith("attention") or not acts_at(idea, site):
+            continue
+        stack = "source_positions" if site.stack == "encoder" else "target_positions"
+        params = float64({**call.params, "positions": trial.params.get("positions", trial.params.get(stack, {}))})
+        x, memory = float64([hidden_of(each) for each in call.arguments[:2]])
+        reads_source = site.stack == "encoder" or site.kind == "cross"
+        inputs = AttentionInputs(
+            x,
+            memory,
+            *map(np.asarray, mask.positions),
+            config.parts.get(idea.name),
+            config.model,
+            site,
+            np.asarray(batch.source.ids if reads_source else shift_right(batch.target)),
+            earlier.get((site.stack, site.kind), ()),
+        )
+        earlier[site.stack, site.kind] = (*inputs.earlier, (params, inputs))
+        visible = np.asarray(mask.array())
+        returned, expected = hidden_of(call.returned), reference(params, inputs, visible)
+        yield Compared(call.path, returned, expected, visible.any(-1)[..., None])
+
+
+def hidden_of(each: Any) -> Any:
+    """The hidden states of an input or output of attention, which may have states of parts beside them."""
+    return getattr(each, "hidden", each)
+
+
+def acts_at(idea: Idea, site: Site) -> bool:
+    """Whether a part is in the attention at a site: mixers are in decoders, positions by a function in self-attention."""
+    is_at = getattr(registered(idea.kind)[idea.name], "is_at", None)
+    if is_at:
+        return bool(is_at(site))
+    return idea.kind == "attention" or (site.kind == "self" and (idea.kind == "positions" or site.stack == "decoder"))
+
+
+def of_layers(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
+    """Every norm, feed-forward layer, residual connection or output layer of the part."""
+    config, kind = trial.config, trial.idea.kind
+    pattern, methods = LAYERS[kind]
+    calls = [each for each in calls_of(trial, length, *methods) if re.fullmatch(pattern, each.path)]
+    tokens = sentences(ROWS, length).batch
+    for call in calls:
+        if call.method == "before":
+            continue
+        is_source = call.path.startswith("encoder")
+        mask = np.asarray((tokens.source if is_source else tokens.target).segments) != 0
+        x, y = (*float64(call.arguments[:2]), None)[:2]
+        inputs = LayerInputs(x, y, config.parts.get(trial.idea.name), config.model, site_of(call.path, config.model))
+        found, expected = [call.returned], reference(float64(call.params), inputs, mask)
+        if kind == "projection":
+            found = [call.returned.logits(FLOAT32)]
+        if kind == "residual":
+            found.insert(0, next(each.returned for each in calls if (each.path, each.method) == (call.path, "before")))
+        for part, of_reference in zip(found, expected if kind == "residual" else [expected], strict=True):
+            counts = mask.reshape(*mask.shape, *[1] * (np.ndim(part) - 2))
+            yield Compared(call.path, part, of_reference, counts)
+
+
+LAYERS = {
+    "norm": (rf"{SITE}\w*_residual/\w*norm|\w+_norm|norm", ("__call__",)),
+    "feed_forward": (rf"{SITE}", ("__call__",)),
+    "residual": (rf"{SITE}\w*_residual", ("before", "after")),
+    "projection": (r"projection", ("factors",)),
+}
+"""The paths of the modules of a kind, and their methods."""
+
+
+def of_loss_term(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
+    """The term of a batch; with dropout where the term needs another pass, so that the passes differ."""
+    config, name, params = trial.config, trial.idea.name, trial.params
+    for dropout in (0.0, 0.2):
+        dropped = Trial(replace(config, model=replace(config.model, dropout=dropout)))
+        rows = dropped.rows(length)
+        with captured_calls("factors", "__call__") as calls:
+            sums = dropped.loss_sums(params, rows)
+        passes = [each for each in calls if each.path == "projection" and each.method == "factors"]
+        if len(passes) == 1:
+            break
+    target = rows.target if dropped.has_source else rows
+    layers = [each for each in calls if each.path.endswith("/feed_forward")][: calls_before(calls, passes[0])]
+    inputs = LossInputs(
+        [np.asarray(each.returned.logits(FLOAT32), np.float64) for each in passes],
+        np.asarray(target.ids),
+        *float64(passes[0].returned[:2]),
+        [float64((each.params, each.arguments[0])) for each in layers],
+        config.training.label_smoothing,
+        config.parts.get(name),
+        config.model,
+        config.parts,
+    )
+    of_term = float64(params.get(LOSS_TERMS, {}).get(name, {}))
+    yield Compared(name, sums.extras[name], reference(of_term, inputs, np.asarray(target.segments) != 0))
+
+
+def of_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
+    """The direction of the fourth update, or the average after it; of a schedule the rates of all updates."""
+    config, (kind, name) = trial.config, trial.idea
+    hyperparameters = hyperparameters_of(config)._replace(clip_norm=None, weight_decay=None)
+    random, rate, params = np.random.default_rng(4), 0.1, trial.params
+    gradients = [jax.tree.map(lambda leaf: np.float32(random.normal(size=leaf.shape)), params) for _ in range(4)]
+    numbers, settings = np.arange(1, config.training.num_updates + 1), config.parts.get(name)
+    inputs = UpdateInputs([by_path(each) for each in gradients], rate, numbers, hyperparameters, settings, config.model)
+    expected = reference(by_path(params), inputs, None)
+    if kind == "schedule":
+        schedule = make_schedule(name, hyperparameters, config.model.d_model, config.parts)
+        yield Compared(name, np.array([schedule(number) for number in numbers]), expected)
+        return
+    is_average = kind == "averaging"
+    names = ("sgd", name) if is_average else (name, "none")
+    rule = make_optimizer(
+        names[0], hyperparameters, lambda step: rate if is_average else 1.0, 0, config.parts, averaging=names[1]
+    )
+    state = rule.init(params)
+    for gradient in gradients:
+        updates, state = rule.update(gradient, state, params)
+        if is_average:
+            params = jax.tree.map(lambda leaf, update: leaf + update, params, updates)
+    found = registered(kind)[name].evaluation_params(state, params) if is_average else updates
+    for path, array in by_path(found).items():
+        yield Compared(path, array if is_average else -array, expected[path])
+
+
+def of_after_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
+    """Every parameter after the change, with the statistics of a batch."""
+    config, name = trial.config, trial.idea.name
+    statistics, params = trial.loss_sums(trial.params, trial.rows(length)).statistics[name], by_path(trial.params)
+    hyperparameters, settings = hyperparameters_of(config), config.parts.get(name)
+    inputs = UpdateInputs([], 0.0, np.arange(0), hyperparameters, settings, config.model, float64(statistics))
+    expected = reference(params, inputs, None)
+    changed = registered("after_update")[name](settings).after_update(trial.params, statistics)
+    for path, array in by_path(changed).items():
+        yield Compared(path, array, expected[path])
+
+
+def of_initialization(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
+    """The initial value of every parameter, beside its value without the part."""
+    config, name = trial.config, trial.idea.name
+    plain = Trial(trial.base).initial_state.params
+    inputs = LayerInputs(None, None, config.parts.get(name), config.model, None)
+    factors = reference(by_path(plain), inputs, None)
+    initial = by_path(trial.initial_state.params)
+    for path, array in by_path(plain).items():
+        yield Compared(path, initial[path], array * factors[path])
+
+
+COMPARISONS = {
+    **dict.fromkeys(("attention", "positions", "mixer"), of_attention),
+    **dict.fromkeys(LAYERS, of_layers),
+    **dict.fromkeys(("optimizer", "averaging", "schedule"), of_update),
+    "after_update": of_after_update,
+    "initialization": of_initialization,
+    "loss_term": of_loss_term,
+}
+"""By the kind of the part."""
+
+
+def calls_of(trial: Trial, length: int, *methods: str) -> list[CapturedCall]:
+    """The calls of these methods in an eager pass over sentences of unequal lengths; of a method and its base the last."""
+    with captured_calls(*methods) as calls:
+        trial.teacher_forced(trial.params, sentences(ROWS, length).batch)
+    return list({(each.path, each.method): each for each in calls}.values())
+
+
+def site_of(path: str, model: Any) -> Site | None:
+    """The site of the module at ``path``; None outside of layers."""
+    match = re.match(SITE, path)
+    if match is None:
+        return None
+    stack, index, kind = match.groups()
+    depth = getattr(model, f"num_{stack}_layers", None) or model.num_layers
+    is_causal = stack == "decoder" and kind != "cross"
+    return Site(stack, kind, depth, is_causal=is_causal, index=int(index))
+
+
+def calls_before(calls: list[CapturedCall], end: CapturedCall) -> int:
+    """The number of feed-forward layers called before ``end``."""
+    index = next(index for index, each in enumerate(calls) if each is end)
+    return sum(each.path.endswith("/feed_forward") for each in calls[:index])
+
+
+def by_path(tree: PyTree) -> dict[str, np.ndarray]:
+    """The arrays of a tree in NumPy, by path."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {path_of(path): np.asarray(leaf, np.float64) for path, leaf in leaves}
+
+
+def float64(tree: PyTree) -> PyTree:
+    """The arrays of a tree in NumPy."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)

@@ -1,0 +1,49 @@
+"""References of feed-forward layers."""
+
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.tools.conform import equations
+from transformer_jax.tools.conform.equations import ArrayChange, LayerInputs, gelu, relu, sigmoid, softmax
+
+
+def swiglu(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
+    """(SiLU(x W) * x V) W2 (Shazeer 2020, equation 6)."""
+    return _gated(params, inputs.x, lambda gate: gate * sigmoid(gate))
+
+
+def geglu(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
+    """(GELU(x W) * x V) W2 (Shazeer 2020, equation 6)."""
+    return _gated(params, inputs.x, gelu)
+
+
+def reglu(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
+    """(ReLU(x W) * x V) W2 (Shazeer 2020, equation 6)."""
+    return _gated(params, inputs.x, relu)
+
+
+def _gated(params: Any, x: np.ndarray, activation: ArrayChange) -> np.ndarray:
+    return (activation(x @ params["gate_kernel"]) * (x @ params["wide_kernel"])) @ params["narrow_kernel"]
+
+
+def ngpt(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
+    """(u s_u * SiLU(v s_v sqrt(d_model))) W, u = h U, v = h V (Loshchilov et al. 2024, section 2.4.2)."""
+    scales = params["activation"]
+    gate = inputs.x @ params["gate_kernel"] * scales["ngpt_gate"] * np.sqrt(inputs.model.d_model)
+    return (inputs.x @ params["wide_kernel"] * scales["ngpt_wide"] * gate * sigmoid(gate)) @ params["narrow_kernel"]
+
+
+def relu_squared(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
+    """ReLU(x W1 + b1)^2 W2 + b2 (So et al. 2021, Primer, section 4.1)."""
+    return equations.feed_forward(params, inputs.x, lambda x: relu(x) ** 2)
+
+
+def mixture_of_experts(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
+    """The sum of the top experts times their probabilities, which are scaled to sum to 1 (Shazeer et al. 2017, section 2)."""
+    probabilities, top = softmax(inputs.x @ params["router_kernel"]), inputs.settings.experts_per_token
+    threshold = np.sort(probabilities, axis=-1)[..., -top, None]
+    gates = np.where(probabilities >= threshold, probabilities, 0.0)
+    gates = gates / gates.sum(-1, keepdims=True) if top > 1 else gates
+    wide = relu(np.einsum("bld,edf->blef", inputs.x, params["experts_wide"]))
+    return np.einsum("blef,efd,ble->bld", wide, params["experts_narrow"], gates)

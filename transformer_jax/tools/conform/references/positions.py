@@ -1,0 +1,77 @@
+"""References of positions that change attention: the output of the whole attention."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.tools.conform.equations import ArrayChange, AttentionInputs, distances, multi_head, unit_norm
+
+
+def rope(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """Pairs of dimensions rotated by m theta_i, theta_i = base^(-2 i / d) (Su et al. 2021, equation 34)."""
+    queries, keys = _rotations(inputs)
+    return multi_head(params, inputs, mask, queries=queries, keys=keys)
+
+
+def ngpt(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """softmax(sqrt(d_k) q k) of q = Norm(q) s_qk and k = Norm(k) s_qk after RoPE (Loshchilov et al. 2024, section 2.3.2)."""
+    scales = (params["changes_ngpt"]["ngpt_factors"] * np.sqrt(inputs.model.d_model))[:, None]
+    identity = (np.asarray, np.asarray)
+    rotations = _rotations(inputs) if inputs.site.kind == "self" else identity
+    # The product is divided by sqrt(d_k).
+    queries, keys = (lambda vectors, each=each: unit_norm(each(vectors)) * scales for each in rotations)
+    size = inputs.model.head_key_size
+    return multi_head(params, inputs, mask, queries=queries, keys=keys, scores=lambda scores: scores * size)
+
+
+def _rotations(inputs: AttentionInputs) -> list[ArrayChange]:
+    """The rotations of queries and of keys."""
+    width = 2 * (int(inputs.model.head_key_size * inputs.settings.share) // 2)
+    theta = inputs.settings.base ** (-np.arange(0, width, 2) / width)
+
+    def rotated(positions: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        angles, result = positions[:, None, :, None] * theta, vectors.copy()
+        even, odd = vectors[..., 0:width:2], vectors[..., 1:width:2]
+        result[..., 0:width:2] = even * np.cos(angles) - odd * np.sin(angles)
+        result[..., 1:width:2] = odd * np.cos(angles) + even * np.sin(angles)
+        return result
+
+    return [partial(rotated, each) for each in (inputs.positions, inputs.memory_positions)]
+
+
+def alibi(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """q k / sqrt(K) - 2^(-8 h / H) |distance| (Press et al. 2022, section 3)."""
+    number = inputs.model.num_heads
+    slopes = 2.0 ** (-8.0 * np.arange(1, number + 1) / number)[:, None, None]
+    return multi_head(params, inputs, mask, scores=lambda scores: scores - slopes * np.abs(distances(inputs)))
+
+
+def t5(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """q k / sqrt(K) + a bias of the bucket of the distance (Raffel et al. 2020, section 2.1)."""
+
+    def bucket(distance: int) -> int:
+        buckets, first = inputs.settings.buckets, 0
+        if not inputs.site.is_causal:
+            buckets //= 2
+            first = buckets if distance > 0 else 0
+        far = max(-distance, 0) if inputs.site.is_causal else abs(distance)
+        exact = buckets // 2
+        if far < exact:
+            return first + far
+        growth = np.log(far / exact) / np.log(inputs.settings.max_distance / exact)
+        return first + min(exact + int(growth * (buckets - exact)), buckets - 1)
+
+    index = np.vectorize(bucket)(distances(inputs)[:, 0])
+    biases = np.moveaxis(params["positions"]["biases"][index], 3, 1)
+    return multi_head(params, inputs, mask, scores=lambda scores: scores + biases)
+
+
+def shaw(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """q (k + a) / sqrt(K), with a vector a of the clipped distance (Shaw et al. 2018, equations 2 and 4)."""
+    farthest = inputs.settings.max_distance
+    index = np.clip(distances(inputs)[:, 0], -farthest, farthest) + farthest
+    vectors = params["changes_shaw"]["relative"][index]
+    query = np.einsum("bqd,dhk->bhqk", inputs.x, params["query"])
+    relative = np.einsum("bhqk,bqmk->bhqm", query, vectors) / np.sqrt(inputs.model.head_key_size)
+    return multi_head(params, inputs, mask, scores=lambda scores: scores + relative)
