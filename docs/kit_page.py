@@ -34,7 +34,8 @@ Few files of the core name them; they are registered as [your own parts](extendi
 a part, for example `--config.model.positions=rope`; its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at
 `parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`. `transformer-jax conform NAME` checks a part, and counts its
 parameters, FLOPs of matrix products and memory, beside the model without it ([results](#conform)). The three parts of muP are
-checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`.
+checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`; the five of nGPT by
+`conform positions:ngpt`.
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
 blockwise attention, with a line in the log, and likewise for the denominator and for the shape of values. cuDNN takes a bias
@@ -59,8 +60,8 @@ The table counts the properties that hold for each part of the kit and the core,
 model or recurrent model on a CPU. Parameters, KV cache, activations of loss and gradient, and optimizer state are multiples
 of the model without the part (language models have learned positions), empty where they are equal.
 
-Optimizers, averages and schedules are checked in an encoder-decoder only. Two parts fail, as they should: `acausal` has no
-causal mask, and bfloat16 changes the experts of some tokens in a mixture of experts.
+Optimizers, averages and schedules are checked in an encoder-decoder only. One part fails, as it should: `acausal` has no
+causal mask.
 `python docs/kit_page.py --conform` checks parts that have no line in docs/conform.jsonl.
 """
 KIT = {part: listed.module for part, listed in own_parts().items() if listed.owner.is_kit}

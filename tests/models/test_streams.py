@@ -183,7 +183,7 @@ class Wide(PreNormResidual):
             NarrowMemory.memory,
             "returned [1, 4, 2, 1], expected [B, G, M, U] = [1, 4, 2, 4]",
         ),
-        ({"normalization": "other_tree"}, OtherTree.after, "returned shapes {'read': (1, 2, 16), 'third':"),
+        ({"normalization": "other_tree"}, OtherTree.after, "returned {'read': (1, 2, 16), 'third':"),
         ({"normalization": "wide"}, Wide.leave, "returned [1, 2, 2, 16], expected [B, L, D] = [1, 2, 16]"),
     ],
 )

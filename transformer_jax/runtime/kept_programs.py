@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.files.atomic_files import write_whole
@@ -142,12 +143,12 @@ class Program:
     def _kept(self, store: ProgramStore, key: Hashable, arguments: tuple, static: Callable[[], Hashable]) -> Run | None:
         """The executable from the store, or compiled and added to it; None if it cannot be kept."""
         leaves, structure = jax.tree.flatten(arguments)
-        if any(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves):
+        if any(jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves):
             return None
         shapes = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
         origin = self._function.__name__, str(self._options), repr(key), str(structure), shapes
-        if (text_digest := store.read(origin)) and (executable := _loaded(store, text_digest.decode())):
-            return _run_of(executable, store.device)
+        if (text_digest := store.read(origin)) and (kept := _loaded(store, text_digest.decode())):
+            return _run_of(kept, store.device)
 
         def function(*arguments: Any) -> PyTree:
             return self._function(*arguments)
@@ -161,7 +162,7 @@ class Program:
         if "callback" in text:
             return None
         digest = hashlib.sha256(text.encode()).hexdigest()
-        executable = _loaded(store, digest)
+        executable: Any = _loaded(store, digest)
         if executable is None:
             executable = lowered.compile().runtime_executable()
             if len(executable.get_parameter_layouts()) != len(leaves):

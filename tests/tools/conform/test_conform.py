@@ -184,6 +184,8 @@ COMBINATIONS = [
         "model.attention=mup,softmax_one; model.positions=alibi; model.mixers=ssru attention; model.feed_forward=geglu; "
         "model.projection=soft_capped; model.initialization=mup; model.tying=none; optimizer.name=mup; "
         "optimizer.averaging=schedule_free; training.loss_terms=confidence_penalty,multi_token,unigram_smoothing",
+        "model.attention=value_residual; model.mixers=attention gated_delta_net attention; "
+        "model.normalization=hyper_connections; model.feed_forward=swiglu",
         "model.feed_forward=relu_squared",
     )
 ]

@@ -48,9 +48,7 @@ def test_it_opens_on_the_head_that_aligns_best_and_says_so(browser, address, rea
     open_live(browser, address)
     expected = opening(reading[1])
     assert browser.evaluate("[state.kind, state.layer, state.head]") == ["cross", expected["layer"], expected["head"]]
-    assert "of 8 heads the nearest to a one-to-one alignment" in browser.evaluate(
-        "panels[0].caption.firstChild.textContent"
-    )
+    assert "of 8 heads the nearest to a word alignment" in browser.evaluate("panels[0].caption.firstChild.textContent")
     assert browser.evaluate("location.hash") == ""
     pressed = browser.evaluate("document.querySelector('#map .head[aria-pressed=true]').ariaLabel")
     assert pressed == f"decoder {expected['layer']} cross, head {expected['head']}"

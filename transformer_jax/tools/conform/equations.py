@@ -102,9 +102,9 @@ def multi_head(
 ) -> np.ndarray:
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) with changes of its arrays, each in its order.
 
-    ``queries``, ``keys`` and ``values`` [B, H, L, K] are changed after their projection, ``scores`` [B, H, Q, M] after the division by
-    sqrt(K) and before the mask, ``heads`` [B, H, Q, U] before the output projection. ``weights`` are a function of masked
-    scores, by default their softmax.
+    ``queries``, ``keys`` and ``values`` [B, H, L, K] are changed after their projection, ``scores`` [B, H, Q, M] after the
+    division by sqrt(K) and before the mask, ``heads`` [B, H, Q, U] before the output projection. ``weights`` are a function of
+    masked scores, by default their softmax.
     """
     query, key, value = (
         np.einsum("bld,dhk->bhlk", each, params[name])
