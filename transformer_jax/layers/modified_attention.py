@@ -146,7 +146,7 @@ class ModifiedAttention(MultiHeadAttention):
 
     def setup(self) -> None:
         made = {name: make() for name, make in self.makers}
-        shared = {"value_size": self.value_size, "precision": self.precision}
+        shared: dict[str, Any] = {"value_size": self.value_size, "precision": self.precision}
         self.changes = {name: change.clone(**shared) for name, change in made.items() if change is not None}
         if unread := [name for name, change in self.changes.items() if change.carries and not self.carries]:
             problem = f"{unread[0]} has a state between layers; register its class, which is for self-attention only"
