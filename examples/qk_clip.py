@@ -20,7 +20,7 @@ class QkClipSettings:
 
     def check_new_run(self, config):
         for each in config.selections:
-            if each.name in ("qk_norm", "cosine", "ngpt"):
+            if each.name in ("qk_norm", "ngpt"):
                 raise ConfigError(
                     each.key, f"{each.name} undoes a change of the lengths of queries", "leave out qk_clip"
                 )

@@ -130,7 +130,7 @@ def test_every_setting_has_a_meaning_and_a_reader_and_is_listed_with_its_task(ca
     printed = capsys.readouterr().out
     for each in all_explained():
         assert all(reader.declared.meaning for reader in each.readers) and each.readers, each.key
-        assert f"  {each.key} " in printed
+        assert f"  {each.key} " in printed or f"  {each.key}\n" in printed
     keys = [key for key, _ in leaf_keys()] + list(keys_of_parts())
     assert [each.key for each in all_explained()] == keys
 

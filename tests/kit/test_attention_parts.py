@@ -301,6 +301,12 @@ def test_weights_that_do_not_add_up_to_one():
     np.testing.assert_allclose(weights(weights_mod=sigmoids), expected, rtol=1e-5)
 
 
+def test_a_change_of_attention_made_for_embeddings_is_named():
+    register("positions", "everywhere")(lambda settings, model, site: TalkingHeads.of(settings, model, site))
+    with pytest.raises(ConfigError, match="TalkingHeads.of was called for site.kind='embedding'.*return None there"):
+        shapes_of(positions="everywhere")
+
+
 def test_a_part_that_reads_its_layer_is_refused_where_layers_are_scanned():
     @register("attention", "by_layer")
     class ByLayer(AttentionChange):

@@ -158,12 +158,6 @@ def _declared(block: Any) -> Mapping[str, Declared]:
     return found
 
 
-def scheduled_settings(block: Any, path: str = "") -> dict[str, Scheduled]:
-    """Return the settings of a block that are schedules of the update, by dotted key."""
-    values = {f"{path}.{name}": getattr(block, name) for name in declared(type(block))}
-    return {key: value for key, value in values.items() if isinstance(value, Scheduled)}
-
-
 def check_settings(path: str, block: Any) -> None:
     """Raises ConfigError unless every setting of ``block`` at ``path`` has an allowed value; lists get their saved form."""
     for name, each in declared(type(block)).items():

@@ -5,14 +5,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
-from transformer_jax.config.checks import (
-    LARGEST_SEED,
-    check_choice,
-    check_settings,
-    declared,
-    scheduled_settings,
-    setting,
-)
+from transformer_jax.config.checks import LARGEST_SEED, check_choice, check_settings, declared, setting
 from transformer_jax.config.data import TokenizerConfig
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.languages import UNDETERMINED
@@ -131,7 +124,9 @@ class ExperimentConfig:
         """The settings that are schedules of the update, by dotted key."""
         blocks = {name: getattr(self, name) for name in ("optimizer", "training", "model")}
         blocks |= {f"{PARTS}.{name}": settings for name, settings in self.parts.items()}
-        return {key: value for path, block in blocks.items() for key, value in scheduled_settings(block, path).items()}
+        keys = ((path, name, block) for path, block in blocks.items() for name in declared(type(block)))
+        values = {f"{path}.{name}": getattr(block, name) for path, name, block in keys}
+        return {key: value for key, value in values.items() if isinstance(value, Scheduled)}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

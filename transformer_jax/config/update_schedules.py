@@ -31,15 +31,11 @@ class Ramp(NamedTuple):
 
 
 class Cosine(Ramp):
-    @staticmethod
-    def curve(done: Any, xp: Any) -> Any:
-        return 0.5 * (1.0 - xp.cos(math.pi * done))
+    curve = staticmethod(lambda done, xp: 0.5 * (1.0 - xp.cos(math.pi * done)))
 
 
 class Step(Ramp):
-    @staticmethod
-    def curve(done: Any, xp: Any) -> Any:
-        return xp.floor(done)
+    curve = staticmethod(lambda done, xp: xp.floor(done))
 
 
 FORMS: dict[str, tuple[type[Ramp], str]] = {

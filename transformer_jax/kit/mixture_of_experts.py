@@ -138,7 +138,7 @@ expert_product.defvjp(_forward, _backward)
 
 @register("feed_forward", "mixture_of_experts", settings=ExpertsSettings)
 def mixture_of_experts(settings: ExpertsSettings, config: Any, site: Site, **options: Any) -> Experts:
-    """Each token is sent to some of many feed-forward layers (Shazeer et al. 2017); add the term load_balance."""
+    """Each token is sent to some of many feed-forward layers (Shazeer et al. 2017); add load_balance or balance_bias."""
     return Experts(config.d_ff, settings, **options)
 
 

@@ -15,7 +15,7 @@ from transformer_jax.array_types import AnyArray, Array, Float, Hidden, Int, PyT
 from transformer_jax.config import ConfigError
 from transformer_jax.layers.attention import KVCache, LayerCache, StepMask
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.layers.modified_attention import ModifiedAttention
+from transformer_jax.layers.modified_attention import ModifiedAttention, SelfAttentionChange
 from transformer_jax.layers.part_shapes import require_shape
 from transformer_jax.layers.residual import Residual
 
@@ -66,12 +66,11 @@ class CarryingAttention(ModifiedAttention):
         key_BGMK, value_BGMU = super().memory_of(memory.hidden, positions)
         states = dict(memory.states)
         for name, change in self.changes.items():
-            if change.carries:
-                shapes, function = (key_BGMK.shape, value_BGMU.shape), type(change).memory
+            if isinstance(change, SelfAttentionChange) and change.carries:
                 carried = memory.states.get(name), memory.token_ids
-                key_BGMK, value_BGMU, states[name] = change.memory(key_BGMK, value_BGMU, *carried)
-                require_shape(key_BGMK, shapes[0], "B, G, M, K", function)
-                require_shape(value_BGMU, shapes[1], "B, G, M, U", function)
+                key, value, states[name] = change.memory(key_BGMK, value_BGMU, *carried)
+                key_BGMK = require_shape(key, key_BGMK.shape, "B, G, M, K", type(change).memory)
+                value_BGMU = require_shape(value, value_BGMU.shape, "B, G, M, U", type(change).memory)
         return key_BGMK, value_BGMU, states
 
 
@@ -87,7 +86,7 @@ def carrying_attention(attention: type[ModifiedAttention]) -> type[ModifiedAtten
 def carrying_residual(residual: type[Residual], is_of_carrying: bool) -> type[Residual]:
     """Return the residual connection of ``Carried``; ``is_of_carrying``: around an attention that carries."""
 
-    class CarryingResidual(residual):  # type: ignore[misc,valid-type]
+    class CarryingResidual(residual):  # type: ignore[misc]
         # Not wrapped by Flax: shapes are checked, and calls recorded, without the carry.
         @nn.nowrap
         def enter(self, x: Hidden, token_ids: TokenIds) -> Carried:

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, PyTree
+from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError
 
 # Paths of the parts of a model that return arrays of the shape of their first argument: norms, residual connections and
@@ -19,31 +19,19 @@ LIKE_THEIR_INPUT = r"\w+_layers_\d+/(feed_forward|\w+_residual(/\w*norm)?)|\w+_n
 PATH_OF_POSITIONS = r"(\w+_)?positions"
 
 
-def require_like(returned: Any, x: PyTree, function: Any) -> PyTree:
-    """``returned``; raises ConfigError, as ``require_shape`` does, unless its arrays have the shapes of those of a stream x."""
-    if hasattr(x, "shape"):
-        return require_shape(returned, x.shape, "B, L, D" if x.ndim == 3 else "B, L, ...", function)
-    found, expected = (jax.tree.map(jnp.shape, each) for each in (returned, x))
-    if found != expected:
-        raise ConfigError(*_location(function, f"shapes {found}, expected {expected}"))
-    return returned
+def require_shape(returned: Any, shape: PyTree, axes: str, function: Any) -> Any:
+    """``returned``; raises ConfigError, with file and line of ``function``, unless it has this shape.
 
-
-def require_shape(returned: Any, shape: tuple[int, ...], axes: str, function: Any) -> Array:
-    """``returned``; raises ConfigError, with file and line of ``function``, unless it has this shape."""
-    found = getattr(returned, "shape", None)
+    Of a tree of arrays, ``shape`` is the tree of their shapes.
+    """
+    found = jax.tree.map(lambda each: getattr(each, "shape", type(each).__name__), returned)
     if found == shape:
-        array: Array = returned
-        return array
-    result = type(returned).__name__ if found is None else list(found)
-    raise ConfigError(*_location(function, f"{result}, expected [{axes}] = {list(shape)}"))
-
-
-def _location(function: Any, problem: str) -> tuple[str, str]:
-    """File and line of a function, and that it returned something else."""
+        return returned
     plain = inspect.unwrap(function)
     code = getattr(plain, "__code__", None) or type(plain).__call__.__code__
-    return f"{code.co_filename}, line {code.co_firstlineno}", f"{code.co_qualname} returned {problem}"
+    result, expected = (list(each) if isinstance(each, tuple) else each for each in (found, shape))
+    problem = f"{code.co_qualname} returned {result}, expected [{axes}] = {expected}"
+    raise ConfigError(f"{code.co_filename}, line {code.co_firstlineno}", problem)
 
 
 @contextmanager
@@ -57,10 +45,10 @@ def checked_parts(d_model: int) -> Iterator[None]:
             if re.fullmatch(PATH_OF_POSITIONS, path):
                 return require_shape(returned, (*arguments[0].shape, d_model), "B, L, D", function)
             if re.fullmatch(LIKE_THEIR_INPUT, path):
+                shape = jax.tree.map(jnp.shape, arguments[0])
                 if context.method_name in ("before", "leave"):
                     shape = (*jax.tree.leaves(arguments[0])[0].shape[:2], d_model)
-                    return require_shape(returned, shape, "B, L, D", function)
-                return require_like(returned, arguments[0], function)
+                return require_shape(returned, shape, "B, L, D", function)
         return returned
 
     with nn.intercept_methods(check):

@@ -171,7 +171,9 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
         module, path = context.module, "/".join(context.module.path)
         masks = [each for each in arguments if isinstance(each, SentenceMask)]
         if context.method_name in ("attend_dense", "attend_dense_modified"):
-            query, keys, _, visible, *changes = arguments
+            # A modified attention also gets the input of its queries.
+            is_modified = context.method_name == "attend_dense_modified"
+            query, keys, _, visible, *changes = arguments[is_modified:]
             query = query * query.shape[-1] ** -0.5
             scores = scores_of(query, keys, module.precision.float32_output)
             if changes and changes[1]:

@@ -41,6 +41,7 @@ class Update:
     """One optimizer update on the devices of ``mesh``, for every run with the structure of ``config``.
 
     ``jitted``: the step, which keeps the shardings of the state, whose memory it reuses, and splits the rows of the batch.
+    ``not_trained``: regular expression of the parameters that the optimizer does not change, empty if there are none.
     The hyperparameters of a run are an argument of its step, its seed an argument of its first state. A task may bring its own
     ``rule``; by default parameters are updated with the gradient of ``loss`` and the optimizer of ``config``.
     """
@@ -57,9 +58,9 @@ class Update:
         self.mesh, self._config = mesh, config
         hyperparameters = hyperparameters_of(config)
         after = [registered("after_update")[name] for name in config.optimizer.after_update_names]
-        self._frozen = "|".join(filter(None, (config.optimizer.freeze, *(part.not_trained for part in after))))
-        if self._frozen:
-            loss = without_gradient(loss, self._frozen)
+        self.not_trained = "|".join(filter(None, (config.optimizer.freeze, *(part.not_trained for part in after))))
+        if self.not_trained:
+            loss = without_gradient(loss, self.not_trained)
         self.loss = loss
         if after:
             random, init_params = init_params, lambda key: Watch(config, hyperparameters).initial_params(random(key))
@@ -124,7 +125,7 @@ class Update:
 
     @cached_property
     def _average(self) -> Callable[[TrainState], PyTree]:
-        part, pattern = registered("averaging")[self._config.optimizer.averaging], self._frozen
+        part, pattern = registered("averaging")[self._config.optimizer.averaging], self.not_trained
 
         def average(state: TrainState) -> PyTree:
             if pattern:
@@ -151,7 +152,7 @@ class Update:
         settings, parts = self._config.optimizer, parts_with(self._config, hyperparameters)
         schedule = self.schedule(hyperparameters)
         optimizer = make_optimizer(settings.name, hyperparameters, schedule, step, parts, settings.averaging)
-        return frozen(optimizer, self._frozen) if self._frozen else optimizer
+        return frozen(optimizer, self.not_trained) if self.not_trained else optimizer
 
 
 def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bool] | None:

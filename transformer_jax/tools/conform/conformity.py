@@ -118,14 +118,12 @@ def depends_on_layers(idea: Idea, config: ExperimentConfig) -> bool:
     part = registered(idea.kind)[idea.name]
     if getattr(part, "carries", False) or "enter" in vars(part):
         return True
-    scanned = Trial(config).with_model(scan_layers=True)
     try:
-        jax.eval_shape(scanned.loss_sums, Trial(config).update.state_shapes.params, scanned.rows(LENGTH))
-    except ConfigError as error:
-        return "scan_layers" in str(error)
-    except Exception:
-        # Another property reports it.
-        return False
+        # Raises where a module asks for the number of its layer.
+        _ = Trial(replace(config, model=replace(config.model, scan_layers=True))).update.state_shapes
+    except Exception as error:
+        # The properties report others.
+        return isinstance(error, ConfigError) and "scan_layers" in str(error)
     return False
 
 

@@ -23,6 +23,14 @@ def _with_key_heads(number: int, params: Any, inputs: AttentionInputs, mask: np.
     return multi_head({**params, **kernels}, inputs, mask)
 
 
+def value_residual(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """Attention to a V_1 + b V_n, with V_1 of the first layer (Zhou et al. 2024, Learnable-ResFormer)."""
+    of_first, first_inputs = inputs.earlier[0] if inputs.earlier else (params, inputs)
+    first = np.einsum("bld,dhk->bhlk", first_inputs.memory, of_first["value"])
+    a, b = params["changes_value_residual"]["shares"]
+    return multi_head(params, inputs, mask, values=lambda value: a * first + b * value)
+
+
 def qk_norm(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
     """softmax(LN(Q) LN(K)^T / sqrt(K)) V (Dehghani et al. 2023, section 2)."""
     gains, epsilon = params["changes_qk_norm"], inputs.model.norm_epsilon
