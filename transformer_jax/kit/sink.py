@@ -1,4 +1,4 @@
-"""Attention sinks in the denominator of the softmax, so that a head can attend to nothing (Agarwal et al. 2025, gpt-oss, section 2.2)."""
+"""Sinks in the denominator of the softmax: a head can attend to nothing (Agarwal et al. 2025, gpt-oss, section 2.2)."""
 
 import flax.linen as nn
 import jax.numpy as jnp
