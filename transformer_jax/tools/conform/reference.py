@@ -197,7 +197,7 @@ def of_initialization(trial: Trial, reference: Reference, length: int) -> Iterat
     """The initial value of every parameter, beside its value without the part."""
     config, name = trial.config, trial.idea.name
     plain = Trial(trial.base).initial_state.params
-    inputs = LayerInputs(None, None, config.parts.get(name), config.model, None)
+    inputs = LayerInputs(np.zeros(0), None, config.parts.get(name), config.model, None)
     factors = reference(by_path(plain), inputs, None)
     initial = by_path(trial.initial_state.params)
     for path, array in by_path(plain).items():

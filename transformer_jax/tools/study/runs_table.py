@@ -299,7 +299,7 @@ def heat_map(axes: Sequence[str], trials: Sequence[TrialRow], metric: Metric) ->
     ]
     means = np.array([[np.mean(of_point) if of_point else np.nan for of_point in row] for row in values], float)
     names = [[str(value) for value in side] for side in sides]
-    return HeatMapPanel(f"{metric.key}: {axes[0]} (rows), {axes[1]} (columns)", means, *names, metric.digits)
+    return HeatMapPanel(f"mean {metric.key}", means, *names, axes[1], axes[0], metric.digits)
 
 
 def _draw_settings(sweep: Sweep, trials: Sequence[TrialRow], path: Path) -> Path | None:
