@@ -63,15 +63,16 @@ types: setup
 check: lint types test-all
 
 docs: setup $(LIVE_PAGE)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'sphinx>=8' 'myst-nb>=1.3' 'furo>=2025.7'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'sphinx>=8' 'myst-nb>=1.3' 'furo>=2025.7' \
+	  'latex2mathml>=3.78'
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/site
 	@cp build/site/README.html build/site/index.html
 
-# The site has a live page of the quickstart run, which is trained if there is none.
+# The site has the live page of the quickstart run, which is trained if there is none: the answers of docs/lesson.md are its own.
 $(LIVE_PAGE): $(QUICKSTART)/outcome.json | setup
 	@mkdir -p $(dir $@)
-	@$(BIN)/transformer-jax explore --workdir=$(QUICKSTART) --text="the teacher sees the big dog in the garden" \
-	  --live --checkpoints=all --output=$@
+	@$(BIN)/transformer-jax explore --workdir=$(QUICKSTART) --live --checkpoint=last --checkpoints=all --output=$@ \
+	  --text="Before my duck goes through the hotels this week, he repairs my quiet table slowly."
 
 $(QUICKSTART)/outcome.json: | setup
 	@$(BIN)/transformer-jax quickstart --workdir=$(QUICKSTART)

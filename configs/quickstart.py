@@ -28,6 +28,6 @@ def get_config() -> ConfigDict:
     }
     config.optimizer = {"schedule": "cosine", "learning_rate": 3e-3, "warmup_updates": 200}
     config.training = {"num_updates": 1100, "evaluate_every": 220, "checkpoint_every": 220, "keep_last": 5}
-    config.training.validation_sentences = 64
+    config.training.validation_sentences = 256
     config.decoding = {"max_extra_tokens": 10}
     return config

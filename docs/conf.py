@@ -3,9 +3,13 @@
 make docs
 """
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
+
+from docutils.nodes import SkipNode, math_block
+from latex2mathml.converter import convert
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 project = html_title = "transformer_jax"
@@ -16,6 +20,7 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
 nb_execution_mode = "off"
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_static_path = html_css_files = ["site.css"]
 html_search_scorer = str(Path(__file__).with_name("search.js"))
 # Written by the Makefile.
@@ -28,14 +33,15 @@ autodoc_typehints = "signature"
 # Experiments are reached from benchmarks.md; tables that programs write begin where they are shown.
 suppress_warnings = ["toc.not_included", "myst.header"]
 CONTENTS = {
-    "Begin": "getting_started first_model data python tour course lesson glossary",
+    "Begin": "getting_started first_model data python tour",
+    "Learn": "course lesson annotated_transformer annotated_attention annotated_counting_words figures glossary",
     "Train": "training settings choosing_a_size run_directory sweeps",
     "Use": "evaluation text_in_text_out explorer low_bleu troubleshooting",
-    "More models": "language_models word_vectors annotated_counting_words parsing",
+    "More models": "language_models word_vectors parsing",
     "Large scale": "accelerators clusters launching preflight roofline",
     "Extend": "extending pieces debugging kit duel api",
     "Other toolkits": "migration interop",
-    "Inside": "annotated_transformer annotated_attention figures architecture paper_to_code benchmarks security",
+    "Inside": "architecture paper_to_code benchmarks security",
     "Project": "../CONTRIBUTING ../CHANGELOG",
 }
 
@@ -44,22 +50,57 @@ def with_contents(app: Any, page: str, source: list[str]) -> None:
     """Adds the contents of the side bar and the live page to the README. Search leaves out tables of results and changes."""
     if "/results/" in page or page == "CHANGELOG":
         source[0] = f"---\nnosearch: true\n---\n{source[0]}"
-    if page == root_doc and LIVE_PAGE.is_file():
-        link = f'<a href="{LIVE_PAGE.name}">Try the model of the quickstart in your browser.</a>'
-        source[0] = source[0].replace("\n## Start\n", f"\n{link}\n\n## Start\n", 1)
+    if page == "docs/lesson" and LIVE_PAGE.is_file():
+        source[0] = re.sub(r"`(live\.html)(#[^`]+)`", r'<a href="../\1\2">open</a>', source[0])
+    if page == root_doc:
+        source[0] = re.sub(r"<a href=.*?</a>", live_picture(), source[0], count=1, flags=re.DOTALL)
     for part, pages in CONTENTS.items() if page == root_doc else ():
         entries = "\n".join(f"docs/{name}".replace("docs/../", "") for name in pages.split())
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n{entries}\n```\n"
 
 
-# For readers with a keyboard alone: wide code can be scrolled, and the captions of the side bar have a level.
-REACHABLE = """addEventListener("DOMContentLoaded", () => {
-  for (const each of document.querySelectorAll("pre")) each.tabIndex = 0;
+def live_picture() -> str:
+    """Return the first picture of the README, which opens the live page of the site."""
+    target = f":target: {LIVE_PAGE.name}\n" if LIVE_PAGE.is_file() else ""
+    words = ":alt: A trained model in the browser; a head is switched off, and the translation changes\n"
+    pictures = [
+        f"```{{image}} docs/figures/live{ending}.gif\n:class: only-{scheme}\n{words}{target}```"
+        for scheme, ending in (("light", ""), ("dark", "-dark"))
+    ]
+    link = f'<a href="{LIVE_PAGE.name}">Open it: the model of the quickstart computes in your browser.</a>'
+    return "\n\n".join([*pictures, *([link] if target else [])])
+
+
+def write_formula(writer: Any, node: Any) -> None:
+    """Write a formula as MathML, which browsers draw without a script and without a network."""
+    is_block = isinstance(node, math_block)
+    formula = convert(node.astext(), display="block" if is_block else "inline")
+    if "\\" in formula:
+        raise ValueError(f"{node.astext()}: a command that latex2mathml does not know")
+    writer.body.append(f'<div class="formula">{formula}</div>' if is_block else formula)
+    raise SkipNode
+
+
+# For readers with a keyboard alone wide code can be scrolled, and the captions of the side bar have a level.
+SCRIPT = """addEventListener("DOMContentLoaded", () => {
+  for (const code of document.querySelectorAll("pre")) {
+    code.tabIndex = 0;
+    const button = document.createElement("button");
+    button.textContent = "copy";
+    button.className = "copy";
+    button.onclick = async () => {
+      await navigator.clipboard.writeText(code.textContent.trimEnd());
+      button.textContent = "copied";
+      setTimeout(() => (button.textContent = "copy"), 1500);
+    };
+    code.parentElement.append(button);
+  }
   for (const each of document.querySelectorAll("[role=heading]")) each.ariaLevel = 2;
 });"""
 
 
 def setup(app: Any) -> None:
     """Sphinx calls it."""
-    app.add_js_file(None, body=REACHABLE)
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
+    app.add_js_file(None, body=SCRIPT)
     app.connect("source-read", with_contents)

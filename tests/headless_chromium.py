@@ -1,5 +1,6 @@
 """A headless Chromium without a network, driven by its DevTools protocol over a pipe; its console and its requests are kept."""
 
+import base64
 import itertools
 import json
 import os
@@ -69,6 +70,10 @@ class Browser:
                 return
             except LostContext:
                 continue
+
+    def screenshot(self) -> bytes:
+        """The visible part of the page as PNG."""
+        return base64.b64decode(self._send("Page.captureScreenshot", format="png")["data"])
 
     def press(self, key: str) -> None:
         text = {"text": key} if len(key) == 1 else {}

@@ -36,12 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except Exception as error:
         from transformer_jax.commands.registry import with_pages
+        from transformer_jax.errors import colored
         from transformer_jax.files.json_text import printable
 
         problem = _problem_of_user(error)
         if not problem:
             raise
-        print(f"transformer-jax: {printable(with_pages(problem))}", file=sys.stderr)
+        print(colored(f"transformer-jax: {printable(with_pages(problem))}"), file=sys.stderr)
         # A scheduler starts it again.
         return os.EX_TEMPFAIL if getattr(error, "is_outage", False) else USER_ERROR
     finally:
@@ -126,7 +127,9 @@ def _plain_warning(
 ) -> str:
     """A warning of this package without the line of code that raised it; ``usual`` formats all other warnings."""
     if Path(filename).is_relative_to(Path(__file__).parent):
-        return f"transformer-jax: WARNING: {message}\n"
+        from transformer_jax.errors import colored
+
+        return colored(f"transformer-jax: WARNING: {message}\n")
     return usual(message, category, filename, *rest, **more)
 
 

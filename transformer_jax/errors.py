@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ _MEMORY_TEXTS = (
     "can't start new thread",
     "std::bad_alloc",
 )
+
+_START = re.compile(r"(transformer-jax: )?WARNING:|transformer-jax:")
 
 
 class ConfigError(ValueError):
@@ -47,8 +50,19 @@ class StoreError(DataError):
 def complain(text: str) -> None:
     """Writes a line to standard error, if anybody reads it: a closed pipe or a full disk must not end the work."""
     with suppress(OSError):
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{colored(text)}\n")
         sys.stderr.flush()
+
+
+def colored(text: str) -> str:
+    """Return the text with the name of the program in red, of a warning in yellow, where standard error is a terminal.
+
+    Not where NO_COLOR is set (https://no-color.org).
+    """
+    start = _START.match(text)
+    if not start or not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\033[1;{33 if 'WARNING' in start[0] else 31}m{start[0]}\033[0m{text[start.end() :]}"
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

@@ -20,10 +20,13 @@ DEADLINE=$((SECONDS + 60 * ${GPU_DAY_MINUTES:-26}))
 FAILED=()
 
 BASE=configs/transformer_base.py BIG=configs/transformer_base.py:big LM=configs/language_model.py:base
+BUCKETS=(--config.batching.kind=buckets --config.batching.count=positions)
+# Rows of the most frequent length.
+SHORT=(--config.data.max_source_tokens=127 --config.data.max_target_tokens=127)
 PACKED=(--config.batching.kind=packed --config.batching.packed_length=512)
 ON_ONE=(--config.batching.accumulation_steps=1 --config.batching.tokens_per_update=32768 --config.batching.row_multiple=8)
 REPEATED=(--config.batching.tokens_per_update=8192)
-BACKEND=cudnn LENGTHS=256,512,1024 POSITIONS=8192 STEPS=20
+BACKEND=cudnn LENGTHS=128,256,512,1024 POSITIONS=8192 STEPS=20
 TINY=() TINY_LM=()
 if [ -n "${GPU_DAY_REHEARSAL:-}" ]; then
     export JAX_PLATFORMS=cpu
@@ -36,6 +39,7 @@ if [ -n "${GPU_DAY_REHEARSAL:-}" ]; then
         --config.batching.tokens_per_update=128 --config.batching.row_multiple=1 --config.batching.accumulation_steps=1
         --config.decoding.max_new_tokens=8)
     PACKED=(--config.batching.kind=packed --config.batching.packed_length=64)
+    SHORT=(--config.data.max_source_tokens=15 --config.data.max_target_tokens=15)
 fi
 
 # step NAME SECONDS COMMAND ...: the command prints JSON.
@@ -82,9 +86,11 @@ bound() {
     shift 2
     step "$name" "$limit" "$PYTHON" $HERE/step_bound.py "$CALIBRATION" --steps=$STEPS --recipe="$@"
 }
-bound base_256 240 $BASE "${TINY[@]}"
-bound base_512_packed 240 $BASE "${TINY[@]}" "${PACKED[@]}"
 step attention 180 "$PYTHON" $HERE/attention_parity.py --backend=$BACKEND --lengths=$LENGTHS --positions=$POSITIONS
+bound base_256 240 $BASE "${TINY[@]}"
+bound base_128 240 $BASE "${TINY[@]}" "${SHORT[@]}"
+bound base_256_buckets 240 $BASE "${TINY[@]}" "${BUCKETS[@]}"
+bound base_512_packed 240 $BASE "${TINY[@]}" "${PACKED[@]}"
 step decoding 240 "$PYTHON" $HERE/decoding_bound.py "$CALIBRATION" --recipe=$BASE "${TINY[@]}"
 XLA_FLAGS="${XLA_FLAGS:-} --xla_gpu_deterministic_ops=true" \
     step repeated_deterministic 240 "$PYTHON" $HERE/repeatability.py --recipe=$BASE "${REPEATED[@]}" "${TINY[@]}"

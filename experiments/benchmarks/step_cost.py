@@ -95,7 +95,7 @@ def recipe_here(recipe: str, overrides: Sequence[str]) -> "ExperimentConfig":
 
 
 def random_batch(config: "ExperimentConfig", rows: int, length: int) -> "PyTree":
-    """A batch of the task of ``config`` without padding, one sentence a row."""
+    """A batch of the task of ``config`` without padding: one sentence a row, or four in a packed row."""
     import jax
     import numpy as np
 
@@ -104,8 +104,13 @@ def random_batch(config: "ExperimentConfig", rows: int, length: int) -> "PyTree"
 
     rng = np.random.default_rng(0)
 
+    index = np.arange(length, dtype=np.int32)
+    segments = index * (4 if config.batching.kind == "packed" else 1) // length
+    positions = index - np.searchsorted(segments, segments)
+
     def side(_: Tokens) -> Tokens:
-        return Tokens.from_ids(rng.integers(4, config.tokenizer.vocabulary_size, (rows, length)).astype(np.int32))
+        ids = rng.integers(4, config.tokenizer.vocabulary_size, (rows, length)).astype(np.int32)
+        return Tokens(ids, *(np.tile(each.astype(np.int32), (rows, 1)) for each in (1 + segments, positions)))
 
     shape = task_class(config.task).batch_shape(config, rows, length)
     return jax.tree.map(side, shape, is_leaf=lambda each: isinstance(each, Tokens))

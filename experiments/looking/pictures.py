@@ -1,62 +1,75 @@
-"""Screenshots of every view of an explorer page, by a headless Chromium without a network.
+"""Pictures of the live page of the quickstart, by a headless Chromium without a network.
 
-python experiments/looking/pictures.py bike.html --output=experiments/looking/results --name=bike
-python experiments/looking/pictures.py live.html --output=experiments/looking/results --name=live --views=effects,changed
+python experiments/looking/pictures.py runs/quickstart/live.html
+
+Writes a picture of every view into results/, and docs/figures/live.gif and live-dark.gif, the first picture of the README: the
+page as it opens, a head of the encoder switched off, and another source. Needs Chromium and Pillow.
 """
 
 import argparse
+import io
 import sys
 from pathlib import Path
+from urllib.parse import quote
+
+from PIL import Image
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
-from headless_chromium import headless_chromium
+from headless_chromium import Browser, headless_chromium
 
-PHONE = {"width": 390, "height": 780, "phone": True}
-DARK = {"dark": True}
-VIEWS: dict[str, tuple[str, dict]] = {
-    "matrix": ("view=matrix&kind=cross&layer=3&head=0&row=4", {}),
-    "lines": ("view=lines&kind=cross&layer=4&head=2", {}),
-    "grid": ("view=grid&kind=encoder", DARK),
-    "search": ("view=search", {}),
-    "statistics": ("view=statistics&kind=decoder", {}),
-    "alignment": ("view=statistics&kind=cross&layer=2&head=4", {"height": 720}),
-    "rollout": ("view=matrix&kind=decoder&measure=rollout&layer=4&palette=cividis", DARK),
-    "norms": ("view=grid&kind=cross&measure=norms", {}),
-    "gradient": ("view=matrix&kind=cross&measure=gradient", {}),
-    "beside": ("view=lines&kind=cross&layer=4&head=0&beside=2", {}),
-    "phone": ("view=lines&kind=cross&layer=4&head=0&row=3", PHONE),
+HERE = Path(__file__).resolve().parent
+FIGURES = HERE.parents[1] / "docs" / "figures"
+READY = "performance.getEntriesByName('live').length > 0 && !liveWords.textContent"
+SOURCE = "Before my duck goes through the hotels this week, he repairs my quiet {} slowly."
+FRAMES = "", "off=encoder.1.head.2", f"source={quote(SOURCE.format('house'))}"
+MILLISECONDS, COLORS = 2600, 128
+DESKTOP, PHONE = {"width": 1280, "height": 760}, {"width": 390, "height": 780, "phone": True}
+DARK = DESKTOP | {"dark": True}
+VIEWS = {
+    "lines": ("view=lines&kind=cross&layer=2&head=0", DESKTOP),
+    "all_heads": ("view=grid&kind=cross", DARK),
+    "search": ("view=search", DESKTOP),
+    "layers": ("view=layers&row=13", DESKTOP),
+    "softmax": ("view=softmax&kind=cross&layer=2&head=4&row=13", DESKTOP),
+    "effects": ("view=effects", DARK),
+    "tour": ("tour=4", DESKTOP),
+    "phone": ("view=matrix&kind=cross&layer=2&head=4", PHONE),
 }
-# Of live pages, with the condition for which to wait.
-READY = "performance.getEntriesByName('live').length && !liveWords.textContent"
-LIVE: dict[str, tuple[str, str]] = {
-    "effects": ("view=effects", "effectsOf(readingOf(state.run)).changes"),
-    "neurons": ("view=neurons&kind=cross&row=1&column=1", "productsOf(readingOf(state.run)).terms"),
-    "states": ("view=states&column=3", READY),
-    "training": ("view=training&layer=2&head=4", READY),
-    "changed": ("off=cross.2.head.4", "liveReading(CHANGED) && !liveWords.textContent"),
-}
+
+
+def picture(browser: Browser, page: Path, address: str, window: dict[str, int]) -> bytes:
+    browser.open(f"{page.resolve().as_uri()}#{address}", **window)
+    browser.wait_for(READY, 120)
+    if "view=effects" in address:
+        browser.wait_for("effectsOf(readingOf(state.run)).changes", 120)
+    # Pictures of heads come as their blocks are unpacked.
+    browser.evaluate("new Promise((done) => setTimeout(done, 1200))")
+    return browser.screenshot()
+
+
+def animation(browser: Browser, page: Path, path: Path, window: dict[str, int]) -> None:
+    frames = [Image.open(io.BytesIO(picture(browser, page, each, window))).convert("RGB") for each in FRAMES]
+    # One palette for all frames, so that equal areas stay equal.
+    together = Image.new("RGB", (frames[0].width, sum(frame.height for frame in frames)))
+    for index, frame in enumerate(frames):
+        together.paste(frame, (0, frame.height * index))
+    palette = together.quantize(COLORS)
+    first, *others = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    first.save(path, save_all=True, append_images=others, duration=MILLISECONDS, loop=0, optimize=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page", type=Path)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--views", default=",".join(VIEWS), help="some of them, in this order")
-    options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
+    page = parser.parse_args().page
+    (HERE / "results").mkdir(exist_ok=True)
     with headless_chromium() as browser:
-        for view in options.views.split(","):
-            address, window = VIEWS[view] if view in VIEWS else (LIVE[view][0], {"height": 760})
-            browser.open(f"{options.page.resolve().as_uri()}#{address}", **({"width": 1040, "height": 600} | window))
-            if view in LIVE:
-                browser.wait_for(LIVE[view][1], 120)
-            # The pictures of the grid come as their blocks are unpacked.
-            browser.evaluate("new Promise((done) => setTimeout(done, 1500))")
-            browser.screenshot(options.output / f"{options.name}-{view}.png")
-        print(
-            f"console: {browser.messages or 'nothing'}; requests: {len(set(browser.requests))}, all of the file itself"
-        )
+        for name, (address, window) in VIEWS.items():
+            (HERE / "results" / f"{name}.png").write_bytes(picture(browser, page, address, window))
+        animation(browser, page, FIGURES / "live.gif", DESKTOP)
+        animation(browser, page, FIGURES / "live-dark.gif", DARK)
+        others = {each for each in browser.requests if not each.startswith(("file:", "blob:", "data:", "about:"))}
+        print(f"console: {browser.messages or 'nothing'}; requests of other files: {len(others)}")
 
 
 if __name__ == "__main__":

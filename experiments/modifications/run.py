@@ -3,17 +3,20 @@
     python experiments/modifications/run.py --data=multi30k --text=enwiki.txt.xz --workdir=runs/modifications --workers=2
 
 The same command resumes; ``--only`` names the duels to run. Writes results.md to ``--output``: a table of all differences,
-beside published ones.
+beside published ones. ``--draw`` only draws the tests in results/*.csv.
 """
 
 import argparse
+import csv
 import json
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.__main__ import main as transformer_jax
-from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.files.terminal import text_table
+from transformer_jax.tools.study.duel_report import LOSS, Difference, Differences, draw_differences
+from transformer_jax.tools.study.seed_statistics import PairedTest
 
 HERE = Path(__file__).resolve().parent
 
@@ -84,9 +87,15 @@ STUDIES = {
 }
 PUBLISHED = {"base": (26.62, 1.838), "rmsnorm": (27.14, 1.821), "swiglu": (27.02, 1.789)}
 """WMT BLEU and loss of Narang et al. 2021."""
+FLOORS = {"transformer": (0.76, 0.032), "lstm": (1.87, 0.084), "language_model": (None, 0.016)}
+"""Standard deviations of the base between seeds, of BLEU and of the loss."""
 
 
 def main() -> None:
+    if sys.argv[1:] == ["--draw"]:
+        for name in STUDIES:
+            draw(name)
+        return
     arguments = _arguments()
     arguments.output.mkdir(parents=True, exist_ok=True)
     for name in arguments.only:
@@ -101,6 +110,21 @@ def main() -> None:
     results = {name: arguments.workdir / name / "result.json" for name in STUDIES}
     found = {name: json.loads(file.read_text()) for name, file in results.items() if file.is_file()}
     (arguments.output / "results.md").write_text(table(found), encoding="utf-8")
+
+
+def draw(name: str) -> None:
+    """Draw results/NAME.png from the tests in results/NAME.csv."""
+    with (HERE / "results" / f"{name}.csv").open(encoding="utf-8", newline="") as lines:
+        _, *rows = csv.DictReader(lines)  # The first is the base.
+    columns = []
+    for key, label, floor in zip(("validation/bleu", LOSS), ("BLEU", "loss"), FLOORS[name], strict=True):
+        if f"{key} mean" in rows[0]:
+            tests = {
+                row["idea"]: PairedTest(*(float(row[f"{key} {field}"]) for field in PairedTest._fields)) for row in rows
+            }
+            ideas = {row["idea"]: Difference(tests[row["idea"]], float(row[f"{key} p_holm"])) for row in rows}
+            columns.append(Differences(label, label == "BLEU", floor, ideas))
+    draw_differences(columns, HERE / "results" / f"{name}.png")
 
 
 def table(found: dict[str, dict[str, Any]]) -> str:

@@ -1,5 +1,6 @@
 """The last lines of ``quickstart``."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -42,5 +43,6 @@ def test_its_curves_have_five_points():
 
 def test_help_of_train_begins_with_own_text_and_a_budget(capsys):
     assert main(["train", "--help"]) == 0
-    example = capsys.readouterr().out.partition("Example:\n")[2].partition("--workdir")[0]
+    text = re.sub(r" \\\n +", " ", capsys.readouterr().out)
+    example = text.partition("Example:\n")[2].partition("--workdir")[0]
     assert "--config=text --config.data.train=" in example and "--budget=" in example

@@ -81,7 +81,7 @@ def test_parts_are_swept_overridden_and_explained(capsys):
     arguments = ["--config=quickstart", "--config.optimizer.name=muon", "--config.parts.muon.beta", ".7"]
     assert main(["config", *arguments]) == 0
     assert "parts.muon.beta       = 0.7" in capsys.readouterr().out
-    assert "values: at least 0, below 1\n" in explained("parts.muon.beta").text()
+    assert "values: at least 0, below 1, or a schedule\n" in explained("parts.muon.beta").text()
     assert "  rmsnorm: Division by the root mean square" in explained("model.norm").text()
 
 

@@ -53,16 +53,18 @@ ALLOWED = [
     LEARNED + "model.max_positions=256",
 ]
 NOT_BEGUN = [
-    (SMOOTHED, "training.label_smoothing: 0.1 would smooth twice, since unigram_smoothing replaces it; use 0"),
     (LM + "decoding.beam_width=4 & decoding.top_k=9", "decoding.top_k: 9 has no effect here: decoding.beam_width=4 is"),
-    ("model.attention=cosine,qk_norm", "model.attention: cosine and qk_norm both normalize queries; choose one"),
     (
         LEARNED + "data.max_target_tokens=32 & model.max_positions=111 & batching.kind=packed",
         "model.max_positions: 111 learned positions do not reach rows of 256 positions; use 256",
     ),
     (LEARNED + "model.max_positions=256 & batching.width_multiple=96", "model.max_positions: 256 learned positions do"),
-    ("model.attention=talking_heads,sigmoid", "model.attention: sigmoid changes the softmax; put it before talking_he"),
-    ("model.attention=sigmoid,softmax_one", "model.attention: sigmoid and softmax_one both replace the softmax; choos"),
+    (
+        "model.attention=talking_heads,sigmoid",
+        "model.attention: sigmoid replaces the softmax, which talking_heads chan",
+    ),
+    ("model.attention=sigmoid,sink", "model.attention: sigmoid replaces the softmax, which sink changes; choose one"),
+    (SMOOTHED, "training.label_smoothing: 0.1 would smooth twice, since unigram_smoothing replaces it; use 0"),
     ("training.loss_terms=load_balance", "training.loss_terms: load_balance needs model.feed_forward=mixture_of_ex"),
     ("training.watch=gradient_noise", "training.watch: gradient_noise needs batching.accumulation_steps of at least 2"),
     (LM + "model.mixers=ssru & training.watch=attention_entropy", "training.watch: attention_entropy needs layers wit"),
@@ -74,7 +76,7 @@ NOT_BEGUN = [
     ),
     ("optimizer.name=mup", "optimizer.name: mup needs a Transformer with model.initialization=mup"),
     (MUP + "model.num_heads=4", "model.attention: optimizer.name=mup needs mup here too: the size of a head is 128, n"),
-    (MUP + "model.attention=mup,qk_norm", "model.attention: qk_norm and cosine erase the factor of mup; put mup after"),
+    (MUP + "model.attention=mup,qk_norm", "model.attention: qk_norm erases the factor of mup; put mup after it"),
     (MUP + "model.attention=latent,mup", "model.attention: mup does not scale the latent projection; use another"),
     (MUP + "model.attention=talking_heads,mup & model.num_heads=4", "model.attention: mup does not scale the mixtures"),
     (MUP + "model.attention=grouped_query,mup & model.num_heads=8", "model.attention: has too few parts.grouped_query"),
@@ -128,7 +130,7 @@ def test_every_setting_has_a_meaning_and_a_reader_and_is_listed_with_its_task(ca
     printed = capsys.readouterr().out
     for each in all_explained():
         assert all(reader.declared.meaning for reader in each.readers) and each.readers, each.key
-        assert f"  {each.key} " in printed
+        assert f"  {each.key} " in printed or f"  {each.key}\n" in printed
     keys = [key for key, _ in leaf_keys()] + list(keys_of_parts())
     assert [each.key for each in all_explained()] == keys
 

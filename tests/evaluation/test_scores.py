@@ -7,7 +7,7 @@ from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.config.evaluation import EvaluationConfig, is_installed
 from transformer_jax.config.languages import base_language
 from transformer_jax.evaluation.scores import score_translations, with_split_compounds
-from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.files.terminal import text_table
 from transformer_jax.registry.plugins import register
 from transformer_jax.registry.python_files import load_plugin
 

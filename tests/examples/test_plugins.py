@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -56,6 +56,34 @@ TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32
 def plugins():
     for file in EXAMPLES:
         load_plugin(str(file))
+
+
+@pytest.mark.parametrize("attention", ["multi_head", "grouped_query"])
+def test_qk_clip_lowers_the_largest_score_of_heads_to_the_threshold_and_keeps_others(attention):
+    model = {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 4, "dropout": 0.0, "embedding_dropout": 0.0}
+    values = {
+        "task": "language_model",
+        "tokenizer": {"kind": "byte", "vocabulary_size": 64},
+        "model": model | {"attention": attention},
+        "optimizer": {"name": "sgd", "learning_rate": 1e-9, "after_update": "qk_clip"},
+    }
+    config, mesh = from_dict(values), make_mesh(MeshConfig(data=1), jax.devices()[:1])
+    objective = objective_of(config, mesh)
+    params = objective.init_params(jax.random.key(0))
+    part = registered("after_update")["qk_clip"]
+
+    def largest(params):
+        settings = hyperparameters_of(config)
+        watched = from_dict(values | {"training": {"watch": "largest_logit"}})
+        sums = objective_of(watched, mesh).loss(params, SOURCE, jax.random.key(1), settings)
+        return np.asarray(sums.statistics["qk_clip"]["decoder_layers_0/self_attention"][0]), sums.statistics
+
+    before, statistics = largest(params)
+    threshold = float(np.sort(before)[1:3].mean())
+    settings = replace(config.parts["qk_clip"], threshold=threshold)
+    after, _ = largest(part(settings).after_update(params, statistics["qk_clip"]))
+    np.testing.assert_allclose(after, np.minimum(before, threshold), rtol=1e-5)
+    assert float(statistics["largest_logit"]["decoder_layers_0/self_attention"][0]) == before.max() > threshold
 
 
 @pytest.mark.slow

@@ -12,26 +12,33 @@ from jitted_model import random_params
 from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.language_model import DecoderOnlyConfig
 from transformer_jax.kit.alibi import LinearBiases
-from transformer_jax.kit.cosine import CosineAttention, CosineSettings
+from transformer_jax.kit.differential import DifferentialAttention, DifferentialSettings
+from transformer_jax.kit.gated import GatedAttention, GatedSettings
 from transformer_jax.kit.grouped_query import GroupedQuery, GroupedQuerySettings, MultiQuery
 from transformer_jax.kit.latent import Latent, LatentAttention, LatentSettings
 from transformer_jax.kit.rope import RopeSettings, RotaryPositions
 from transformer_jax.kit.shaw import with_relative_keys
+from transformer_jax.kit.sigmoid import sigmoids
+from transformer_jax.kit.sink import Sink, SoftmaxOne
 from transformer_jax.kit.soft_cap import SoftCap, SoftCapSettings, capped_scores
+from transformer_jax.kit.softpick import Softpick
 from transformer_jax.kit.t5 import Buckets
 from transformer_jax.kit.talking_heads import TalkingHeads
 from transformer_jax.layers.attention import MultiHeadAttention, StepMask
 from transformer_jax.layers.masks import SentenceMask, Window
-from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
-from transformer_jax.layers.scaled_dot_product import At
+from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention, class_for
+from transformer_jax.layers.scaled_dot_product import At, AttentionOptions, modified_attention
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
+from transformer_jax.precision import FLOAT32
 from transformer_jax.registry.plugins import register
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.tools.conform.equations import AttentionInputs
+from transformer_jax.tools.conform.references import attention as references
 from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import make_mesh, state_shardings
 
-SITE = Site("decoder", "self", 2, is_causal=True)
+SITE = Site("decoder", "self", 2, is_causal=True, index=1)
 SIZES = {"num_heads": 4, "key_size": 4, "d_model": 8}
 SMALL = {"num_layers": 2, "d_model": 16, "d_ff": 16, "num_heads": 4}
 
@@ -113,20 +120,8 @@ def test_relative_keys_are_added_to_the_keys():
     np.testing.assert_allclose(scores[0, :, 0], expected, rtol=1e-5)
 
 
-def test_scores_of_cosine_attention_and_capped_scores():
-    query, key, positions = random(0, 1, 4, 2, 4), random(1, 1, 4, 3, 4), jnp.zeros((1, 2), int)
-    cosine = change(CosineAttention, CosineSettings(3.0))
-
-    @jax.jit
-    def changed(query, key):
-        queries = cosine.init_with_output(jax.random.key(0), query, positions, method="queries")[0]
-        return queries, cosine.keys(key, positions)
-
-    scores = np.einsum("BHQK,BHMK->BHQM", *changed(query, key)) / 2
-    query, key = np.asarray(query), np.asarray(key)
-    lengths = np.linalg.norm(query, axis=-1)[..., None] * np.linalg.norm(key, axis=-1)[..., None, :]
-    np.testing.assert_allclose(scores, 3 * np.einsum("BHQK,BHMK->BHQM", query, key) / lengths, rtol=1e-4)
-    found = jax.jit(capped_scores)(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2], query))
+def test_capped_scores():
+    found = jax.jit(capped_scores)(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2]))
     np.testing.assert_allclose(found[0, 0, 0], [-2, 0, 2 * np.tanh(0.5)], atol=1e-4)
 
 
@@ -207,14 +202,69 @@ def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_an
     empty = empty_cache(attention, params)
     assert [leaf.shape for leaf in jax.tree.leaves(empty)] == [(2, 1, 6, 7), (2, 1, 7, 0)]
 
+    np.testing.assert_allclose(attended_with_cache(attention, params), reference, atol=1e-5)
+
+
+GROUPED = {"grouped": (GroupedQuery, GroupedQuerySettings(2))}
+DEEPSEEK = {"latent": (Latent, LatentSettings(6, query_width=5, rotary_size=2, has_norms=True))}
+
+
+def attention_with(parts):
+    kinds = {name: kind for name, (kind, _) in parts.items()}
+    makers = {name: partial(change, kind, settings) for name, (kind, settings) in parts.items()}
+    return class_for(kinds)(**SIZES, value_size=3, makers=tuple(makers.items()))
+
+
+def attended_with_cache(attention, params):
     @jax.jit
     def attend(params):
         cache = attention.apply({"params": params}, INPUTS, POSITIONS, method="cache_of")
         mask = StepMask(0, MASK.array(), POSITIONS, POSITIONS)
         return attention.apply({"params": params}, INPUTS, cache, mask, method="attend")
 
-    attended = attend(params)
-    np.testing.assert_allclose(attended, reference, atol=1e-5)
+    return attend(params)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"gated": (GatedAttention, GatedSettings("elementwise"))},
+        {"gated": (GatedAttention, GatedSettings("headwise"))} | GROUPED,
+        {"differential": (DifferentialAttention, DifferentialSettings())},
+        {"differential": (DifferentialAttention, DifferentialSettings(0.5))} | GROUPED,
+        DEEPSEEK,
+        DEEPSEEK | GROUPED,
+        {"latent": (Latent, LatentSettings(6, rotary_size=4))},
+        {"sink": (Sink, None)} | GROUPED,
+    ],
+    ids=lambda parts: "-".join(parts),
+)
+def test_parts_are_the_equations_of_their_papers(parts):
+    """In NumPy, from the papers; also from a cache."""
+    attention, (name, (_, settings)) = attention_with(parts), next(iter(parts.items()))
+    params = params_of(attention)
+    inputs = AttentionInputs(*map(np.asarray, (INPUTS, INPUTS, POSITIONS, POSITIONS)), settings, None, SITE)
+    exact = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    expected = getattr(references, name)(exact, inputs, np.asarray(MASK.array()))
+    np.testing.assert_allclose(applied(attention, params, INPUTS, INPUTS, MASK), expected, atol=2e-5)
+    np.testing.assert_allclose(attended_with_cache(attention, params), expected, atol=2e-5)
+
+
+def test_changes_of_heads_combine_in_any_order():
+    """The gate multiplies the heads that the difference returns, also of a latent with a sink."""
+    gated, difference = (GatedAttention, GatedSettings()), (DifferentialAttention, DifferentialSettings())
+    others = DEEPSEEK | {"sink": (Sink, None)}
+    parts = {"differential": difference, "gated": gated} | others
+    params = params_of(attention_with(parts))
+    found = applied(attention_with(parts), params, INPUTS, INPUTS, MASK)
+    reordered = attention_with({"gated": gated, "differential": difference} | others)
+    np.testing.assert_array_equal(applied(reordered, params, INPUTS, INPUTS, MASK), found)
+    np.testing.assert_allclose(attended_with_cache(reordered, params), found, atol=1e-5)
+    for name in ("gated", "differential", "sink"):
+        fewer = {each: part for each, part in parts.items() if each != name}
+        params_without = {path: leaf for path, leaf in params.items() if path != f"changes_{name}"}
+        without = applied(attention_with(fewer), params_without, INPUTS, INPUTS, MASK)
+        assert np.abs(without - found).max() > 1e-3, f"{name} changes the output"
 
 
 def test_heads_talk_before_and_after_the_softmax():
@@ -227,6 +277,34 @@ def test_heads_talk_before_and_after_the_softmax():
     scores = np.exp(np.einsum("BHQK,BHMK,HJ->BJQM", query, key, before) / 2) * np.tri(5)
     expected = np.einsum("BHQM,HJ->BJQM", scores / scores.sum(-1, keepdims=True), after)
     np.testing.assert_allclose(sown["intermediates"]["attention_weights"][0], expected, atol=1e-4)
+
+
+def test_weights_that_do_not_add_up_to_one():
+    query, key, value = (np.asarray(random(key, 1, 1, 3, 2)) for key in range(3))
+    mask = np.array([[[True, False, False], [True, True, False], [False, False, False]]])
+    scores = np.asarray(query[0, 0] @ key[0, 0].T, np.float64) / np.sqrt(2)
+
+    def weights(denominator=None, **mods):
+        attend = partial(modified_attention, options=AttentionOptions(None, FLOAT32, None, denominator), **mods)
+        return jax.jit(attend)(query, key, value, mask)[1][0, 0]
+
+    exponentials = np.exp(scores) * mask[0]
+    of_one = exponentials / (1 + exponentials.sum(-1, keepdims=True))
+    of_sink = exponentials / (np.exp(0.7) + exponentials.sum(-1, keepdims=True))
+    differences = (np.exp(scores) - 1) * mask[0]
+    picked = np.maximum(differences, 0) / (np.abs(differences).sum(-1, keepdims=True) + 1e-8)
+    one, learned, pick = (change(each, num_heads=1) for each in (SoftmaxOne, Sink, Softpick))
+    learned = learned.bind({"params": {"sinks": jnp.full(1, 0.7)}})
+    for part, expected in ((one, of_one), (learned, of_sink), (pick, picked)):
+        np.testing.assert_allclose(weights(part.denominator_mod()), expected, rtol=1e-5)
+    expected = mask[0] / (1 + np.exp(-scores) * np.maximum(mask[0].sum(-1, keepdims=True), 1))
+    np.testing.assert_allclose(weights(weights_mod=sigmoids), expected, rtol=1e-5)
+
+
+def test_a_change_of_attention_made_for_embeddings_is_named():
+    register("positions", "everywhere")(lambda settings, model, site: TalkingHeads.of(settings, model, site))
+    with pytest.raises(ConfigError, match="TalkingHeads.of was called for site.kind='embedding'.*return None there"):
+        shapes_of(positions="everywhere")
 
 
 def test_a_part_that_reads_its_layer_is_refused_where_layers_are_scanned():

@@ -1,6 +1,4 @@
-"""Other forms of label smoothing, and attention whose weights do not add up to one: the equations of their papers."""
-
-from functools import partial
+"""Other forms of label smoothing: the equations of their papers."""
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.kit.confidence_penalty import ConfidencePenaltySettings
-from transformer_jax.kit.sigmoid import sigmoids
-from transformer_jax.kit.softmax_one import with_one
 from transformer_jax.kit.unigram_smoothing import UnigramSmoothingSettings
-from transformer_jax.layers.scaled_dot_product import AttentionOptions, modified_attention
-from transformer_jax.precision import FLOAT32
 from transformer_jax.registry.plugins import registered
 from transformer_jax.training.projected_loss import projected_cross_entropy
 
@@ -57,19 +51,3 @@ def test_the_confidence_penalty_is_the_negative_entropy():
     assert loss_with(registered("loss_term")["confidence_penalty"](ConfidencePenaltySettings(0.3))) == pytest.approx(
         expected
     )
-
-
-def test_weights_that_do_not_add_up_to_one():
-    query, key, value = (RANDOM.normal(size=(1, 1, 3, 2)).astype(np.float32) for _ in range(3))
-    mask = np.array([[[True, False, False], [True, True, False], [False, False, False]]])
-    scores = np.asarray(query[0, 0] @ key[0, 0].T, np.float64) / np.sqrt(2)
-    attend = jax.jit(
-        partial(modified_attention, options=AttentionOptions(None, FLOAT32)), static_argnames="weights_mod"
-    )
-    exponentials = np.exp(scores) * mask[0]
-    expected = exponentials / (1 + exponentials.sum(-1, keepdims=True))
-    _, found = attend(query, key, value, mask, weights_mod=with_one)
-    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-5)
-    expected = mask[0] / (1 + np.exp(-scores) * np.maximum(mask[0].sum(-1, keepdims=True), 1))
-    _, found = attend(query, key, value, mask, weights_mod=sigmoids)
-    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-5)

@@ -16,6 +16,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import Partial
 
+from transformer_jax.kit.softpick import rectified
 from transformer_jax.layers.attention import ByLength
 from transformer_jax.layers.attention_backends import (
     CudnnAttention,
@@ -28,7 +29,7 @@ from transformer_jax.layers.attention_backends import (
 from transformer_jax.layers.blockwise_attention import Blocks, BlockwiseAttention
 from transformer_jax.layers.dropout import dropout_mask
 from transformer_jax.layers.masks import SentenceMask, Window
-from transformer_jax.layers.scaled_dot_product import AttentionOptions, modified_attention
+from transformer_jax.layers.scaled_dot_product import AttentionOptions, Denominator, modified_attention
 from transformer_jax.precision import FLOAT32, POLICIES
 
 ROWS, HEADS, KEY_SIZE, VALUE_SIZE = 2, 2, 8, 6
@@ -72,17 +73,18 @@ def random(*shape: int, seed: int | None = None, scale: float = 1.0) -> jax.Arra
     return jnp.asarray(generator.normal(scale=scale, size=shape), jnp.float32)
 
 
-def output_and_gradients(backend, mask, arrays, dropout=None, precision=FLOAT32, score_mod=None):
+def output_and_gradients(backend, mask, arrays, dropout=None, precision=FLOAT32, score_mod=None, denominator=None):
     """Of the queries that are tokens: what the others get is up to the backend."""
     is_token = (mask.query_segments != 0)[:, None, :, None]
     direction = random(*arrays[0].shape[:3], arrays[2].shape[-1])
 
-    def value(arrays, score_mod):
-        heads = backend(*arrays, mask, AttentionOptions(dropout, precision, score_mod))
+    def value(arrays, changes):
+        heads = backend(*arrays, mask, AttentionOptions(dropout, precision, *changes))
         heads = jnp.where(is_token, heads, 0.0)
         return jnp.sum(heads * direction), heads
 
-    gradients, heads = jax.jit(jax.grad(value, argnums=(0, 1), has_aux=True, allow_int=True))(tuple(arrays), score_mod)
+    gradient, changes = jax.grad(value, argnums=(0, 1), has_aux=True, allow_int=True), (score_mod, denominator)
+    gradients, heads = jax.jit(gradient)(tuple(arrays), changes)
     return [leaf for leaf in jax.tree.leaves(gradients) if leaf.dtype != jax.dtypes.float0], heads
 
 
@@ -188,22 +190,33 @@ POSITIONS = jnp.arange(11)[None, :] - STARTS
 COUNTED = replace(CAUSAL, query_positions=POSITIONS, key_positions=POSITIONS + 1)
 CROSS = SentenceMask(PACKED_AND_EMPTY, sentences(7, (2, 5, 7), (1, 6), (0,)))
 SCORE_MODS |= NO_BIASES
+DENOMINATORS = {
+    "sink": Denominator(random(H)),
+    "softpick": Denominator(jnp.full(H, jnp.log(1e-8)), Partial(rectified)),
+    "squares": Denominator(
+        random(H), Partial(lambda scale, scores, shift: 2 * [scale * jnp.exp(2 * scores - shift)], 0.3)
+    ),
+}
 VARIANTS = {
-    "function of positions": (replace(COUNTED, mask_mod=odd_distance), None, H, False),
-    "one key head": (CROSS, "all", 1, False),
-    "everything": (replace(COUNTED, mask_mod=Window(4, 2)), "all", 2, True),
+    "function of positions": (replace(COUNTED, mask_mod=odd_distance), None, H, False, None),
+    "one key head": (CROSS, "all", 1, False, None),
+    "everything": (replace(COUNTED, mask_mod=Window(4, 2)), "all", 2, True, "sink"),
+    "softpick": (CROSS, None, 2, True, "softpick"),
+    "other terms": (replace(COUNTED, mask_mod=odd_distance), "soft cap", 1, True, "squares"),
 }
 
 
 def variant(name: str, value_size: int = VALUE_SIZE) -> dict:
-    mask, score_mod, key_heads, has_dropout = VARIANTS[name]
+    mask, score_mod, key_heads, has_dropout, denominator = VARIANTS[name]
     keys, queries = mask.key_segments.shape, mask.query_segments.shape
-    shapes = (H, queries[1], KEY_SIZE), (key_heads, keys[1], KEY_SIZE), (key_heads, keys[1], value_size)
+    # Values have one head.
+    shapes = (H, queries[1], KEY_SIZE), (key_heads, keys[1], KEY_SIZE), (1, keys[1], value_size)
     return {
         "mask": mask,
         "arrays": [random(keys[0], *shape, scale=2.0) for shape in shapes],
         "dropout": dropout_mask(0.4, jax.random.key(2)) if has_dropout else None,
         "score_mod": SCORE_MODS.get(score_mod),
+        "denominator": DENOMINATORS.get(denominator),
     }
 
 
@@ -216,7 +229,7 @@ def test_blockwise_with_other_scores_masks_and_heads(name):
 def test_the_reference_with_other_scores_masks_and_heads():
     """In numpy, head by head."""
     of = variant("everything")
-    options, positions = AttentionOptions(None, FLOAT32, SCORE_MODS["slopes"]), of["mask"].positions
+    options, positions = AttentionOptions(None, FLOAT32, SCORE_MODS["slopes"], of["denominator"]), of["mask"].positions
     attend = jax.jit(partial(modified_attention, options=options, positions=positions))
     heads, weights = attend(*of["arrays"], of["mask"].array())
     q, k, v = map(np.asarray, of["arrays"])
@@ -229,10 +242,10 @@ def test_the_reference_with_other_scores_masks_and_heads():
         same = segments[row][:, None] == segments[row][None, :]
         visible = same & (segments[row] != 0) & (distance <= 0) & (distance >= -4)
         expected = np.exp(scores) * visible
-        expected = expected / np.maximum(expected.sum(-1, keepdims=True), 1e-30)
+        expected = expected / (np.exp(np.asarray(of["denominator"].log_rest)[head]) + expected.sum(-1, keepdims=True))
         is_token = segments[row] != 0
         np.testing.assert_allclose(weights[row, head][is_token], expected[is_token], atol=1e-5)
-        np.testing.assert_allclose(heads[row, head][is_token], (expected @ v[row, head // 2])[is_token], atol=1e-4)
+        np.testing.assert_allclose(heads[row, head][is_token], (expected @ v[row, 0])[is_token], atol=1e-4)
 
 
 def test_blocks_of_rows_over_a_mesh():
@@ -317,6 +330,7 @@ OTHER_SCORES = "change of scores (score_mod) except a bias that is the same in a
 @pytest.mark.parametrize(
     ("one_sentence", "score_mod", "window", "reason"),
     [
+        (True, "sink", None, "change of the denominator (denominator_mod)"),
         (False, "slopes", None, OTHER_SCORES),
         (True, "soft cap", None, OTHER_SCORES),
         *((True, name, None, OTHER_SCORES) for name in NO_BIASES),
@@ -330,7 +344,8 @@ def test_cudnn_leaves_what_it_cannot_take_to_blockwise_and_says_so_once(
 ):
     blockwise_instead.cache_clear()
     mask = replace(MASKS["causal"], mask_mod=window)
-    options, array = AttentionOptions(None, FLOAT32, SCORE_MODS[score_mod]), random(ROWS, H, 11, KEY_SIZE)
+    changes = SCORE_MODS.get(score_mod), DENOMINATORS.get(score_mod)
+    options, array = AttentionOptions(None, FLOAT32, *changes), random(ROWS, H, 11, KEY_SIZE)
     attend = partial(CudnnAttention(one_sentence), mask=mask, options=options)
     with caplog.at_level("INFO", "transformer_jax"):
         programs = [str(jax.make_jaxpr(lambda *arrays: attend(*arrays))(*[array] * 3)) for _ in range(2)]
@@ -365,8 +380,10 @@ def test_the_kernel_for_tpus_in_its_interpreter(name, monkeypatch):
     lengths = mask.query_segments.shape[1], *[mask.key_segments.shape[1]] * 2
     heads = H, key_heads, key_heads
     arrays = [random(ROWS, each, length, KEY_SIZE) for each, length in zip(heads, lengths, strict=True)]
-    found = output_and_gradients(TpuFlashAttention(mesh, P("data", "tensor"), block=128), mask, arrays)
-    assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays), 1e-3)
+    denominator = DENOMINATORS["sink"] if name == "window" else None
+    flash = TpuFlashAttention(mesh, P("data", "tensor"), block=128)
+    found = output_and_gradients(flash, mask, arrays, denominator=denominator)
+    assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays, denominator=denominator), 1e-3)
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs an NVIDIA GPU: JAX_PLATFORMS=cuda")

@@ -127,6 +127,20 @@ def test_output_and_gradients_are_those_of_the_reference(name, shape, emulated):
         np.testing.assert_allclose(one, other, atol=0.02 * np.abs(other).max())
 
 
+def test_devices_of_a_mesh_run_the_kernel_on_their_own_rows_and_heads():
+    mask, backend = MASKS["to the source"], PackedCudnnAttention(mesh_of((4, 2)), P("data", "tensor"))
+
+    def loss(arrays, queries, keys):
+        options = AttentionOptions(None, POLICIES["bfloat16"])
+        return jnp.sum(backend(*arrays, SentenceMask(queries, keys), options).astype(jnp.float32))
+
+    arguments = inputs(mask), mask.query_segments, mask.key_segments
+    program = jax.jit(jax.grad(loss)).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+    operands = re.findall(r"custom_call @__cudnn\$\w+\(.*: \((tensor<[^>]*>)", program)
+    assert operands == [f"tensor<{ROWS // 4}x9x{HEADS // 2}x{KEY_SIZE}xbf16>"] * 2
+    assert "all_gather" not in program
+
+
 def test_the_kernel_changes_its_scores_in_operations_that_xla_translates_and_nothing_else_has_both_axes():
     mask = MASKS["to the source"]
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.layers.normalization import EPSILON, normalize
+from transformer_jax.precision import POLICIES
 
 HIDDEN = 3 * jax.random.normal(jax.random.key(0), (2, 3, 8)) + 1
 SCALE, BIAS = jnp.linspace(0.5, 2, 8), jnp.linspace(-1, 1, 8)
@@ -34,3 +35,12 @@ def test_it_and_its_derivative_are_those_of_its_equation():
 def test_a_row_of_equal_numbers_stays_finite():
     gradient = jax.grad(lambda hidden: normalize(hidden, SCALE, BIAS).sum())(jnp.ones((1, 8)))
     assert np.isfinite(gradient).all()
+
+
+def test_moments_read_once_are_those_of_the_equation_to_rounding():
+    """As policies with bfloat16 results compute them, of rows whose mean is ten deviations."""
+    hidden = (HIDDEN + 30).astype(jnp.bfloat16).astype(jnp.float32)
+    found = jax.jit(lambda hidden: normalize(hidden, SCALE, BIAS, EPSILON, POLICIES["bfloat16"]))(hidden)
+    expected = plain(*map(np.asarray, (hidden, SCALE, BIAS)))
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_allclose(found.astype(jnp.float32), expected, rtol=2**-8, atol=2**-8)

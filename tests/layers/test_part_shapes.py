@@ -44,7 +44,11 @@ class ShortMixer(Mixer):
     [
         ("norm", Short.__call__, r"Short.__call__ returned \[1, 2, 15\], expected \[B, L, D\] = \[1, 2, 16\]"),
         ("feed_forward", Short.__call__, r"Short.__call__ returned \[1, 2, 15\]"),
-        ("normalization", ShortResidual.after, r"ShortResidual.after returned tuple, expected \[B, L, D\]"),
+        (
+            "normalization",
+            ShortResidual.after,
+            r"ShortResidual.after returned \[\(1, 2, 16\), \(1, 2, 16\)\], expected \[B, L, D\]",
+        ),
         ("positions", ShortPositions.__call__, r"ShortPositions.__call__ returned \[1, 2, 1\], expected \[B, L, D\]"),
         ("mixers", ShortMixer.run, r"ShortMixer.run returned \[1, 2\], expected \[B, ...\] = \[1, 3\]"),
     ],

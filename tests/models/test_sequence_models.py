@@ -40,7 +40,7 @@ MODELS = {
             "logits_bias": True,
             "norm_epsilon": 1e-5,
         },
-        "modified attention": {"attention": "grouped_query,cosine,soft_cap", "positions": "rope"},
+        "modified attention": {"attention": "grouped_query,gated,soft_cap", "positions": "rope"},
         "modified attention with biases": {"attention": "talking_heads", "positions": "t5"},
         "mixers": {"num_decoder_layers": 2, "mixers": "ssru gated_linear_attention"},
     },

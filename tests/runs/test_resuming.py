@@ -11,7 +11,17 @@ import jax
 import numpy as np
 import pytest
 from run_settings import UPDATES, tiny_config, tiny_settings
-from run_steps import assert_same_run, copy_until, finished, metrics_of, on_devices, session, start, train
+from run_steps import (
+    assert_same_run,
+    copy_until,
+    finished,
+    metrics_of,
+    on_devices,
+    read_parameters,
+    session,
+    start,
+    train,
+)
 
 from transformer_jax.checkpoints import save_failure
 from transformer_jax.checkpoints.manager import Checkpoints
@@ -71,6 +81,22 @@ def test_a_damaged_time_sheet_is_refused_before_anything_is_written(whole, cache
     with pytest.raises(DataError, match=r"not the goodput\.json of a run"):
         train(tiny_config(cache), run)
     assert (run / "outcome.json").exists() and (run / "run.json").read_text() == before
+
+
+def test_a_run_with_schedules_and_changes_after_updates_resumes_to_the_bit(cache, tmp_path):
+    values = tiny_settings(cache, loss_terms="z_loss", label_smoothing="cosine(0.2,0)")
+    values["model"] |= {"dropout": "step(0.3,0.1,5)", "feed_forward": "mixture_of_experts"}
+    values["optimizer"] |= {"after_update": "balance_bias", "averaging": "ema"}
+    values["parts"] = {"z_loss": {"weight": "linear(0,1e-2)"}, "mixture_of_experts": {"balance_bias": True}}
+    config, whole = from_dict(values), tmp_path / "whole"
+    assert train(config, whole).reason == "finished"
+    run = copy_until(6, whole, tmp_path / "run")
+    assert train(config, run).reason == "finished"
+    assert_same_run(whole, run, config)
+    weights = [record["train/parts.z_loss.weight"] for record in metrics_of(whole) if "train/loss" in record]
+    np.testing.assert_allclose(weights, np.linspace(0, 1e-2, UPDATES), rtol=1e-5)
+    (bias, *_) = (leaf for path, leaf in read_parameters(run, "last").items() if path.endswith("balance_bias"))
+    assert np.abs(bias).max() > 0, "evaluated with its state, not with an average"
 
 
 def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path, monkeypatch):

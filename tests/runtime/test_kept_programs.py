@@ -1,5 +1,6 @@
 """Kept executables: the same results without tracing, and never of another program."""
 
+import time
 from pathlib import Path
 
 import jax
@@ -9,7 +10,7 @@ import pytest
 
 from transformer_jax.registry import plugins
 from transformer_jax.runtime import kept_programs
-from transformer_jax.runtime.kept_programs import Program, ProgramStore
+from transformer_jax.runtime.kept_programs import Program, ProgramStore, digest_of_code
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -145,6 +146,18 @@ def test_none_are_kept_where_jax_checks_or_runs_each_operation(folder, name):
         assert store.folder is None
     finally:
         jax.config.update(name, before)
+
+
+def test_code_that_was_edited_after_the_start_has_no_digest(tmp_path):
+    file = tmp_path / "part.py"
+    file.write_text("ONE = 1\n")
+    began = file.stat().st_mtime + 1
+    before = digest_of_code(tmp_path, began)
+    assert before == digest_of_code(tmp_path, began)
+    assert digest_of_code(tmp_path, file.stat().st_mtime) == ""
+    file.write_text("ONE = 2\n")
+    assert digest_of_code(tmp_path, file.stat().st_mtime + 1) not in ("", before)
+    assert 0 < kept_programs._began() <= time.time()
 
 
 def test_parts_of_a_plugin_are_noticed(monkeypatch):

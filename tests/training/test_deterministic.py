@@ -32,6 +32,15 @@ def test_a_deterministic_step_is_compiled_with_its_options_and_another_is_not(mo
         lowered(deterministic=True).compile()
 
 
+def test_products_of_one_input_stay_apart_on_nvidia_gpus_unless_told(monkeypatch):
+    mesh = make_mesh(MeshConfig(), jax.devices()[:1])
+    assert update.compiler_options(TrainingConfig(), mesh) is None
+    monkeypatch.setattr(update, "is_nvidia_gpu", lambda device: True)
+    name = "xla_gpu_dot_merger_threshold_mb"
+    assert update.compiler_options(TrainingConfig(), mesh) == {name: "8"}
+    assert update.compiler_options(TrainingConfig(xla_options=f"{name}=2"), mesh) == {name: "2"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

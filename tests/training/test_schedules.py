@@ -14,12 +14,14 @@ from transformer_jax.config import (
     Hyperparameters,
     OptimizerConfig,
     TrainingConfig,
+    from_dict,
     hyperparameters_of,
+    scheduled_hyperparameters_of,
 )
 from transformer_jax.registry.index import own_parts
 from transformer_jax.registry.plugins import _REGISTERED
 from transformer_jax.training.optimizers import make_optimizer
-from transformer_jax.training.schedules import Schedule, make_schedule, remark_on_average
+from transformer_jax.training.schedules import Schedule, make_schedule, of_next_update, remark_on_average
 
 GRADIENTS = np.array([[3.0, -0.1], [-1.0, 0.2], [0.5, 0.4]], np.float32)
 
@@ -54,6 +56,32 @@ def test_schedules_are_their_formulas_with_traced_hyperparameters_and_on_the_hos
     on_host = [make_schedule(name, told, 512)(int(step)) for step in STEPS[::100]]
     assert not any(isinstance(rate, jax.Array) for rate in on_host)
     np.testing.assert_allclose(on_host, EXPECTED[name][::100], atol=1e-6 * PEAK)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("linear(0,0.4)", [0.0, 0.1, 0.2, 0.3, 0.4, 0.4]),
+        ("linear(0.4,0,2,4)", [0.4, 0.4, 0.2, 0.0, 0.0, 0.0]),
+        ("cosine(0,0.4)", [0.0, 0.2 - 0.2 * 0.5**0.5, 0.2, 0.2 + 0.2 * 0.5**0.5, 0.4, 0.4]),
+        ("step(0.1,0.3,3)", [0.1, 0.1, 0.3, 0.3, 0.3, 0.3]),
+    ],
+)
+def test_schedules_of_settings_have_both_ends_in_the_step_and_on_the_host(text, values):
+    config = from_dict(
+        {"model": {"dropout": text}, "optimizer": {"schedule": "constant"}, "training": {"num_updates": 5}}
+    )
+    ramps = scheduled_hyperparameters_of(config)
+    in_step = jax.jit(lambda step: of_next_update(ramps, step).rates.dropout)
+    found = [float(in_step(jnp.int32(step))) for step in range(6)]
+    np.testing.assert_allclose(found, values, atol=1e-7)
+    assert [found[0], found[4]] == [np.float32(values[0]), np.float32(values[4])], "both ends are exact"
+    np.testing.assert_allclose([of_next_update(ramps, step).rates.dropout for step in range(6)], values, atol=1e-7)
+    # A shortened run has the whole schedule, unless its updates are fixed.
+    shortened = of_next_update(ramps._replace(num_updates=3.0), 2).rates.dropout
+    assert shortened == pytest.approx(0.4 if text.count(",") == 1 else values[2])
+    plain = hyperparameters_of(config)
+    assert of_next_update(plain, 0) == plain
 
 
 def test_adam_with_numbers_that_are_told():

@@ -3,8 +3,6 @@
 import inspect
 import itertools
 import json
-import shutil
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -24,12 +22,13 @@ from transformer_jax.config.experiment import PARTS
 from transformer_jax.config.recipes import SHIPPED
 from transformer_jax.config.run_settings import stated_settings
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
+from transformer_jax.config.update_schedules import FORMS
 from transformer_jax.errors import complain, nearest
 from transformer_jax.files.json_text import printable
+from transformer_jax.files.terminal import INDENT, listing, paragraph
 from transformer_jax.registry.plugins import kind_with_settings, load_installed_plugins, registered, setting_of
 from transformer_jax.registry.python_files import names_in_file
 
-INDENT = " " * 6
 EVERY_TASK = "every task"
 BLOCK_TITLES = {
     "": "The run",
@@ -96,13 +95,13 @@ def recipes(values: flags.Values) -> int:
             raise ConfigError("recipes", f"no recipe {name!r}", hint)
     for recipe in listed:
         if recipe.name in (values.arguments or names):
-            print(f"{_wrapped(recipe.summary)}\n")
+            print(f"{paragraph(recipe.summary)}\n")
             width = max(len(variant.spec) for variant in recipe.variants)
             for variant in recipe.variants:
                 measured = ", ".join(variant.measured) or "not yet run"
-                print(_wrapped(f"  {variant.spec:<{width}}  {measured}", rest=" " * (width + 4)))
+                print(paragraph(f"  {variant.spec:<{width}}  {measured}", rest=" " * (width + 4)))
                 if variant.summary:
-                    print(_wrapped(variant.summary, INDENT, INDENT))
+                    print(paragraph(variant.summary, INDENT, INDENT))
             print()
     print(f"files: {SHIPPED}")
     return 0
@@ -179,30 +178,15 @@ def _settings_of(source: str, overrides: Sequence[tuple[str, str]] = ()) -> dict
         return flatten(from_dict(own | ({"model": {"kind": kind}} if kind else {}))) | dict(leaves(stated))
 
 
-def _wrapped(text: str, first: str = "", rest: str = "") -> str:
-    """Return the text in lines of the width of the terminal, without breaking words."""
-    width = max(shutil.get_terminal_size((110, 24)).columns, 40)
-    options = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=rest, **options)  # type: ignore[arg-type]
-
-
-def _rows(rows: list[tuple[str, str]]) -> str:
-    """Return names and texts in two columns; the text below the name where the terminal is narrow."""
-    width = max(len(name) for name, _ in rows) + 4
-    if shutil.get_terminal_size((110, 24)).columns < width + 40:
-        return "".join(f"  {name} \n{_wrapped(text, INDENT, INDENT)}\n" for name, text in rows)
-    return "".join(f"{_wrapped(text, f'  {name:<{width - 4}}  ', ' ' * width)}\n" for name, text in rows)
-
-
 def _settings_list(task: str, only: str = "") -> str:
     """Return every setting of a task with its meaning, in groups, or the settings of one group."""
     check_choice("task", task, (), "task")
     listed = [each.of_task(task) for each in all_explained() if only in ("", block_of(each.key))]
     lines = []
     for block, group in itertools.groupby((each for each in listed if each.readers), lambda each: block_of(each.key)):
-        lines += [f"{BLOCK_TITLES[block]}\n\n{_rows([(each.key, each.meaning) for each in group])}\n"]
+        lines += [f"{BLOCK_TITLES[block]}\n\n{listing([(each.key, each.meaning) for each in group])}\n"]
     others = ", ".join(f"--config.task={each}" for each in TASKS if each != task)
-    return "".join(lines) + _wrapped(f"These are the settings of task={task}; for others add {others}.") + "\n"
+    return "".join(lines) + paragraph(f"These are the settings of task={task}; for others add {others}.") + "\n"
 
 
 def _explanation(key: str) -> str:
@@ -216,7 +200,7 @@ def _explanation(key: str) -> str:
         meant = [name for name, each in every.items() if len(key) > 2 and words in _words(each.meaning)]
         if not (keys := list(dict.fromkeys([*named, *meant]))):
             raise
-        return _rows([(name, every[name].meaning) for name in keys]).rstrip("\n")
+        return listing([(name, every[name].meaning) for name in keys]).rstrip("\n")
 
 
 def _words(meaning: str) -> str:
@@ -278,12 +262,14 @@ class Explained(NamedTuple):
         lines = [f"{self.key}  ({self.type_name})"]
         for field, label in (("meaning", ""), ("values", "values: "), ("default", "default: ")):
             for value, names in self.by(field):
-                lines.append(_wrapped(f"{label}{value}{f'  [{names}]' if names else ''}", "  ", "    "))
-        lines.append(_wrapped(f"read by: {', '.join(reader.name for reader in self.readers)}", "  ", "    "))
+                lines.append(paragraph(f"{label}{value}{f'  [{names}]' if names else ''}", "  ", "    "))
+        if any(reader.declared.may_be_scheduled for reader in self.readers):
+            lines.append(paragraph(f"schedules: {'; '.join(form for _, form in FORMS.values())}", "  ", "    "))
+        lines.append(paragraph(f"read by: {', '.join(reader.name for reader in self.readers)}", "  ", "    "))
         for kind in dict.fromkeys(reader.declared.facts.get("plugin") for reader in self.readers):
             for name, part in registered(kind).items() if kind else ():
                 if summary := ((inspect.getdoc(part) if callable(part) else "") or "").partition("\n")[0]:
-                    lines.append(_wrapped(f"{name}: {summary}", "  ", "    "))
+                    lines.append(paragraph(f"{name}: {summary}", "  ", "    "))
         return "\n".join(lines)
 
     def by(self, field: str) -> list[tuple[str, str]]:

@@ -14,9 +14,9 @@ from transformer_jax.commands.run_flags import (
 )
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
 from transformer_jax.errors import StoreError
-from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import require_writable
 from transformer_jax.files.paths import in_store
+from transformer_jax.files.terminal import table_width, text_table
 from transformer_jax.run_directory.layout import RunDirectory
 
 # An object that shows whether a bucket can be written.
@@ -120,7 +120,7 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         print(found.examples(values.examples))
     averaged = f", average of {scored.averaged} checkpoints" * (scored.averaged > 1)
     lines = [
-        text_table(found.rows()),
+        text_table(found.rows(), columns=table_width()),
         "",
         f"run directory {values.workdir}",
         f"  checkpoint   {scored.step:,}{averaged}",

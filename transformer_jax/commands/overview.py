@@ -1,9 +1,8 @@
 """The text of ``transformer-jax --help``: all commands in their groups. Imports no command, and no library."""
 
-import shutil
-import textwrap
 from itertools import groupby
 
+from transformer_jax.files.terminal import paragraph, width
 from transformer_jax.registry.index import COMMAND_GROUPS, commands
 
 MAX_WIDTH = 100
@@ -16,14 +15,11 @@ def overview() -> str:
     """Return the commands that are complete with their summaries, wrapped at the width of the terminal."""
     listed = {name: command for name, command in commands().items() if not command.missing}
     column = max(map(len, listed)) + 4
-    width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
+    columns = min(width(), MAX_WIDTH)
     blocks = [HEAD, "Usage: transformer-jax COMMAND [--flag=value ...]"]
     for group, items in groupby(listed.items(), key=lambda item: item[1].group):
         lines = [
-            textwrap.fill(
-                command.summary, width, initial_indent=f"  {name}".ljust(column), subsequent_indent=" " * column
-            )
-            for name, command in items
+            paragraph(command.summary, f"  {name}".ljust(column), " " * column, columns) for name, command in items
         ]
         blocks.append("\n".join([f"{COMMAND_GROUPS[group]}:", *lines]))
     return "\n\n".join([*blocks, END])

@@ -2,16 +2,16 @@
 
 import inspect
 import re
-import textwrap
 from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
 from transformer_jax.config.conversion import other_toolkits
 from transformer_jax.errors import nearest
+from transformer_jax.files.terminal import INDENT, paragraph, width
 from transformer_jax.registry.index import commands, own_commands
 
-WIDTH = 100
+MAX_WIDTH = 100
 PAGES = Path(__file__).parents[1] / "pages"
 """The pages of the documentation in an installed wheel."""
 
@@ -41,9 +41,11 @@ def command_help(name: str) -> str:
     described += [("--config.KEY=VALUE", flags.OVERRIDE_MEANING)] * parser.takes_settings
     described.append(("--help", "show this and exit"))
     usage = " ".join(["Usage: transformer-jax", name, *(head for head, _ in arguments), "[--flag=value ...]"])
-    parts = [usage, inspect.cleandoc(command.run.__doc__ or "")]
+    columns = min(width(), MAX_WIDTH)
+    parts = [paragraph(usage, "", INDENT, columns)]
+    parts += [_fitting(part, columns) for part in inspect.cleandoc(command.run.__doc__ or "").split("\n\n")]
     parts += [
-        f"{title}:\n" + "\n".join(_paragraph(*item) for item in items)
+        f"{title}:\n" + "\n".join(f"  {head}\n{paragraph(text, INDENT, INDENT, columns)}" for head, text in items)
         for title, items in (("Arguments", arguments), ("Flags", described))
         if items
     ]
@@ -55,6 +57,15 @@ def with_pages(text: str) -> str:
     return re.sub(r"\bdocs/(?=\w+\.md\b)", f"{PAGES}/", text) if PAGES.is_dir() else text
 
 
-def _paragraph(head: str, text: str) -> str:
-    """A flag, and its meaning, indented, in the lines below."""
-    return f"  {head}\n" + textwrap.fill(text, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+def _fitting(part: str, columns: int) -> str:
+    """Return a paragraph of a docstring; commands, which are indented, are continued behind a backslash."""
+    lines: list[str] = []
+    for line in re.sub(r"\n(?! )", " ", part).split("\n"):
+        if line.startswith(" "):
+            # A quoted word is one word.
+            words = re.sub(r"'[^']*'|\"[^\"]*\"", lambda quoted: quoted[0].replace(" ", "\0"), line)
+            *several, last = paragraph(words, rest=" " * 8, columns=columns - 2).replace("\0", " ").split("\n")
+            lines += [*(f"{each} \\" for each in several), last]
+        else:
+            lines.append(paragraph(line, columns=columns))
+    return "\n".join(lines)

@@ -23,6 +23,7 @@ from transformer_jax.config.hyperparameters import Rates as Rates
 from transformer_jax.config.hyperparameters import hyperparameters_of as hyperparameters_of
 from transformer_jax.config.hyperparameters import parts_with as parts_with
 from transformer_jax.config.hyperparameters import rates_of as rates_of
+from transformer_jax.config.hyperparameters import scheduled_hyperparameters_of as scheduled_hyperparameters_of
 from transformer_jax.config.model import InitConfig as InitConfig
 from transformer_jax.config.model import RnnConfig as RnnConfig
 from transformer_jax.config.model import TransformerConfig as TransformerConfig

@@ -1,5 +1,6 @@
 """Declaration and checks of settings and paths; errors name the key and the remedy."""
 
+import itertools
 import operator
 import re
 from collections.abc import Mapping
@@ -7,6 +8,7 @@ from dataclasses import field, fields
 from functools import cache
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
+from transformer_jax.config.update_schedules import Scheduled
 from transformer_jax.errors import ConfigError, PluginNeeded, nearest
 from transformer_jax.registry.kinds import KINDS
 from transformer_jax.registry.plugins import EXAMPLES, OWN_NAMES, is_registered, names_of, setting_of
@@ -40,6 +42,8 @@ class Facts(TypedDict, total=False):
     """Whether the value is a regular expression."""
     program: Literal["traced", "optional"]
     """``traced``: the number is an argument of the compiled training step; ``optional``: unless it is 0."""
+    schedulable: bool
+    """Whether a traced float may be a schedule of the update, by default True."""
     changeable: bool
     """Whether a resumed run may have another value."""
 
@@ -100,17 +104,26 @@ class Declared(NamedTuple):
             plugin = self.facts.get("plugin")
             return (*self.choices, *(names_of(plugin) if plugin else ()))
         words = [f"{word.replace('_', ' ')} {bound}" for word, bound in self.bounds.items() if bound != LARGEST]
-        return (*words, *([f"or {self.facts['unless'][0]}"] if "unless" in self.facts else []))
+        words += [f"or {self.facts['unless'][0]}"] if "unless" in self.facts else []
+        return (*words, *(["or a schedule"] if self.may_be_scheduled else []))
+
+    @property
+    def may_be_scheduled(self) -> bool:
+        """Whether the value may be a schedule of the update."""
+        return self.type is float and "program" in self.facts and self.facts.get("schedulable", True)
 
     def checked(self, key: str, value: Any) -> Any:
         """The value in the form in which it is saved; raises ConfigError, which names ``key``, unless it is allowed."""
         if self.type in (int, float):
             special, effect = self.facts.get("unless", (None, ""))
-            for word, bound in self.bounds.items():
-                if not BOUNDS[word](value, bound) and value != special:
+            # A schedule stays between its ends.
+            numbers = value.ramp[:2] if isinstance(value, Scheduled) else (value,)
+            for number, (word, bound) in itertools.product(numbers, self.bounds.items()):
+                if not BOUNDS[word](number, bound) and number != special:
                     is_low = effect and word in ("above", "at_least")
                     other = f", or {special} {effect}" if is_low else ""
-                    raise ConfigError(key, f"{value} must be {word.replace('_', ' ')} {bound}{other}")
+                    of = f" of {value}" if isinstance(value, Scheduled) else ""
+                    raise ConfigError(key, f"{number}{of} must be {word.replace('_', ' ')} {bound}{other}")
         elif self.facts.get("pattern"):
             try:
                 re.compile(value)
@@ -149,6 +162,12 @@ def check_settings(path: str, block: Any) -> None:
     """Raises ConfigError unless every setting of ``block`` at ``path`` has an allowed value; lists get their saved form."""
     for name, each in declared(type(block)).items():
         value = getattr(block, name)
+        if isinstance(value, Scheduled) and not each.may_be_scheduled:
+            others = [other for other, one in declared(type(block)).items() if one.may_be_scheduled]
+            remedy = f"of {path}, {', '.join(others)} may be one" if others else "give a number"
+            raise ConfigError(
+                f"{path}.{name}", f"is fixed during a run, and {value} is a schedule of the update", remedy
+            )
         if (saved := each.checked(f"{path}.{name}" if path else name, value)) != value:
             object.__setattr__(block, name, saved)
 

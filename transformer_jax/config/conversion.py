@@ -5,6 +5,7 @@ Conversion is strict: only an int is converted, to float; a bool is not a number
 
 import copy
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -26,6 +27,7 @@ from transformer_jax.config.tasks import (
     any_kind_of,
     kinds_of,
 )
+from transformer_jax.config.update_schedules import Scheduled
 from transformer_jax.errors import ConfigError, nearest
 from transformer_jax.registry.plugins import (
     names_with_settings,
@@ -55,10 +57,14 @@ def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
 
 def to_dict(config: ExperimentConfig) -> dict[str, Any]:
     """Return all settings as nested dictionaries; without ``parts`` if there are none."""
-    values = asdict(config)
+    values = asdict(config, dict_factory=_with_text)
     del values[PARTS]
-    parts = {name: asdict(settings) for name, settings in config.parts.items()}
+    parts = {name: asdict(settings, dict_factory=_with_text) for name, settings in config.parts.items()}
     return values | ({PARTS: parts} if parts else {})
+
+
+def _with_text(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: str(value) if isinstance(value, Scheduled) else value for name, value in items}
 
 
 def flatten(config: ExperimentConfig) -> dict[str, Any]:
@@ -147,6 +153,8 @@ def _typed(kind: type, value: Any, key: str) -> Any:
     """Return ``value``, if it has the type ``kind``; an int becomes a float if necessary."""
     if kind is float and type(value) is int:
         value = float(value)
+    if kind in (float, int) and isinstance(value, str | Scheduled) and "(" in str(value):
+        return Scheduled(str(value), key)
     if type(value) is not kind:
         raise ConfigError(key, f"expected {EXPECTED[kind]}, found {value!r} ({type(value).__name__})")
     if isinstance(value, float) and not math.isfinite(value):
@@ -327,6 +335,8 @@ def read_value(key: str, text: str, task: str = "") -> str | int | float | bool:
     Raises ConfigError for an unknown key, or text that is not a value of the setting.
     """
     kind = type_of(key, task)
+    if kind in (float, int) and "(" in text:
+        return str(Scheduled(text, key))
     try:
         return value_of(kind, text)
     except ValueError:
@@ -346,5 +356,6 @@ def spelled_out(key: str, text: str) -> list[tuple[str, str]]:
     """Return ``("mesh", "data=-1,fsdp=4")`` as ``mesh.data`` and ``mesh.fsdp``; only blocks are split."""
     if not key or "=" not in text or block_at(key) is None:
         return [(key, text)]
-    parts = (part.strip().partition("=") for part in text.split(","))
+    # Not at the commas of a schedule.
+    parts = (part.strip().partition("=") for part in re.split(r",(?![^()]*\))", text))
     return [(f"{key}.{name}", value) for name, _, value in parts]

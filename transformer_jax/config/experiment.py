@@ -29,6 +29,7 @@ from transformer_jax.config.tasks import (
     kinds_of,
     score_names,
 )
+from transformer_jax.config.update_schedules import Scheduled
 from transformer_jax.errors import ConfigError
 from transformer_jax.registry.plugins import (
     names_of,
@@ -119,6 +120,15 @@ class ExperimentConfig:
         return selections(self, "") + of_blocks
 
     @property
+    def schedules(self) -> dict[str, Scheduled]:
+        """The settings that are schedules of the update, by dotted key."""
+        blocks = {name: getattr(self, name) for name in ("optimizer", "training", "model")}
+        blocks |= {f"{PARTS}.{name}": settings for name, settings in self.parts.items()}
+        keys = ((path, name, block) for path, block in blocks.items() for name in declared(type(block)))
+        values = {f"{path}.{name}": getattr(block, name) for path, name, block in keys}
+        return {key: value for key, value in values.items() if isinstance(value, Scheduled)}
+
+    @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics that validations compute: ``validated_scores``, and all metrics that are not scores of translations."""
         scores = {*SCORES, *names_of("metric")} if self.scores_translations else set()
@@ -171,7 +181,10 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
             name in ("run", "embeddings") or not config.init.run
         )
     exceptions = {
-        "training.num_updates": lambda: not decays(config.optimizer.schedule),
+        # A schedule without updates ends with the run.
+        "training.num_updates": lambda: (
+            not decays(config.optimizer.schedule) and all(each.ramp.last for each in config.schedules.values())
+        ),
         # Languages choose files or columns, but an unknown language has chosen none.
         "data.source_language": lambda: saved.data.source_language == UNDETERMINED,
         "data.target_language": lambda: saved.data.target_language == UNDETERMINED,

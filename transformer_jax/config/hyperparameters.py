@@ -1,14 +1,13 @@
 """Numbers of settings that the compiled training step takes as arguments."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from transformer_jax.config.checks import declared
 from transformer_jax.config.parts import Parts
-
-Number = Any
-"""A float, or a traced float32 scalar; None if the value 0 removes a part of the program."""
+from transformer_jax.config.update_schedules import Number, Scheduled
 
 
 class Rates(NamedTuple):
@@ -37,12 +36,14 @@ class Hyperparameters(NamedTuple):
     parts: Mapping[str, Mapping[str, Number]]
 
 
-def _traced(block: Any) -> dict[str, float | None]:
+def _traced(block: Any, of_schedule: Callable[[Scheduled], Number] = float) -> dict[str, Number]:
     """Return the traced settings of a block; None for those not in the compiled step."""
-    numbers: dict[str, float | None] = {}
+    numbers: dict[str, Number] = {}
     for name, each in declared(type(block)).items():
         if program := each.facts.get("program"):
-            numbers[name] = float(getattr(block, name)) or (None if program == "optional" else 0.0)
+            value = getattr(block, name)
+            is_scheduled, zero = isinstance(value, Scheduled), None if program == "optional" else 0.0
+            numbers[name] = of_schedule(value) if is_scheduled else float(value) or zero
     return numbers
 
 
@@ -50,10 +51,17 @@ def rates_of(model: Any) -> Rates:
     return Rates(**_traced(model))
 
 
-def hyperparameters_of(config: Any) -> Hyperparameters:
-    parts = {name: numbers for name, settings in config.parts.items() if (numbers := _traced(settings))}
-    numbers = _traced(config.optimizer) | _traced(config.training)
-    return Hyperparameters(**numbers, rates=rates_of(config.model), parts=parts)
+def hyperparameters_of(config: Any, of_schedule: Callable[[Scheduled], Number] = float) -> Hyperparameters:
+    """Return the numbers of the settings; a schedule of the update is its last value."""
+    blocks = config.optimizer, config.training, config.model, *config.parts.values()
+    optimizer, training, rates, *of_parts = (_traced(block, of_schedule) for block in blocks)
+    parts = {name: numbers for name, numbers in zip(config.parts, of_parts, strict=True) if numbers}
+    return Hyperparameters(**optimizer, **training, rates=Rates(**rates), parts=parts)
+
+
+def scheduled_hyperparameters_of(config: Any) -> Hyperparameters:
+    """Return the arguments of the training step, which computes the values of schedules at its update."""
+    return hyperparameters_of(config, attrgetter("ramp"))
 
 
 def parts_with(config: Any, hyperparameters: Hyperparameters) -> Parts:

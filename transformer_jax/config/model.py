@@ -311,10 +311,10 @@ class RnnConfig:
 
     def check_new_run(self, config: Any) -> None:
         """Raise ConfigError for statistics of activations, which only Transformers record."""
-        for name in config.training.watch_names:
-            if getattr(registered("statistic")[name], "reads_activations", False):
+        for key, kind, name in config.selections:
+            if getattr(registered(kind).get(name), "reads_activations", False):
                 problem = f"{name} reads activations of Transformers"
-                raise ConfigError("training.watch", problem, f"leave it out for model.kind={self.kind}")
+                raise ConfigError(key, problem, f"leave it out for model.kind={self.kind}")
 
     @property
     def attention_layers(self) -> dict[str, tuple[list[int], int]]:

@@ -39,6 +39,11 @@ def require_says_whether_it_decays(schedule: str) -> None:
         raise ConfigError("optimizer.schedule", problem, f"write {function}.decays = True or False below it")
 
 
+def names_chosen_by(setting: str) -> Any:
+    """The names that a setting of several choices lists, in order, as a property."""
+    return property(lambda self: tuple(declared(type(self))[setting].chosen(getattr(self, setting))))
+
+
 @dataclass(frozen=True)
 class OptimizerConfig:
     """The update rule and its learning-rate schedule."""
@@ -50,7 +55,10 @@ class OptimizerConfig:
         plugin="schedule",
     )
     learning_rate: float = setting(
-        1.0, "Peak learning rate; for noam the factor on the formula of the paper (section 5.3).", program="traced"
+        1.0,
+        "Peak learning rate; for noam the factor on the formula of the paper (section 5.3).",
+        program="traced",
+        schedulable=False,
     )
     warmup_updates: int = setting(4000, "Updates of the warm-up.", program="traced")
     b1: float = setting(0.9, "Adam: decay of the first moment.", at_least=0, below=1, program="traced")
@@ -74,16 +82,20 @@ class OptimizerConfig:
         choices=("none",),
         plugin="averaging",
     )
+    after_update: str = setting(
+        "",
+        "Changes of the parameters after each update, in order, such as projections; separated by commas.",
+        plugin="after_update",
+        several=True,
+        ordered=True,
+    )
+
+    after_update_names = names_chosen_by("after_update")
 
     def __post_init__(self) -> None:
         check_settings("optimizer", self)
         if self.weight_decay != 0 and self.name in ("adam", "sgd", "adagrad"):
             raise ConfigError("optimizer.weight_decay", f"{self.name} has none", "use optimizer.name=adamw")
-
-
-def names_chosen_by(setting: str) -> Any:
-    """The names that a setting of several choices lists, in order, as a property."""
-    return property(lambda self: tuple(declared(type(self))[setting].chosen(getattr(self, setting))))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from transformer_jax.config.checks import check_settings, declared
+from transformer_jax.config.update_schedules import Scheduled
 from transformer_jax.errors import ConfigError, nearest
 from transformer_jax.registry.plugins import kind_with_settings, names_with_settings, setting_of, settings_class
 
@@ -63,6 +64,10 @@ def complete_parts(stated: Mapping[str, Any], selected: list[Selection]) -> Part
         if settings := settings_class(kind, name):
             parts[name] = stated[name] if name in stated else settings()
             check_settings(f"parts.{name}", parts[name])
+            if kind == "schedule" and any(
+                isinstance(getattr(parts[name], each), Scheduled) for each in declared(settings)
+            ):
+                raise ConfigError(f"parts.{name}", "a schedule of the rate takes numbers", "no schedules of the update")
     for name in stated:
         if name not in parts:
             by = setting_of(owner) if (owner := kind_with_settings(name)) else "any setting"

@@ -139,8 +139,8 @@ class SegmentedSearch:
         def join(
             structure: Any, leaves: list[Array], others: list[Array], rows: Int[AnyArray, "B"]
         ) -> tuple[PyTree, PyTree]:
-            states = (jax.tree.unflatten(structure, each) for each in (leaves, others))
-            return join_rows(*states, rows, constrain=devices.constrain)
+            state, other = (jax.tree.unflatten(structure, each) for each in (leaves, others))
+            return join_rows(state, other, rows, constrain=devices.constrain)
 
         def constrained(state: PyTree) -> PyTree:
             return jax.tree.map(lambda leaf: devices.constrain(leaf) if leaf.ndim else leaf, state)

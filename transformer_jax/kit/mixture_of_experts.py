@@ -1,12 +1,13 @@
 """Mixture of experts: a router sends tokens to a few of many layers (Shazeer et al. 2017; Switch, Fedus et al. 2022)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict
 from jax import lax
 from jax.sharding import PartitionSpec
 
@@ -20,13 +21,16 @@ from transformer_jax.layers.site import Site
 from transformer_jax.precision import Precision, einsum
 from transformer_jax.registry.index import own_parts
 from transformer_jax.registry.plugins import register
-from transformer_jax.training.loss_terms import SOWN, ForcedPass, LossTerm
+from transformer_jax.training.loss_terms import ForcedPass, LossTerm
+from transformer_jax.training.state import SOWN
 
 register("sharding", r"router_kernel$")(PartitionSpec("fsdp", None))
+register("sharding", r"balance_bias$")(PartitionSpec())
 register("sharding", r"experts_wide$")(PartitionSpec("tensor", "fsdp", None))
 register("sharding", r"experts_narrow$")(PartitionSpec("tensor", None, "fsdp"))
 
 
+HIGHEST = lax.Precision.HIGHEST
 NO_EXPERTS = "load_balance needs model.feed_forward=mixture_of_experts"
 
 
@@ -34,11 +38,21 @@ NO_EXPERTS = "load_balance needs model.feed_forward=mixture_of_experts"
 class ExpertsSettings:
     num_experts: int = setting(8, "Experts of a layer, each of width model.d_ff.")
     experts_per_token: int = setting(2, "Experts that a token is sent to, those with the largest probabilities.")
+    balance_bias: bool = setting(
+        False,
+        "The choice adds a bias to the probability of an expert, which optimizer.after_update=balance_bias adapts.",
+    )
 
     def __post_init__(self) -> None:
         if self.experts_per_token > self.num_experts:
             problem = f"{self.experts_per_token} is more than the {self.num_experts} experts"
             raise ConfigError("parts.mixture_of_experts.experts_per_token", problem)
+
+    def check_new_run(self, config: ExperimentConfig) -> None:
+        """Raises ConfigError for a bias without its part, which would stay 0."""
+        if self.balance_bias and "balance_bias" not in config.optimizer.after_update_names:
+            problem = "stays 0 without optimizer.after_update=balance_bias"
+            raise ConfigError("parts.mixture_of_experts.balance_bias", problem, "add it")
 
 
 class Experts(nn.Module):
@@ -60,12 +74,20 @@ class Experts(nn.Module):
         of_expert = xavier_uniform(1, 2, batch_axes=(0,))
         wide_kernel = self.param("experts_wide", of_expert, (experts, d_model, self.d_ff))
         narrow_kernel = self.param("experts_narrow", of_expert, (experts, self.d_ff, d_model))
-        probabilities = jax.nn.softmax(einsum("BLD,DE->BLE", inputs, router, self.precision.float32_output))
-        weights, chosen = lax.top_k(probabilities, top)
+        # Rounded logits would choose other experts than the ones that decode.
+        exact = replace(self.precision, compute="float32", output="float32", product=HIGHEST, mantissa_bits=None)
+        probabilities = jax.nn.softmax(einsum("BLD,DE->BLE", inputs, router, exact))
+        if self.settings.balance_bias:
+            bias = self.param("balance_bias", nn.initializers.zeros, (experts,))
+            _, chosen = lax.top_k(probabilities + bias[None, None], top)
+            weights = jnp.take_along_axis(probabilities, chosen, axis=-1)
+        else:
+            weights, chosen = lax.top_k(probabilities, top)
         # One weight, scaled, would be 1, and the router would have no gradient (Fedus et al. 2022, equation 2).
         if top > 1:
             weights /= jnp.sum(weights, axis=-1, keepdims=True)
         sizes = jnp.sum(jax.nn.one_hot(chosen, experts, dtype=jnp.int32), axis=(0, 1, 2))
+        self.sow(SOWN, "expert_load", sizes.astype(jnp.float32))
         # The share of tokens of an expert times its mean probability, 1 where all are equal (Fedus et al. 2022, equation 4).
         shares = sizes / chosen.size
         self.sow(SOWN, "load_balance", experts * jnp.sum(shares * jnp.mean(probabilities, axis=(0, 1))))
@@ -116,13 +138,15 @@ expert_product.defvjp(_forward, _backward)
 
 @register("feed_forward", "mixture_of_experts", settings=ExpertsSettings)
 def mixture_of_experts(settings: ExpertsSettings, config: Any, site: Site, **options: Any) -> Experts:
-    """Each token is sent to some of many feed-forward layers (Shazeer et al. 2017); add the term load_balance."""
+    """Each token is sent to some of many feed-forward layers (Shazeer et al. 2017); add load_balance or balance_bias."""
     return Experts(config.d_ff, settings, **options)
 
 
 @dataclass(frozen=True)
 class LoadBalanceSettings:
-    weight: float = setting(1e-2, "Factor on the balance of a layer, which is 1 for equal loads.", program="traced")
+    weight: float = setting(
+        1e-2, "Factor on the balance of a layer, which is 1 for equal loads.", at_least=0, program="traced"
+    )
 
     def check_new_run(self, config: ExperimentConfig) -> None:
         """Raises ConfigError without experts; a feed-forward layer of a plugin may have some."""
@@ -144,7 +168,8 @@ class LoadBalance(LossTerm):
     is_sum_of_tokens = False
 
     def of_pass(self, forced: ForcedPass) -> Array:
-        sown = jax.tree.leaves(forced.sown)
-        if not sown:
+        sown = flatten_dict(forced.sown).items()
+        balances = [sum(values) for path, values in sown if path[-1] == "load_balance"]
+        if not balances:
             raise ConfigError("training.loss_terms", NO_EXPERTS)
-        return self.settings.weight * jnp.sum(forced.weights) * sum(sown)
+        return self.settings.weight * jnp.sum(forced.weights) * sum(balances)

@@ -14,7 +14,8 @@ from transformer_jax.config.checks import setting
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.positions import score_mod_of
 from transformer_jax.layers.site import Site
-from transformer_jax.models.transformer_layers import CausalLayer, LayerParts
+from transformer_jax.models.interface import shift_right
+from transformer_jax.models.transformer_layers import CausalLayer, LayerParts, enter, leave
 from transformer_jax.registry.plugins import register, registered
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.loss_terms import ForcedPass, LossTerm
@@ -23,7 +24,9 @@ from transformer_jax.training.loss_terms import ForcedPass, LossTerm
 @dataclass(frozen=True)
 class MultiTokenSettings:
     tokens: int = setting(4, "Tokens predicted at each position, the next one included.", at_least=2)
-    weight: float = setting(1.0, "Factor on the cross entropy of the tokens after the next one.", program="traced")
+    weight: float = setting(
+        1.0, "Factor on the cross entropy of the tokens after the next one.", at_least=0, program="traced"
+    )
 
 
 class Head(nn.Module):
@@ -42,7 +45,8 @@ class Head(nn.Module):
 
     def __call__(self, hidden: Hidden, target: Tokens, *, train: bool) -> Hidden:
         mask = SentenceMask.between(target, target, is_causal=True, score_mod=score_mod_of(self.positions))
-        return self.norm(self.layer(hidden.astype(self.parts.residual_dtype), mask, train=train))
+        stream = enter([self.layer], hidden.astype(self.parts.residual_dtype), shift_right(target))
+        return self.norm(leave([self.layer], self.layer(stream, mask, train=train)))
 
 
 @register("loss_term", "multi_token", settings=MultiTokenSettings)

@@ -44,8 +44,8 @@ class MupSettings:
         if "mup" not in attention and model.head_key_size != self.base_key_size:
             problem = f"optimizer.name=mup needs mup here too: the size of a head is {sizes}"
             raise ConfigError("model.attention", problem)
-        in_order = [name for name in attention if name in ("qk_norm", "cosine", "mup")]
-        is_last, problem = in_order[-1:] == ["mup"], "qk_norm and cosine erase the factor of mup; put mup after them"
+        in_order = [name for name in attention if name in ("qk_norm", "mup")]
+        is_last, problem = in_order[-1:] == ["mup"], "qk_norm erases the factor of mup; put mup after it"
         if not is_last and "mup" in in_order:
             raise ConfigError("model.attention", problem)
         problem = "mup does not scale the latent projection; use another attention"

@@ -14,7 +14,9 @@ from transformer_jax.training.loss_terms import LossTerm
 
 @dataclass(frozen=True)
 class RDropSettings:
-    weight: float = setting(5.0, "Alpha, the factor on the mean divergence of both directions.", program="traced")
+    weight: float = setting(
+        5.0, "Alpha, the factor on the mean divergence of both directions.", at_least=0, program="traced"
+    )
 
 
 @register("loss_term", "r_drop", settings=RDropSettings)

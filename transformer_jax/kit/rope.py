@@ -35,11 +35,19 @@ class RotaryPositions(SelfAttentionChange):
         num_pairs = int(self.key_size * share) // 2
         if num_pairs <= 0:
             raise ConfigError("parts.rope.share", f"{share:g} of {self.key_size} dimensions is less than a pair")
-        frequencies = self.settings.base ** (-jnp.arange(num_pairs) / num_pairs)
-        angles = jnp.asarray(positions)[:, None, :, None] * frequencies[None, None, None]
-        cos, sin = jnp.cos(angles), jnp.sin(angles)
-        pairs = vectors[..., : 2 * num_pairs].reshape(*vectors.shape[:-1], num_pairs, 2).astype(jnp.float32)
-        first, second = pairs[..., 0], pairs[..., 1]
-        rotated = jnp.stack([first * cos - second * sin, first * sin + second * cos], axis=-1)
-        rotated = rotated.reshape(*vectors.shape[:-1], 2 * num_pairs).astype(vectors.dtype)
-        return jnp.concatenate([rotated, vectors[..., 2 * num_pairs :]], axis=-1)
+        in_part = rotated(vectors[..., : 2 * num_pairs], positions, self.settings.base)
+        return jnp.concatenate([in_part, vectors[..., 2 * num_pairs :]], axis=-1)
+
+
+def rotated(
+    vectors: Float[Array, "B H L K"], positions: Int[AnyArray, "B L"], base: Array | float
+) -> Float[Array, "B H L K"]:
+    """Rotates every pair of dimensions by its angle at a position."""
+    num_pairs = vectors.shape[-1] // 2
+    frequencies = base ** (-jnp.arange(num_pairs) / num_pairs)
+    angles = jnp.asarray(positions)[:, None, :, None] * frequencies[None, None, None]
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    pairs = vectors.reshape(*vectors.shape[:-1], num_pairs, 2).astype(jnp.float32)
+    first, second = pairs[..., 0], pairs[..., 1]
+    in_pairs = jnp.stack([first * cos - second * sin, first * sin + second * cos], axis=-1)
+    return in_pairs.reshape(vectors.shape).astype(vectors.dtype)

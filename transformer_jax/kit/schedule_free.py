@@ -7,15 +7,23 @@ import optax
 from optax import contrib
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import Hyperparameters
+from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.config.checks import setting
-from transformer_jax.registry.plugins import register
+from transformer_jax.registry.plugins import register, registered
 from transformer_jax.training.optimizers import Averaging, MakeRule
 
 
 @dataclass(frozen=True)
 class ScheduleFreeSettings:
     interpolation: float = setting(0.9, "Share of the average in the parameters that are trained (beta).", at_most=1)
+
+    def check_new_run(self, config: ExperimentConfig) -> None:
+        """Raises ConfigError for changes of trained parameters, which the iterate z would not have."""
+        names = config.optimizer.after_update_names
+        others = [name for name in names if not registered("after_update")[name].not_trained]
+        if others:
+            problem = f"{others[0]} changes parameters that schedule_free computes from its state"
+            raise ConfigError("optimizer.after_update", problem, "use another optimizer.averaging")
 
 
 @register("averaging", "schedule_free", settings=ScheduleFreeSettings)

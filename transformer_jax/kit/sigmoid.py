@@ -8,9 +8,9 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.layers.modified_attention import AttentionChange, require_first_weights
+from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
-from transformer_jax.registry.plugins import register
+from transformer_jax.registry.plugins import register, registered
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,17 @@ class SigmoidSettings:
     """No settings, only a check."""
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError for a change of weights that the sigmoids would replace, or that scales a softmax."""
-        names = [each.name for each in config.selections if each.kind == "attention"]
-        if "softmax_one" in names:
-            raise ConfigError("model.attention", "sigmoid and softmax_one both replace the softmax", "choose one")
-        require_first_weights(config, "sigmoid")
+        """Raises ConfigError for another denominator or an earlier change of weights, which the sigmoids would replace."""
+        names, parts = [each.name for each in config.selections if each.kind == "attention"], registered("attention")
+        before = names[: names.index("sigmoid")]
+        for method, others, remedy in (
+            ("denominator_mod", names, "choose one"),
+            ("weights_mod", before, "put it first"),
+        ):
+            plain = getattr(AttentionChange, method)
+            lost = [each for each in others if getattr(parts[each], method, plain) is not plain]
+            if lost:
+                raise ConfigError("model.attention", f"sigmoid replaces the softmax, which {lost[0]} changes", remedy)
 
 
 @register("attention", "sigmoid", settings=SigmoidSettings)

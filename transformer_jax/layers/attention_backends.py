@@ -55,7 +55,8 @@ class CudnnAttention:
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
         bias = added_bias(options.score_mod, q, k.shape[2]) if options.score_mod and self.one_sentence else None
-        obstacle = self._obstacle(mask, options.score_mod, bias, (*q.shape[:3], k.shape[2]))
+        obstacle = _obstacle_of_kernels(k, v, options)
+        obstacle = obstacle or self._obstacle(mask, options.score_mod, bias, (*q.shape[:3], k.shape[2]))
         if obstacle:
             return blockwise_instead("cudnn", obstacle)(q, k, v, mask, options)
         q, k, v = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (q, k, v))
@@ -108,7 +109,7 @@ class PackedCudnnAttention:
     heads: P
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        obstacle = _obstacle_of_rows(mask, options.score_mod)
+        obstacle = _obstacle_of_rows(mask, options, k, v)
         if obstacle:
             return blockwise_instead("cudnn", obstacle)(q, k, v, mask, options)
 
@@ -165,22 +166,25 @@ def _lengths(segments: AnyArray) -> Int[Array, "B"]:
 
 
 def on_each_device(attend: Callable[..., Array], mesh: Mesh, heads: P) -> Callable[..., Array]:
-    """``attend(q, k, v, query_segments, key_segments)``, run by each device on its own rows and ``heads``."""
+    """``attend(q, k, v, query_segments, key_segments, [array of H])``, run by each device on its own rows and ``heads``."""
     if is_one_device(mesh):
         return attend
-    rows = P(heads[0])
-    # A kernel does not say how its outputs vary over the mesh.
-    return jax.shard_map(
-        attend, mesh=mesh, in_specs=(heads, heads, heads, rows, rows), out_specs=heads, check_vma=False
-    )
+    specs = heads, heads, heads, P(heads[0]), P(heads[0]), P(heads[1])
+
+    def sharded(*operands: Array) -> Array:
+        # A kernel does not say how its outputs vary over the mesh.
+        split = jax.shard_map(attend, mesh=mesh, in_specs=specs[: len(operands)], out_specs=heads, check_vma=False)
+        return split(*operands)
+
+    return sharded
 
 
 @dataclass(frozen=True)
 class TpuFlashAttention:
     """JAX's splash attention kernel for TPUs (flash attention that skips masked blocks): no dropout, K = U.
 
-    Takes windows and shared key heads. The compiler cannot partition a kernel, so each device runs it on its own rows and
-    heads. Blockwise attention computes changes of scores and masks of other positions.
+    Takes windows, shared key heads and a learned term of the denominator. The compiler cannot partition a kernel, so each
+    device runs it on its own rows and heads. Blockwise attention computes changes of scores and masks of other positions.
     """
 
     mesh: Mesh
@@ -188,15 +192,20 @@ class TpuFlashAttention:
     block: int = 512
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        obstacle, precision = _obstacle_of_rows(mask, options.score_mod), options.precision
+        sinks, precision, others = [], options.precision, options
+        if options.denominator is not None and options.denominator.terms is None:
+            sinks, others = [options.denominator.log_rest], options._replace(denominator=None)
+        obstacle = _obstacle_of_rows(mask, others, k, v)
         if obstacle:
             return blockwise_instead("tpu_flash", obstacle)(q, k, v, mask, options)
         attend = on_each_device(partial(self._on_one_device, window=mask.window), self.mesh, self.heads)
         q = q * q.shape[-1] ** -0.5
         operands = (each.astype(precision.compute) for each in (q, k, v))
-        return attend(*operands, mask.query_segments, mask.key_segments).astype(precision.output)
+        return attend(*operands, mask.query_segments, mask.key_segments, *sinks).astype(precision.output)
 
-    def _on_one_device(self, q: Array, k: Array, v: Array, queries: Array, keys: Array, *, window: Window) -> Array:
+    def _on_one_device(
+        self, q: Array, k: Array, v: Array, queries: Array, keys: Array, *sinks: Array, window: Window
+    ) -> Array:
         # The kernel's modules need the TPU compiler, which other platforms may lack.
         kernel, masks = splash_attention()
         length, block_q, block_k = q.shape[2], self._block(q.shape[2]), self._block(k.shape[2])
@@ -224,7 +233,7 @@ class TpuFlashAttention:
             masks.MultiHeadMask([mask] * q.shape[1]), block_sizes=sizes, head_shards=1, q_seq_shards=1
         )
         segments = kernel.SegmentIds(padded(queries, 1, block_q), padded(keys, 1, block_k))
-        heads: Array = jax.vmap(attend)(q, k, v, segments)
+        heads: Array = jax.vmap(lambda *row: attend(*row, *sinks))(q, k, v, segments)
         return heads[:, :, :length]
 
     def _block(self, length: int) -> int:
@@ -248,7 +257,8 @@ class RowBlockAttention:
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
         if options.dropout is not None:
             return EinsumAttention()(q, k, v, mask, options)
-        obstacle = _obstacle_of_rows(mask, options.score_mod)
+        # Keys and values may have different sizes, but not numbers of heads.
+        obstacle = _obstacle_of_rows(mask, options, k[..., :0], v[..., :0])
         if obstacle:
             return blockwise_instead("row blocks", obstacle)(q, k, v, mask, options)
 
@@ -272,10 +282,19 @@ class RowBlockAttention:
         return attend_on_each_device(q, k, v, mask.query_segments, mask.key_segments)
 
 
-def _obstacle_of_rows(mask: SentenceMask, score_mod: ScoreMod | None) -> str | None:
+def _obstacle_of_kernels(k: Array, v: Array, options: AttentionOptions) -> str | None:
+    """The reason that a kernel cannot run, or None."""
+    if options.denominator is not None:
+        return "change of the denominator (denominator_mod)"
+    return None if k.shape == v.shape else "values of another shape than the keys"
+
+
+def _obstacle_of_rows(mask: SentenceMask, options: AttentionOptions, k: Array, v: Array) -> str | None:
     """The reason that a device with only its own rows and heads cannot run, or None."""
-    if score_mod is not None:
+    if options.score_mod is not None:
         return "change of scores (score_mod)"
+    if obstacle := _obstacle_of_kernels(k, v, options):
+        return obstacle
     return None if mask.mask_mod is None or isinstance(mask.mask_mod, Window) else "mask of positions"
 
 

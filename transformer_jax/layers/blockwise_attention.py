@@ -20,8 +20,10 @@ from transformer_jax.layers.scaled_dot_product import (
     MASKED_SCORE,
     At,
     AttentionOptions,
+    Denominator,
     ScoreMod,
     by_key_head,
+    numerators_and_terms,
     scores_of,
     weighted_values,
 )
@@ -40,7 +42,7 @@ class BlockwiseAttention:
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
         """See ``AttentionBackend``; zeros where a query sees nothing."""
-        dropout, precision, score_mod = options
+        dropout, precision, score_mod, denominator = options
         queries, keys = q.shape[2], k.shape[2]
         blocks = min(self.query_block, queries), min(self.key_block, keys)
         shape = Blocks(*blocks, queries, keys, mask.window, mask.is_causal, mask.mask_mod, precision.float32_output)
@@ -55,6 +57,7 @@ class BlockwiseAttention:
             query_positions=padded(jnp.asarray(mask.positions[0]), 1, shape.query_block),
             key_positions=padded(jnp.asarray(mask.positions[1]), 1, shape.key_block),
             score_mod=score_mod,
+            denominator=denominator,
         )
         return _attention(inputs, shape)[:, :, :queries].astype(precision.output)
 
@@ -102,10 +105,11 @@ class Inputs(NamedTuple):
     query_positions: Array
     key_positions: Array
     score_mod: ScoreMod | None
+    denominator: Denominator | None
 
 
 class _Running(NamedTuple):
-    """Running maximum of the scores, sum of exponentials relative to it, and sum of the values weighted with them."""
+    """Running maximum of the scores, denominator relative to it, and sum of the values weighted with the numerators."""
 
     highest: Array
     total: Array
@@ -118,7 +122,7 @@ def _attention(inputs: Inputs, shape: Blocks) -> Array:
 
 
 def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array, Array]]:
-    """The output and, for the backward pass, the logarithm of each query's sum of exponentials."""
+    """The output and, for the backward pass, the logarithm of each query's denominator."""
     num_rows = inputs.query.shape[2] // shape.query_block
     num_columns = inputs.key.shape[2] // shape.key_block
 
@@ -132,14 +136,16 @@ def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array,
                 scores = _modified(scores, query, inputs.score_mod, _positions(row, column, inputs, shape))
             scores, visible = _masked(scores, row, column, inputs, shape)
             highest = jnp.maximum(so_far.highest, scores.max(-1))
-            weights = jnp.where(visible, jnp.exp(scores - highest[..., None]), 0.0)
+            weights, terms = numerators_and_terms(inputs.denominator, scores, highest[..., None], visible)
             shrink = jnp.exp(so_far.highest - highest)
             dropped = _drop(weights, row, column, inputs, shape)
             mixed = weighted_values(dropped, value, shape.precision)
-            return _Running(highest, so_far.total * shrink + weights.sum(-1), so_far.mixed * shrink[..., None] + mixed)
+            return _Running(highest, so_far.total * shrink + terms.sum(-1), so_far.mixed * shrink[..., None] + mixed)
 
         zero = jnp.zeros(query.shape[:-1], jnp.float32)
         nothing = _Running(zero + MASKED_SCORE, zero, jnp.zeros((*zero.shape, inputs.value.shape[-1]), jnp.float32))
+        if inputs.denominator is not None:
+            nothing = nothing._replace(highest=zero + inputs.denominator.log_rest[None, :, None], total=zero + 1.0)
         found = lax.fori_loop(*shape.key_blocks_of(row, num_columns), add, nothing)
         total = jnp.where(found.total > 0, found.total, 1.0)
         return None, (found.mixed / total[..., None], found.highest + jnp.log(total))
@@ -158,10 +164,9 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
 
     def one_column(carry: tuple[Array, PyTree], column: Array) -> tuple[tuple[Array, PyTree], tuple[Array, Array]]:
         key, value = (_block(each, column, shape.key_block) for each in (inputs.key, inputs.value))
-        key_heads = key.shape[1]
 
         def add(row: Array, so_far: tuple[Array, PyTree, Array, Array]) -> tuple[Array, PyTree, Array, Array]:
-            to_query, to_mod, to_key, to_value = so_far
+            to_query, to_arrays, to_key, to_value = so_far
             query, arriving, log_row, mean_row = (
                 _block(each, row, shape.query_block) for each in (inputs.query, cotangent, log_total, mean)
             )
@@ -170,18 +175,30 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
                 modified = partial(_modified, positions=_positions(row, column, inputs, shape))
                 scores, gradients_of = jax.vjp(modified, scores, query, inputs.score_mod)
             scores, visible = _masked(scores, row, column, inputs, shape)
-            weights = jnp.where(visible, jnp.exp(scores - log_row[..., None]), 0.0)
+            normalized = partial(numerators_and_terms, shift=log_row[..., None], visible=visible)
+            if inputs.denominator is None:
+                weights, _ = normalized(None, scores)
+            else:
+                (weights, _), gradients_of_terms = jax.vjp(normalized, inputs.denominator, scores)
             dropped = _drop(weights, row, column, inputs, shape)
-            by_key = partial(by_key_head, key_heads=key_heads)
-            to_value += einsum("BHQM,BHQU->BHMU", by_key(dropped), by_key(arriving), shape.precision)
+            by_value = partial(by_key_head, key_heads=value.shape[1])
+            to_value += einsum("BHQM,BHQU->BHMU", by_value(dropped), by_value(arriving), shape.precision)
             to_dropped = scores_of(arriving, value, shape.precision)
             to_weights = _drop(to_dropped, row, column, inputs, shape)
-            to_scores = weights * (to_weights - mean_row[..., None])
+            to_score_mod = to_denominator = None
+            if inputs.denominator is None:
+                to_scores = weights * (to_weights - mean_row[..., None])
+            else:
+                to_terms = jnp.broadcast_to(-mean_row[..., None], weights.shape)
+                to_denominator, to_scores = gradients_of_terms((to_weights, to_terms))
             if inputs.score_mod is not None:
-                to_scores, to_query_of_mod, to_block_of_mod = gradients_of(to_scores)
-                to_mod = jax.tree.map(
-                    lambda total, one: total if _is_constant(one) else total + one, to_mod, to_block_of_mod
-                )
+                to_scores, to_query_of_mod, to_score_mod = gradients_of(to_scores)
+            to_arrays = jax.tree.map(
+                lambda total, one: total if _is_constant(one) else total + one,
+                to_arrays,
+                (to_score_mod, to_denominator),
+            )
+            by_key = partial(by_key_head, key_heads=key.shape[1])
             to_key += einsum("BHQM,BHQK->BHMK", by_key(to_scores), by_key(query), shape.precision)
             to_row = weighted_values(to_scores, key, shape.precision)
             if inputs.score_mod is not None:
@@ -189,23 +206,28 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
             start = row * shape.query_block
             to_row += lax.dynamic_slice_in_dim(to_query, start, shape.query_block, axis=2)
             to_query = lax.dynamic_update_slice_in_dim(to_query, to_row, start, axis=2)
-            return to_query, to_mod, to_key, to_value
+            return to_query, to_arrays, to_key, to_value
 
         zero = *carry, jnp.zeros(key.shape, jnp.float32), jnp.zeros(value.shape, jnp.float32)
-        to_query, to_mod, to_key, to_value = lax.fori_loop(*shape.query_blocks_of(column, num_rows), add, zero)
-        return (to_query, to_mod), (to_key, to_value)
+        to_query, to_arrays, to_key, to_value = lax.fori_loop(*shape.query_blocks_of(column, num_rows), add, zero)
+        return (to_query, to_arrays), (to_key, to_value)
 
-    to_mod = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), inputs.score_mod)
-    start = jnp.zeros(inputs.query.shape, jnp.float32), to_mod
-    (to_query, to_mod), (to_keys, to_values) = lax.scan(one_column, start, jnp.arange(num_columns))
+    arrays = inputs.score_mod, inputs.denominator
+    to_arrays = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), arrays)
+    start = jnp.zeros(inputs.query.shape, jnp.float32), to_arrays
+    (to_query, to_arrays), (to_keys, to_values) = lax.scan(one_column, start, jnp.arange(num_columns))
     dtype = inputs.query.dtype
     to_query, to_key, to_value = (each.astype(dtype) for each in (to_query, _joined(to_keys), _joined(to_values)))
-    to_mod = jax.tree.map(
-        lambda total, leaf: None if _is_constant(leaf) else total.astype(leaf.dtype), to_mod, inputs.score_mod
+    to_score_mod, to_denominator = jax.tree.map(
+        lambda total, leaf: None if _is_constant(leaf) else total.astype(leaf.dtype), to_arrays, arrays
     )
+    if inputs.denominator is not None:
+        share = jnp.exp(inputs.denominator.log_rest[None, :, None] - log_total)
+        to_denominator = to_denominator._replace(log_rest=to_denominator.log_rest - jnp.sum(mean * share, axis=(0, 2)))
     # Segments and positions are integers, and dropout has none.
     none: dict[str, PyTree] = dict.fromkeys(Inputs._fields)
-    return (Inputs(**none | {"query": to_query, "key": to_key, "value": to_value, "score_mod": to_mod}),)
+    changes = {"score_mod": to_score_mod, "denominator": to_denominator}
+    return (Inputs(**none | changes | {"query": to_query, "key": to_key, "value": to_value}),)
 
 
 _attention.defvjp(_forward, _backward)

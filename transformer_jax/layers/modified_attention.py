@@ -1,31 +1,33 @@
-"""Multi-head attention with changes in order: of queries and keys, scores, visible keys, weights, number of key heads."""
+"""Multi-head attention with changes in order, of every array and function from the projections to the heads before W^O."""
 
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
 from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 
-from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
-from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int, TokenIds
+from transformer_jax.config import ConfigError
 from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask, empty_kv
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.masks import MaskMod, SentenceMask, Window
 from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.layers.part_shapes import require_shape
-from transformer_jax.layers.scaled_dot_product import At, AttentionOptions, modified_attention
+from transformer_jax.layers.scaled_dot_product import At, AttentionOptions, Denominator, modified_attention
 from transformer_jax.layers.site import Site
-from transformer_jax.registry.plugins import registered
+from transformer_jax.precision import FLOAT32, Precision
 
 
 class AttentionChange(nn.Module):
     """One change of multi-head attention; a subclass overrides the methods of what it changes.
 
-    Parameters are created in ``setup``. ``settings``: the settings dataclass that the part was registered with.
+    Parameters are created in ``setup``. ``settings``: the settings dataclass that the part was registered with. The attention
+    sets ``value_size`` and ``precision``, which are its own.
     """
 
     num_heads: int
@@ -33,8 +35,12 @@ class AttentionChange(nn.Module):
     d_model: int
     site: Site
     settings: Any = None
+    value_size: int = 0
+    precision: Precision = FLOAT32
     attention: ClassVar[type | None] = None
     """The subclass of ``ModifiedAttention`` that it needs, for other projections or another cache."""
+    carries: ClassVar[bool] = False
+    """Whether it passes a state from layer to layer (``SelfAttentionChange.memory``)."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -48,8 +54,16 @@ class AttentionChange(nn.Module):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site) -> "AttentionChange | None":
-        """Return the change at a site for the settings of a model; None changes nothing."""
-        return cls(config.num_heads, config.head_key_size, config.d_model, site, settings) if cls.is_at(site) else None
+        """Return the change at a site for the settings of a model; None changes nothing.
+
+        Raises ConfigError at a site without attention.
+        """
+        if not cls.is_at(site):
+            return None
+        if site.kind not in ("self", "cross"):
+            problem = f"{cls.__name__}.of was called for site.kind={site.kind!r}, but it changes attention"
+            raise ConfigError("model.positions", problem, "return None there, or subclass SelfAttentionChange")
+        return cls(config.num_heads, config.head_key_size, config.d_model, site, settings)
 
     @property
     def key_value_heads(self) -> int:
@@ -64,6 +78,10 @@ class AttentionChange(nn.Module):
         """Projected keys; a cache holds changed ones."""
         return key_BGMK
 
+    def values(self, value_BGMU: Float[Array, "B G M U"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B V M X"]:
+        """Projected values; a cache holds changed ones. ``heads`` of a part with another size X returns size U. V divides H."""
+        return value_BGMU
+
     def score_mod(self) -> Partial | None:
         """``Partial(function, *arrays)``: ``function(*arrays, scores, at)`` returns other scores [B, H, Q, M], float32.
 
@@ -75,6 +93,10 @@ class AttentionChange(nn.Module):
         """A window of visible keys (self-attention only), or a function of positions of queries and keys."""
         return None
 
+    def denominator_mod(self) -> Denominator | None:
+        """Another denominator of the softmax; the terms that several parts add to it are added up."""
+        return None
+
     def weights_mod(self) -> Partial | None:
         """``Partial(function, *arrays)``: ``function(*arrays, weights, scores)`` returns other weights after the softmax.
 
@@ -83,13 +105,33 @@ class AttentionChange(nn.Module):
         """
         return None
 
+    def heads(self, heads_BHQU: Float[Array, "B H Q X"], inputs: Float[Array, "B Q D"]) -> Float[Array, "B H Q U"]:
+        """The outputs of the heads before W^O; ``inputs`` are the hidden states that queries are projected from.
+
+        A part that changes values comes first.
+        """
+        return heads_BHQU
+
 
 class SelfAttentionChange(AttentionChange):
     """A change of self-attention only, such as positions."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.carries = cls.memory is not SelfAttentionChange.memory
+
     @classmethod
     def is_at(cls, site: Site) -> bool:
         return site.kind == "self"
+
+    def memory(
+        self, key_BGMK: Float[Array, "B G M K"], value_BGMU: Float[Array, "B G M U"], state: Any, token_ids: TokenIds
+    ) -> tuple[Float[Array, "B G M K"], Float[Array, "B G M U"], Any]:
+        """Changed keys and values, which a cache holds too, and the ``state`` that the next layer gets.
+
+        ``state`` is None in the first layer, and has the same shapes in all others; ``token_ids`` [B, M] of the input.
+        """
+        return key_BGMK, value_BGMU, state
 
 
 class ModifiedAttention(MultiHeadAttention):
@@ -100,20 +142,30 @@ class ModifiedAttention(MultiHeadAttention):
     """
 
     makers: tuple[tuple[str, Callable[[], AttentionChange | None]], ...] = ()
+    carries: ClassVar[bool] = False
 
     def setup(self) -> None:
         made = {name: make() for name, make in self.makers}
-        self.changes = {name: change for name, change in made.items() if change is not None}
+        shared: dict[str, Any] = {"value_size": self.value_size, "precision": self.precision}
+        self.changes = {name: change.clone(**shared) for name, change in made.items() if change is not None}
+        if unread := [name for name, change in self.changes.items() if change.carries and not self.carries]:
+            problem = f"{unread[0]} has a state between layers; register its class, which is for self-attention only"
+            raise ConfigError("model.attention", problem)
         groups = self.num_key_value_heads
         if self.num_heads % groups != 0:
             problem = f"{self.num_heads} heads are not divisible by {groups} key-value heads"
             raise ConfigError("model.num_heads", problem)
         heads_in, heads_out = xavier_uniform(0, (1, 2)), xavier_uniform((0, 1), 2)
-        self.query_kernel = self.param("query", heads_in, (self.d_model, self.num_heads, self.key_size))
+        self.query_kernel = self.param("query", heads_in, (self.query_width, self.num_heads, self.key_size))
         self.key_kernel = self.param("key", heads_in, (self.memory_width, groups, self.key_size))
         self.value_kernel = self.param("value", heads_in, (self.memory_width, groups, self.value_size))
         self.output_kernel = self.param("output", heads_out, (self.num_heads, self.value_size, self.d_model))
         self.weight_dropout = Dropout(self.dropout)
+
+    @property
+    def query_width(self) -> int:
+        """The width of the arrays that queries are projected from."""
+        return self.d_model
 
     @property
     def memory_width(self) -> int:
@@ -133,26 +185,31 @@ class ModifiedAttention(MultiHeadAttention):
         self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B Q D"]:
         """Attends from ``queries`` to ``memory``."""
-        projected, value_BGMU = self.project_memory(memory)
-        query_positions, key_positions = mask.positions
-        key_BGMK = self._changed_keys(projected, key_positions)
-        query_BHQK = self._changed_queries(queries, query_positions)
+        key_BGMK, value_BVMX = self.memory_of(memory, mask.positions[1])
+        return self.attend_to(queries, key_BGMK, value_BVMX, mask, train=train)
+
+    def attend_to(
+        self, queries: Float[Array, "B Q D"], key_BGMK: Array, value_BVMX: Array, mask: SentenceMask, *, train: bool
+    ) -> Float[Array, "B Q D"]:
+        """Attends from ``queries`` to changed keys [B, G, M, K] and values [B, V, M, X]."""
+        query_BHQK = self.queries_of(queries, mask.positions[0])
         score_mod = self.score_mod(mask.score_mod)
         mask = replace(mask, mask_mod=self._window(), score_mod=None)
         changes_weights = bool(self._mods("weights_mod"))
         if changes_weights:
             log_dense_attention()
         if changes_weights or self.is_mutable_collection("intermediates"):
-            every = query_BHQK, key_BGMK, value_BGMU, mask.array(), mask.positions, score_mod
-            return self.attend_dense_modified(*every, train=train)
-        options = AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod)
-        heads_BHQU = self.backend(query_BHQK, key_BGMK, value_BGMU, mask, options)
-        return self.project_output(heads_BHQU)
+            every = query_BHQK, key_BGMK, value_BVMX, mask.array(), mask.positions, score_mod
+            return self.attend_dense_modified(queries, *every, train=train)
+        heads = self.backend(query_BHQK, key_BGMK, value_BVMX, mask, self.options(score_mod, train=train))
+        return self.output_of(heads, queries)
 
     def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
         """The cache: G heads of keys and values, in a ring of cache slots where a window ends there."""
-        sizes = self.num_key_value_heads, self.num_kept_slots(num_slots, beams), self.key_size, self.value_size
-        return LayerCache(empty_kv(rows, *sizes, self.precision))
+        heads, slots = self.num_key_value_heads, self.num_kept_slots(num_slots, beams)
+        cache = empty_kv(rows, heads, slots, self.key_size, self.value_size, self.precision)
+        values = self._in_turn("values", cache.values, np.zeros((rows, slots), np.int32))
+        return LayerCache(cache._replace(values=values.astype(self.precision.compute)))
 
     def num_kept_slots(self, num_slots: int, beams: int) -> int:
         """The number of cache slots: a window needs no more than its own."""
@@ -169,7 +226,7 @@ class ModifiedAttention(MultiHeadAttention):
         self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
         """See ``MultiHeadAttention``; cache slot s is in slot s mod N of a ring of N."""
-        ring, num_slots, beams = cache.kv_cache.keys.shape[3], mask.visible.shape[2], inputs.shape[1]
+        ring, num_slots, beams = cache.kv_cache.keys.shape[3], mask.visible.shape[2], mask.query_positions.shape[1]
         if ring == num_slots:
             return super().step(inputs, cache, mask)
         written = _written(cache.kv_cache, self.cache_of(inputs, mask.query_positions), mask.write_index)
@@ -182,32 +239,43 @@ class ModifiedAttention(MultiHeadAttention):
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
         """The changed keys and the values of a whole ``memory``."""
-        keys, values = self.project_memory(memory)
-        keys = jnp.swapaxes(self._changed_keys(keys, positions), 2, 3)
-        return KVCache(keys.astype(self.precision.compute), values.astype(self.precision.compute))
+        keys, values = self.memory_of(memory, positions)
+        return KVCache(jnp.swapaxes(keys, 2, 3).astype(self.precision.compute), values.astype(self.precision.compute))
 
     def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
         """Attends from ``queries`` to the visible cache slots."""
-        query_BHQK = self._changed_queries(queries, mask.query_positions)
+        query_BHQK = self.queries_of(queries, mask.query_positions)
         positions, score_mod = (mask.query_positions, mask.key_positions), self.score_mod(mask.score_mod)
         every = query_BHQK, jnp.swapaxes(cache.keys, 2, 3), cache.values, self._visible(mask), positions, score_mod
-        return self.attend_dense_modified(*every, train=False)
+        return self.attend_dense_modified(queries, *every, train=False)
 
     def _visible(self, mask: StepMask) -> Bool[Array, "B #W M"]:
         window = self._window()
         return mask.visible & window(mask.query_positions, mask.key_positions) if window else mask.visible
 
-    def _changed_queries(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
-        query_BHQK = self.project_queries(queries)
-        for change in self.changes.values():
-            changed = change.queries(query_BHQK, positions)
-            query_BHQK = require_shape(changed, query_BHQK.shape, "B, H, Q, K", type(change).queries)
-        return query_BHQK
+    def queries_of(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
+        """Projects ``queries``, with every change."""
+        return self._in_turn("queries", self.project_queries(queries), positions, "B, H, Q, K")
 
-    def _changed_keys(self, key_BGMK: Float[Array, "B G M K"], positions: Int[AnyArray, "B M"]) -> Array:
+    def memory_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> tuple[Array, Array]:
+        """Projects ``memory`` to keys and values, with every change."""
+        keys, values = self.project_memory(memory)
+        return self._in_turn("keys", keys, positions, "B, G, M, K"), self._in_turn("values", values, positions)
+
+    def output_of(self, heads: Float[Array, "B H Q X"], inputs: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
+        """The heads with every change, times W^O; ``inputs`` are those of the queries."""
+        changes = [each for each in self.changes.values() if type(each).heads is not AttentionChange.heads]
+        for change in sorted(changes, key=lambda each: type(each).values is AttentionChange.values):
+            changed, shape = change.heads(heads, inputs), (*heads.shape[:3], self.value_size)
+            heads = require_shape(changed, shape, "B, H, Q, U", type(change).heads)
+        return self.project_output(heads)
+
+    def _in_turn(self, method: str, array: Array, positions: Int[AnyArray, "B L"], axes: str = "") -> Array:
+        """The array that the method of each change makes of the one before, of the same shape if ``axes`` names its axes."""
         for change in self.changes.values():
-            key_BGMK = require_shape(change.keys(key_BGMK, positions), key_BGMK.shape, "B, G, M, K", type(change).keys)
-        return key_BGMK
+            changed = getattr(change, method)(array, positions)
+            array = require_shape(changed, array.shape, axes, getattr(type(change), method)) if axes else changed
+        return array
 
     def _mods(self, method: str) -> list[Any]:
         mods = (getattr(change, method)() for change in self.changes.values())
@@ -226,9 +294,10 @@ class ModifiedAttention(MultiHeadAttention):
 
     def attend_dense_modified(
         self,
+        inputs: Float[Array, "B Q D"],
         query_BHQK: Float[Array, "B H Q K"],
         key_BGMK: Float[Array, "B G M K"],
-        value_BGMU: Float[Array, "B G M U"],
+        value_BVMX: Float[Array, "B V M X"],
         mask: Bool[Array, "#B #Q M"],
         positions: tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]],
         score_mod: Partial | None,
@@ -242,16 +311,27 @@ class ModifiedAttention(MultiHeadAttention):
                 weights = require_shape(mod(weights, scores), weights.shape, "B, H, Q, M", mod.func)
             return weights
 
-        options = AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod)
-        operands = query_BHQK, key_BGMK, value_BGMU, mask, options
-        heads_BHQU, weights_BHQM = modified_attention(*operands, weights_mod=weights_mod, positions=positions)
+        operands = query_BHQK, key_BGMK, value_BVMX, mask, self.options(score_mod, train=train)
+        heads, weights_BHQM = modified_attention(*operands, weights_mod=weights_mod, positions=positions)
         self.sow("intermediates", "attention_weights", weights_BHQM)
-        return self.project_output(heads_BHQU)
+        return self.output_of(heads, inputs)
 
     def score_mod(self, of_stack: Partial | None) -> Partial | None:
         """The changes of scores of this attention, then the one that all layers share."""
         mods = [*self._mods("score_mod"), *([of_stack] if of_stack else [])]
         return Partial(_in_order, mods) if mods else None
+
+    def options(self, score_mod: Partial | None, *, train: bool) -> AttentionOptions:
+        """Options of the backend, with the denominators of all changes in one."""
+        denominators: list[Denominator] = self._mods("denominator_mod")
+        terms = [each.terms for each in denominators if each.terms is not None]
+        if len(terms) >= 2:
+            raise ConfigError(
+                "model.attention", f"{len(terms)} parts replace the exponentials of the softmax", "choose one"
+            )
+        rests = [each.log_rest.astype(jnp.float32) for each in denominators]
+        denominator = Denominator(reduce(jnp.logaddexp, rests), *terms) if rests else None
+        return AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod, denominator)
 
 
 def class_for(changes: Mapping[str, Any]) -> type[ModifiedAttention]:
@@ -277,15 +357,6 @@ def log_dense_attention() -> None:
     logging.getLogger("transformer_jax").info(
         "attention: no backend takes a change of weights (weights_mod): all scores are computed at once, in quadratic memory"
     )
-
-
-def require_first_weights(config: ExperimentConfig, name: str) -> None:
-    """Raises ConfigError where other changes of weights come before the part ``name``, which changes the softmax itself."""
-    names = [each.name for each in config.selections if each.kind == "attention"]
-    changes, plain = registered("attention"), AttentionChange.weights_mod
-    others = [each for each in names[: names.index(name)] if getattr(changes[each], "weights_mod", plain) is not plain]
-    if others:
-        raise ConfigError("model.attention", f"{name} changes the softmax", f"put it before {', '.join(others)}")
 
 
 def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) -> KVCache:

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 
-from transformer_jax.array_types import Array
+from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError
 
 # Paths of the parts of a model that return arrays of the shape of their first argument: norms, residual connections and
@@ -17,16 +19,18 @@ LIKE_THEIR_INPUT = r"\w+_layers_\d+/(feed_forward|\w+_residual(/\w*norm)?)|\w+_n
 PATH_OF_POSITIONS = r"(\w+_)?positions"
 
 
-def require_shape(returned: Any, shape: tuple[int, ...], axes: str, function: Any) -> Array:
-    """``returned``; raises ConfigError, with file and line of ``function``, unless it has this shape."""
-    found = getattr(returned, "shape", None)
+def require_shape(returned: Any, shape: PyTree, axes: str, function: Any) -> Any:
+    """``returned``; raises ConfigError, with file and line of ``function``, unless it has this shape.
+
+    Of a tree of arrays, ``shape`` is the tree of their shapes.
+    """
+    found = jax.tree.map(lambda each: getattr(each, "shape", type(each).__name__), returned)
     if found == shape:
-        array: Array = returned
-        return array
+        return returned
     plain = inspect.unwrap(function)
     code = getattr(plain, "__code__", None) or type(plain).__call__.__code__
-    result = type(returned).__name__ if found is None else list(found)
-    problem = f"{code.co_qualname} returned {result}, expected [{axes}] = {list(shape)}"
+    result, expected = (list(each) if isinstance(each, tuple) else each for each in (found, shape))
+    problem = f"{code.co_qualname} returned {result}, expected [{axes}] = {expected}"
     raise ConfigError(f"{code.co_filename}, line {code.co_firstlineno}", problem)
 
 
@@ -36,12 +40,15 @@ def checked_parts(d_model: int) -> Iterator[None]:
 
     def check(method: Callable, arguments: tuple, options: dict, context: Any) -> Any:
         returned, path = method(*arguments, **options), "/".join(context.module.path)
-        if context.method_name in ("__call__", "before", "after"):
-            function = getattr(type(context.module), context.method_name)
-            if re.fullmatch(LIKE_THEIR_INPUT, path):
-                return require_shape(returned, arguments[0].shape, "B, L, D", function)
+        if context.method_name in ("__call__", "before", "after", "leave"):
+            function = context.orig_method.func
             if re.fullmatch(PATH_OF_POSITIONS, path):
                 return require_shape(returned, (*arguments[0].shape, d_model), "B, L, D", function)
+            if re.fullmatch(LIKE_THEIR_INPUT, path):
+                shape = jax.tree.map(jnp.shape, arguments[0])
+                if context.method_name in ("before", "leave"):
+                    shape = (*jax.tree.leaves(arguments[0])[0].shape[:2], d_model)
+                return require_shape(returned, shape, "B, L, D", function)
         return returned
 
     with nn.intercept_methods(check):

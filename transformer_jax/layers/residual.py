@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Hidden
+from transformer_jax.array_types import Hidden, PyTree, TokenIds
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.site import Site
@@ -35,6 +35,20 @@ class Residual(nn.Module):
     def setup(self) -> None:
         self.norm = self.make_norm()
         self.sublayer_dropout = Dropout(self.dropout)
+
+    # Not wrapped by Flax, so that models whose stream is the hidden states record no call.
+    @nn.nowrap
+    def enter(self, x: Hidden, token_ids: TokenIds) -> PyTree:
+        """The residual stream of a stack with input x and ``token_ids`` [B, L]: an array [B, L, ...] or a tree of them.
+
+        Called for the first sublayer of the stack.
+        """
+        return x
+
+    @nn.nowrap
+    def leave(self, x: PyTree) -> Hidden:
+        """The output [B, L, D] of the stack, before its final norm; called for the last sublayer."""
+        return x
 
     def before(self, x: Hidden) -> Hidden:
         """The input of the sublayer."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
 from transformer_jax.layers.dropout import DropoutMask
@@ -72,30 +73,46 @@ ScoreMod = Callable[[Float[Array, "B H Q M"], At], Float[Array, "B H Q M"]]
 ``function(*arrays, scores, at)`` with a block of float32 scores. Arrays with a gradient must be among ``arrays``."""
 
 
+class Denominator(NamedTuple):
+    """A denominator of the weights: exp(``log_rest``) and the sum over the keys of a term, by default exp(score).
+
+    ``terms``, ``jax.tree_util.Partial(function, *arrays)``, replaces exp(score) in the numerator and in the denominator:
+    ``function(*arrays, scores, shift)`` returns the two [B, H, Q, M] times exp(-shift), ``shift`` [B, H, Q, 1], float32.
+    """
+
+    log_rest: Float[Array, " H"]
+    terms: Callable[[Array, Array], tuple[Array, Array]] | None = None
+
+
 class AttentionOptions(NamedTuple):
-    """Options of every backend: ``score_mod`` changes the scores, ``dropout`` masks the weights [B, H, Q, M]."""
+    """Options of every backend: ``score_mod`` changes the scores, ``dropout`` masks the weights [B, H, Q, M].
+
+    ``denominator`` replaces the sum of the exponentials.
+    """
 
     dropout: DropoutMask | None
     precision: Precision
     score_mod: ScoreMod | None = None
+    denominator: Denominator | None = None
 
 
 def modified_attention(
     query_BHQK: Float[Array, "B H Q K"],
     key_BGMK: Float[Array, "B G M K"],
-    value_BGMU: Float[Array, "B G M U"],
+    value_BVMU: Float[Array, "B V M U"],
     mask_BQM: Bool[Array, "#B #Q M"],
     options: AttentionOptions,
     *,
     weights_mod: Callable[[Float[Array, "B H Q M"], Float[Array, "B H Q M"]], Float[Array, "B H Q M"]] | None = None,
     positions: tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]] | None = None,
 ) -> tuple[Float[Array, "B H Q U"], Float[Array, "B H Q M"]]:
-    """``scaled_dot_product_attention`` with shared key heads, changed scores and weights; and the weights before dropout.
+    """``scaled_dot_product_attention`` with shared heads, changed scores and weights; and the weights before dropout.
 
-    Query head h uses key head h // (H / G) (Ainslie et al. 2023, section 2.2). ``score_mod`` reads ``positions`` of queries and
-    keys; None: indices in the row. ``weights_mod`` changes the weights after the softmax; it reads them and the masked scores.
+    Query head h uses key head h // (H / G) (Ainslie et al. 2023, section 2.2), and value head h // (H / V). ``score_mod`` reads
+    ``positions`` of queries and keys; None: indices in the row. ``weights_mod`` changes the weights after the softmax; it reads
+    them and the masked scores.
     """
-    dropout, precision, score_mod = options
+    dropout, precision, score_mod, denominator = options
     scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
     scores_BHQM = scores_of(scaled_query, key_BGMK, precision.float32_output)
     if score_mod is not None:
@@ -103,11 +120,38 @@ def modified_attention(
         scores_BHQM = score_mod(scores_BHQM, at).astype(jnp.float32)
     mask = jnp.broadcast_to(mask_BQM[:, None, :, :], scores_BHQM.shape)
     scores_BHQM = jnp.where(mask, scores_BHQM, MASKED_SCORE)
-    weights_BHQM = softmax(scores_BHQM, precision.output)
+    if denominator is None:
+        weights_BHQM = softmax(scores_BHQM, precision.output)
+    else:
+        weights_BHQM = weights_over(denominator, scores_BHQM, mask).astype(precision.output)
     if weights_mod is not None:
         weights_BHQM = weights_mod(weights_BHQM, scores_BHQM).astype(precision.output)
     dropped_BHQM = weights_BHQM if dropout is None else dropout(weights_BHQM)
-    return weighted_values(dropped_BHQM, value_BGMU, precision), weights_BHQM.astype(jnp.float32)
+    return weighted_values(dropped_BHQM, value_BVMU, precision), weights_BHQM.astype(jnp.float32)
+
+
+def weights_over(
+    denominator: Denominator, scores: Float[Array, "B H Q M"], visible: Bool[Array, "B H Q M"]
+) -> Float[Array, "B H Q M"]:
+    """Weights of masked scores, whose sum may be less than 1."""
+    log_rest = denominator.log_rest[None, :, None, None]
+    shift = lax.stop_gradient(jnp.maximum(jnp.max(scores, axis=-1, keepdims=True), log_rest))
+    numerators, terms = numerators_and_terms(denominator, scores, shift, visible)
+    return numerators / (jnp.exp(log_rest - shift) + jnp.sum(terms, axis=-1, keepdims=True))
+
+
+def numerators_and_terms(
+    denominator: Denominator | None,
+    scores: Float[Array, "B H Q M"],
+    shift: Float[Array, "B H Q 1"],
+    visible: Bool[Array, "B H Q M"],
+) -> tuple[Float[Array, "B H Q M"], Float[Array, "B H Q M"]]:
+    """Numerators of the weights and terms of their denominator, times exp(-shift); 0 for hidden keys."""
+    if denominator is None or denominator.terms is None:
+        exponentials = jnp.where(visible, jnp.exp(scores - shift), 0.0)
+        return exponentials, exponentials
+    numerators, terms = denominator.terms(scores, shift)
+    return jnp.where(visible, numerators, 0.0), jnp.where(visible, terms, 0.0)
 
 
 def scores_of(
@@ -120,11 +164,11 @@ def scores_of(
 
 
 def weighted_values(
-    weights_BHQM: Float[Array, "B H Q M"], value_BGMU: Float[Array, "B G M U"], precision: Precision
+    weights_BHQM: Float[Array, "B H Q M"], value_BVMU: Float[Array, "B V M U"], precision: Precision
 ) -> Float[Array, "B H Q U"]:
     """Weights times values in every head."""
-    weights_BGQM = by_key_head(weights_BHQM, value_BGMU.shape[1])
-    heads = einsum("BHQM,BHMU->BHQU", weights_BGQM, value_BGMU, precision)
+    weights_BVQM = by_key_head(weights_BHQM, value_BVMU.shape[1])
+    heads = einsum("BHQM,BHMU->BHQU", weights_BVQM, value_BVMU, precision)
     return heads.reshape(*weights_BHQM.shape[:3], -1)
 
 
@@ -134,9 +178,9 @@ def by_key_head(array_BHQX: Float[Array, "B H Q X"], key_heads: int) -> Float[Ar
 
 
 AttentionBackend = Callable[[Array, Array, Array, SentenceMask, AttentionOptions], Array]
-"""Equation 1 in every head: queries [B, H, Q, K], keys [B, G, M, K], values [B, G, M, U] to outputs [B, H, Q, U].
+"""Equation 1 in every head: queries [B, H, Q, K], keys [B, G, M, K], values [B, V, M, U] to outputs [B, H, Q, U].
 
-G divides H. A query that sees no key (padding) gets a finite output that is up to the backend."""
+G and V divide H. A query that sees no key (padding) gets a finite output that is up to the backend."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +189,7 @@ class EinsumAttention:
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
         """See ``AttentionBackend``."""
-        dropout, precision, score_mod = options
-        if score_mod is None and k.shape[1] == q.shape[1]:
+        dropout, precision, score_mod, denominator = options
+        if score_mod is None and denominator is None and k.shape[1] == v.shape[1] == q.shape[1]:
             return scaled_dot_product_attention(q, k, v, mask.array(), dropout=dropout, precision=precision)[0]
         return modified_attention(q, k, v, mask.array(), options, positions=mask.positions)[0]

@@ -12,8 +12,8 @@ SiteKind = Literal["self", "cross", "feed_forward", "embedding", "projection"]
 class Site:
     """Where a part is: its stack of ``depth`` layers, the kind of sublayer, and whether it sees earlier positions only.
 
-    ``index`` is the number of the layer, None where the layers are scanned or the part belongs to no layer. ``part`` is the
-    name of the part in messages.
+    ``index`` is the number of the layer, None where the part belongs to no layer. Scanned layers compute as the first, so only
+    initial values may depend on it; other code reads ``layer``. ``part`` is the name of the part in messages.
     """
 
     stack: Literal["encoder", "decoder"]
@@ -21,12 +21,13 @@ class Site:
     depth: int
     is_causal: bool
     index: int | None = None
+    is_scanned: bool = False
     part: str = "a part"
 
     @property
     def layer(self) -> int:
         """The number of the layer, from 0; raises ConfigError where one compiled layer stands for all, or there is none."""
-        if self.index is None:
+        if self.index is None or self.is_scanned:
             raise ConfigError(
                 "model.scan_layers",
                 f"{self.part} depends on its layer",

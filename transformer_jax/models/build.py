@@ -133,6 +133,11 @@ class PartMaker(NamedTuple):
     settings: Mapping[str, Any]
 
     @property
+    def attention_names(self) -> tuple[str, ...]:
+        """The parts that ``model.attention`` names."""
+        return tuple(declared(type(self.config))["attention"].chosen(self.config.attention))
+
+    @property
     def precision(self) -> Precision:
         return self.on.policies[self.config.compute_dtype]
 
@@ -140,13 +145,18 @@ class PartMaker(NamedTuple):
         """Return the makers of the parts of a layer; ``positions`` of each stack may change its scores."""
         changed = frozenset(stack for stack, module in positions.items() if change_scores(module))
         residual = registered("residual")[self.config.normalization]
+        constrain: Callable[[Any], Any] = partial(jax.tree.map, self.on.constrain)
+        if self.carries:
+            from transformer_jax.layers.carry import constrain_stream
+
+            constrain = partial(constrain_stream, constrain)
         return LayerParts(
             self_attention=partial(self.self_attention, changed),
             cross_attention=partial(self.attention, frozenset()),
             feed_forward=self.feed_forward,
             residual=self.residual,
             final_norm=self.norm if residual.has_final_norm else no_norm,
-            constrain=self.on.constrain,
+            constrain=constrain,
             residual_dtype=residual.residual_dtype or self.precision.output,
         )
 
@@ -189,14 +199,29 @@ class PartMaker(NamedTuple):
 
     def residual(self, site: Site) -> Any:
         options = {"dropout": self.rates.dropout, "make_norm": partial(self.norm, site)}
-        return self.part("residual", self.config.normalization, site, **options)
+        name = self.config.normalization
+        if not self.carries:
+            return self.part("residual", name, site, **options)
+        from transformer_jax.layers.carry import carrying_residual
+
+        is_of_attention = site.kind == "self" and self.mixer(site) == "attention"
+        carrying = carrying_residual(registered("residual")[name], is_of_attention)
+        return carrying.of(self.settings.get(name), self.config, site.named(name), **options)
+
+    @property
+    def carries(self) -> bool:
+        """Whether self-attentions pass a state from layer to layer."""
+        parts = [("attention", name) for name in self.attention_names] + [("positions", self.config.positions)]
+        return any(getattr(registered(kind)[name], "carries", False) for kind, name in parts)
+
+    def mixer(self, site: Site) -> str:
+        """The name of the mixer at a site of self-attention, in an encoder ``attention``."""
+        mixers = self.config.layer_mixers if site.is_causal else ("attention",)
+        return mixers[0] if len(set(mixers)) == 1 else mixers[site.layer]
 
     def self_attention(self, changed: frozenset[str], site: Site) -> Any:
         """Attention, or in a decoder the part that ``model.mixers`` names for the layer."""
-        mixers = self.config.layer_mixers
-        if not site.is_causal:
-            return self.attention(changed, site)
-        name = mixers[0] if len(set(mixers)) == 1 else mixers[site.layer]
+        name = self.mixer(site)
         if name == "attention":
             return self.attention(changed, site)
         return self.part("mixer", name, site, precision=self.precision)
@@ -217,9 +242,8 @@ class PartMaker(NamedTuple):
             "precision": self.precision,
             "backend": self.on.attention,
         }
-        names = declared(type(config))["attention"].chosen(config.attention)
-        whole = [name for name in names if is_attention(registrations[name])]
-        changes = [name for name in names if name not in whole]
+        whole = [name for name in self.attention_names if is_attention(registrations[name])]
+        changes = [name for name in self.attention_names if name not in whole]
         of_positions = [config.positions] if site.stack in changed or self.positions_change(site) else []
         check_attention(whole, changes + of_positions)
         if not changes + of_positions:
@@ -228,7 +252,12 @@ class PartMaker(NamedTuple):
 
         makers = [(name, partial(self.part, "attention", name, site)) for name in changes]
         makers += [(name, partial(self.part, "positions", name, site)) for name in of_positions]
-        return class_for({name: registrations[name] for name in changes})(makers=tuple(makers), **options)
+        attention = class_for({name: registrations[name] for name in changes})
+        if self.carries and site.kind == "self":
+            from transformer_jax.layers.carry import carrying_attention
+
+            attention = carrying_attention(attention)
+        return attention(makers=tuple(makers), **options)
 
 
 def is_attention(registration: Any) -> bool:

@@ -15,7 +15,7 @@ from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import shift_right
 from transformer_jax.models.layer_stack import Unrolled, layer_sites
 from transformer_jax.models.transformer import layer_caches, with_layer_caches
-from transformer_jax.models.transformer_layers import CausalLayer, LayerParts
+from transformer_jax.models.transformer_layers import CausalLayer, LayerParts, enter, leave
 from transformer_jax.precision import rounding_barrier
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
@@ -55,8 +55,10 @@ class DecoderOnly(nn.Module):
         """Runs the layers over ``tokens`` [B, T] shifted right by one."""
         mask = SentenceMask.between(tokens, tokens, is_causal=True, score_mod=score_mod_of(self.positions))
         length = tokens.ids.shape[1]
-        hidden = self._embed(shift_right(tokens), tokens.positions, train=train, length=length)
-        return self.decoder_norm(self.stack(self.decoder_layers, hidden, mask, train=train))
+        inputs = shift_right(tokens)
+        hidden = self._embed(inputs, tokens.positions, train=train, length=length)
+        stream = self.stack(self.decoder_layers, enter(self.decoder_layers, hidden, inputs), mask, train=train)
+        return self.decoder_norm(leave(self.decoder_layers, stream))
 
     def init_cache(self, inputs: TokenIds, *, beam_width: int, max_length: int) -> DecodeCache:
         """The cache after ``inputs`` [B, P], filled in one pass, with cache slots for ``max_length`` more tokens in each beam.
@@ -72,8 +74,9 @@ class DecoderOnly(nn.Module):
             prompt = Tokens(inputs, is_filled.astype(jnp.int32), prompt_positions(is_filled))
             hidden = self._embed(inputs, prompt.positions, train=False, length=width + max_length)
             mask = SentenceMask.between(prompt, prompt, is_causal=True, score_mod=score_mod_of(self.positions))
+            stream = enter(self.decoder_layers, hidden, inputs)
             for index, layer in enumerate(self.decoder_layers):
-                hidden, caches[index] = layer.prefill(hidden, mask, caches[index])
+                stream, caches[index] = layer.prefill(stream, mask, caches[index])
         visible = jnp.zeros((rows, beam_width, num_slots), bool).at[:, :, :width].set(is_filled[:, None])
         return with_layer_caches(visible, jnp.zeros((), jnp.int32), Prompt(is_filled), caches)
 
@@ -92,11 +95,11 @@ class DecoderOnly(nn.Module):
         new_positions = first + jnp.arange(num_new)[None, :] // beam_width
         slot_positions = jnp.concatenate([prompt_positions(prompt.is_filled), new_positions], axis=1)
         mask = StepMask(write_index, visible, positions, slot_positions, score_mod_of(self.positions))
-        caches = []
+        stream, caches = enter(self.decoder_layers, hidden, token_ids), []
         for layer, layer_cache in zip(self.decoder_layers, layer_caches(cache), strict=True):
-            hidden, layer_cache = layer.step(hidden, layer_cache, mask)
+            stream, layer_cache = layer.step(stream, layer_cache, mask)
             caches.append(layer_cache)
-        logits = self.projection.logits(self.decoder_norm(hidden))
+        logits = self.projection.logits(self.decoder_norm(leave(self.decoder_layers, stream)))
         return logits, with_layer_caches(visible, beams.length + 1, prompt, caches)
 
     def _embed(self, token_ids: TokenIds, positions: TokenIds, *, train: bool, length: int) -> Hidden:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import flax.linen as nn
@@ -16,6 +17,7 @@ from transformer_jax.errors import natural_order
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import At, scores_of
 from transformer_jax.models.interface import Module, call
+from transformer_jax.models.transformer_layers import leave
 from transformer_jax.sequence_types import Tokens
 
 Value = TypeVar("Value")
@@ -104,6 +106,7 @@ def captured_calls(*methods: str) -> Iterator[list[CapturedCall]]:
 # The methods that compute the values of an attention: multi-head, and of an RNN.
 VALUES_OF: dict[str, Callable[[Any], Array]] = {
     "project_memory": lambda returned: returned[1],
+    "carried_memory": lambda returned: returned[1],
     "prepare": lambda prepared: prepared.values[:, None],
 }
 
@@ -145,10 +148,17 @@ class AttentionActivations(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """Of a teacher-forced pass, by the path of the module: outputs of layers with their tokens [B, L], and attentions."""
+    """Of a teacher-forced pass, by the path of the module: outputs of layers with their tokens [B, L], and attentions.
+
+    ``sown``: tuples that modules sowed into ``losses``, by path and name.
+    """
 
     hidden: dict[str, tuple[Hidden, Bool[Array, "B L"]]]
     attention: dict[str, AttentionActivations]
+    sown: Mapping[str, tuple[Array, ...]] = MappingProxyType({})
+
+    def with_sown(self, losses: PyTree) -> "Activations":
+        return self._replace(sown=flatten_dict(losses, sep="/"))
 
 
 @contextmanager
@@ -161,7 +171,9 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
         module, path = context.module, "/".join(context.module.path)
         masks = [each for each in arguments if isinstance(each, SentenceMask)]
         if context.method_name in ("attend_dense", "attend_dense_modified"):
-            query, keys, _, visible, *changes = arguments
+            # A modified attention also gets the input of its queries.
+            is_modified = context.method_name == "attend_dense_modified"
+            query, keys, _, visible, *changes = arguments[is_modified:]
             query = query * query.shape[-1] ** -0.5
             scores = scores_of(query, keys, module.precision.float32_output)
             if changes and changes[1]:
@@ -170,7 +182,7 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
             weights = module.get_variable("intermediates", "attention_weights")[-1]
             found.attention[path] = AttentionActivations(scores.astype(jnp.float32), weights, visible)
         elif context.method_name == "__call__" and "/" not in path and masks:
-            found.hidden[path] = returned, jnp.asarray(masks[0].query_segments) != 0
+            found.hidden[path] = leave([module], returned), jnp.asarray(masks[0].query_segments) != 0
         return returned
 
     with nn.intercept_methods(keep) if is_on else nullcontext():

@@ -69,6 +69,12 @@ class Scanned(Unrolled):
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
         if _must_be_bound(layers):
             return super().__call__(layers, hidden, *context, train=train)
+        if len(jax.tree.leaves(hidden)) > 1:
+            # The first layer may add states to the stream, so it is not in the loop.
+            first = Rematerialized(self.policy) if self.policy else Unrolled()
+            hidden, layers = first(layers[:1], hidden, *context, train=train), layers[1:]
+            if not layers:
+                return hidden
         run = _unbound(layers[0], train)
         if self.policy:
             # Inside a loop the compiler does not merge the recomputation, so no barrier is needed.
@@ -90,8 +96,8 @@ def stack_of(scan_layers: bool, rematerialize: str) -> Unrolled:
 
 
 def layer_sites(stack: Unrolled, site: Site) -> list[Site]:
-    """The site of every layer of a stack that begins at ``site``; scanned layers have no number."""
-    return [replace(site, index=None if stack.is_scanned else index) for index in range(site.depth)]
+    """The site of every layer of a stack that begins at ``site``."""
+    return [replace(site, index=index, is_scanned=stack.is_scanned) for index in range(site.depth)]
 
 
 def _must_be_bound(layers: Sequence[nn.Module]) -> bool:

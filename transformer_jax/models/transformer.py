@@ -15,7 +15,7 @@ from transformer_jax.layers.positions import score_mod_of
 from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import EncoderDecoder, shift_right
 from transformer_jax.models.layer_stack import Unrolled, layer_sites
-from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, LayerParts
+from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, LayerParts, enter, leave
 from transformer_jax.precision import rounding_barrier
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
@@ -71,8 +71,9 @@ class Transformer(EncoderDecoder):
         """Runs the encoder stack over source tokens [B, S]."""
         hidden = self._embed(self.source_embedding, self.source_positions, source.ids, source.positions, train)
         mask = SentenceMask.between(source, source, score_mod=score_mod_of(self.source_positions))
-        hidden = self.stack(self.encoder_layers, hidden, mask, train=train)
-        return Memory(self.encoder_norm(hidden), jnp.asarray(source.segments), jnp.asarray(source.positions))
+        stream = self.stack(self.encoder_layers, enter(self.encoder_layers, hidden, source.ids), mask, train=train)
+        hidden = self.encoder_norm(leave(self.encoder_layers, stream))
+        return Memory(hidden, jnp.asarray(source.segments), jnp.asarray(source.positions))
 
     def decode_hidden(self, target: Tokens, memory: Memory, *, train: bool) -> Hidden:
         """Runs the decoder stack over target tokens [B, T] shifted right by one."""
@@ -81,8 +82,9 @@ class Transformer(EncoderDecoder):
         score_mod = score_mod_of(self.target_positions)
         self_mask = SentenceMask.between(target, target, is_causal=True, score_mod=score_mod)
         cross_mask = SentenceMask.between(target, memory)
-        hidden = self.stack(self.decoder_layers, hidden, memory.hidden, self_mask, cross_mask, train=train)
-        return self.decoder_norm(hidden)
+        stream = enter(self.decoder_layers, hidden, inputs)
+        stream = self.stack(self.decoder_layers, stream, memory.hidden, self_mask, cross_mask, train=train)
+        return self.decoder_norm(leave(self.decoder_layers, stream))
 
     def init_cache(self, memory: Memory, *, beam_width: int, max_length: int) -> DecodeCache:
         """An empty KV cache for ``max_length`` tokens of every beam, and the projected source."""
@@ -112,12 +114,12 @@ class Transformer(EncoderDecoder):
         mask = StepMask(write_index, visible, positions, slot_positions, score_mod_of(self.target_positions))
         source_positions = jnp.broadcast_to(jnp.arange(is_source.shape[1]), is_source.shape)
         source_mask = StepMask(0, is_source[:, None, :], positions, source_positions)
-        caches = []
+        stream, caches = enter(self.decoder_layers, hidden, token_ids), []
         layers = zip(self.decoder_layers, layer_caches(cache), sentences.cross_attention, strict=True)
         for layer, layer_cache, source in layers:
-            hidden, layer_cache = layer.step(hidden, layer_cache, mask, source, source_mask)
+            stream, layer_cache = layer.step(stream, layer_cache, mask, source, source_mask)
             caches.append(layer_cache)
-        logits = self.projection.logits(self.decoder_norm(hidden))
+        logits = self.projection.logits(self.decoder_norm(leave(self.decoder_layers, stream)))
         return logits, with_layer_caches(visible, beams.length + 1, sentences, caches)
 
     def _embed(

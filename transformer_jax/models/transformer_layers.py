@@ -1,11 +1,11 @@
 """The layers of the Transformer (Vaswani et al. 2017, section 3.1)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import flax.linen as nn
 
-from transformer_jax.array_types import Array, Float, Hidden
+from transformer_jax.array_types import Array, Float, Hidden, PyTree, TokenIds
 from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.residual import Residual
@@ -112,3 +112,13 @@ class DecoderLayer(EncoderLayer):
         y = self.cross_attention.attend(residual.before(x), source, source_mask)
         x = constrain(residual.after(x, y, train=False))
         return constrain(self._feed_forward(x, train=False)), cache
+
+
+def enter(layers: Sequence[EncoderLayer], hidden: Hidden, token_ids: TokenIds) -> PyTree:
+    """The residual stream that the first layer reads, the hidden states unless their residual connection has another."""
+    return layers[0].self_attention_residual.enter(hidden, token_ids) if layers else hidden
+
+
+def leave(layers: Sequence[EncoderLayer], stream: PyTree) -> Hidden:
+    """The hidden states after the last layer."""
+    return layers[-1].feed_forward_residual.leave(stream) if layers else stream

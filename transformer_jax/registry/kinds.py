@@ -131,6 +131,7 @@ KINDS: dict[str, Kind] = {
     "task": Kind("task", "a subclass of tasks.task.Task with its settings", has_settings=False, has_parameters=True),
     "optimizer": Kind("optimizer.name", "a function: list of optax transformations", MakesOptimizer),
     "averaging": Kind("optimizer.averaging", "a training.optimizers.Averaging"),
+    "after_update": Kind("optimizer.after_update", "a subclass of training.statistics.AfterUpdate"),
     "schedule": Kind("optimizer.schedule", "a function: learning rate of an update", MakesSchedule),
     "loss_term": Kind("training.loss_terms", "a subclass of training.loss_terms.LossTerm", has_parameters=True),
     "corruption": Kind("training.corruptions", "a function: batch that the model reads", Corrupts),

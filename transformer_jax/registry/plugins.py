@@ -19,7 +19,7 @@ from transformer_jax.registry.python_files import loaded_plugins, module_of_file
 
 EXAMPLES = {("tracker", name): f"examples/{name}_tracker.py" for name in ("mlflow", "trackio")}
 """Files of the repository that register parts which users may know from other versions or packages."""
-LOGGED_KINDS = ("loss_term", "statistic")
+LOGGED_KINDS = ("loss_term", "statistic", "after_update")
 LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate", "target_tokens", "skipped_updates")
 """Metrics train/NAME of every run; parts of ``LOGGED_KINDS`` add others."""
 OF_VALIDATIONS = ("loss", "perplexity", "search_tokens_per_second", "distinct_outputs", "cross_attention_entropy")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from transformer_jax.config import ConfigError
 from transformer_jax.errors import StoreError, complain
@@ -28,6 +29,7 @@ from transformer_jax.runtime.preemption import CutShort
 from transformer_jax.runtime.process_group import STATUS_TO_RESTART
 from transformer_jax.tasks.task import Evaluation
 from transformer_jax.training.nonfinite import find_nonfinite
+from transformer_jax.training.schedules import of_next_update
 from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.step import StepMetrics
 
@@ -158,7 +160,8 @@ def _explained_divergence(run: RunParts, position: Position, metrics: StepMetric
     before = position.number - 1
     batch = put_batch(next(run.data.batches(before)), run.update.mesh)
     state = position.state._replace(step=jnp.asarray(before, position.state.step.dtype))
-    hyperparameters = put_hyperparameters(run.hyperparameters(position.num_updates), run.update.mesh)
+    hyperparameters = of_next_update(run.hyperparameters(position.num_updates), before)
+    hyperparameters = put_hyperparameters(hyperparameters, run.update.mesh)
     objective, steps = run.task.objective, run.config.batching.accumulation_steps
     where = find_nonfinite(
         objective.activations, run.update.loss, steps, state.params, batch, state.dropout_key(), hyperparameters
@@ -191,12 +194,17 @@ class Log:
         rate = (tokens - self._tokens) / max(seconds - self._seconds, 1e-9)
         self._tokens, self._seconds = tokens, seconds
         schedule = run.update.schedule(run.hyperparameters(position.num_updates))
+        scheduled = {
+            f"train/{key}": float(each.ramp.at(number, position.num_updates, np))
+            for key, each in run.config.schedules.items()
+        }
         run.record(
             position,
             position.counters.take_means()
             | {
                 "train/gradient_norm": float(metrics.gradient_norm),
                 "train/learning_rate": float(schedule(number)),
+                **scheduled,
                 "train/target_tokens": tokens,
                 "speed/target_tokens_per_second": rate,
                 **host_usage(run.directory.local),

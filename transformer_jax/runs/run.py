@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.reader import Progress
-from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
+from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, scheduled_hyperparameters_of, to_json
 from transformer_jax.config.optimization import decays
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.goodput import Clock, Goodput
@@ -176,7 +176,7 @@ class Position:
 
 def hyperparameters_of_length(config: ExperimentConfig, num_updates: int) -> Hyperparameters:
     """Return the hyperparameters of a run of this length, which may differ from its settings."""
-    found = hyperparameters_of(config)
+    found = scheduled_hyperparameters_of(config)
     if num_updates == config.training.num_updates:
         return found
     if not decays(config.optimizer.schedule):

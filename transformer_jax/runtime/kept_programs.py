@@ -3,7 +3,8 @@
 The folder ``programs``, in the folder of JAX's compilation cache, has two kinds of files. One is named by everything that a
 program follows from: settings, this package, versions, processor, flags, shapes; it has the name of another, which is the
 executable, named by the text of the program. So after a change of the package that leaves a program as it was, only tracing is
-done again. A file whose first line differs in anything is not used, and a process with plugins uses none.
+done again. A file whose first line differs in anything is not used. A process with plugins uses none, nor does one whose files
+of this package were edited after it started, nor a notebook, which may replace functions: only a command is sure of its code.
 
 All files may be deleted, and ``TRANSFORMER_JAX_PROGRAMS=none`` keeps none. Loading an executable runs its machine code, as in
 the compilation cache: both folders are for people who may run programs as this user. So a run directory, which is shared, has
@@ -15,6 +16,7 @@ import json
 import os
 import platform
 import threading
+import time
 import uuid
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.files.atomic_files import write_whole
@@ -59,7 +62,7 @@ class ProgramStore:
         config, cache_folder = jax.config, jax.config.jax_compilation_cache_dir
         is_off = config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs
         is_kept = config.jax_enable_compilation_cache and cache_folder and not is_address(cache_folder)
-        if is_off or not is_kept or is_extended() or os.environ.get(PROGRAMS_SWITCH) == "none":
+        if is_off or not is_kept or os.environ.get(PROGRAMS_SWITCH) == "none" or is_extended() or not _package():
             return None
         return Path(cache_folder) / FOLDER
 
@@ -140,12 +143,12 @@ class Program:
     def _kept(self, store: ProgramStore, key: Hashable, arguments: tuple, static: Callable[[], Hashable]) -> Run | None:
         """The executable from the store, or compiled and added to it; None if it cannot be kept."""
         leaves, structure = jax.tree.flatten(arguments)
-        if any(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves):
+        if any(jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves):
             return None
         shapes = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
         origin = self._function.__name__, str(self._options), repr(key), str(structure), shapes
-        if (text_digest := store.read(origin)) and (executable := _loaded(store, text_digest.decode())):
-            return _run_of(executable, store.device)
+        if (text_digest := store.read(origin)) and (kept := _loaded(store, text_digest.decode())):
+            return _run_of(kept, store.device)
 
         def function(*arguments: Any) -> PyTree:
             return self._function(*arguments)
@@ -159,7 +162,7 @@ class Program:
         if "callback" in text:
             return None
         digest = hashlib.sha256(text.encode()).hexdigest()
-        executable = _loaded(store, digest)
+        executable: Any = _loaded(store, digest)
         if executable is None:
             executable = lowered.compile().runtime_executable()
             if len(executable.get_parameter_layouts()) != len(leaves):
@@ -211,8 +214,23 @@ def _environment() -> list[Any]:
 
 @cache
 def _package() -> str:
-    """The digest of this package."""
-    digest, folder = hashlib.sha256(), Path(__file__).parents[1]
+    """The digest of this package; empty where this process may have imported other files than there are now."""
+    return digest_of_code(Path(__file__).parents[1], _began())
+
+
+def digest_of_code(folder: Path, began: float) -> str:
+    """Return the digest of the Python files in a folder; empty if one changed after the time ``began``."""
+    digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
+        if file.stat().st_mtime >= began:
+            return ""
         digest.update(str(file.relative_to(folder)).encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def _began() -> float:
+    """The time at which this process started, from proc(5); 0 where there is none."""
+    with suppress(OSError):
+        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+    return 0.0

@@ -11,7 +11,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.tasks import TASKS, TaskSettings, imported
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.files.terminal import text_table
 from transformer_jax.notebook import table
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.tasks.objective import OpenTask

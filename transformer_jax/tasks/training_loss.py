@@ -15,11 +15,11 @@ from transformer_jax.models.interface import Module, activations, call
 from transformer_jax.precision import Precision
 from transformer_jax.registry.plugins import registered
 from transformer_jax.sequence_types import sides_of
-from transformer_jax.training.loss_terms import SOWN, ForcedPass, LossTerms
+from transformer_jax.training.loss_terms import ForcedPass, LossTerms
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
 from transformer_jax.training.sharding import token_groups
-from transformer_jax.training.state import LOSS_TERMS
+from transformer_jax.training.state import LOSS_TERMS, SOWN
 from transformer_jax.training.statistics import Watch
 
 
@@ -83,7 +83,8 @@ def training_loss(
     sums = projected_cross_entropy(
         hidden, matrix, labels, weights, smoothing, terms=of_logits, further=further, **options
     )
-    return terms.of_pass(sums, forced)._replace(statistics=watch.of_pass(recording))
+    statistics = watch.of_pass(recording.with_sown(collected.get(SOWN, {})))
+    return terms.of_pass(sums, forced)._replace(statistics=statistics)
 
 
 def corrupted(config: ExperimentConfig, hyperparameters: Hyperparameters, batch: Any, key: Array) -> Any:

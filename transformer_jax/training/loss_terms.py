@@ -10,10 +10,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameter
 from transformer_jax.registry.plugins import registered
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.state import LOSS_TERMS
-
-SOWN = "losses"
-"""The collection into which modules sow scalars for loss terms."""
+from transformer_jax.training.state import LOSS_TERMS, SOWN
 
 
 class ForcedPass(NamedTuple):

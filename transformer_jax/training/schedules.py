@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import AnyArray
+from transformer_jax.array_types import AnyArray, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters
 from transformer_jax.config.hyperparameters import hyperparameters_of
 from transformer_jax.config.optimization import decays
+from transformer_jax.config.update_schedules import Ramp
 from transformer_jax.registry.plugins import register, registered
 
 # The fall of the rate between averaged checkpoints from which on it is reported.
@@ -73,6 +74,18 @@ def linear(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -
 def constant(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
     """Linear warm-up to ``learning_rate``, then that."""
     return hyperparameters.learning_rate * xp.minimum(step / hyperparameters.warmup_updates, 1.0)
+
+
+def of_next_update(hyperparameters: PyTree, step: AnyArray | int) -> PyTree:
+    """Return the hyperparameters of the update after ``step`` updates, with the values of their schedules."""
+
+    def value(number: Any) -> Any:
+        if not isinstance(number, Ramp):
+            return number
+        update, xp = float32_step(step + 1)
+        return number.at(update, hyperparameters.num_updates, xp)
+
+    return jax.tree.map(value, hyperparameters, is_leaf=lambda each: isinstance(each, Ramp))
 
 
 def make_schedule(

@@ -10,6 +10,8 @@ from transformer_jax.array_types import Array, PyTree
 
 LOSS_TERMS = "loss_terms"
 """The parameters of loss terms, beside the modules of the model."""
+SOWN = "losses"
+"""The collection into which modules sow arrays for loss terms and statistics."""
 
 
 class TrainState(NamedTuple):

@@ -1,12 +1,15 @@
-"""Statistics of updates that parts add to the log: of activations, gradients and parameters."""
+"""Statistics of updates, of activations, gradients and parameters: for the log, and for changes of the parameters."""
 
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
-from transformer_jax.registry.plugins import registered
+from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters, parts_with
+from transformer_jax.registry.plugins import is_registered, registered
+from transformer_jax.training.parameters import frozen_mask
+from transformer_jax.training.state import SOWN
 
 Ratios = dict[str, Array]
 """Numerator and denominator [2] by path, such as ``encoder_layers_0``; an empty path where there is one number."""
@@ -18,11 +21,13 @@ class Statistic:
     Results are ratios, so that they are means over whole batches: numerators and denominators are added up over micro-batches,
     devices and the updates since the last line of the log, and then divided. ``is_maximum``: the largest of all
     counts instead of the sum. ``reads_activations``: whether it overrides ``of_pass``; layers then run unrolled, their
-    activations are stored, and attention computes all weights at once, without a backend.
+    activations are stored, and attention computes all weights at once, without a backend. ``reads_sown``: whether its
+    ``of_pass`` uses ``Activations.sown``; layers then run unrolled.
     """
 
     is_maximum: ClassVar[bool] = False
     reads_activations: ClassVar[bool] = False
+    reads_sown: ClassVar[bool] = False
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -40,17 +45,41 @@ class Statistic:
         return joined
 
 
+class AfterUpdate(Statistic):
+    """A part that changes the parameters after each update: a projection, a clipping, state that is not trained.
+
+    The methods of ``Statistic`` give it numbers of the batch, of any shape behind the two of a ratio. ``not_trained``: regular
+    expression of the paths of parameters that it alone changes: they have no gradient, no optimizer state and no average.
+    """
+
+    not_trained: ClassVar[str] = ""
+
+    def initial_params(self, params: PyTree) -> PyTree:
+        """The parameters before the first update."""
+        return params
+
+    def after_update(self, params: PyTree, statistics: Ratios) -> PyTree:
+        """The parameters after an update; it is not called where an update is skipped."""
+        raise NotImplementedError
+
+
 class Watch:
-    """The statistics of ``training.watch``, by their name."""
+    """The statistics of ``training.watch`` and the parts of ``optimizer.after_update``, by their name."""
 
     def __init__(self, config: ExperimentConfig, hyperparameters: Hyperparameters) -> None:
         parts, names = parts_with(config, hyperparameters), config.training.watch_names
+        self._after: dict[str, AfterUpdate] = {
+            name: registered("after_update")[name](parts.get(name)) for name in config.optimizer.after_update_names
+        }
         self._watched: dict[str, Statistic] = {name: registered("statistic")[name](parts.get(name)) for name in names}
+        self._watched |= self._after
+        self._freeze = config.optimizer.freeze
 
     @property
     def collections(self) -> list[str]:
-        """The collections without which activations are not computed."""
-        return ["intermediates"] if self.reads_activations else []
+        """The collections without which activations are not computed, or that modules sow."""
+        sown = [SOWN] if any(each.reads_sown for each in self._watched.values()) else []
+        return sown + (["intermediates"] if self.reads_activations else [])
 
     @property
     def reads_activations(self) -> bool:
@@ -69,6 +98,27 @@ class Watch:
         of_all = params, gradient, tokens
         return {name: each.of_update(*of_all, found.get(name, {})) for name, each in self._watched.items()}
 
+    def initial_params(self, params: PyTree) -> PyTree:
+        for each in self._after.values():
+            params = each.initial_params(params)
+        return params
+
+    def after_update(self, params: PyTree, statistics: dict[str, Ratios]) -> tuple[PyTree, dict[str, Ratios]]:
+        """The changed parameters, and the statistics to log; raises ConfigError where a part lacks its statistics."""
+        before, shapes = params, jax.tree.map(jnp.shape, params)
+        for name, each in self._after.items():
+            if (each.reads_activations or each.reads_sown) and not statistics[name]:
+                problem = f"{name} got no statistics, which this model or task does not compute"
+                raise ConfigError("optimizer.after_update", problem, "leave it out")
+            params = each.after_update(params, statistics[name])
+            if jax.tree.map(jnp.shape, params) != shapes:
+                problem = f"after_update of {name} returned a tree of other names or shapes"
+                raise ConfigError("optimizer.after_update", problem, "return the parameters with changed values")
+        if self._after and self._freeze:
+            is_frozen = frozen_mask(params, self._freeze)
+            params = jax.tree.map(lambda new, old, kept: old if kept else new, params, before, is_frozen)
+        return params, {name: ratios for name, ratios in statistics.items() if name not in self._after}
+
 
 def joined_statistics(stacked: dict[str, Ratios]) -> dict[str, Ratios]:
     """One ratio of several, [N, 2], for every path."""
@@ -77,7 +127,8 @@ def joined_statistics(stacked: dict[str, Ratios]) -> dict[str, Ratios]:
 
 def join(name: str, ratios: Any) -> Any:
     """One ratio [2] of the ratios [N, 2] of a statistic, in numpy or JAX."""
-    return ratios.max(axis=0) if registered("statistic")[name].is_maximum else ratios.sum(axis=0)
+    kind = "statistic" if is_registered("statistic", name) else "after_update"
+    return ratios.max(axis=0) if registered(kind)[name].is_maximum else ratios.sum(axis=0)
 
 
 def ratio(numerator: Array | float, denominator: Array | float = 1.0) -> Array:

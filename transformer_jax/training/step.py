@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.training.losses import LossFunction, LossSums
+from transformer_jax.training.schedules import of_next_update
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.statistics import Watch, joined_statistics
 
@@ -24,7 +25,7 @@ MakeOptimizer = Callable[[PyTree, Array | int], optax.GradientTransformation]
 
 
 MakeWatch = Callable[[PyTree], Watch]
-"""Hyperparameters to the statistics of ``training.watch``."""
+"""Hyperparameters to statistics and to changes of the updated parameters."""
 
 
 class StepMetrics(NamedTuple):
@@ -58,7 +59,8 @@ def make_train_step(
     The hyperparameters of loss and optimizer are an argument, so that runs with different ones run the same program. With
     ``accumulation_steps`` the batch is split into interleaved micro-batches, whose gradients are added up one after another; on
     a ``mesh`` that only splits rows, devices exchange their gradients once, after the last. When the loss or the gradient is
-    not finite the parameters and the optimizer state stay as they were. ``make_watch``: statistics that the sums return.
+    not finite the parameters and the optimizer state stay as they were. ``make_watch``: statistics that the sums return, and
+    changes of the updated parameters.
     """
 
     def loss_and_sums(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> tuple[Array, LossSums]:
@@ -72,25 +74,27 @@ def make_train_step(
             gradient_of = _psum_once(gradient_of, mesh)
 
     def train_step(state: TrainState, batch: PyTree, hyperparameters: PyTree) -> tuple[TrainState, StepMetrics]:
+        hyperparameters = of_next_update(hyperparameters, state.step)
         optimizer = optimizer_of(hyperparameters, state.step)
         gradient, sums = gradient_of(state.params, batch, state.dropout_key(), hyperparameters)
         tokens = jnp.maximum(sums.tokens, 1.0)
         # The norm of the undivided gradient: the divided one is then never written.
         gradient_norm = optax.tree.norm(gradient) / tokens
         gradient = jax.tree.map(lambda leaf: leaf / tokens, gradient)
-        if make_watch:
-            found = make_watch(hyperparameters).of_update(state.params, gradient, tokens, sums.statistics)
-            sums = sums._replace(statistics=found)
+        watch = make_watch(hyperparameters) if make_watch else None
+        statistics = watch.of_update(state.params, gradient, tokens, sums.statistics) if watch else {}
         finite = jnp.isfinite(sums.loss) & jnp.isfinite(gradient_norm)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
         params = optax.apply_updates(state.params, updates)
+        if watch:
+            params, statistics = watch.after_update(params, statistics)
         params, optimizer_state = jax.tree.map(
             lambda new, old: jnp.where(finite, new, old),
             (params, optimizer_state),
             (state.params, state.optimizer_state),
         )
         new_state = TrainState(state.step + 1, params, optimizer_state, state.key_data)
-        return new_state, StepMetrics(sums, gradient_norm, finite)
+        return new_state, StepMetrics(sums._replace(statistics=statistics), gradient_norm, finite)
 
     return train_step
 

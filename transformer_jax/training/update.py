@@ -17,6 +17,7 @@ from transformer_jax.config import (
     TrainingConfig,
     hyperparameters_of,
     parts_with,
+    scheduled_hyperparameters_of,
 )
 from transformer_jax.registry.plugins import registered
 from transformer_jax.runtime.hardware import device_of, is_nvidia_gpu
@@ -40,6 +41,7 @@ class Update:
     """One optimizer update on the devices of ``mesh``, for every run with the structure of ``config``.
 
     ``jitted``: the step, which keeps the shardings of the state, whose memory it reuses, and splits the rows of the batch.
+    ``not_trained``: regular expression of the parameters that the optimizer does not change, empty if there are none.
     The hyperparameters of a run are an argument of its step, its seed an argument of its first state. A task may bring its own
     ``rule``; by default parameters are updated with the gradient of ``loss`` and the optimizer of ``config``.
     """
@@ -54,17 +56,21 @@ class Update:
     ) -> None:
         """Raises ConfigError where the compiler does not take ``training.xla_options``."""
         self.mesh, self._config = mesh, config
-        if config.optimizer.freeze:
-            loss = without_gradient(loss, config.optimizer.freeze)
-        self.loss = loss
         hyperparameters = hyperparameters_of(config)
+        after = [registered("after_update")[name] for name in config.optimizer.after_update_names]
+        self.not_trained = "|".join(filter(None, (config.optimizer.freeze, *(part.not_trained for part in after))))
+        if self.not_trained:
+            loss = without_gradient(loss, self.not_trained)
+        self.loss = loss
+        if after:
+            random, init_params = init_params, lambda key: Watch(config, hyperparameters).initial_params(random(key))
         if rule is None:
-            watch = partial(Watch, config) if config.training.watch else None
+            watch = partial(Watch, config) if config.training.watch or after else None
             step = make_train_step(loss, self._optimizer, config.batching.accumulation_steps, mesh, watch)
             rule = UpdateRule(self._optimizer(hyperparameters, 0).init, step)
         self.step = rule.step
         self.hyperparameter_shapes: Hyperparameters = jax.tree.map(
-            lambda _: jax.ShapeDtypeStruct((), jnp.float32), hyperparameters
+            lambda _: jax.ShapeDtypeStruct((), jnp.float32), scheduled_hyperparameters_of(config)
         )
         self._init_optimizer, self._create = rule.init, partial(create_state, init_params, rule.init)
         seed = jax.ShapeDtypeStruct((), jnp.uint32)
@@ -119,7 +125,7 @@ class Update:
 
     @cached_property
     def _average(self) -> Callable[[TrainState], PyTree]:
-        part, pattern = registered("averaging")[self._config.optimizer.averaging], self._config.optimizer.freeze
+        part, pattern = registered("averaging")[self._config.optimizer.averaging], self.not_trained
 
         def average(state: TrainState) -> PyTree:
             if pattern:
@@ -146,8 +152,7 @@ class Update:
         settings, parts = self._config.optimizer, parts_with(self._config, hyperparameters)
         schedule = self.schedule(hyperparameters)
         optimizer = make_optimizer(settings.name, hyperparameters, schedule, step, parts, settings.averaging)
-        pattern = settings.freeze
-        return frozen(optimizer, pattern) if pattern else optimizer
+        return frozen(optimizer, self.not_trained) if self.not_trained else optimizer
 
 
 def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bool] | None:

@@ -175,7 +175,7 @@ COMBINATIONS = [
     for text in (
         "model.attention=grouped_query,qk_norm,soft_cap; model.positions=rope; model.norm=rmsnorm; "
         "model.normalization=sandwich; model.feed_forward=swiglu; optimizer.name=muon; training.loss_terms=z_loss",
-        "model.attention=multi_query,latent,cosine,talking_heads; model.positions=t5; model.normalization=rezero; "
+        "model.attention=multi_query,latent,gated,sink,talking_heads; model.positions=t5; model.normalization=rezero; "
         "model.feed_forward=mixture_of_experts; optimizer.name=lion; optimizer.averaging=ema; "
         "training.loss_terms=r_drop,load_balance",
         "model.attention=sliding_window,sigmoid; model.positions=shaw; model.mixers=attention gated_linear_attention; "
@@ -184,6 +184,8 @@ COMBINATIONS = [
         "model.attention=mup,softmax_one; model.positions=alibi; model.mixers=ssru attention; model.feed_forward=geglu; "
         "model.projection=soft_capped; model.initialization=mup; model.tying=none; optimizer.name=mup; "
         "optimizer.averaging=schedule_free; training.loss_terms=confidence_penalty,multi_token,unigram_smoothing",
+        "model.attention=value_residual; model.mixers=attention gated_delta_net attention; "
+        "model.normalization=hyper_connections; model.feed_forward=swiglu",
         "model.feed_forward=relu_squared",
     )
 ]
@@ -272,8 +274,8 @@ def test_costs_count_every_step_of_a_loop(monkeypatch):
 
 def test_ideas_are_found_by_name_kind_and_file(tmp_path):
     assert ideas_named("rope") == [Idea("positions", "rope")]
-    assert ideas_named("cosine") == [Idea("attention", "cosine"), Idea("schedule", "cosine")]
-    assert ideas_named("schedule:cosine") == [Idea("schedule", "cosine")]
+    assert ideas_named("deepnorm") == [Idea("residual", "deepnorm"), Idea("initialization", "deepnorm")]
+    assert ideas_named("residual:deepnorm") == [Idea("residual", "deepnorm")]
     assert ideas_named("parsing") == [Idea("task", "parsing")]
     with pytest.raises(ConfigError, match=r"no part 'ropes'; did you mean rope\?"):
         ideas_named("ropes")

@@ -48,12 +48,14 @@ def test_it_opens_on_the_head_that_aligns_best_and_says_so(browser, address, rea
     open_live(browser, address)
     expected = opening(reading[1])
     assert browser.evaluate("[state.kind, state.layer, state.head]") == ["cross", expected["layer"], expected["head"]]
-    assert "of 8 heads the nearest to a one-to-one alignment" in browser.evaluate("panels[0].caption.textContent")
+    assert "of 8 heads the nearest to a word alignment" in browser.evaluate("panels[0].caption.firstChild.textContent")
     assert browser.evaluate("location.hash") == ""
     pressed = browser.evaluate("document.querySelector('#map .head[aria-pressed=true]').ariaLabel")
     assert pressed == f"decoder {expected['layer']} cross, head {expected['head']}"
     browser.press("0")
-    assert "nearest" not in browser.evaluate("panels[0].caption.textContent"), "it is said of that head alone"
+    assert "nearest" not in browser.evaluate("panels[0].caption.firstChild.textContent"), (
+        "it is said of that head alone"
+    )
 
 
 def chips(browser, row):
@@ -149,7 +151,7 @@ def test_two_models_have_one_order_one_size_and_a_name_in_words(browser, address
         assert browser.evaluate("state.run") == {"unchanged": 1, "changed": 2}[row]
     layouts = browser.evaluate("panels.map((panel) => layoutOf(panel, currentMatrix(panel)))")
     assert layouts[0] == layouts[1]
-    captions = browser.evaluate("panels.map(({ caption }) => caption.textContent)")
+    captions = browser.evaluate("panels.map(({ caption }) => caption.firstChild.textContent)")
     assert captions[0].startswith("unchanged: decoder layer ")
     assert captions[1] == "changed: decoder 2, cross-attention heads 1, 3; encoder 1, residual off"
 

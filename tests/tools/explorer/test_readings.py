@@ -44,7 +44,7 @@ def test_the_page_opens_on_the_attention_that_is_nearest_to_an_alignment_of_word
     own = AttentionReading("decoder", "target", "input", weights, empty, empty)
     assert opening(Reading("a b c.", "A B C.", tokens, [own, cross])) == {
         **{"kind": "cross", "layer": 2, "head": 2},
-        "why": "of 4 heads the nearest to a one-to-one alignment",
+        "why": "of 4 heads the nearest to a word alignment",
     }
     without_source = Reading("A B C.", None, tokens, [own])
     assert opening(without_source) == {"kind": "decoder", "layer": 2, "head": 0}, "all heads of the last layer"

@@ -26,9 +26,10 @@ def test_grid_of_layers_and_heads(tmp_path, figures):
     assert [labels(panel.xaxis) for panel in panels] == [[]] * 3 + [["␣a", "␣girl", "</s>"]] * 3
     assert {panel.images[0].get_clim() for panel in (*panels, scale)} == {(0.0, 1.0)}
     np.testing.assert_allclose(panels[5].images[0].get_array()[3], [1 / 6, 1 / 6, 2 / 3], rtol=1e-6)
-    *layers, note, title = (text.get_text() for text in figures[0].texts)
+    *layers, written, read, note, title = (text.get_text() for text in figures[0].texts)
     assert (layers, title) == (["layer 1", "layer 2"], "costs $5 or $6")
-    assert note == "Framed: layer 2, head 2, the most focused."
+    assert (written, read) == ("written ↓", "read →")
+    assert note.startswith("Framed: layer 2, head 2, the sharpest of 4")
     framed = [number for number, panel in enumerate(panels) if panel.spines["left"].get_edgecolor() == to_rgba(MARK)]
     assert framed == [4]
 
@@ -51,3 +52,20 @@ def test_unusual_pieces_are_drawn(tmp_path, figures):
     (panel, _) = figures[0].axes
     assert labels(panel.xaxis) == ["$x$", "漢字", "\\t", "\\u200b", "␣"]
     assert visible_piece("▁größ") == "␣größ"
+
+
+def test_a_long_sentence_has_its_sharpest_head_and_the_mean(tmp_path, figures):
+    pieces = [f"{number}" for number in range(30)]
+    looks_at_the_end = np.zeros((30, 30), np.float32)
+    looks_at_the_end[:, -1] = 1
+    aligned = 0.9 * np.eye(30, dtype=np.float32) + 0.1 / 30
+    weights = {"layer 1": uniform(2, 30, 30), "layer 2": np.stack([looks_at_the_end, aligned])}
+    draw_attention(weights, pieces, ["x", *pieces[1:]], tmp_path / "attention.png", hint="See --layer.")
+    (*panels, _) = figures[0].axes
+    assert [panel.get_title() for panel in panels] == ["head 2", "mean of heads"]
+    np.testing.assert_allclose(panels[1].images[0].get_array(), (looks_at_the_end + aligned) / 2)
+    texts = [text.get_text().replace("\n", " ") for text in figures[0].texts]
+    assert texts[:3] == ["layer 2", "written ↓", "read →"]
+    assert texts[3].startswith("Framed: layer 2, head 2, the sharpest of 4: ") and texts[3].endswith(
+        "0.90 on average. See --layer."
+    )

@@ -23,6 +23,13 @@ LOOP = """\
   %wide = f32[1,4]{1,0} bitcast(%doubled)
   ROOT %written = f32[5,4]{1,0} dynamic-update-slice(%stack.1, %wide, %place.1, %zero.1)
 }
+%writes_a_row (stack.2: f32[5,4], row.3: f32[4]) -> f32[5,4] {
+  %stack.2 = f32[5,4]{1,0} parameter(0)
+  %row.3 = f32[4]{0} parameter(1)
+  %zero.3 = s32[] constant(0)
+  %wide.1 = f32[1,4]{1,0} bitcast(%row.3)
+  ROOT %written.1 = f32[5,4]{1,0} dynamic-update-slice(%stack.2, %wide.1, %zero.3, %zero.3)
+}
 %slices_near (all: f32[5,4]) -> f32[2,4] {
   %all = f32[5,4]{1,0} parameter(0)
   ROOT %part = f32[2,4]{1,0:S(1)} slice(%all), slice={[0:2], [0:4]}
@@ -49,7 +56,10 @@ ENTRY %main (argument: f32[5,4]) -> f32[5,4] {
   %near = f32[5,4]{1,0:T(8,128)S(1)} copy-done(%begun)
   %part.1 = ((f32[5,4]{1,0}), f32[2,4]{1,0:S(1)}, s32[]{:S(2)}) async-start(%result), calls=%slices_near
   %part.2 = f32[2,4]{1,0:S(1)} async-done(%part.1)
-  ROOT %summed = f32[5,4]{1,0} add(%near, %result)
+  %last = f32[4]{0} fusion(%result, %zero.2), kind=kLoop, calls=%takes_a_slice
+  %writing = ((f32[5,4]{1,0}, f32[4]{0}), f32[5,4]{1,0}, u32[]) fusion-start(%result, %last), kind=kLoop, calls=%writes_a_row
+  %rows.2 = f32[5,4]{1,0} fusion-done(%writing)
+  ROOT %summed = f32[5,4]{1,0} add(%near, %rows.2)
 }
 """
 
@@ -59,7 +69,8 @@ def test_a_loop_moves_its_slices_each_time_and_the_chip_its_own_arrays_never():
     taken = row + index + row
     written = index + row + row
     copied, part, summed = 5 * row, 2 * row, 5 * row + 5 * row
-    assert sum(traffic_by_kind(LOOP).values()) == 5 * (taken + written) + copied + part + summed
+    beside = row + row
+    assert sum(traffic_by_kind(LOOP).values()) == 5 * (taken + written) + copied + part + taken + beside + summed
 
 
 def test_a_program_without_loops_as_the_compiler_counts_it():

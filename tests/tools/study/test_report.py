@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
+from shared_run import few_devices
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import from_dict
@@ -10,6 +11,8 @@ from transformer_jax.files.checked_json import with_crc
 from transformer_jax.run_directory.layout import short_names
 from transformer_jax.tools.study.comparability import different_text
 from transformer_jax.tools.study.run_summary import summarize
+
+__all__ = ["few_devices"]
 
 RECORDS = [
     {"step": 1, "train/loss": 4.0, "train/target_tokens": 100.0, "speed/target_tokens_per_second": 10.0},
@@ -200,3 +203,18 @@ def test_the_heading_of_a_score_has_the_sentences_that_were_decoded(make_run, tm
     heading, first, second = capsys.readouterr().out.splitlines()[:3]
     assert "BLEU   chrF" in heading and "validated on" in heading
     assert "96 of 1,014 sentences, greedy" in first and "1,014 sentences, beam 4" in second
+
+
+def test_saved_translations_and_attention_are_shown(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(run.parent)
+    arguments = ["report", "run", f"--output={tmp_path / 'report'}"]
+    assert main(arguments) == 0
+    assert "## Sentences" not in (tmp_path / "report" / "report.md").read_text()
+    assert main(["evaluate", "run", "--split=validation", "--examples=0"]) == 0
+    (translations,) = run.glob("evaluation-validation-*.txt")
+    lines = translations.read_text().split("\n")
+    assert main(arguments) == 0
+    report = (tmp_path / "report" / "report.md").read_text()
+    assert [line in report for line in lines[:3]] == [True] * 3
+    assert "](attention.png)" in report and (tmp_path / "report" / "attention.png").is_file()
+    assert str(run.parent) not in report

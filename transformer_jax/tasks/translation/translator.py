@@ -17,6 +17,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import DecodeStep, Hypotheses, Rules
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
+    InitCache,
     MakeStep,
     SearchBatch,
     SearchDevices,
@@ -340,11 +341,14 @@ def search_for(
     rules = Rules(decoding.beam_width, num_results, decoding.length_penalty, stop=decoding.stop)
     search = with_settings("search", decoding.search, parts)(rules)
 
-    def init(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> DecodeCache:
+    def first_cache(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> DecodeCache:
         return init_cache(model(), decoding.beam_width, params, source_ids, capacity)
 
-    def step(params: PyTree) -> DecodeStep:
+    def make_step(params: PyTree) -> DecodeStep:
         return steps_of(model())(params)
+
+    init: InitCache = first_cache
+    step: MakeStep = make_step
 
     if constraint is not None:
         from transformer_jax.decoding.constraints import constrained

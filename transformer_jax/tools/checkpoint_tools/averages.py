@@ -15,8 +15,8 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.reader import CheckpointReader, on_host
 from transformer_jax.config import ConfigError, Metric, from_json, load_run_config, to_json
 from transformer_jax.errors import natural_order
-from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import appearing_folder, require_local, require_writable, write_whole
+from transformer_jax.files.terminal import text_table
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.run_directory.selection import (
     basis_of_validations,

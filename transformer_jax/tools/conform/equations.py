@@ -6,6 +6,7 @@ without the code of the part. ``inputs`` are one of the classes below, by the ki
 
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,11 +71,12 @@ class LossInputs(NamedTuple):
 
 
 class UpdateInputs(NamedTuple):
-    """Of ``optimizer``, ``averaging`` and ``schedule``; parameters and gradients are dictionaries by path, ``mask`` is None.
+    """Of ``optimizer``, ``averaging``, ``schedule`` and ``after_update``; ``mask`` is None.
 
-    ``gradients``: of every update, at parameters that stay. The reference of an optimizer returns the direction of the last
-    update, which the learning rate multiplies and the parameters lose; of an averaging the evaluated parameters after updates
-    by sgd with the learning rate ``rate``; of a schedule the learning rates of the updates ``numbers``.
+    Parameters and gradients are dictionaries by path. ``gradients``: of every update, at parameters that stay. The reference of
+    an optimizer returns the direction of the last update, which the learning rate multiplies and the parameters lose; of an
+    averaging the evaluated parameters after updates by sgd with the learning rate ``rate``; of a schedule the learning rates of
+    the updates ``numbers``; of an ``after_update`` the changed parameters, from updated ones and its ``statistics`` of a batch.
     """
 
     gradients: list[dict[str, np.ndarray]]
@@ -83,6 +85,7 @@ class UpdateInputs(NamedTuple):
     hyperparameters: Any
     settings: Any
     model: Any
+    statistics: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 def multi_head(
@@ -92,15 +95,16 @@ def multi_head(
     *,
     queries: ArrayChange | None = None,
     keys: ArrayChange | None = None,
+    values: ArrayChange | None = None,
     scores: ArrayChange | None = None,
     weights: ArrayChange | None = None,
     heads: ArrayChange | None = None,
 ) -> np.ndarray:
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) with changes of its arrays, each in its order.
 
-    ``queries`` and ``keys`` [B, H, L, K] are changed after their projection, ``scores`` [B, H, Q, M] after the division by
-    sqrt(K) and before the mask, ``heads`` [B, H, Q, U] before the output projection. ``weights`` are a function of masked
-    scores, by default their softmax.
+    ``queries``, ``keys`` and ``values`` [B, H, L, K] are changed after their projection, ``scores`` [B, H, Q, M] after the
+    division by sqrt(K) and before the mask, ``heads`` [B, H, Q, U] before the output projection. ``weights`` are a function of
+    masked scores, by default their softmax.
     """
     query, key, value = (
         np.einsum("bld,dhk->bhlk", each, params[name])
@@ -108,7 +112,7 @@ def multi_head(
     )
     # Query head h uses key head h // (H / G).
     key, value = (np.repeat(each, query.shape[1] // each.shape[1], axis=1) for each in (key, value))
-    query, key = changed(query, queries), changed(key, keys)
+    query, key, value = changed(query, queries), changed(key, keys), changed(value, values)
     product = changed(np.einsum("bhqk,bhmk->bhqm", query, key) / np.sqrt(query.shape[-1]), scores)
     attended = changed(np.where(mask[:, None], product, MASKED), weights or softmax)
     output = changed(np.einsum("bhqm,bhmu->bhqu", attended, value), heads)
@@ -163,6 +167,11 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> n
     log_p = log_softmax(logits)
     of_label = np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]
     return -(1.0 - smoothing) * of_label - smoothing * log_p.mean(-1)
+
+
+def unit_norm(x: np.ndarray) -> np.ndarray:
+    """x / |x| over the last axis."""
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 def distances(inputs: AttentionInputs) -> np.ndarray:

@@ -3,6 +3,7 @@
 Each takes a ``Trial`` and the length of its sentences, returns a few words, and raises ``Broken`` where it does not hold.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,9 @@ def every_parameter_gets_a_gradient(trial: Trial, length: int) -> str:
     """No array of parameters has a gradient of the training loss that is 0 in all entries."""
     rows = trial.rows(length)
     gradient = jax.jit(jax.grad(lambda params: trial.loss_sums(params, rows).loss))(trial.params)
-    leaves = jax.tree_util.tree_leaves_with_path(gradient)
+    leaves, not_trained = jax.tree_util.tree_leaves_with_path(gradient), trial.update.not_trained
+    if not_trained:
+        leaves = [(path, leaf) for path, leaf in leaves if not re.search(not_trained, path_of(path))]
     still = [path_of(path) for path, leaf in leaves if not np.abs(np.asarray(leaf)).max(initial=0.0) > 0.0]
     if still:
         others = f" and {len(still) - 1} more" if len(still) > 1 else ""

@@ -34,6 +34,7 @@ KINDS = {
     "rnn_attention": Kind("model.attention", ("rnn",)),
     "optimizer": Kind("optimizer.name", ("translation",), is_of_training=True),
     "averaging": Kind("optimizer.averaging", ("translation",), is_of_training=True),
+    "after_update": Kind("optimizer.after_update", TRANSFORMERS, is_of_training=True, is_list=True),
     "schedule": Kind("optimizer.schedule", ("translation",), is_of_training=True),
     "loss_term": Kind("training.loss_terms", TRANSFORMERS, is_of_training=True, is_list=True),
     "corruption": Kind("training.corruptions", TRANSFORMERS, is_of_training=True, is_list=True),
@@ -54,6 +55,14 @@ NEEDED: dict[str, dict[str, Any]] = {
         "model": {"tying": "output"},
     },
     "load_balance": {"model": {"feed_forward": "mixture_of_experts"}},
+    "balance_bias": {
+        "model": {"feed_forward": "mixture_of_experts"},
+        "parts": {"mixture_of_experts": {"balance_bias": True}},
+    },
+    "ngpt": {
+        "model": dict.fromkeys(("positions", "normalization", "feed_forward", "projection"), "ngpt"),
+        "optimizer": {"after_update": "ngpt"},
+    },
     "mup": {
         "optimizer": {"name": "mup"},
         "model": {"initialization": "mup", "attention": "mup", "tying": "none"},

@@ -81,7 +81,7 @@ def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Co
             continue
         stack = "source_positions" if site.stack == "encoder" else "target_positions"
         params = float64({**call.params, "positions": trial.params.get("positions", trial.params.get(stack, {}))})
-        x, memory = float64(call.arguments[:2])
+        x, memory = float64([hidden_of(each) for each in call.arguments[:2]])
         reads_source = site.stack == "encoder" or site.kind == "cross"
         inputs = AttentionInputs(
             x,
@@ -95,7 +95,13 @@ def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Co
         )
         earlier[site.stack, site.kind] = (*inputs.earlier, (params, inputs))
         visible = np.asarray(mask.array())
-        yield Compared(call.path, call.returned, reference(params, inputs, visible), visible.any(-1)[..., None])
+        returned, expected = hidden_of(call.returned), reference(params, inputs, visible)
+        yield Compared(call.path, returned, expected, visible.any(-1)[..., None])
+
+
+def hidden_of(each: Any) -> Any:
+    """The hidden states of an input or output of attention, which may have states of parts beside them."""
+    return getattr(each, "hidden", each)
 
 
 def acts_at(idea: Idea, site: Site) -> bool:
@@ -193,6 +199,18 @@ def of_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compa
         yield Compared(path, array if is_average else -array, expected[path])
 
 
+def of_after_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
+    """Every parameter after the change, with the statistics of a batch."""
+    config, name = trial.config, trial.idea.name
+    statistics, params = trial.loss_sums(trial.params, trial.rows(length)).statistics[name], by_path(trial.params)
+    hyperparameters, settings = hyperparameters_of(config), config.parts.get(name)
+    inputs = UpdateInputs([], 0.0, np.arange(0), hyperparameters, settings, config.model, float64(statistics))
+    expected = reference(params, inputs, None)
+    changed = registered("after_update")[name](settings).after_update(trial.params, statistics)
+    for path, array in by_path(changed).items():
+        yield Compared(path, array, expected[path])
+
+
 def of_initialization(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
     """The initial value of every parameter, beside its value without the part."""
     config, name = trial.config, trial.idea.name
@@ -208,6 +226,7 @@ COMPARISONS = {
     **dict.fromkeys(("attention", "positions", "mixer"), of_attention),
     **dict.fromkeys(LAYERS, of_layers),
     **dict.fromkeys(("optimizer", "averaging", "schedule"), of_update),
+    "after_update": of_after_update,
     "initialization": of_initialization,
     "loss_term": of_loss_term,
 }

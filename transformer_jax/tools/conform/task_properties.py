@@ -23,6 +23,7 @@ from transformer_jax.config import (
     from_dict,
     hyperparameters_of,
     load_run_config,
+    scheduled_hyperparameters_of,
     to_dict,
 )
 from transformer_jax.config.checks import declared
@@ -125,7 +126,7 @@ def update_learns(trial: TaskTrial, length: int) -> str:
     """The loss is finite, and falls in two updates with the same batch."""
     update, state, losses = trial.update, trial.update.initial_state(trial.config.seed), []
     rows = put_rows(trial.batch, update.mesh)
-    hyperparameters = put_hyperparameters(hyperparameters_of(trial.config), update.mesh)
+    hyperparameters = put_hyperparameters(scheduled_hyperparameters_of(trial.config), update.mesh)
     for _ in range(3):
         state, metrics = update.jitted(state, rows, hyperparameters)
         losses.append(float(metrics.sums.loss))

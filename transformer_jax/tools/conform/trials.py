@@ -13,7 +13,13 @@ import numpy as np
 from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
-from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.config import (
+    ExperimentConfig,
+    MeshConfig,
+    from_dict,
+    hyperparameters_of,
+    scheduled_hyperparameters_of,
+)
 from transformer_jax.decoding.beam_search import Hypotheses, beam_search, select_beams
 from transformer_jax.models.build import build_decoder_only, build_model
 from transformer_jax.models.devices import ANY_DEVICES, Devices
@@ -46,8 +52,9 @@ SIZES: dict[str, dict[str, Any]] = {
 BESIDE: dict[str, Any] = {"language_model": {"task": "language_model"}, "rnn": {"data": {"max_source_tokens": 127}}}
 """Settings outside of the model block that a model needs."""
 SMALL_PARTS: dict[str, dict[str, Any]] = {
+    "gated_delta_net": {"chunk": 2},
     "gated_linear_attention": {"chunk": 2},
-    "latent": {"width": 8},
+    "latent": {"width": 8, "query_width": 8, "rotary_size": 2, "has_norms": True},
     "mixture_of_experts": {"num_experts": 4},
     "multi_token": {"tokens": 2},
     "mup": {"base_width": 8, "base_key_size": 2},
@@ -237,7 +244,9 @@ class Trial:
         update = update or self.update
         shardings = jax.tree.map(lambda leaf: leaf.sharding, update.state_shapes)
         state = jax.device_put(self.initial_state if state is None else state, shardings)
-        hyperparameters = put_hyperparameters(hyperparameters_of(self.config)._replace(**changed), update.mesh)
+        hyperparameters = put_hyperparameters(
+            scheduled_hyperparameters_of(self.config)._replace(**changed), update.mesh
+        )
         rows, losses = put_rows(rows, update.mesh), []
         for _ in range(count):
             state, metrics = update.jitted(state, rows, hyperparameters)

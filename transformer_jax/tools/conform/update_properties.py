@@ -13,7 +13,7 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.config import MeshConfig, hyperparameters_of
+from transformer_jax.config import MeshConfig, scheduled_hyperparameters_of
 from transformer_jax.registry.plugins import registered
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
 from transformer_jax.tools.conform.trials import Trial, optimized, single_mesh
@@ -30,7 +30,7 @@ def update_equals_eager(trial: Trial, length: int) -> str:
     with optimized(True):
         expected, _ = Trial(trial.config).updated(trial.rows(length), 1)
     rows = put_rows(trial.rows(length), single_mesh())
-    hyperparameters = put_hyperparameters(hyperparameters_of(trial.config), single_mesh())
+    hyperparameters = put_hyperparameters(scheduled_hyperparameters_of(trial.config), single_mesh())
     with jax.disable_jit():
         found, _ = update.step(trial.initial_state, rows, hyperparameters)
     return require_near(_parameters(update, found), _parameters(update, expected), tolerance=TOLERANCE)

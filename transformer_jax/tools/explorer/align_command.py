@@ -17,8 +17,8 @@ from transformer_jax.data.examination import warnings_on_files
 from transformer_jax.data.parallel_text import unequal_lines
 from transformer_jax.data.scripts import lack_spaces
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import write_whole
+from transformer_jax.files.terminal import text_table
 
 if TYPE_CHECKING:
     from transformer_jax.tools.explorer.word_alignment import GoldAlignment

@@ -151,7 +151,7 @@ def opening(reading: Reading) -> dict[str, int | str]:
     of_words = shown.weights[:, :, rows][..., columns]
     scores = of_words.max(axis=-1).mean(axis=-1) * of_words.max(axis=-2).mean(axis=-1)
     layer, head = np.unravel_index(np.argmax(scores), scores.shape)
-    why = f"of {layers * heads} heads the nearest to a one-to-one alignment" if layers * heads > 1 else ""
+    why = f"of {layers * heads} heads the nearest to a word alignment" if layers * heads > 1 else ""
     return {"kind": shown.kind, "layer": int(layer) + 1, "head": int(head) + 1, "why": why}
 
 

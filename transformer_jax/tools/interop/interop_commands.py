@@ -9,8 +9,8 @@ from transformer_jax.commands.run_flags import chosen_runs, run_config, run_flag
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference
 from transformer_jax.config.parts import default_parts
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import appearing_folder, require_local, require_writable
+from transformer_jax.files.terminal import text_table
 from transformer_jax.run_directory.layout import write_json
 from transformer_jax.run_directory.package_origin import package_origin
 from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart

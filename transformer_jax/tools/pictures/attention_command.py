@@ -22,7 +22,9 @@ PICTURES = (".png", ".pdf", ".svg")
     flags.string("text", None, "the sentence to translate, or the text to read", required=True),
     flags.string("translation", None, "draw for this translation instead of the model's own"),
     flags.string("output", None, "the picture (default: attention-KIND.png in the run directory)"),
-    flags.integer("layer", 0, "from 1; 0 draws all", lower_bound=0),
+    flags.integer(
+        "layer", 0, "from 1; 0 draws all, above 25 tokens the sharpest head and its layer's mean", lower_bound=0
+    ),
     flags.integer("head", 0, "from 1; 0 draws all, and their mean", lower_bound=0),
     flags.enum(
         "kind", None, list(KINDS), "target to source (cross), or inside a side (default: the first in the model)"

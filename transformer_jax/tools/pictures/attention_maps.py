@@ -4,6 +4,7 @@ import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, MARK
 
 SPACE_MARK = "\N{OPEN BOX}"
 MEAN = "mean of heads"
+# With more, on either side, the picture of all heads would be wider than a screen.
+MOST_TOKENS = 25
 
 PANEL_INCHES = 1.9
 MIN_CELL_INCHES, MAX_CELL_INCHES = 0.125, 0.34
@@ -36,8 +39,9 @@ def draw_attention(
     As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``: arrays ``[H, Q, M]``, by layer
     from top to bottom. ``row_pieces``: the ``Q`` querying tokens (target), on the left; ``column_pieces``: the ``M`` attended
     tokens (source), below. All panels share one color scale from 0 to 1, or, where weights are negative, of two colors from
-    -1 or less to 1 or more. With several heads the last column is their mean, and the most focused head has a frame, named in
-    a note that ends with ``hint``. Raises ValueError, which shows the shapes, if weights and pieces do not fit.
+    -1 or less to 1 or more. With several heads the last column is their mean, and the sharpest head has a frame, named in a
+    note that ends with ``hint``. With more than 25 tokens on a side, it is drawn alone with the
+    mean of its layer. Raises ValueError, which shows the shapes, if weights and pieces do not fit.
     """
     rows, columns = ([visible_piece(piece) for piece in side] for side in (row_pieces, column_pieces))
     weights = {name: np.asarray(layer, np.float32) for name, layer in weights.items()}
@@ -45,7 +49,9 @@ def draw_attention(
         if layer.ndim != 3 or layer.shape[1:] != (len(rows), len(columns)):
             problem = f"{len(rows)} row_pieces and {len(columns)} column_pieces do not fit weights {name!r}"
             raise ValueError(f"{problem} of shape {layer.shape}, expected [H, Q, M]")
-    panels = {name: _panels(layer) for name, layer in weights.items()}
+    panels, focused = {name: _panels(layer) for name, layer in weights.items()}, sharpest(weights)
+    if focused and max(len(rows), len(columns)) > MOST_TOKENS:
+        panels = {focused.layer: [panels[focused.layer][index] for index in (focused.head - 1, -1)]}
 
     # Sizes in inches. A large grid is viewed at a smaller scale, so headings grow with it; labels grow with the cells.
     num_columns = max(map(len, panels.values()))
@@ -67,8 +73,12 @@ def draw_attention(
     above = 0.42 + 0.2 * max(title.count("\n") - 1, 0) if title else 0.0
     top = scale * (above + (0.36 if num_columns > 1 else 0.16))
     note = []
-    if focused := most_focused(weights):
-        words = f"Framed: {focused[0]}, head {focused[1]}, the most focused. {hint}"
+    if focused:
+        count = sum(map(len, weights.values()))
+        words = (
+            f"Framed: {focused.layer}, head {focused.head}, the sharpest of {count}: the largest weights of its rows and "
+            f"columns are {focused.sharpness:.2f} on average. {hint}"
+        )
         note = textwrap.wrap(words, int((width - left) / (NOTE_POINTS * scale * 0.6 / POINTS_PER_INCH)))
     below_panels = bottom_labels + 0.22 + 0.19 * scale * len(note)
     height = top + len(panels) * (panel_height + GAP) - GAP + below_panels
@@ -81,7 +91,7 @@ def draw_attention(
             axes.imshow(matrix, cmap=colors, vmin=lowest, vmax=largest, aspect="auto", interpolation="nearest")
             axes.tick_params(length=0, pad=2.5)
             canvas.frame(axes, linewidth=0.6)
-            if focused == (name, column + 1):
+            if focused and heading == f"head {focused.head}" and name == focused.layer:
                 for spine in axes.spines.values():
                     spine.set(color=MARK, linewidth=2.2 * scale, zorder=3)
             below = columns if row == len(panels) - 1 else []
@@ -92,6 +102,13 @@ def draw_attention(
         x, y = 0.22 * scale / width, 1 - (row_top + panel_height / 2) / height
         text = figure.text(x, y, name, rotation=90, ha="center", va="center", color=FAINT_INK, parse_math=False)
         text.set_fontproperties(font(NOTE_POINTS * scale))
+    written = "token" if list(row_pieces) == list(column_pieces) else "written"
+    for word, x, y, alignment in (
+        (f"{written} \N{DOWNWARDS ARROW}", left - 0.06, height - top + 0.05, "right"),
+        ("read \N{RIGHTWARDS ARROW}", left - 0.06, below_panels - 0.15, "right"),
+    ):
+        text = figure.text(x / width, y / height, word, ha=alignment, color=FAINT_INK)
+        text.set_fontproperties(font(label_points))
     if note:
         text = figure.text(left / width, 0.09 / height, "\n".join(note), color=FAINT_INK, parse_math=False)
         text.set_fontproperties(font(NOTE_POINTS * scale))
@@ -109,14 +126,25 @@ def draw_attention(
     return canvas.write_png(figure, path)
 
 
-def most_focused(layers: Mapping[str, np.ndarray]) -> tuple[str, int] | None:
-    """The layer and head, from 1, whose queries give the most weight to one key, on average; None with one head in all."""
-    focus = {
-        (name, head): float(weights.max(axis=-1).mean())
+class SharpestHead(NamedTuple):
+    """A head, from 1, and the mean of the largest weight of every row and of every column."""
+
+    layer: str
+    head: int
+    sharpness: float
+
+
+def sharpest(layers: Mapping[str, np.ndarray]) -> SharpestHead | None:
+    """Return the sharpest head; None with one head in all.
+
+    Columns count, so that a head is not sharp whose rows all look at one token, such as the end of the sentence.
+    """
+    heads = [
+        SharpestHead(name, head, float(np.mean([*weights.max(axis=-1), *weights.max(axis=-2)])))
         for name, layer in layers.items()
         for head, weights in enumerate(layer, start=1)
-    }
-    return max(focus, key=focus.__getitem__) if len(focus) > 1 else None
+    ]
+    return max(heads, key=lambda head: head.sharpness) if len(heads) > 1 else None
 
 
 def visible_piece(piece: str) -> str:

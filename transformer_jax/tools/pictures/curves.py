@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -29,8 +30,9 @@ def draw_curves(
     """Draws a panel per key with a line per ``metrics.jsonl`` as a PNG, and returns its path.
 
     ``names`` of the lines are by default the shortest that tell the folders of the files apart; a file without a key has no
-    line for it. Says on standard error which lines are damaged, and leaves them out. ``columns``: panels side by side, by
-    default all. The legend is below the first panel. Raises DataError if a file is missing, or no file has a key.
+    line for it. All panels share one x axis, from 0; a single run has its name and values. Says on standard error which
+    lines are damaged, and leaves them out. ``columns``: panels side by side, by default all. The legend is below the first
+    panel. Raises DataError if a file is missing, or no file has a key.
     """
     # Matplotlib would delay the start of training by 0.4 s.
     from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
@@ -41,7 +43,7 @@ def draw_curves(
     runs = [_series(log.records, keys) for log in logs]
     for problem in (problem for log in logs for problem in log.problems):
         complain(f"WARNING: {problem}; left out")
-    panels = []
+    panels, last = [], max((x for run in runs for series in run.values() for x in series[0]), default=1.0)
     for number, key in enumerate(keys):
         if not any(key in run for run in runs):
             found = ", ".join(dict.fromkeys(name for record in logs[0].records for name in record))
@@ -49,8 +51,9 @@ def draw_curves(
         # The only legend is below the first panel.
         unlisted = () if len(files) > 1 and number == 0 else tuple(names)
         lines = {name: run.get(key, ([], [])) for name, run in zip(names, runs, strict=True)}
-        panels.append(LinePanel(key, lines, "updates", "", x_scale="integer", unlisted=unlisted))
-    return draw_panels(panels, path, columns=columns or len(keys))
+        panel = LinePanel(key, lines, "updates", "", x_scale="integer", unlisted=unlisted)
+        panels.append(replace(panel, x_limits=(0.0, 1.03 * last), has_values=len(files) == 1))
+    return draw_panels(panels, path, title=names[0] if len(files) == 1 else "", columns=columns or len(keys))
 
 
 @contextmanager

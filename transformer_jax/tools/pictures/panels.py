@@ -9,13 +9,18 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, LINE_STYLES, font
 
 COLUMNS = 3
 WIDTH, HEIGHT = 3.9, 2.7
-TOP, RIGHT, BOTTOM, LEFT = 0.45, 0.3, 0.6, 0.75
+TOP, RIGHT, BOTTOM, LEFT = 0.45, 0.45, 0.6, 0.75
+VALUE_POINTS = 7
+# Of a line with more points only the last has its value, and none a marker.
+MAX_VALUES, MAX_MARKERS = 6, 30
 LEGEND_POINTS, LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 7.5, 0.17, 0.5, 0.062
 
 
@@ -51,6 +56,9 @@ class LinePanel:
     """Lower and upper values around lines, by the names of the lines."""
     unlisted: tuple[str, ...] = ()
     """Names of lines that are not in the legend."""
+    x_limits: tuple[float, float] | None = None
+    has_values: bool = False
+    """Whether values are written at the points of a line, at the last alone where it has many."""
 
     @property
     def _named(self) -> list[str]:
@@ -71,18 +79,22 @@ class LinePanel:
         for number, (name, (x, y)) in enumerate(self.lines.items()):
             repeated, color = divmod(number, len(LINE_COLORS))
             style = ":" if name in self.dotted else "" if self.marks else LINE_STYLES[repeated % len(LINE_STYLES)]
-            # A single point makes no line.
-            marker = (
-                "" if name in self.dotted else self.marks or "o" * int(np.isfinite(np.asarray(y, float)).sum() == 1)
-            )
+            # Straight lines between few points look like measurements where they have no markers.
+            is_marked = name not in self.dotted and 0 < len(np.asarray(x)) <= MAX_MARKERS
+            marker = self.marks or "o" * is_marked
             (drawn[name],) = axes.plot(
-                x, y, color=LINE_COLORS[color], linestyle=style, linewidth=1.4, marker=marker, markersize=4
+                x, y, color=LINE_COLORS[color], linestyle=style, linewidth=1.4, marker=marker, markersize=3.5
             )
         if self.x_scale.startswith("log"):
             axes.set_xscale("log", base=2 if self.x_scale == "log2" else 10)
         elif self.x_scale == "integer":
             axes.locator_params(axis="x", integer=True)
         axes.set_yscale(self.y_scale)
+        if self.x_limits:
+            axes.set_xlim(self.x_limits)
+        if self.has_values:
+            for line in drawn.values():
+                self._write_values(axes, line)
         for name, line in drawn.items():
             if band := self.bands.get(name):
                 low, high = band
@@ -102,6 +114,21 @@ class LinePanel:
             )
             for text in legend.get_texts():
                 text.set_parse_math(False)
+
+    def _write_values(self, axes: Axes, line: Line2D) -> None:
+        axes.margins(y=0.12)
+        points = line.get_xydata()
+        for x, y in points if len(points) <= MAX_VALUES else points[-1:]:
+            axes.annotate(
+                f"{y:.4g}",
+                (x, y),
+                (0, 5),
+                textcoords="offset points",
+                ha="center",
+                color=line.get_color(),
+                fontproperties=font(VALUE_POINTS),
+                path_effects=[withStroke(linewidth=2, foreground="white")],
+            )
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 from transformer_jax import __version__
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, scheduled_hyperparameters_of
 from transformer_jax.files.atomic_files import appearing_file
 from transformer_jax.run_directory.layout import REPORTED_PACKAGES
 from transformer_jax.runtime.distributed import from_all, require_shared_folder
@@ -170,7 +170,8 @@ def after_one_update(config: ExperimentConfig, mesh: Mesh, batch: PyTree, *, is_
     """State and metrics after the first update of ``config``, on the host of every process."""
     objective = objective_of(config, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
-    arguments = update.initial_state(0), put_rows(batch, mesh), put_hyperparameters(hyperparameters_of(config), mesh)
+    hyperparameters = put_hyperparameters(scheduled_hyperparameters_of(config), mesh)
+    arguments = update.initial_state(0), put_rows(batch, mesh), hyperparameters
     if is_compiled:
         whole = jax.jit(lambda result: result, out_shardings=replicated(mesh))
         return jax.device_get(whole(update.jitted(*arguments)))

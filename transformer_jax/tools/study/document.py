@@ -4,7 +4,6 @@ import base64
 import csv
 import io
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,11 +11,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import write_whole
 from transformer_jax.files.json_text import printable
+from transformer_jax.files.terminal import paragraph, table_width, text_table
 
-WIDTH = 100
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 # Characters with a meaning in Markdown or HTML; an underscore has none inside a word. On GitHub a dollar sign opens a formula.
 MEANINGFUL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<![a-zA-Z0-9])_|_(?![a-zA-Z0-9]))")
@@ -172,7 +170,7 @@ def _markdown_block(block: str | Table | Picture) -> str:
 def section_text(section: Section) -> str:
     """The heading, paragraphs and tables; pictures are omitted."""
     blocks = [
-        to_text(block) if isinstance(block, Table) else textwrap.fill(printable(block), WIDTH)
+        to_text(block) if isinstance(block, Table) else paragraph(printable(block))
         for block in section.blocks
         if isinstance(block, str | Table)
     ]
@@ -181,7 +179,7 @@ def section_text(section: Section) -> str:
 
 def to_text(table: Table) -> str:
     alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
-    return text_table(table.lines, alignment)
+    return text_table(table.lines, alignment, columns=table_width())
 
 
 def to_latex(table: Table, caption: str) -> str:

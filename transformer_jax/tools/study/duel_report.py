@@ -81,7 +81,8 @@ NEAR_FLOPS, NEAR_TIMES = 1.02, 1.5
 # Far from its plateau a metric makes this share of its way in the last quarter of the budget.
 LATE_SHARE = 0.1
 PICTURE_FILES = (".png", ".svg", ".pdf")
-PANEL_WIDTH, ROW_HEIGHT, TOP, BOTTOM, LETTER = 3.6, 0.34, 0.75, 0.62, 0.085
+BETTER, WORSE, UNCERTAIN, SIGNIFICANT = LINE_COLORS[0], LINE_COLORS[1], LINE_COLORS[5], 0.05
+PANEL_WIDTH, ROW_HEIGHT, TOP, BOTTOM, LETTER = 3.6, 0.34, 0.9, 0.62, 0.085
 
 
 class FinishedRun(NamedTuple):
@@ -460,46 +461,81 @@ def _budgets(results: Sequence[Result], *, with_times: bool) -> Table:
     return Table(("idea", *headings), tuple(rows))
 
 
-def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
-    """A row for each idea: mean difference from the base, its 95 % interval and the runs, in the metric and in the loss.
+class Difference(NamedTuple):
+    """The test of an idea, its p by Holm over all ideas, and the differences seed by seed."""
 
-    The gray band is one noise floor of the base on either side of 0. None, and no picture, before there is a test.
-    """
-    ideas = [each for each in results if metric.key in each.tests]
-    if not ideas:
-        return None
-    base, names = results[0], [each.name for each in ideas]
-    left = 0.3 + LETTER * max(map(len, names))
-    height = ROW_HEIGHT * len(ideas) + 0.2
-    keys = [key for key in dict.fromkeys((metric.key, LOSS)) if any(key in each.tests for each in ideas)]
-    figure = canvas.blank_figure(left + len(keys) * (PANEL_WIDTH + 0.35), TOP + height + BOTTOM)
-    for column, key in enumerate(keys):
-        axes = canvas.add_panel(figure, left + column * (PANEL_WIDTH + 0.35), TOP, PANEL_WIDTH, height)
-        is_higher_better = key == metric.key and metric.direction == "maximize"
+    test: PairedTest
+    adjusted: float
+    dots: Sequence[float] = ()
+
+
+class Differences(NamedTuple):
+    """The differences of the ideas in one metric; ``floor``: the standard deviation of the base, None if it is not known."""
+
+    label: str
+    is_higher_better: bool
+    floor: float | None
+    ideas: Mapping[str, Difference]
+
+
+def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
+    """Draw ``draw_differences`` in the metric and in the loss. Returns None, without a picture, before there is a test."""
+    base, columns = results[0], []
+    for key in dict.fromkeys((metric.key, LOSS)):
+        ideas = {
+            each.name: Difference(each.tests[key], each.adjusted[key], each.differences(base, key))
+            for each in results
+            if metric.key in each.tests and key in each.tests
+        }
+        finals = base.final(key).values()
+        floor = stdev(finals) if len(finals) > 1 else None
         label = metric.label if key == metric.key else "loss"
-        better = "right: better than the base" if is_higher_better else "left: better than the base"
-        canvas.style_axes(axes, f"difference in {label}; {better}")
+        is_higher_better = key == metric.key and metric.direction == "maximize"
+        columns += [Differences(label, is_higher_better, floor, ideas)] if ideas else []
+    return draw_differences(columns, path) if columns else None
+
+
+def draw_differences(columns: Sequence[Differences], path: Path) -> Path:
+    """Draw a row for each idea, sorted by the first metric: mean difference from the base, 95 % interval, and seeds as dots.
+
+    The gray band is one noise floor of the base on either side of 0.
+    """
+    sign = -1 if columns[0].is_higher_better else 1
+    names = sorted(columns[0].ideas, key=lambda name: sign * columns[0].ideas[name].test.mean)
+    left = 0.3 + LETTER * max(map(len, names))
+    height = ROW_HEIGHT * len(names) + 0.2
+    figure = canvas.blank_figure(left + len(columns) * (PANEL_WIDTH + 0.35), TOP + height + BOTTOM)
+    for number, column in enumerate(columns):
+        axes = canvas.add_panel(figure, left + number * (PANEL_WIDTH + 0.35), TOP, PANEL_WIDTH, height)
+        canvas.style_axes(
+            axes, f"difference in {column.label}; {'right' if column.is_higher_better else 'left'} is better"
+        )
         axes.grid(axis="y", visible=False)
-        for row, idea in enumerate(ideas):
-            test = idea.tests.get(key)
-            if test is None:
+        if column.floor is not None:
+            axes.axvspan(-column.floor, column.floor, color=HAIRLINE, alpha=0.45, linewidth=0)
+        for row, name in enumerate(names):
+            if (idea := column.ideas.get(name)) is None:
                 continue
-            finals, color = base.final(key).values(), LINE_COLORS[row % len(LINE_COLORS)]
-            if len(finals) > 1:
-                floor = stdev(finals)
-                axes.fill_betweenx([row - 0.5, row + 0.5], -floor, floor, color=HAIRLINE, alpha=0.45, linewidth=0)
-            dots = idea.differences(base, key)
-            axes.plot(dots, [row + 0.22] * len(dots), "o", color=color, markersize=3.2, alpha=0.4, markeredgewidth=0)
+            test, is_better = idea.test, (idea.test.mean > 0) == column.is_higher_better
+            color = UNCERTAIN if idea.adjusted >= SIGNIFICANT else BETTER if is_better else WORSE
+            axes.plot(
+                idea.dots, [row + 0.22] * len(idea.dots), "o", color=color, markersize=3.2, alpha=0.4, markeredgewidth=0
+            )
             axes.plot([test.low, test.high], [row, row], color=color, linewidth=1.6, solid_capstyle="butt")
             axes.plot([test.mean], [row], "D", color=color, markersize=5)
         axes.axvline(0, color=INK, linewidth=0.8)
-        axes.set_ylim(len(ideas) - 0.5, -0.5)
-        labels = names if column == 0 else [""] * len(names)
-        axes.set_yticks(range(len(ideas)), labels=labels, fontproperties=font(8.5), color=INK)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        labels = names if number == 0 else [""] * len(names)
+        axes.set_yticks(range(len(names)), labels=labels, fontproperties=font(8.5), color=INK)
         for text in axes.get_yticklabels():
             text.set_parse_math(False)
-        axes.set_title(label, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False)
+        axes.set_title(
+            column.label, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False
+        )
     canvas.add_title(figure, "Difference from the base, 95 % intervals")
+    for words, color, x in (("better", BETTER, 0.17), ("worse", WORSE, 0.75), ("not beyond chance", UNCERTAIN, 1.29)):
+        text = figure.text(x / figure.get_figwidth(), 1 - 0.5 / figure.get_figheight(), words, color=color)
+        text.set_fontproperties(font(8.5, weight="bold"))
     return canvas.write_png(figure, path)
 
 

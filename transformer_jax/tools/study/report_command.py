@@ -25,7 +25,8 @@ def report(values: flags.Values) -> int:
 
     RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be in
     progress, and of different kinds. Prints the tables and writes report.md, report.csv, report.html (a single file with the
-    picture) and curves.png into the output folder.
+    pictures), curves.png and attention.png into the output folder. Translations that evaluate saved are shown for three
+    sentences, with the attention of the best run to one.
     """
     if not values.arguments:
         raise ConfigError("RUN", "give one or several run directories", "--help shows an example")
@@ -33,11 +34,13 @@ def report(values: flags.Values) -> int:
     from transformer_jax.tools.study.document import write_report
     from transformer_jax.tools.study.run_summary import find_runs, summarize
     from transformer_jax.tools.study.runs_table import draw_run_curves, from_best, report_on_runs
+    from transformer_jax.tools.study.translation_comparison import sentences_of
 
     folders = find_runs(values.arguments)
     output = require_writable(values.output, "--output")
     runs = sorted(map(summarize, folders, short_names(folders)), key=from_best)
-    document, csv, text = report_on_runs(runs, draw_run_curves(runs, values.metrics, output / "curves.png"))
+    curves = draw_run_curves(runs, values.metrics, output / "curves.png")
+    document, csv, text = report_on_runs(runs, curves, sentences_of(runs, output / "attention.png"))
     written = write_report(output, "report", document, {"report.csv": csv})
     print(text + "\n\n" + "\n".join(f"  {path}" for path in written))
     return 0

@@ -68,7 +68,9 @@ def shown(value: Value | None) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def report_on_runs(runs: Sequence[RunSummary], curves: Sequence[Picture | str]) -> tuple[Document, str, str]:
+def report_on_runs(
+    runs: Sequence[RunSummary], curves: Sequence[Picture | str], sentences: Section | None = None
+) -> tuple[Document, str, str]:
     """The report on runs, a line of CSV for each, and the text to print: its tables of scores and cost, and warnings."""
     scores, costs, checkpoints = _score_table(runs), _cost_table(runs), _checkpoint_table(runs)
     names, settings = [run.name for run in runs], differing_settings([run.config for run in runs])
@@ -80,6 +82,7 @@ def report_on_runs(runs: Sequence[RunSummary], curves: Sequence[Picture | str]) 
     sections = [
         Section("Results", (scores, costs, *remarks, *scoring, MEANING)),
         Section("Curves", tuple(curves) or ("Nothing was measured yet.",)),
+        *([sentences] if sentences else []),
         Section("Settings that differ", (settings_table(names, settings) if settings else equal,)),
         Section("Best checkpoints", (checkpoints,)),
     ]
@@ -168,8 +171,13 @@ def _clock(seconds: float) -> str:
 
 def _checkpoint_table(runs: Sequence[RunSummary]) -> Table:
     headings = "run", Cell("best checkpoint", "best_checkpoint"), "folder"
-    rows = [(run.name, cell(run.best_checkpoint, lambda path: str(path)), str(run.folder)) for run in runs]
+    rows = [(run.name, cell(run.best_checkpoint, _from_here), _from_here(run.folder)) for run in runs]
     return Table(headings, tuple(rows), of_text=frozenset({0, 1, 2}))
+
+
+def _from_here(path: Path) -> str:
+    """A path relative to the working directory where it is inside, so that a report to send has no home directory."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from transformer_jax.config import DataError, ExperimentConfig, load_run_config
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.sentence_pairs import SentencePair, digest_of
 from transformer_jax.evaluation.significance import PairedScores, SystemComparison
 from transformer_jax.files.atomic_files import require_writable
@@ -29,10 +29,12 @@ from transformer_jax.tasks.saved_evaluations import (
 )
 from transformer_jax.tasks.task import task_that
 from transformer_jax.tasks.trained_run import open_trained
+from transformer_jax.tools.pictures.attention_maps import draw_attention
 from transformer_jax.tools.study.comparability import differing_settings
 from transformer_jax.tools.study.document import (
     Cell,
     Document,
+    Picture,
     Section,
     Table,
     cell,
@@ -40,6 +42,7 @@ from transformer_jax.tools.study.document import (
     interval_heading,
     to_csv,
 )
+from transformer_jax.tools.study.run_summary import RunSummary
 from transformer_jax.tools.study.runs_table import settings_table
 
 MEANING = (
@@ -51,6 +54,8 @@ MEANING = (
 UNLIKELY = 0.05
 # Versions of sacreBLEU differ by less on the same translations and references.
 SAME_SCORE = 0.01
+# Sentences in a report on several runs.
+SHOWN = 3
 
 
 @runtime_checkable
@@ -252,3 +257,47 @@ def _description(side: Side) -> str:
     if decoding.get("search", "beam") != "beam":
         search += f", search {decoding['search']}"
     return f"checkpoint {whose_parameters(report)}; {search}; {side.stem!s}.txt"
+
+
+def sentences_of(runs: Sequence[RunSummary], picture: Path) -> Section | None:
+    """Return translations of three sentences, and draw the attention of the best run to the first.
+
+    None unless evaluate saved translations of a split by the best checkpoint of a run. ``runs``: the best first.
+    """
+    sides = {run.name: side for run in runs if (side := _saved(run))}
+    best = next((run for run in runs if run.name in sides), None)
+    if best is None:
+        return None
+    first = sides[best.name]
+    rows = []
+    for number, pair in enumerate(first.pairs[:SHOWN]):
+        rows += [(number + 1, "source", pair.source), ("", "reference", pair.target)]
+        rows += [
+            ("", name, side.evaluation.hypotheses[number]) for name, side in sides.items() if side.pairs == first.pairs
+        ]
+    table = Table(("sentence", "", "text"), tuple(rows), frozenset({0, 1, 2}))
+    words = f"The first sentences of {first.split}, as evaluate saved them with the best checkpoint of each run."
+    source, target = first.pairs[0].source, first.evaluation.hypotheses[0]
+    print(f"{best.name}: drawing its attention to a sentence ...", file=sys.stderr, flush=True)
+    try:
+        trained = open_trained(ChosenRun(str(best.folder), best.config, str(best.best_step)))
+        read = trained.task.attention_of(trained.params, source, target)
+    except (ConfigError, DataError) as error:
+        return Section("Sentences", (words, table, f"No attention is drawn: {error}."))
+    weights, rows_of_picture, columns, _ = next(iter(read.kinds.values()))
+    draw_attention(weights, rows_of_picture, columns, picture, title=read.title)
+    alternative = f"Attention of {best.name}: {source} - {target}"
+    return Section("Sentences", (words, table, Picture(picture.name, picture.read_bytes(), alternative)))
+
+
+def _saved(run: RunSummary) -> Side | None:
+    """Return the translations of the best checkpoint that evaluate saved; None if there are none that can be read."""
+    for file, report in run.evaluations.items():
+        name = f"evaluation-{report['split'].replace('/', '-')}-{run.best_step}.json"
+        if file == name and (run.folder / name).with_suffix(".txt").is_file():
+            try:
+                side = choose_file(run.folder / name, run.config)
+            except (ConfigError, DataError):
+                return None
+            return side if len(side.pairs) == len(side.evaluation.hypotheses) > 0 else None
+    return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_jax.data.text_files import ascii_words, read_lines, visible
 from transformer_jax.errors import DataError
-from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.files.terminal import text_table
 from transformer_jax.tools.word_vectors.keyed_vectors import WORD_START, keyed_vectors
 
 if TYPE_CHECKING:

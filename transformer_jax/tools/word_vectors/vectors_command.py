@@ -6,8 +6,8 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.actions import Action, chosen_action
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, settings_of_run
 from transformer_jax.config import ConfigError, DataError, load_run_config
-from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.files.atomic_files import require_local, write_whole
+from transformer_jax.files.terminal import text_table
 
 if TYPE_CHECKING:
     from transformer_jax.tools.word_vectors.keyed_vectors import KeyedVectors

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.tools.conform import equations
-from transformer_jax.tools.conform.equations import AttentionInputs, distances, layer_norm, multi_head, softmax
+from transformer_jax.tools.conform.equations import MASKED, AttentionInputs, distances, layer_norm, multi_head, softmax
 
 
 def grouped_query(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
@@ -23,9 +23,12 @@ def _with_key_heads(number: int, params: Any, inputs: AttentionInputs, mask: np.
     return multi_head({**params, **kernels}, inputs, mask)
 
 
-def latent(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Keys and values are projections of a latent c = W h (DeepSeek-AI 2024, DeepSeek-V2, equations 9 to 11)."""
-    return multi_head(params, inputs._replace(memory=inputs.memory @ params["latent_kernel"]), mask)
+def value_residual(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """Attention to a V_1 + b V_n, with V_1 of the first layer (Zhou et al. 2024, Learnable-ResFormer)."""
+    of_first, first_inputs = inputs.earlier[0] if inputs.earlier else (params, inputs)
+    first = np.einsum("bld,dhk->bhlk", first_inputs.memory, of_first["value"])
+    a, b = params["changes_value_residual"]["shares"]
+    return multi_head(params, inputs, mask, values=lambda value: a * first + b * value)
 
 
 def qk_norm(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
@@ -38,16 +41,6 @@ def qk_norm(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarra
         queries=lambda query: layer_norm(query, gains["query_gain"], 0.0, epsilon),
         keys=lambda key: layer_norm(key, gains["key_gain"], 0.0, epsilon),
     )
-
-
-def cosine(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """softmax(g cos(q, k)) V, with a factor g of each head (Henry et al. 2020, equation 4)."""
-
-    def unit(vectors: np.ndarray) -> np.ndarray:
-        return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
-
-    factor = params["changes_cosine"]["factor"][:, None, None] * np.sqrt(inputs.model.head_key_size)
-    return multi_head(params, inputs, mask, queries=unit, keys=unit, scores=lambda scores: scores * factor)
 
 
 def soft_cap(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
@@ -95,3 +88,85 @@ def mup(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
     """q k / K times the root of the base size (Yang et al. 2022, definition 4.1)."""
     factor = np.sqrt(inputs.settings.base_key_size / inputs.model.head_key_size)
     return multi_head(params, inputs, mask, scores=lambda scores: scores * factor)
+
+
+def latent(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """o_i = sum_j softmax_j([q^C; q^R] [k^C; k^R] / sqrt(K + R)) v^C_j (DeepSeek-AI 2024, DeepSeek-V2, equations 9 to 19)."""
+
+    def compressed(x: np.ndarray, name: str) -> np.ndarray:
+        c = x @ params[f"{name}_kernel"]
+        norm = params.get(f"{name}_norm")
+        return c if norm is None else norm["scale"] * c / np.sqrt(np.mean(c**2, axis=-1, keepdims=True) + 1e-6)
+
+    def in_heads(x: np.ndarray, name: str) -> np.ndarray:
+        return np.einsum("bld,dhk->bhlk", x, params[name])
+
+    def rotated(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        pairs = x[..., 0::2] + 1j * x[..., 1::2]
+        angles = positions[:, None, :, None] * 10_000.0 ** (-2 * np.arange(pairs.shape[-1]) / x.shape[-1])
+        turned = pairs * np.exp(1j * angles)
+        return np.stack([turned.real, turned.imag], axis=-1).reshape(x.shape)
+
+    c = compressed(inputs.memory, "latent")
+    of_query = compressed(inputs.x, "query_latent") if "query_latent_kernel" in params else inputs.x
+    query, key, value = in_heads(of_query, "query"), in_heads(c, "key"), in_heads(c, "value")
+    key, value = (np.repeat(each, query.shape[1] // each.shape[1], axis=1) for each in (key, value))
+    if "rotary_key_kernel" in params:
+        rotary_query = rotated(in_heads(of_query, "rotary_query_kernel"), inputs.positions)
+        rotary_key = rotated((inputs.memory @ params["rotary_key_kernel"])[:, None], inputs.memory_positions)
+        query = np.concatenate([query, rotary_query], axis=-1)
+        key = np.concatenate([key, np.repeat(rotary_key, key.shape[1], axis=1)], axis=-1)
+    scores = np.einsum("bhqk,bhmk->bhqm", query, key) / np.sqrt(query.shape[-1])
+    weights = softmax(np.where(mask[:, None], scores, MASKED))
+    return np.einsum("bhqm,bhmu,hud->bqd", weights, value, params["output"])
+
+
+def gated(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """Y * sigmoid(X W) (Qiu et al. 2025, equation 5), with one gate for each dimension or each head."""
+    (kernel,) = params["changes_gated"].values()
+    logits = np.tensordot(inputs.x, kernel, axes=1)
+    gates = equations.sigmoid(logits.reshape(*logits.shape[:3], -1))
+    return multi_head(params, inputs, mask, heads=lambda heads: heads * gates.swapaxes(1, 2))
+
+
+def differential(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """(softmax(Q1 K1^T / sqrt(K)) - lambda softmax(Q2 K2^T / sqrt(K))) V, head by head (Ye et al. 2025, equations 1 to 3)."""
+    of, initial = params["changes_differential"], inputs.settings.initial_factor
+    initial = initial or 0.8 - 0.6 * np.exp(-0.3 * inputs.site.index)
+    (query1, query2), (key1, key2) = of["lambda_query"], of["lambda_key"]
+    factor, total = np.exp(query1 @ key1) - np.exp(query2 @ key2) + initial, 0.0
+    heads, key_heads = params["query"].shape[1], params["key"].shape[1]
+
+    def weights(head: int) -> np.ndarray:
+        query, key = inputs.x @ params["query"][:, head], inputs.memory @ params["key"][:, head * key_heads // heads]
+        scores = query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1])
+        return softmax(np.where(mask, scores, MASKED))
+
+    for head in range(0, heads, 2):
+        group = head * key_heads // heads // 2 * 2
+        value = np.concatenate([inputs.memory @ params["value"][:, each] for each in (group, group + 1)], axis=-1)
+        attended = (weights(head) - factor * weights(head + 1)) @ value
+        mean_square = np.mean(attended**2, axis=-1, keepdims=True)
+        normalized = (1 - initial) * of["gain"] * attended / np.sqrt(mean_square + 1e-5)
+        total = total + normalized @ np.concatenate([params["output"][head], params["output"][head + 1]])
+    return total
+
+
+def sink(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """exp(s_i) / (exp(b) + sum_j exp(s_j)) (Agarwal et al. 2025, gpt-oss, section 2.2)."""
+    rest = np.exp(params["changes_sink"]["sinks"])[:, None, None]
+
+    def weights(scores: np.ndarray) -> np.ndarray:
+        return np.exp(scores) / (rest + np.exp(scores).sum(-1, keepdims=True))
+
+    return multi_head(params, inputs, mask, weights=weights)
+
+
+def softpick(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """ReLU(exp(s_i) - 1) / sum_j |exp(s_j) - 1| (Zuhri et al. 2025, section 3)."""
+
+    def weights(scores: np.ndarray) -> np.ndarray:
+        terms = (np.exp(scores) - 1.0) * mask[:, None]
+        return np.maximum(terms, 0.0) / (np.abs(terms).sum(-1, keepdims=True) + 1e-8)
+
+    return multi_head(params, inputs, mask, weights=weights)

@@ -27,6 +27,13 @@ def _gated(params: Any, x: np.ndarray, activation: ArrayChange) -> np.ndarray:
     return (activation(x @ params["gate_kernel"]) * (x @ params["wide_kernel"])) @ params["narrow_kernel"]
 
 
+def ngpt(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
+    """(u s_u * SiLU(v s_v sqrt(d_model))) W, u = h U, v = h V (Loshchilov et al. 2024, section 2.4.2)."""
+    scales = params["activation"]
+    gate = inputs.x @ params["gate_kernel"] * scales["ngpt_gate"] * np.sqrt(inputs.model.d_model)
+    return (inputs.x @ params["wide_kernel"] * scales["ngpt_wide"] * gate * sigmoid(gate)) @ params["narrow_kernel"]
+
+
 def relu_squared(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
     """ReLU(x W1 + b1)^2 W2 + b2 (So et al. 2021, Primer, section 4.1)."""
     return equations.feed_forward(params, inputs.x, lambda x: relu(x) ** 2)

@@ -17,6 +17,26 @@ def ssru(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
     return relu(states)
 
 
+def gated_delta_net(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """S_t = a_t (1 - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T, o_t = S_t^T q_t (Yang et al. 2024, equation 10, figure 1)."""
+    projected = [
+        np.einsum("bld,dhk->blhk", inputs.x, params[name]) for name in ("query", "key", "value", "output_gate")
+    ]
+    query, key, value, gate = (each * sigmoid(each) for each in projected)
+    query, key = (each / np.sqrt(np.sum(each**2, axis=-1, keepdims=True) + 1e-6) for each in (query, key))
+    strength = sigmoid(inputs.x @ params["strength_kernel"])
+    step = np.log1p(np.exp(inputs.x @ params["decay_kernel"] + params["decay_bias"]))
+    decay = np.exp(-np.exp(params["log_rate"]) * step)
+    state, outputs = np.zeros((*key[:, 0].shape, value.shape[-1])), np.zeros_like(value)
+    for t in range(inputs.x.shape[1]):
+        state = np.where(inputs.positions[:, t, None, None, None] > 0, decay[:, t, :, None, None] * state, 0.0)
+        new = strength[:, t, :, None] * (value[:, t] - np.einsum("bhku,bhk->bhu", state, key[:, t]))
+        state = state + np.einsum("bhk,bhu->bhku", key[:, t], new)
+        outputs[:, t] = np.einsum("bhku,bhk->bhu", state, query[:, t]) / np.sqrt(key.shape[-1])
+    outputs *= params["head_scale"] / np.sqrt(np.mean(outputs**2, axis=-1, keepdims=True) + 1e-5)
+    return np.einsum("blhu,hud->bld", outputs * gate, params["output"])
+
+
 def gated_linear_attention(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
     """S_t = g_t S_{t-1} + k_t v_t^T, o_t = S_t^T q_t over its root mean square (Yang et al. 2024, equations 3 and 4)."""
     query, key, value = (np.einsum("bld,dhk->blhk", inputs.x, params[name]) for name in ("query", "key", "value"))

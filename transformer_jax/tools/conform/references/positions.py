@@ -1,31 +1,43 @@
 """References of positions that change attention: the output of the whole attention."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from transformer_jax.tools.conform.equations import AttentionInputs, distances, multi_head
+from transformer_jax.tools.conform.equations import ArrayChange, AttentionInputs, distances, multi_head, unit_norm
 
 
 def rope(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
     """Pairs of dimensions rotated by m theta_i, theta_i = base^(-2 i / d) (Su et al. 2021, equation 34)."""
+    queries, keys = _rotations(inputs)
+    return multi_head(params, inputs, mask, queries=queries, keys=keys)
+
+
+def ngpt(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
+    """softmax(sqrt(d_k) q k) of q = Norm(q) s_qk and k = Norm(k) s_qk after RoPE (Loshchilov et al. 2024, section 2.3.2)."""
+    scales = (params["changes_ngpt"]["ngpt_factors"] * np.sqrt(inputs.model.d_model))[:, None]
+    identity = (np.asarray, np.asarray)
+    rotations = _rotations(inputs) if inputs.site.kind == "self" else identity
+    # The product is divided by sqrt(d_k).
+    queries, keys = (lambda vectors, each=each: unit_norm(each(vectors)) * scales for each in rotations)
+    size = inputs.model.head_key_size
+    return multi_head(params, inputs, mask, queries=queries, keys=keys, scores=lambda scores: scores * size)
+
+
+def _rotations(inputs: AttentionInputs) -> list[ArrayChange]:
+    """The rotations of queries and of keys."""
     width = 2 * (int(inputs.model.head_key_size * inputs.settings.share) // 2)
     theta = inputs.settings.base ** (-np.arange(0, width, 2) / width)
 
-    def rotated(vectors: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    def rotated(positions: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         angles, result = positions[:, None, :, None] * theta, vectors.copy()
         even, odd = vectors[..., 0:width:2], vectors[..., 1:width:2]
         result[..., 0:width:2] = even * np.cos(angles) - odd * np.sin(angles)
         result[..., 1:width:2] = odd * np.cos(angles) + even * np.sin(angles)
         return result
 
-    return multi_head(
-        params,
-        inputs,
-        mask,
-        queries=lambda query: rotated(query, inputs.positions),
-        keys=lambda key: rotated(key, inputs.memory_positions),
-    )
+    return [partial(rotated, each) for each in (inputs.positions, inputs.memory_positions)]
 
 
 def alibi(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:

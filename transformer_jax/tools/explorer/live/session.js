@@ -54,6 +54,7 @@ function settleLive() {
   const known = editsOn().filter((name) => EDIT_NAMES.has(name)), target = model.tokenizers[model.tokenizers.length - 1];
   // Half of a surrogate pair has no address.
   state.source = state.source.replace(/\p{Surrogate}/gu, "\ufffd");
+  if (isTranslation && !/[^\p{C}\p{Z}]/u.test(state.source)) state.source = "";
   state.off = [...new Set(known)].sort().join(",");
   const ids = idsOf(state.force), isToken = (id, index) => Number.isInteger(id) && id >= 2 && id < target.pieces.length && (id !== 2 || index + 1 === ids.length);
   if (!ids.every(isToken)) state.force = "";

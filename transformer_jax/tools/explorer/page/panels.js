@@ -43,7 +43,7 @@ function arrangePanels() {
   for (const panel of panels) {
     panel.reading = readingOf(panel.run);
     const run = page.runs[panel.run], name = nameOfRun(panel.run), what = VIEWS[state.view].hasHeads && panel.reading && panel === panels[0] ? nameOfHead(panel) : "";
-    panel.caption.replaceChildren(...panel === panels[panels.length - 1] ? [scaleBox] : [], ...name ? [element("b", name), what && ": "] : [], what);
+    panel.caption.replaceChildren(element("span", [...name ? [element("b", name), what && ": "] : [], what]), ...panel === panels[0] ? [scaleBox] : []);
     panel.caption.title = [name, what].filter(Boolean).join(": ");
     panel.caption.hidden = !name && !what;
     panel.canvas.setAttribute("aria-label", `${VIEWS[state.view].name} of ${run.name}, ${run.detail}`);

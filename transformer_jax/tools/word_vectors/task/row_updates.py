@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.schedules import make_schedule
+from transformer_jax.training.schedules import make_schedule, of_next_update
 from transformer_jax.training.sharding import partition_of, replicated
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepMetrics, UpdateRule, interleaved
@@ -58,6 +58,7 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, m
     def train_step(
         state: TrainState, batch: PyTree, hyperparameters: Hyperparameters
     ) -> tuple[TrainState, StepMetrics]:
+        hyperparameters = of_next_update(hyperparameters, state.step)
         parts = parts_with(config, hyperparameters)
         rate = make_schedule(config.optimizer.schedule, hyperparameters, config.model.d_model, parts)(state.step + 1)
 

@@ -43,6 +43,7 @@ class WordVectorObjective:
                 "optimizer.name", f"{optimizer.name!r} cannot update single rows", f"use {' or '.join(ROW_RULES)}"
             )
         unused = {"optimizer.freeze": optimizer.freeze, "optimizer.clip_norm": optimizer.clip_norm}
+        unused["optimizer.after_update"] = optimizer.after_update
         unused["training.label_smoothing"] = config.training.label_smoothing
         unused["training.loss_terms"] = config.training.loss_terms
         unused["training.corruptions"] = config.training.corruptions

@@ -1,0 +1,131 @@
+"""Gated delta networks: linear attention that decays its state and overwrites values (Yang et al. 2024, Gated DeltaNet)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from transformer_jax.array_types import Array, Float, Int
+from transformer_jax.config.checks import setting
+from transformer_jax.layers.mixer import Mixer
+from transformer_jax.layers.parameter_initialization import xavier_uniform
+from transformer_jax.precision import biased_einsum, einsum
+from transformer_jax.registry.plugins import register
+
+register("sharding", r"attention/output_gate$")(PartitionSpec("fsdp", "tensor", None))
+register("sharding", r"attention/(strength|decay)_kernel$")(PartitionSpec("fsdp", "tensor"))
+register("sharding", r"attention/(decay_bias|log_rate)$")(PartitionSpec("tensor"))
+register("sharding", r"attention/head_scale$")(PartitionSpec())
+
+
+@dataclass(frozen=True)
+class GatedDeltaNetSettings:
+    chunk: int = setting(64, "Positions of a chunk, which are computed at once; the result is the same.")
+
+
+@register("mixer", "gated_delta_net", settings=GatedDeltaNetSettings)
+class GatedDeltaNet(Mixer):
+    """S_t = a_t (1 - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T, o_t = S_t^T q_t, with decays a_t (Yang et al. 2024).
+
+    Equation 10; q, k of unit norm and v are SiLU of projections, b_t = sigmoid(W_b x_t), a_t = exp(-e^r softplus(W_a x_t + c)),
+    and the output is RMSNorm(o_t) SiLU(W_g x_t) times W^O (figure 1). Departure: no short convolutions of q, k and v.
+    Parameters: ``query``, ``key`` [D, H, K], ``value``, ``output_gate`` [D, H, U], ``output`` [H, U, D], ``strength_kernel``,
+    ``decay_kernel`` [D, H], ``decay_bias``, ``log_rate`` [H], ``head_scale`` [U]. The state S is float32.
+    """
+
+    def setup(self) -> None:
+        sizes = {"query": self.key_size, "key": self.key_size, "value": self.value_size, "output_gate": self.value_size}
+        shapes = {name: (self.d_model, self.num_heads, size) for name, size in sizes.items()}
+        self.kernels = [self.param(name, xavier_uniform(0, (1, 2)), shape) for name, shape in shapes.items()]
+        shape = self.num_heads, self.value_size, self.d_model
+        self.output_kernel = self.param("output", xavier_uniform((0, 1), 2), shape)
+        names = "strength_kernel", "decay_kernel"
+        by_head = [self.param(name, xavier_uniform(0, 1), (self.d_model, self.num_heads)) for name in names]
+        self.strength_kernel, self.decay_kernel = by_head
+        self.decay_bias = self.param("decay_bias", initial_decay_bias, (self.num_heads,))
+        self.log_rate = self.param("log_rate", initial_log_rate, (self.num_heads,))
+        self.head_scale = self.param("head_scale", nn.initializers.ones, (self.value_size,))
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return self.num_heads, self.key_size, self.value_size
+
+    def run(self, inputs: Float[Array, "B L D"], segments: Int[Array, "B L"]) -> tuple[Array, Array]:
+        """Chunks of C positions, one after the other (section 3.3)."""
+        rows, length, _ = inputs.shape
+        size = min(self.settings.chunk, length)
+        # On the left, so that the last state is the state after the last position.
+        before = ((0, 0), (-length % size, 0))
+        padded = jnp.pad(segments, before), *self._project(jnp.pad(inputs, (*before, (0, 0))))
+        chunks = [jnp.moveaxis(each.reshape(rows, -1, size, *each.shape[2:]), 1, 0) for each in padded]
+        start = jnp.zeros((rows, *self.state_shape)), jnp.zeros((rows,), segments.dtype)
+        (state, _), heads = lax.scan(self._run_chunk, start, chunks)
+        heads = jnp.moveaxis(heads, 0, 1).reshape(rows, -1, self.num_heads, self.value_size)[:, -length:]
+        return self._merge(heads, inputs), state
+
+    def _run_chunk(self, earlier: tuple[Array, Array], chunk: Sequence[Array]) -> tuple[tuple[Array, Array], Array]:
+        """State and segment after a chunk, and its heads [B, C, H, U], from the state and the segment before it."""
+        (state, segment), (segments, query, key, value, log_decay, strength) = earlier, chunk
+        total, precision, is_token = jnp.cumsum(log_decay, axis=1), self.precision.float32_output, segments != 0
+        is_visible = (segments[:, :, None] == segments[:, None]) & jnp.tril(
+            jnp.ones((1, *[segments.shape[1]] * 2), bool)
+        )
+        by_head = jnp.swapaxes(total, 1, 2)
+        decay = jnp.exp(jnp.where(is_visible[:, None], by_head[..., None] - by_head[:, :, None], -jnp.inf))
+        # Positions of a sentence that began in an earlier chunk.
+        continues = is_token & (segments == segment[:, None])
+        from_start = jnp.where(continues[..., None], jnp.exp(total), 0.0)[..., None]
+        missing = value - einsum("BSHK,BHKU->BSHU", key * from_start, state, precision)
+        # A position writes its value minus the one that the state holds for its key, after all earlier positions of the chunk.
+        products = einsum("BTHK,BSHK->BHTS", key * strength[..., None], key, precision) * decay
+        missing = jnp.swapaxes(strength[..., None] * missing, 1, 2)
+        written = lax.linalg.triangular_solve(products, missing, left_side=True, lower=True, unit_diagonal=True)
+        heads = einsum("BTHK,BHKU->BTHU", query * from_start, state, precision)
+        scores = einsum("BTHK,BSHK->BHTS", query, key, precision) * decay
+        heads += einsum("BHTS,BHSU->BTHU", scores, written, precision)
+
+        reaches_end = (is_token & (segments == segments[:, -1:]))[..., None]
+        to_end = jnp.exp(jnp.where(reaches_end, total[:, -1:] - total, -jnp.inf))[..., None]
+        state = from_start[:, -1, :, :, None] * state
+        state += einsum("BSHK,BHSU->BHKU", key * to_end, written, precision)
+        return (state, segments[:, -1]), heads
+
+    def advance(self, inputs: Float[Array, "B W D"], states: Float[Array, "B W H K U"]) -> tuple[Array, Array]:
+        query, key, value, log_decay, strength = self._project(inputs)
+        precision, states = self.precision.float32_output, jnp.exp(log_decay)[..., None, None] * states
+        written = strength[..., None] * (value - einsum("BWHK,BWHKU->BWHU", key, states, precision))
+        states += einsum("BWHK,BWHU->BWHKU", key, written, precision)
+        return self._merge(einsum("BWHK,BWHKU->BWHU", query, states, precision), inputs), states
+
+    def _project(self, inputs: Float[Array, "B L D"]) -> tuple[Array, Array, Array, Array, Array]:
+        """Queries times K^-1/2, keys, values [B, L, H, ...], logarithms of decays, and strengths [B, L, H], float32."""
+        precision = self.precision.float32_output
+        query, key, value = (nn.silu(einsum("BLD,DHK->BLHK", inputs, each, precision)) for each in self.kernels[:3])
+        step = nn.softplus(biased_einsum("BLD,DH->BLH", inputs, self.decay_kernel, self.decay_bias, precision))
+        strength = nn.sigmoid(einsum("BLD,DH->BLH", inputs, self.strength_kernel, precision))
+        return unit_norm(query) * self.key_size**-0.5, unit_norm(key), value, -jnp.exp(self.log_rate) * step, strength
+
+    def _merge(self, heads: Float[Array, "B L H U"], inputs: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
+        """The normed and gated heads side by side times ``output``."""
+        gate = nn.silu(einsum("BLD,DHU->BLHU", inputs, self.kernels[3], self.precision.float32_output))
+        heads *= self.head_scale * (jnp.mean(heads**2, axis=-1, keepdims=True) + 1e-5) ** -0.5
+        return einsum("BLHU,HUD->BLD", heads * gate, self.output_kernel, self.precision)
+
+
+def unit_norm(vectors: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:
+    return vectors * (jnp.sum(vectors**2, axis=-1, keepdims=True) + 1e-6) ** -0.5
+
+
+def initial_log_rate(key: Array, shape: tuple[int, ...]) -> Array:
+    """Logarithms of rates between 1 and 16, as in Mamba-2 (Dao and Gu 2024)."""
+    return jnp.log(jax.random.uniform(key, shape, minval=1.0, maxval=16.0))
+
+
+def initial_decay_bias(key: Array, shape: tuple[int, ...]) -> Array:
+    """Biases whose softplus is between 0.001 and 0.1, log-uniform, as in Mamba-2."""
+    step = jnp.exp(jax.random.uniform(key, shape, minval=jnp.log(0.001), maxval=jnp.log(0.1)))
+    return step + jnp.log(-jnp.expm1(-step))
