@@ -154,7 +154,8 @@ class HeatMapPanel:
         axes.grid(visible=False)
         axes.tick_params(axis="x", labelrotation=0)
         middle = (np.nanmin(self.values) + np.nanmax(self.values)) / 2
-        for (row, column), value in np.ndenumerate(self.values):
+        for row, column in np.ndindex(*self.values.shape):
+            value = float(self.values[row, column])
             if np.isfinite(value):
                 color = "white" if value > middle else INK
                 text = axes.text(column, row, f"{value:.{self.digits}f}", ha="center", va="center", color=color)

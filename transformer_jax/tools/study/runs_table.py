@@ -307,8 +307,8 @@ def heat_map(axes: Sequence[str], trials: Sequence[TrialRow], metric: Metric) ->
         for row in sides[0]
     ]
     means = np.array([[fmean(of_point) if of_point else math.nan for of_point in row] for row in values])
-    names = [[str(value) for value in side] for side in sides]
-    return HeatMapPanel(f"mean {metric.key}", means, *names, axes[1], axes[0], metric.digits)
+    rows, columns = ([str(value) for value in side] for side in sides)
+    return HeatMapPanel(f"mean {metric.key}", means, rows, columns, axes[1], axes[0], metric.digits)
 
 
 def _draw_settings(sweep: Sweep, trials: Sequence[TrialRow], path: Path) -> Path | None:
