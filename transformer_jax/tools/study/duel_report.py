@@ -363,14 +363,17 @@ def _conditions(plan: Plan, results: Sequence[Result], command: str) -> list[Sec
         *((name, " / ".join(values)) for name, values in found.items() if values),
         *((Path(file).name, f"SHA-256 {digest}") for file, digest in files.items()),
     ]
-    settings = [
-        (each.name, *(", ".join(f"{key}={text}" for key, text in stated.items()) for stated in both))
-        for each in results
-        for both in ((each.planned.contender.settings, each.planned.settings),)
-    ]
+    by_plan = [each.planned.settings for each in results]
+    common = dict(set.intersection(*(set(each.items()) for each in by_plan))) if by_plan else {}
+    rows.insert(3, ("set by the duel", " ".join(f"--config.{key}={common[key]}" for key in sorted(common))))
+    settings = []
+    for each in results:
+        own = {key: text for key, text in each.planned.settings.items() if key not in common}
+        both = each.planned.contender.settings, own
+        settings.append((each.name, *(", ".join(f"{key}={text}" for key, text in stated.items()) for stated in both)))
     of_text = frozenset({0, 1, 2})
     return [
-        Section("Settings", (Table(("idea", "settings", "of its runs"), tuple(settings), of_text),)),
+        Section("Settings", (Table(("idea", "settings", "by its budget"), tuple(settings), of_text),)),
         Section("Conditions", (Table(("", "of the runs"), tuple(rows), of_text),)),
     ]
 
