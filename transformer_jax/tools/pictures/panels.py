@@ -117,7 +117,7 @@ class LinePanel:
 
     def _write_values(self, axes: Axes, line: Line2D) -> None:
         axes.margins(y=0.12)
-        points = line.get_xydata()
+        points = np.asarray(line.get_xydata(), float)
         for x, y in points if len(points) <= MAX_VALUES else points[-1:]:
             axes.annotate(
                 f"{y:.4g}",
