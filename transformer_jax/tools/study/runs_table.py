@@ -39,8 +39,8 @@ from transformer_jax.tools.study.seed_statistics import paired_test
 from transformer_jax.tools.study.sweeps import SEED, Choice, LogUniform, Sweep, TrialRow, Value
 
 MEANING = (
-    "Metrics are from the best validation, of the examples that the table names, after the update shown. Columns that name a split "
-    "have the score of the best checkpoint on the whole split; all its scores are under Evaluations. Perplexities are "
+    "Metrics are from the best validation, of the examples that the table names, after the update shown. Columns that name a "
+    "split have the score of the best checkpoint on the whole split; all its scores are under Evaluations. Perplexities are "
     "comparable only between runs with the same tokenizer. Target tokens are the total over training, an estimate after "
     "the last line of the log; tokens/s is the median of the logged target tokens per second. Time is the total in "
     "goodput.json. An empty cell is not known, or not yet."
