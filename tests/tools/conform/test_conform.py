@@ -169,7 +169,7 @@ def test_every_part_of_the_kit_conforms(kind, name):
 
 
 # Each part of the kit that changes a model or an update once, by the setting that selects it.
-OTHERS = "statistic", "corruption"
+OTHERS = "statistic", "corruption", "after_update"
 COMBINATIONS = [
     dict(each.split("=") for each in text.split("; "))
     for text in (
@@ -184,8 +184,11 @@ COMBINATIONS = [
         "model.attention=mup,softmax_one; model.positions=alibi; model.mixers=ssru attention; model.feed_forward=geglu; "
         "model.projection=soft_capped; model.initialization=mup; model.tying=none; optimizer.name=mup; "
         "optimizer.averaging=schedule_free; training.loss_terms=confidence_penalty,multi_token,unigram_smoothing",
-        "model.attention=value_residual; model.mixers=attention gated_delta_net attention; "
+        "model.attention=value_residual,softpick; model.mixers=attention gated_delta_net attention; "
         "model.normalization=hyper_connections; model.feed_forward=swiglu",
+        "model.attention=differential; model.positions=rope",
+        "model.positions=ngpt; model.normalization=ngpt; model.feed_forward=ngpt; model.projection=ngpt; "
+        "optimizer.after_update=ngpt",
         "model.feed_forward=relu_squared",
     )
 ]
@@ -238,7 +241,7 @@ def test_the_cache_of_a_window_is_a_ring_that_holds_one_window_also_after_a_long
 def test_combinations_are_the_whole_kit():
     kinds = {kind.setting: name for name, kind in KINDS.items() if name not in ("rnn_attention", "task", *OTHERS)}
     stated = [(path, name) for each in COMBINATIONS for path, names in each.items() for name in split(names)]
-    named = {(kinds[path], name) for path, name in stated if path != "model.tying"}
+    named = {(kinds[path], name) for path, name in stated if path in kinds}
     assert named == {part for part in KIT if part[0] in kinds.values()}
 
 
