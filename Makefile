@@ -71,7 +71,7 @@ docs: setup $(LIVE_PAGE)
 # The site has the live page of the quickstart run, which is trained if there is none: the answers of docs/lesson.md are its own.
 $(LIVE_PAGE): $(QUICKSTART)/outcome.json | setup
 	@mkdir -p $(dir $@)
-	@$(BIN)/transformer-jax explore --workdir=$(QUICKSTART) --live --checkpoint=last --checkpoints=all --output=$@ \
+	@$(BIN)/transformer-jax explore --workdir=$(QUICKSTART) --live --checkpoints=all --output=$@ \
 	  --text="Before my duck goes through the hotels this week, he repairs my quiet table slowly."
 
 $(QUICKSTART)/outcome.json: | setup

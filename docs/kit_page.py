@@ -32,7 +32,9 @@ INTRODUCTION = """# The kit
 Parts of published models and optimizers, each in one file of [`transformer_jax/kit/`](../transformer_jax/kit/__init__.py).
 Few files of the core name them; they are registered as [your own parts](extending.md) are. The setting above a table selects
 a part, for example `--config.model.positions=rope`; its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at
-`parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`. `transformer-jax conform NAME` checks a part, and counts its
+`parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`.
+
+`transformer-jax conform NAME` checks a part, and counts its
 parameters, FLOPs of matrix products and memory, beside the model without it ([results](#conform)). The three parts of muP are
 checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`; the five of nGPT by
 `conform positions:ngpt`.

@@ -7,6 +7,7 @@ import re
 import runpy
 from html import escape
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -79,11 +80,10 @@ def draw_extending() -> None:
     distance, rates = np.arange(-20, 1), (0.1, 0.5, 2.0)
     biases = {}
     for rate in rates:
-        raw = jnp.log(jnp.expm1(jnp.array([[1.0], [rate]])))[:, :, None]  # Of one head.
-        at = type("At", (), {"distance": jnp.asarray(distance)[None, None]})
-        biases[f"r2 = {rate}"] = np.asarray(with_bias(raw[..., 0], jnp.zeros((1, 1, 1, 1, len(distance))), at))[
-            0, 0, 0, 0
-        ]
+        raw = jnp.log(jnp.expm1(jnp.array([[1.0], [rate]])))  # Of one head.
+        at = SimpleNamespace(distance=jnp.asarray(distance)[None, None])
+        bias = with_bias(raw, jnp.zeros((1, 1, 1, len(distance))), at)
+        biases[f"r2 = {rate}"] = np.asarray(bias)[0, 0, 0]
     weights = {name: np.exp(bias) / np.exp(bias).sum() for name, bias in biases.items()}
     panels = [
         LinePanel(

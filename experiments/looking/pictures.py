@@ -65,7 +65,8 @@ def main() -> None:
     (HERE / "results").mkdir(exist_ok=True)
     with headless_chromium() as browser:
         for name, (address, window) in VIEWS.items():
-            (HERE / "results" / f"{name}.png").write_bytes(picture(browser, page, address, window))
+            shown = Image.open(io.BytesIO(picture(browser, page, address, window))).convert("RGB")
+            shown.quantize(COLORS, dither=Image.Dither.NONE).save(HERE / "results" / f"{name}.png", optimize=True)
         animation(browser, page, FIGURES / "live.gif", DESKTOP)
         animation(browser, page, FIGURES / "live-dark.gif", DARK)
         others = {each for each in browser.requests if not each.startswith(("file:", "blob:", "data:", "about:"))}

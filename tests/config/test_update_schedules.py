@@ -19,7 +19,7 @@ from transformer_jax.config import (
     to_json,
 )
 from transformer_jax.config.conversion import flatten, spelled_out
-from transformer_jax.config.update_schedules import Cosine, Ramp, Step
+from transformer_jax.config.update_schedules import Cosine, Ramp
 from transformer_jax.tools.study.sweeps import Choice, Sweep, check
 
 TERM = "training.loss_terms=z_loss & "
@@ -98,7 +98,7 @@ def test_models_are_evaluated_with_last_values_and_steps_get_ramps():
     last, ramps = hyperparameters_of(config), scheduled_hyperparameters_of(config)
     assert (last.b1, last.rates.dropout, last.parts["z_loss"]["weight"]) == (0.0, 0.0, 1.0)
     assert config.parts["z_loss"].weight * 2 == 2.0 and config.model.dropout, "dropout is not removed from the program"
-    expected = Step(0.9, 0.0, 6.0, 7.0), Cosine(0.3, 0.0, 2.0, 9.0), Ramp(0.0, 1.0)
+    expected = Ramp(0.9, 0.0, 6.0, 7.0), Cosine(0.3, 0.0, 2.0, 9.0), Ramp(0.0, 1.0)
     found = ramps.b1, ramps.rates.dropout, ramps.parts["z_loss"]["weight"]
     assert [(type(each), each) for each in found] == [(type(each), each) for each in expected]
     plain = settings_of("model.dropout=0.1")

@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ import yaml
 import transformer_jax
 from transformer_jax.commands.flags import overrides_of, parse
 from transformer_jax.commands.registry import load_command
+from transformer_jax.config import resolve
 from transformer_jax.config.conversion import read_value
 from transformer_jax.config.recipes import find_recipe
 from transformer_jax.registry import index
@@ -96,7 +98,7 @@ def script(monkeypatch):
     """A script of docs/ as a module."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     yield importlib.import_module
-    for name in ("annotate", "kit_page", "theory_figures"):
+    for name in ("annotate", "kit_page", "page_figures", "theory_figures"):
         sys.modules.pop(name, None)
 
 
@@ -105,6 +107,35 @@ def test_pages_and_notebooks_are_as_new_as_the_code(script):
     written = script("annotate").generated() | {kit_page.PAGE: kit_page.page()}
     stale = [file.name for file, content in written.items() if file.read_text("utf-8") != content]
     assert stale == [], "python docs/annotate.py and python docs/kit_page.py write them again"
+
+
+def test_pictures_of_pages_are_drawn_from_tables_that_exist(script, tmp_path, monkeypatch):
+    page_figures = script("page_figures")
+    rows = page_figures.table("experiments/language_model/README.md", "bits per byte")
+    assert len(rows) > 5 and all(1 < float(row["bits per byte"]) < 8 for row in rows)
+    assert any(
+        row["state"] == "pruned" for row in page_figures.table("experiments/tuned_recipe/results/search.md", "state")
+    )
+    monkeypatch.setattr(page_figures, "FIGURES", tmp_path)
+    for draw in (page_figures.draw_bits, page_figures.draw_extending, page_figures.draw_floors):
+        draw()
+    assert {file.name for file in tmp_path.iterdir()} == {"bits.png", "extending.png", "floors.svg"}
+
+
+def test_the_lesson_names_parts_of_the_model_of_the_quickstart():
+    model = resolve("quickstart").model
+    addresses = re.findall(r"`live\.html#([^`]+)`", (ROOT / "docs" / "lesson.md").read_text(encoding="utf-8"))
+    names = [name for each in addresses for name in dict(parse_qsl(each)).get("off", "").split(",") if name]
+    assert len(addresses) >= 10 and len(names) >= 5
+    layers = {
+        "encoder": model.num_encoder_layers,
+        "decoder": model.num_decoder_layers,
+        "cross": model.num_decoder_layers,
+    }
+    for name in names:
+        kind, *rest = name.split(".")
+        assert name == "positions" or 1 <= int(rest[0]) <= layers[kind], name
+        assert rest[1:] in ([], ["residual"]) or (rest[1] == "head" and 1 <= int(rest[2]) <= model.num_heads), name
 
 
 needs_sklearn = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="pip install scikit-learn")

@@ -16,19 +16,18 @@ A Transformer (Vaswani et al. 2017) learns to translate 20,000 generated English
 
 All files are in {workdir}. Ctrl-C saves and stops; the same command resumes.
 """
-# Validations are of 64 sentences, of which one can look best by chance; the last checkpoint has the lowest loss.
 STEPS = (
     ("train --config=quickstart", "2 + 2 layers of width 128; loss, validation BLEU, checkpoints     about 3 minutes"),
     (
-        "evaluate --split=test --examples=3 --checkpoint=last",
+        "evaluate --split=test --examples=3",
         "500 held-out sentences: translations, BLEU, perplexity            about 20 seconds",
     ),
     (
-        f"attention --checkpoint=last --text='{SENTENCE}'",
+        f"attention --text='{SENTENCE}'",
         "a picture of its attention weights for one sentence               about 10 seconds",
     ),
     (
-        f"explore --live --checkpoint=last --text='{SENTENCE}'",
+        f"explore --live --text='{SENTENCE}'",
         "a page with the model in it: edit the sentence, switch heads off  about 20 seconds",
     ),
 )

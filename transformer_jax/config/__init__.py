@@ -18,7 +18,6 @@ from transformer_jax.config.data import TokenizerConfig as TokenizerConfig
 from transformer_jax.config.experiment import ExperimentConfig as ExperimentConfig
 from transformer_jax.config.experiment import may_change as may_change
 from transformer_jax.config.hyperparameters import Hyperparameters as Hyperparameters
-from transformer_jax.config.hyperparameters import Number as Number
 from transformer_jax.config.hyperparameters import Rates as Rates
 from transformer_jax.config.hyperparameters import hyperparameters_of as hyperparameters_of
 from transformer_jax.config.hyperparameters import parts_with as parts_with
@@ -41,5 +40,6 @@ from transformer_jax.config.run_settings import resolve as resolve
 from transformer_jax.config.run_settings import without_its_cache as without_its_cache
 from transformer_jax.config.tasks import Metric as Metric
 from transformer_jax.config.translation import DecodingConfig as DecodingConfig
+from transformer_jax.config.update_schedules import Number as Number
 from transformer_jax.errors import ConfigError as ConfigError
 from transformer_jax.errors import DataError as DataError

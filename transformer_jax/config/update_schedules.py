@@ -34,16 +34,12 @@ class Cosine(Ramp):
     curve = staticmethod(lambda done, xp: 0.5 * (1.0 - xp.cos(math.pi * done)))
 
 
-class Step(Ramp):
-    curve = staticmethod(lambda done, xp: xp.floor(done))
-
-
 FORMS: dict[str, tuple[type[Ramp], str]] = {
     "linear": (Ramp, "linear(START,END) or linear(START,END,FIRST,LAST)"),
     "cosine": (Cosine, "cosine(START,END) or cosine(START,END,FIRST,LAST)"),
-    "step": (Step, "step(START,END,UPDATE)"),
+    "step": (Ramp, "step(START,END,UPDATE)"),
 }
-"""Schedules by name: FIRST < LAST are updates, by default the first and the last of the run; from UPDATE on it is END."""
+"""Schedules by name: FIRST < LAST are updates, by default the first and the last of the run. A step is a ramp of one update."""
 
 
 class Scheduled(float):

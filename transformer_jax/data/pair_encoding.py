@@ -88,7 +88,7 @@ def filter_settings(data: DataConfig) -> list[int | float | bool | str]:
     """The settings that determine which pairs are kept, and how they are segmented."""
     may_be_identical = data.source in GENERATED_SOURCES
     limits = data.max_source_tokens, data.max_target_tokens, data.max_length_ratio
-    dropout = [data.bpe_dropout, data.segmentations, "algorithm 1"] if data.bpe_dropout else []
+    dropout = (data.bpe_dropout, data.segmentations, "algorithm 1") if data.bpe_dropout else ()
     return [*limits, may_be_identical, MAX_LINE_BYTES, *dropout]
 
 

@@ -1,4 +1,4 @@
-"""Attention sinks in the denominator of the softmax, so that a head can attend to nothing (Agarwal et al. 2025, gpt-oss)."""
+"""Sinks in the denominator of the softmax: a head can attend to nothing (Agarwal et al. 2025, gpt-oss, section 2.2)."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from transformer_jax.registry.plugins import register
 
 @register("attention", "sink")
 class Sink(AttentionChange):
-    """exp(s_i) / (exp(b) + sum exp(s_j)), with a learned b of each head, ``sinks`` [H], initially 0 (section 2.2)."""
+    """exp(s_i) / (exp(b) + sum exp(s_j)), with a learned b of each head, ``sinks`` [H], initially 0."""
 
     def setup(self) -> None:
         self.sinks = self.param("sinks", nn.initializers.zeros, (self.num_heads,))

@@ -15,25 +15,27 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node
 # Answers requests, one a line, each after the one before; one that is `superseded` is followed at once.
 DRIVER = """
 const waiting = require("fs").readFileSync(0, "utf8").split("\\n").filter(Boolean).map(JSON.parse);
+let began = null;
 const next = () => {
   if (!waiting.length) return;
   const data = waiting.shift();
   if (data.action === "load") data.bytes = new Uint8Array(Buffer.from(data.bytes, "base64"));
+  began = process.cpuUsage();
   self.onmessage({ data });
   if (data.superseded) next();
 };
 const plain = (key, value) => ArrayBuffer.isView(value) ? Array.from(value) : value;
 self.postMessage = (message) => {
   if ("done" in message) return;
-  process.stdout.write(JSON.stringify(message, plain) + "\\n");
+  process.stdout.write(JSON.stringify({ ...message, milliseconds: process.cpuUsage(began).user / 1000 }, plain) + "\\n");
   setImmediate(next);
 };
 next();
 """
 
 
-def ask_worker(model: LiveModel, *requests: dict[str, Any]) -> list[dict[str, Any]]:
-    """The results of ``requests`` after the model is loaded; an answer without one as ``{error}``."""
+def timed_answers(model: LiveModel, *requests: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the answers to ``requests`` after the model is loaded, with ``result`` or ``error`` and CPU ``milliseconds``."""
     loading = {**model.description, "action": "load", "bytes": base64.b64encode(model.parameters).decode()}
     asked = "\n".join(json.dumps({"id": number, **each}) for number, each in enumerate([loading, *requests]))
     script = "globalThis.self = globalThis;\n" + worker_source() + DRIVER
@@ -41,4 +43,9 @@ def ask_worker(model: LiveModel, *requests: dict[str, Any]) -> list[dict[str, An
     assert done.returncode == 0, done.stderr[-3000:]
     loaded, *answers = [json.loads(line) for line in done.stdout.split("\n") if line]
     assert "error" not in loaded, loaded
-    return [each.get("result", each) for each in answers]
+    return answers
+
+
+def ask_worker(model: LiveModel, *requests: dict[str, Any]) -> list[dict[str, Any]]:
+    """The results of ``requests`` after the model is loaded; an answer without one as ``{error}``."""
+    return [each.get("result", each) for each in timed_answers(model, *requests)]

@@ -245,8 +245,9 @@ def test_ideas_without_an_ended_run_are_in_the_correction(monkeypatch):
     assert " 3 seeds and 3 ideas find a difference" in power, "of the tests, though --seeds=2"
 
 
-def run_of(seed, values, seconds=1.0, **origin):
-    validations = {step: {"validation/bleu": value, "validation/loss": value} for step, value in values.items()}
+def run_of(seed, values, seconds=1.0, losses=None, **origin):
+    losses = losses or dict.fromkeys(values, 1.0)
+    validations = {step: {"validation/bleu": value, "validation/loss": losses[step]} for step, value in values.items()}
     return FinishedRun(seed, f"/there/trials/{seed:04d}", "", validations, seconds, origin)
 
 
@@ -255,16 +256,22 @@ def result_of(name, curve, cost=COST, ends=(0.0, 0.5)):
         run_of(seed, {step: value + end for step, value in curve.items()}, 1.0 + seed, git_commit="abc", cpu_count=2)
         for seed, end in enumerate(ends)
     ]
-    return duel_report.Result(Planned(Contender(name, {}, {}), cost, max(curve), {}), runs)
+    return duel_report.Result(Planned(Contender(name, {}, {}), cost, 1100, {}), runs)
 
 
 def test_a_metric_that_still_rises_is_far_from_its_plateau():
-    metric = TASKS["translation"].selection
+    metric, plan = TASKS["translation"].selection, Plan(QUICKSTART, [], "flops", "", "validation/bleu")
     rising, flat = {1: 0.0, 2: 3.0, 3: 6.0, 4: 9.0}, {1: 0.0, 2: 8.0, 3: 8.8, 4: 9.0}
-    assert "went from 6.25 to 9.25" in duel_report.plateau_warning(result_of("base", rising), metric)
-    assert duel_report.plateau_warning(result_of("base", flat), metric) == ""
+    assert "went from 6.25 to 9.25" in duel_report.plateau_warning(plan, result_of("base", rising), metric)
+    assert duel_report.plateau_warning(plan, result_of("base", flat), metric) == ""
+    falling = [run_of(seed, flat, losses={1: 9.0, 2: 7.0, 3: 5.0, 4: 3.0}) for seed in (0, 1)]
+    still = result_of("base", flat)._replace(runs=falling)
+    assert "loss of the base went from 5.000 to 3.000" in duel_report.plateau_warning(plan, still, metric)
+    short = result_of("base", flat)
+    short = short._replace(planned=replace(short.planned, updates=60))
+    assert "has 60 updates, and one of the recipe 1,100" in duel_report.plateau_warning(plan, short, metric)
     # Less than the noise between seeds.
-    assert duel_report.plateau_warning(result_of("base", rising, ends=(0.0, 9.0)), metric) == ""
+    assert duel_report.plateau_warning(plan, result_of("base", rising, ends=(0.0, 9.0)), metric) == ""
 
 
 def test_a_report_has_its_conditions_values_by_seed_and_files_for_an_appendix(tmp_path):

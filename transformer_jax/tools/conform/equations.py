@@ -45,8 +45,8 @@ class LayerInputs(NamedTuple):
     without it, by path.
     """
 
-    x: Float[np.ndarray, "B L D"] | None
-    y: Float[np.ndarray, "B L D"] | None
+    x: Float[np.ndarray, "B L D"]
+    y: Any
     settings: Any
     model: Any
     site: Any

@@ -4,7 +4,7 @@ import importlib
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -56,8 +56,9 @@ def equals_reference(trial: Trial, length: int) -> str:
         return f"not compared: conform runs no reference of a part of kind {trial.idea.kind}"
     worst = []
     for each in COMPARISONS[trial.idea.kind](trial, reference, length):
-        pair = (np.where(each.counts, array, 0.0) for array in (each.part, each.reference))
-        worst.append(require_near(*pair, each.where, TOLERANCE if trial.idea.kind == "optimizer" else ROUNDING))
+        found, expected = (np.where(each.counts, array, 0.0) for array in (each.part, each.reference))
+        tolerance = TOLERANCE if trial.idea.kind == "optimizer" else ROUNDING
+        worst.append(require_near(found, expected, each.where, tolerance))
     return max(worst, key=float) if worst else "not compared: the part is at no site of this model"
 
 
@@ -73,7 +74,8 @@ def found_reference(idea: Idea) -> Reference | None:
 def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
     """Every attention where the part acts, on its tokens."""
     config, idea = trial.config, trial.idea
-    batch, earlier = sentences(ROWS, length).batch, {}
+    batch = sentences(ROWS, length).batch
+    earlier: dict[tuple[str, str], tuple[tuple[PyTree, AttentionInputs], ...]] = {}
     for call in calls_of(trial, length, "__call__"):
         mask = next((each for each in call.arguments[2:] if isinstance(each, SentenceMask)), None)
         site = site_of(call.path, config.model)
@@ -86,7 +88,8 @@ def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Co
         inputs = AttentionInputs(
             x,
             memory,
-            *map(np.asarray, mask.positions),
+            np.asarray(mask.positions[0]),
+            np.asarray(mask.positions[1]),
             config.parts.get(idea.name),
             config.model,
             site,
@@ -157,10 +160,12 @@ def of_loss_term(trial: Trial, reference: Reference, length: int) -> Iterator[Co
             break
     target = rows.target if dropped.has_source else rows
     layers = [each for each in calls if each.path.endswith("/feed_forward")][: calls_before(calls, passes[0])]
+    hidden, matrix = float64(passes[0].returned[:2])
     inputs = LossInputs(
         [np.asarray(each.returned.logits(FLOAT32), np.float64) for each in passes],
         np.asarray(target.ids),
-        *float64(passes[0].returned[:2]),
+        hidden,
+        matrix,
         [float64((each.params, each.arguments[0])) for each in layers],
         config.training.label_smoothing,
         config.parts.get(name),
@@ -182,7 +187,7 @@ def of_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compa
     expected = reference(by_path(params), inputs, None)
     if kind == "schedule":
         schedule = make_schedule(name, hyperparameters, config.model.d_model, config.parts)
-        yield Compared(name, np.array([schedule(number) for number in numbers]), expected)
+        yield Compared(name, np.array([schedule(int(number)) for number in numbers]), expected)
         return
     is_average = kind == "averaging"
     names = ("sgd", name) if is_average else (name, "none")
@@ -215,7 +220,7 @@ def of_initialization(trial: Trial, reference: Reference, length: int) -> Iterat
     """The initial value of every parameter, beside its value without the part."""
     config, name = trial.config, trial.idea.name
     plain = Trial(trial.base).initial_state.params
-    inputs = LayerInputs(None, None, config.parts.get(name), config.model, None)
+    inputs = LayerInputs(np.zeros(0), None, config.parts.get(name), config.model, None)
     factors = reference(by_path(plain), inputs, None)
     initial = by_path(trial.initial_state.params)
     for path, array in by_path(plain).items():
@@ -245,7 +250,7 @@ def site_of(path: str, model: Any) -> Site | None:
     match = re.match(SITE, path)
     if match is None:
         return None
-    stack, index, kind = match.groups()
+    stack, index, kind = (cast("Any", each) for each in match.groups())
     depth = getattr(model, f"num_{stack}_layers", None) or model.num_layers
     is_causal = stack == "decoder" and kind != "cross"
     return Site(stack, kind, depth, is_causal=is_causal, index=int(index))

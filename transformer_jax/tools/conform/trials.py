@@ -136,7 +136,9 @@ class Trial:
     ) -> None:
         """``params``: instead of the model's own. ``idea``: the part that is checked; ``base``: the settings without it."""
         self.config, self.on, self.has_source = config, on, config.task == "translation"
-        self.idea, self.base = idea, base
+        # Trials of combinations have neither, and the properties of an idea are not checked on them.
+        self.idea: Any = idea
+        self.base: Any = base
         if params is not None:
             self.params = params
         self._logits = jax.jit(self.teacher_forced)

@@ -117,7 +117,7 @@ class LinePanel:
 
     def _write_values(self, axes: Axes, line: Line2D) -> None:
         axes.margins(y=0.12)
-        points = line.get_xydata()
+        points = np.asarray(line.get_xydata(), float)
         for x, y in points if len(points) <= MAX_VALUES else points[-1:]:
             axes.annotate(
                 f"{y:.4g}",
@@ -139,6 +139,8 @@ class HeatMapPanel:
     values: np.ndarray
     rows: Sequence[str]
     columns: Sequence[str]
+    x_label: str
+    y_label: str
     digits: int
 
     @property
@@ -147,11 +149,13 @@ class HeatMapPanel:
 
     def draw(self, axes: Axes) -> None:
         axes.imshow(self.values, cmap=canvas.SEQUENTIAL, aspect="auto", interpolation="nearest")
-        canvas.frame(axes)
+        canvas.style_axes(axes, self.x_label, self.y_label)
         canvas.name_cells(axes, self.rows, self.columns, LEGEND_POINTS)
+        axes.grid(visible=False)
         axes.tick_params(axis="x", labelrotation=0)
         middle = (np.nanmin(self.values) + np.nanmax(self.values)) / 2
-        for (row, column), value in np.ndenumerate(self.values):
+        for row, column in np.ndindex(*self.values.shape):
+            value = float(self.values[row, column])
             if np.isfinite(value):
                 color = "white" if value > middle else INK
                 text = axes.text(column, row, f"{value:.{self.digits}f}", ha="center", va="center", color=color)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from transformer_jax.config import Metric
+from transformer_jax.config import Metric, resolve
 from transformer_jax.files.atomic_files import write_whole
 from transformer_jax.run_directory.layout import RunDirectory, read_starts
 from transformer_jax.runs.goodput import TRAINING, read_goodput
@@ -80,6 +80,8 @@ TIMES = (
 NEAR_FLOPS, NEAR_TIMES = 1.02, 1.5
 # Far from its plateau a metric makes this share of its way in the last quarter of the budget.
 LATE_SHARE = 0.1
+# Or the runs have less than this share of the updates of the recipe.
+SHORT_SHARE = 0.5
 PICTURE_FILES = (".png", ".svg", ".pdf")
 BETTER, WORSE, UNCERTAIN, SIGNIFICANT = LINE_COLORS[0], LINE_COLORS[1], LINE_COLORS[5], 0.05
 PANEL_WIDTH, ROW_HEIGHT, TOP, BOTTOM, LETTER = 3.6, 0.34, 0.9, 0.62, 0.085
@@ -251,22 +253,36 @@ def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: M
     )
 
 
-def plateau_warning(base: Result, metric: Metric) -> str:
-    """A warning where the metric of the base still improves much in the last quarter of its budget; else empty."""
-    curve = {step: fmean(values) for step, values in base.curve(metric.key).items()}
-    if len(curve) < 4:
-        return ""
-    last = max(curve)
-    quarter = max(step for step in curve if step <= 0.75 * last or step == min(curve))
-    sign = 1 if metric.direction == "maximize" else -1
-    gain, way = sign * (curve[last] - curve[quarter]), abs(curve[last] - curve[min(curve)])
-    finals = base.final(metric.key).values()
-    if gain <= max(LATE_SHARE * way, stdev(finals) if len(finals) > 1 else 0.0):
+def plateau_warning(plan: Plan, base: Result, metric: Metric) -> str:
+    """A warning where the metric, or the loss, of the base still improves much in the last quarter of its budget, or where its
+    runs are much shorter than those of the recipe; else empty.
+
+    A score may stand still near 0 while the loss falls, and a learning rate that decays ends both early.
+    """
+    both = {
+        metric.key: (metric.label, 1 if metric.direction == "maximize" else -1, metric.digits),
+        LOSS: ("loss", -1, 3),
+    }
+    for key, (label, sign, digits) in both.items():
+        curve = {step: fmean(values) for step, values in base.curve(key).items()}
+        if len(curve) < 4:
+            continue
+        last, finals = max(curve), base.final(key).values()
+        quarter = max(step for step in curve if step <= 0.75 * last or step == min(curve))
+        gain, way = sign * (curve[last] - curve[quarter]), abs(curve[last] - curve[min(curve)])
+        if gain > max(LATE_SHARE * way, stdev(finals) if len(finals) > 1 else 0.0):
+            return (
+                f"WARNING: far from its plateau: in the last quarter of the budget {label} of the base went from "
+                f"{curve[quarter]:.{digits}f} to {curve[last]:.{digits}f}. The verdicts are on which idea is ahead at this "
+                f"budget; a longer one may reverse them."
+            )
+    overrides = [(key, text) for key, text in plan.overrides if key != "training.num_updates"]
+    of_recipe = resolve(plan.recipe, overrides).training.num_updates
+    if base.planned.updates >= SHORT_SHARE * of_recipe:
         return ""
     return (
-        f"WARNING: far from its plateau: in the last quarter of the budget {metric.label} of the base went from "
-        f"{metric.text(curve[quarter])} to {metric.text(curve[last])}. The verdicts are on which idea is ahead at this budget; "
-        f"a longer one may reverse them."
+        f"WARNING: far from its plateau: a run of the base has {base.planned.updates:,} updates, and one of the recipe "
+        f"{of_recipe:,}. A longer budget may reverse the verdicts."
     )
 
 
@@ -330,7 +346,7 @@ def write_duel_report(
     conditions |= {
         "command": command,
         "power": power,
-        "warning": plateau_warning(results[0], metric) if results else "",
+        "warning": plateau_warning(plan, results[0], metric) if results else "",
     }
     content = {**conditions, "contenders": [_record(plan, each, metric) for each in results]}
     write_whole(folder / "result.json", json.dumps(content, indent=1) + "\n")
@@ -363,14 +379,17 @@ def _conditions(plan: Plan, results: Sequence[Result], command: str) -> list[Sec
         *((name, " / ".join(values)) for name, values in found.items() if values),
         *((Path(file).name, f"SHA-256 {digest}") for file, digest in files.items()),
     ]
-    settings = [
-        (each.name, *(", ".join(f"{key}={text}" for key, text in stated.items()) for stated in both))
-        for each in results
-        for both in ((each.planned.contender.settings, each.planned.settings),)
-    ]
+    by_plan = [each.planned.settings for each in results]
+    common = dict(set.intersection(*(set(each.items()) for each in by_plan))) if by_plan else {}
+    rows.insert(3, ("set by the duel", " ".join(f"--config.{key}={common[key]}" for key in sorted(common))))
+    settings = []
+    for each in results:
+        own = {key: text for key, text in each.planned.settings.items() if key not in common}
+        both = each.planned.contender.settings, own
+        settings.append((each.name, *(", ".join(f"{key}={text}" for key, text in stated.items()) for stated in both)))
     of_text = frozenset({0, 1, 2})
     return [
-        Section("Settings", (Table(("idea", "settings", "of its runs"), tuple(settings), of_text),)),
+        Section("Settings", (Table(("idea", "settings", "by its budget"), tuple(settings), of_text),)),
         Section("Conditions", (Table(("", "of the runs"), tuple(rows), of_text),)),
     ]
 
@@ -407,7 +426,7 @@ def _verdicts(plan: Plan, results: Sequence[Result], metric: Metric, power: str,
         seeds = "seed" if len(finals) == 1 else "seeds"
         deviation = f", standard deviation {metric.text(stdev(finals))}" if len(finals) > 1 else ""
         blocks.append(f"base: {metric.label} {metric.text(fmean(finals))} over {len(finals)} {seeds}{deviation}.")
-        blocks += filter(None, [plateau_warning(results[0], metric)])
+        blocks += filter(None, [plateau_warning(plan, results[0], metric)])
     if results[1:]:
         rows = tuple((each.name, each.verdict) for each in results[1:])
         heading = f"verdict on {metric.label} at equal {plan.equal.replace('flops', 'FLOPs')}"

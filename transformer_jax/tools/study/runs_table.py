@@ -1,5 +1,6 @@
 """Tables of runs: of run directories and of the trials of a sweep, with scores, settings that differ, and means over seeds."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -300,14 +301,14 @@ def heat_map(axes: Sequence[str], trials: Sequence[TrialRow], metric: Metric) ->
     sides = [sorted({each.point[name] for each in trials}) for name in axes]
     values = [
         [
-            [each.value for each in trials if (each.point[axes[0]], each.point[axes[1]]) == (row, column)]
+            [each.value or 0.0 for each in trials if (each.point[axes[0]], each.point[axes[1]]) == (row, column)]
             for column in sides[1]
         ]
         for row in sides[0]
     ]
-    means = np.array([[np.mean(of_point) if of_point else np.nan for of_point in row] for row in values], float)
-    names = [[str(value) for value in side] for side in sides]
-    return HeatMapPanel(f"{metric.key}: {axes[0]} (rows), {axes[1]} (columns)", means, *names, metric.digits)
+    means = np.array([[fmean(of_point) if of_point else math.nan for of_point in row] for row in values])
+    rows, columns = ([str(value) for value in side] for side in sides)
+    return HeatMapPanel(f"mean {metric.key}", means, rows, columns, axes[1], axes[0], metric.digits)
 
 
 def _draw_settings(sweep: Sweep, trials: Sequence[TrialRow], path: Path) -> Path | None:

@@ -100,10 +100,12 @@ def run_workers(
         def are_running() -> bool:
             statuses = [worker.poll() for worker in workers]
             for index, status in enumerate(statuses):
-                is_killed = status is not None and status < 0 and -status not in STOPPING
+                # The number of the signal that ended it; 0 while it runs or if none did.
+                number = max(-(status or 0), 0)
+                is_killed = number > 0 and number not in STOPPING
                 if is_killed and not is_stopping and replaced[index] < REPLACEMENTS:
                     replaced[index] += 1
-                    name = signal.Signals(-status).name
+                    name = signal.Signals(number).name
                     print(f"worker {index} was ended by {name}; another one replaces it", file=sys.stderr)
                     workers[index], statuses[index] = started(index), None
             return None in statuses

@@ -134,7 +134,7 @@ def differential(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.n
     of, initial = params["changes_differential"], inputs.settings.initial_factor
     initial = initial or 0.8 - 0.6 * np.exp(-0.3 * inputs.site.index)
     (query1, query2), (key1, key2) = of["lambda_query"], of["lambda_key"]
-    factor, total = np.exp(query1 @ key1) - np.exp(query2 @ key2) + initial, 0.0
+    factor, total = np.exp(query1 @ key1) - np.exp(query2 @ key2) + initial, np.zeros(())
     heads, key_heads = params["query"].shape[1], params["key"].shape[1]
 
     def weights(head: int) -> np.ndarray:
