@@ -107,12 +107,13 @@ class GatedDeltaNet(Mixer):
         query, key, value = (nn.silu(einsum("BLD,DHK->BLHK", inputs, each, precision)) for each in self.kernels[:3])
         step = nn.softplus(biased_einsum("BLD,DH->BLH", inputs, self.decay_kernel, self.decay_bias, precision))
         strength = nn.sigmoid(einsum("BLD,DH->BLH", inputs, self.strength_kernel, precision))
-        return unit_norm(query) * self.key_size**-0.5, unit_norm(key), value, -jnp.exp(self.log_rate) * step, strength
+        log_decay = -jnp.exp(self.log_rate)[None, None] * step
+        return unit_norm(query) * self.key_size**-0.5, unit_norm(key), value, log_decay, strength
 
     def _merge(self, heads: Float[Array, "B L H U"], inputs: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
         """The normed and gated heads side by side times ``output``."""
         gate = nn.silu(einsum("BLD,DHU->BLHU", inputs, self.kernels[3], self.precision.float32_output))
-        heads *= self.head_scale * (jnp.mean(heads**2, axis=-1, keepdims=True) + 1e-5) ** -0.5
+        heads *= self.head_scale[None, None, None] * (jnp.mean(heads**2, axis=-1, keepdims=True) + 1e-5) ** -0.5
         return einsum("BLHU,HUD->BLD", heads * gate, self.output_kernel, self.precision)
 
 

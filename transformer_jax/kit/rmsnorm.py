@@ -21,9 +21,9 @@ class RMSNorm(nn.Module):
     @nn.compact
     def __call__(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         scale = self.param("scale", nn.initializers.ones, (hidden.shape[-1],))
-        wide = hidden.astype(jnp.float32)
+        wide = rounding_barrier(hidden).astype(jnp.float32)
         inverse_rms = lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + self.epsilon)
-        normalized = rounding_barrier(hidden).astype(jnp.float32) * inverse_rms * jnp.broadcast_to(scale, hidden.shape)
+        normalized = wide * inverse_rms * jnp.broadcast_to(scale, hidden.shape)
         return rounding_barrier(normalized.astype(self.precision.output))
 
 

@@ -1,4 +1,5 @@
-import itertools
+import importlib
+import inspect
 import re
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,19 +15,18 @@ from flax import linen as nn
 from transformer_jax.config import ConfigError
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.registry.index import own_parts
-from transformer_jax.registry.plugins import register
+from transformer_jax.registry.plugins import register, registered
 from transformer_jax.registry.python_files import load_plugin
-from transformer_jax.tasks.task import objective_of
 from transformer_jax.tools.conform import conformity as checks
-from transformer_jax.tools.conform import costs
+from transformer_jax.tools.conform import costs, references
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
 from transformer_jax.tools.conform.conformity import checked, findings, trial_of
 from transformer_jax.tools.conform.costs import costs_of
-from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named, with_values
+from transformer_jax.tools.conform.ideas import KINDS, NEEDED, Idea, ideas_named, with_values
 from transformer_jax.tools.conform.model_properties import left_padding_changes_nothing
 from transformer_jax.tools.conform.reference import found_reference
 from transformer_jax.tools.conform.task_properties import OF_TASKS
-from transformer_jax.tools.conform.trials import Trial, sentences, single_mesh, trial_config
+from transformer_jax.tools.conform.trials import Trial, trial_config
 
 PROPERTIES = checks.PROPERTIES["language_model"]
 INCOMPLETE = """
@@ -135,6 +135,12 @@ def test_the_reference_of_a_part_of_the_kit_is_in_the_module_of_its_kind():
     kinds = KINDS.keys() - {"corruption", "statistic"}
     without = [part for part in KIT if part[0] in kinds and found_reference(Idea(*part)) is None]
     assert without == []
+    folder = Path(references.__file__).parent
+    for file in sorted(folder.glob("[a-z]*.py")):
+        module = importlib.import_module(f"{references.__name__}.{file.stem}")
+        functions = {name for name, each in vars(module).items() if inspect.isfunction(each)}
+        functions = {name for name in functions if vars(module)[name].__module__ == module.__name__}
+        assert {name for name in functions if not name.startswith("_")} <= {*registered(file.stem)}
 
 
 class DrawnInOrder:
@@ -169,7 +175,7 @@ def test_every_part_of_the_kit_conforms(kind, name):
 
 
 # Each part of the kit that changes a model or an update once, by the setting that selects it.
-OTHERS = "statistic", "corruption"
+OTHERS = "statistic", "corruption", "after_update"
 COMBINATIONS = [
     dict(each.split("=") for each in text.split("; "))
     for text in (
@@ -186,6 +192,9 @@ COMBINATIONS = [
         "optimizer.averaging=schedule_free; training.loss_terms=confidence_penalty,multi_token,unigram_smoothing",
         "model.attention=value_residual; model.mixers=attention gated_delta_net attention; "
         "model.normalization=hyper_connections; model.feed_forward=swiglu",
+        "model.attention=softpick; model.positions=ngpt; model.normalization=ngpt; model.feed_forward=ngpt; "
+        "model.projection=ngpt; optimizer.after_update=ngpt",
+        "model.attention=differential; model.feed_forward=mixture_of_experts; optimizer.after_update=balance_bias",
         "model.feed_forward=relu_squared",
     )
 ]
@@ -197,6 +206,8 @@ def config_of(settings):
     for path, each in settings.items():
         block, _, key = path.partition(".")
         values = with_values(values, {block: {key: each}})
+    for name in (name for names in settings.values() for name in split(names)):
+        values = with_values(NEEDED.get(name, {}), values)
     return trial_config("language_model", values, small=True)
 
 
@@ -238,31 +249,8 @@ def test_the_cache_of_a_window_is_a_ring_that_holds_one_window_also_after_a_long
 def test_combinations_are_the_whole_kit():
     kinds = {kind.setting: name for name, kind in KINDS.items() if name not in ("rnn_attention", "task", *OTHERS)}
     stated = [(path, name) for each in COMBINATIONS for path, names in each.items() for name in split(names)]
-    named = {(kinds[path], name) for path, name in stated if path != "model.tying"}
+    named = {(kinds[path], name) for path, name in stated if path in kinds}
     assert named == {part for part in KIT if part[0] in kinds.values()}
-
-
-@pytest.mark.slow
-def test_parts_of_models_and_loss_terms_change_the_program():
-    def program(settings):
-        trial, rows = Trial(config_of(settings)), sentences(2, 4).batch.target
-        objective = objective_of(trial.config, single_mesh())
-        traced = jax.make_jaxpr(lambda key: trial.loss_sums(objective.init_params(key), rows))(jax.random.key(0))
-        return re.sub("0x[0-9a-f]+", "", str(traced))
-
-    needed = {
-        "load_balance": {"model.feed_forward": "mixture_of_experts"},
-        "mup": {"optimizer.name": "mup", "model.tying": "none"},
-    }
-    found = {"": program({})}
-    assert found[""] == program({})
-    for settings in COMBINATIONS:
-        for path, names in settings.items():
-            if not path.startswith(("optimizer", "model.tying")):
-                for name in split(names):
-                    found[path, name] = program(needed.get(name, {}) | {path: name})
-    equal = [(one, other) for one, other in itertools.combinations(found, 2) if found[one] == found[other]]
-    assert not equal
 
 
 def test_costs_count_every_step_of_a_loop(monkeypatch):
