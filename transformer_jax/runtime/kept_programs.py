@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import platform
+import stat
 import threading
 import time
 import uuid
@@ -71,8 +72,12 @@ class ProgramStore:
         if (folder := self.folder) is None:
             return None
         name, line = self._named(key, is_text)
-        with suppress(OSError):
-            content = (folder / name).read_bytes()
+        with suppress(OSError), (folder / name).open("rb") as file:
+            status = os.fstat(file.fileno())
+            # Machine code of somebody else.
+            if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
+                return None
+            content = file.read()
             digest, body = content[len(line) :][:32], content[len(line) + 32 :]
             return body if content.startswith(line) and hashlib.sha256(body).digest() == digest else None
         return None
@@ -158,13 +163,16 @@ class Program:
         function.__name__ = f"{self._function.__name__}_{uuid.uuid4().hex}"
         lowered = jax.jit(function, keep_unused=True, **self._options).lower(static(), *arguments)
         text = lowered.as_text().replace(function.__name__, self._function.__name__)
-        # An executable with a callback has its address in this process.
-        if "callback" in text:
+        # The executable may have addresses of this process, such as of a callback into Python.
+        if "custom_call" in text:
             return None
         digest = hashlib.sha256(text.encode()).hexdigest()
         executable: Any = _loaded(store, digest)
         if executable is None:
             executable = lowered.compile().runtime_executable()
+            # No other process looks for this name.
+            for unused in Path(jax.config.jax_compilation_cache_dir).glob(f"*{function.__name__}*"):
+                unused.unlink(missing_ok=True)
             if len(executable.get_parameter_layouts()) != len(leaves):
                 return None
             store.write((digest,), executable.serialize(), is_text=True)
