@@ -6,9 +6,10 @@ executable, named by the text of the program. So after a change of the package t
 done again. A file whose first line differs in anything is not used. A process with plugins uses none, nor does one whose files
 of this package were edited after it started, nor a notebook, which may replace functions: only a command is sure of its code.
 
-All files may be deleted, and ``TRANSFORMER_JAX_PROGRAMS=none`` keeps none. Loading an executable runs its machine code, as in
-the compilation cache: both folders are for people who may run programs as this user. So a run directory, which is shared, has
-none.
+All files may be deleted at any time, and nothing else deletes them; ``TRANSFORMER_JAX_PROGRAMS=none`` keeps none. Loading an
+executable runs its machine code, as in the compilation cache: both folders are for people who may run programs as this user. So
+a run directory, which is shared, has none, and a file is not read that belongs to another user than this one or root, or that
+anybody may write.
 """
 
 import hashlib
@@ -37,6 +38,7 @@ from transformer_jax.runtime.startup import available_cores
 
 FOLDER = "programs"
 PROGRAMS_SWITCH = "TRANSFORMER_JAX_PROGRAMS"
+ROOT = 0
 FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS")
 # Settings of JAX that change no program.
 IGNORED = ("jax_compilation_cache_dir", "jax_persistent_cache", "jax_log", "jax_logging_level")
@@ -75,7 +77,7 @@ class ProgramStore:
         with suppress(OSError), (folder / name).open("rb") as file:
             status = os.fstat(file.fileno())
             # Machine code of somebody else.
-            if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
+            if status.st_uid not in (os.geteuid(), ROOT) or status.st_mode & stat.S_IWOTH:
                 return None
             content = file.read()
             digest, body = content[len(line) :][:32], content[len(line) + 32 :]
