@@ -189,7 +189,7 @@ COMBINATIONS = [
         "optimizer.schedule=wsd",
         "model.attention=mup,softmax_one; model.positions=alibi; model.mixers=ssru attention; model.feed_forward=geglu; "
         "model.projection=soft_capped; model.initialization=mup; model.tying=none; optimizer.name=mup; "
-        "optimizer.averaging=schedule_free; training.loss_terms=confidence_penalty,multi_token,unigram_smoothing",
+        "optimizer.averaging=schedule_free; training.loss_terms=multi_token,unigram_smoothing",
         "model.attention=value_residual; model.mixers=attention gated_delta_net attention; "
         "model.normalization=hyper_connections; model.feed_forward=swiglu",
         "model.attention=softpick; model.positions=ngpt; model.normalization=ngpt; model.feed_forward=ngpt; "
