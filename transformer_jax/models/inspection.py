@@ -157,6 +157,9 @@ class Activations(NamedTuple):
     attention: dict[str, AttentionActivations]
     sown: Mapping[str, tuple[Array, ...]] = MappingProxyType({})
 
+    def with_sown(self, losses: PyTree) -> "Activations":
+        return self._replace(sown=flatten_dict(losses, sep="/"))
+
 
 @contextmanager
 def recorded(is_on: bool = True) -> Iterator[Activations]:

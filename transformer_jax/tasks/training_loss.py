@@ -4,7 +4,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from flax.traverse_util import flatten_dict
 from jax.sharding import Mesh
 from jax.tree_util import Partial
 
@@ -84,7 +83,7 @@ def training_loss(
     sums = projected_cross_entropy(
         hidden, matrix, labels, weights, smoothing, terms=of_logits, further=further, **options
     )
-    statistics = watch.of_pass(recording._replace(sown=flatten_dict(collected.get(SOWN, {}), sep="/")))
+    statistics = watch.of_pass(recording.with_sown(collected.get(SOWN, {})))
     return terms.of_pass(sums, forced)._replace(statistics=statistics)
 
 
