@@ -56,7 +56,9 @@ def differs_from_the_base(trial: Trial, length: int) -> str:
         return "adds to the log"
     if KINDS[trial.idea.kind].is_of_training:
         rows = trial.rows(length)
-        ours, theirs = (_after_two(each, rows) for each in (trial, base))
+        # Schedules of the update may begin at 0.
+        before = trial.config.training.num_updates - 2 if trial.config.schedules else 0
+        ours, theirs = (_after_two(each, rows, before) for each in (trial, base))
     elif trial.idea.kind == "initialization":
         ours, theirs = trial.initial_state.params, base.initial_state.params
     else:
@@ -69,8 +71,9 @@ def differs_from_the_base(trial: Trial, length: int) -> str:
     return f"by {difference:.1g}"
 
 
-def _after_two(trial: Trial, rows: PyTree) -> PyTree:
-    state, _ = trial.updated(rows, 2)
+def _after_two(trial: Trial, rows: PyTree, before: int) -> PyTree:
+    start = trial.initial_state
+    state, _ = trial.updated(rows, 2, state=start._replace(step=start.step + before))
     return trial.update.evaluation_params(state)
 
 
