@@ -32,32 +32,21 @@ class Cell(NamedTuple):
     text: str
     value: Any
 
+    @classmethod
+    def of(cls, value: Any, form: str | Callable[[Any], str] = "{}") -> "Cell | None":
+        """A value with a format, or a function that writes it; None is an empty cell."""
+        return None if value is None else cls(form.format(value) if isinstance(form, str) else form(value), value)
 
-def cell(value: Any, form: str | Callable[[Any], str] = "{}") -> Cell | None:
-    """A value with a format, or a function that writes it; None is an empty cell."""
-    if value is None:
-        return None
-    return Cell(form.format(value) if isinstance(form, str) else form(value), value)
+    @classmethod
+    def interval(cls, value: float, lower: float, upper: float, digits: int = 2, sign: str = "") -> "Cell":
+        """``36.14 [34.42, 37.69]``; in CSV the columns of ``of_interval``."""
+        texts = [f"{each:{sign}.{digits}f}" for each in (value, lower, upper)]
+        return cls(f"{texts[0]} [{texts[1]}, {texts[2]}]", (value, lower, upper))
 
-
-def interval(value: float, lower: float, upper: float, digits: int = 2, sign: str = "") -> Cell:
-    """``36.14 [34.42, 37.69]``; in CSV three columns, under ``interval_heading``."""
-    texts = [f"{each:{sign}.{digits}f}" for each in (value, lower, upper)]
-    return Cell(f"{texts[0]} [{texts[1]}, {texts[2]}]", (value, lower, upper))
-
-
-def spread(mean: float, deviation: float | None, digits: int) -> Cell:
-    """``36.14 ± 0.42``; in CSV two columns, under ``spread_heading``."""
-    texts = [f"{each:.{digits}f}" for each in (mean, deviation) if each is not None]
-    return Cell(" ± ".join(texts), (mean, deviation))
-
-
-def spread_heading(name: str, key: str) -> Cell:
-    return Cell(name, (key, f"{key} deviation"))
-
-
-def interval_heading(name: str) -> Cell:
-    return Cell(name, (f"{name} value", f"{name} lower", f"{name} upper"))
+    @classmethod
+    def of_interval(cls, name: str, text: str = "") -> "Cell":
+        """The heading of intervals; ``text`` for readers, by default the name."""
+        return cls(text or name, (f"{name} value", f"{name} lower", f"{name} upper"))
 
 
 @dataclass(frozen=True)
