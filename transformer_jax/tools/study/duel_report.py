@@ -221,7 +221,7 @@ def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: M
         degrees, deviation = len(finals) - 1, math.sqrt(2) * floor
         source = "the value for runs that share nothing, from the base's runs"
     if not deviation:
-        return f"Power: the base has the same {metric.label} with all {len(finals)} seeds: there is no noise."
+        return f"Power: the base has the same {metric.label} with each of {len(finals)} seeds: there is no noise to compare with."
     deviations = deviation, *deviation_range(deviation, degrees)
     least = [metric.text(detectable(each, seeds, ideas)) for each in deviations]
     needed = [seeds_needed(effect or floor, each, ideas) for each in deviations]
@@ -379,7 +379,7 @@ def _conditions(plan: Plan, results: Sequence[Result], command: str) -> list[Sec
         settings.append((each.name, *map(without_folders, texts)))
     of_text, rows = frozenset({0, 1, 2}), [(name, without_folders(str(text))) for name, text in rows]
     return [
-        Section("Settings", (Table(("idea", "settings", "by its budget"), tuple(settings), of_text),)),
+        Section("Settings", (Table(("idea", "settings", "set by the duel"), tuple(settings), of_text),)),
         Section("Conditions", (Table(("", "of the runs"), tuple(rows), of_text),)),
     ]
 
