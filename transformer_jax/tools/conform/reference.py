@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -41,7 +41,11 @@ ATTENTION = {
     "mixer": ("attention",),
 }
 LAYER = {**ATTENTION, "norm": ("layer_norm",), "residual": ("pre", "post"), "feed_forward": ("relu", "gelu")}
-BESIDE = {**dict.fromkeys(ATTENTION, ATTENTION), "residual": {"norm": ("layer_norm",)}, "multi_token": LAYER}
+BESIDE: dict[str, Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(ATTENTION, ATTENTION),
+    "residual": {"norm": ("layer_norm",)},
+    "multi_token": LAYER,
+}
 """By the kind or the name of a part: the parts, by kind, that its reference computes beside it."""
 SITE = r"(encoder|decoder|)_?layers_(\d+)/(self|cross|feed_forward)"
 

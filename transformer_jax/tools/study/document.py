@@ -61,6 +61,11 @@ class Table:
     of_text: frozenset[int] = frozenset({0})
 
     @property
+    def alignment(self) -> str:
+        """A letter for each column, l or r."""
+        return "".join("l" if column in self.of_text else "r" for column in range(len(self.headings)))
+
+    @property
     def lines(self) -> list[list[str]]:
         """The headings and the rows for readers."""
         return [[_text(cell) for cell in row] for row in (self.headings, *self.rows)]
@@ -150,7 +155,7 @@ def _markdown_block(block: str | Table | Picture) -> str:
     if isinstance(block, Picture):
         return f"![{escaped(block.words)}]({block.name})"
     if isinstance(block, Table):
-        marks = ["---" if column in block.of_text else "---:" for column in range(len(block.headings))]
+        marks = [{"l": "---", "r": "---:"}[letter] for letter in block.alignment]
         rows = [[escaped(cell) for cell in row] for row in block.lines]
         return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], marks, *rows[1:]))
     return escaped(block)
@@ -167,21 +172,14 @@ def section_text(section: Section) -> str:
 
 
 def to_text(table: Table) -> str:
-    alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
-    return text_table(table.lines, alignment, columns=table_width())
+    return text_table(table.lines, table.alignment, columns=table_width())
 
 
 def to_latex(table: Table, caption: str) -> str:
     """A table for LaTeX with the package booktabs."""
     rows = [" & ".join(_for_latex(cell) for cell in row) + r" \\" for row in table.lines]
-    alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
-    head = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{_for_latex(caption)}}}",
-        rf"\begin{{tabular}}{{{alignment}}}",
-    ]
-    body = [r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"]
+    head = [r"\begin{table}", r"\centering", rf"\caption{{{_for_latex(caption)}}}"]
+    body = [rf"\begin{{tabular}}{{{table.alignment}}}", r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"]
     return "\n".join([*head, *body, r"\end{tabular}", r"\end{table}"]) + "\n"
 
 

@@ -69,6 +69,11 @@ NEAR_FLOPS, NEAR_TIMES = 1.02, 1.5
 LATE_SHARE = 0.1
 # Or the runs have less than this share of the updates of the recipe.
 SHORT_SHARE = 0.5
+# Conditions of runs, by their keys in run.json.
+ORIGIN = {
+    **{"transformer_jax": "version", "commit": "git_commit", "devices": "devices", "cores": "cpu_count"},
+    **{"host": "host", "Python": "python", "packages": "packages"},
+}
 PICTURE_FILES = (".png", ".svg", ".pdf")
 BETTER, WORSE, UNCERTAIN, SIGNIFICANT = LINE_COLORS[0], LINE_COLORS[1], LINE_COLORS[5], 0.05
 PANEL_WIDTH, ROW_HEIGHT, TOP, BOTTOM, LETTER = 3.6, 0.34, 0.9, 0.62, 0.085
@@ -221,7 +226,7 @@ def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: M
         degrees, deviation = len(finals) - 1, math.sqrt(2) * floor
         source = "the value for runs that share nothing, from the base's runs"
     if not deviation:
-        return f"Power: the base has the same {metric.label} with each of {len(finals)} seeds: there is no noise to compare with."
+        return f"Power: the base has the same {metric.label} with each of {len(finals)} seeds: there is no noise."
     deviations = deviation, *deviation_range(deviation, degrees)
     least = [metric.text(detectable(each, seeds, ideas)) for each in deviations]
     needed = [seeds_needed(effect or floor, each, ideas) for each in deviations]
@@ -323,15 +328,11 @@ def write_duel_report(
     verdicts = Table(("idea", "verdict"), tuple((each.name, each.verdict) for each in results))
     latex = to_latex(differences, "Differences from the base") + "\n" + to_latex(seeds, "Values by seed")
     tables = {"report.csv": to_csv(differences, budgets, verdicts), "report.tex": latex}
-    written = write_report(
-        folder, "report", Document(f"Duel on {without_folders(plan.recipe)}", tuple(sections)), tables
-    )
+    document = Document(f"Duel on {without_folders(plan.recipe)}", tuple(sections))
+    written = write_report(folder, "report", document, tables)
     conditions = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "planned"}
-    conditions |= {
-        "command": command,
-        "power": power,
-        "warning": plateau_warning(plan, results[0], metric) if results else "",
-    }
+    warning = plateau_warning(plan, results[0], metric) if results else ""
+    conditions |= {"command": command, "power": power, "warning": warning}
     content = {**conditions, "contenders": [_record(plan, each, metric) for each in results]}
     write_whole(folder / "result.json", json.dumps(content, indent=1) + "\n")
     return first, [*written, folder / "result.json", *(file for file, _ in files if file)]
@@ -346,21 +347,13 @@ def _conditions(plan: Plan, results: Sequence[Result], command: str) -> list[Sec
     """The command, the settings of the base and of each idea, files with their digests, and the machine, without folders."""
     files = {file: digest for each in results for file, digest in each.planned.contender.files.items()} | plan.plugins
     # Ideas may change the tokenizer, and runs may be resumed elsewhere: each value that a run has.
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {name: {} for name in ORIGIN}
     for origin in (run.origin for each in results for run in each.runs):
-        packages = " ".join(f"{name} {version}" for name, version in origin.get("packages", {}).items())
-        values = {
-            "transformer_jax": origin.get("version"),
-            "commit": origin.get("git_commit"),
-            "devices": " ".join(origin.get("devices", ())),
-            "cores": origin.get("cpu_count"),
-            "host": origin.get("host"),
-            "Python": origin.get("python"),
-            "packages": packages,
-        }
-        for name, value in values.items():
-            if value and str(value) not in found.setdefault(name, []):
-                found[name].append(str(value))
+        for name, key in ORIGIN.items():
+            value = origin.get(key, "")
+            words = [" ".join(pair) for pair in value.items()] if isinstance(value, dict) else value
+            text = " ".join(words) if isinstance(words, list) else str(words)
+            found[name] |= {text: None} if text else {}
     rows = [
         ("command", command),
         ("recipe", plan.recipe),

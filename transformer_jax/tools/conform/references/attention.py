@@ -5,16 +5,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.tools.conform import equations
-from transformer_jax.tools.conform.equations import (
-    MASKED,
-    AttentionInputs,
-    distances,
-    layer_norm,
-    multi_head,
-    rms_norm,
-    rotated,
-    softmax,
-)
+from transformer_jax.tools.conform.equations import MASKED, AttentionInputs, distances, multi_head, softmax
 
 
 def grouped_query(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
@@ -47,8 +38,8 @@ def qk_norm(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarra
         params,
         inputs,
         mask,
-        queries=lambda query: layer_norm(query, gains["query_gain"], 0.0, epsilon),
-        keys=lambda key: layer_norm(key, gains["key_gain"], 0.0, epsilon),
+        queries=lambda query: equations.layer_norm(query, gains["query_gain"], 0.0, epsilon),
+        keys=lambda key: equations.layer_norm(key, gains["key_gain"], 0.0, epsilon),
     )
 
 
@@ -100,7 +91,7 @@ def latent(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray
     def compressed(x: np.ndarray, name: str) -> np.ndarray:
         c = x @ params[f"{name}_kernel"]
         norm = params.get(f"{name}_norm")
-        return c if norm is None else rms_norm(c, norm["scale"], 1e-6)
+        return c if norm is None else equations.rms_norm(c, norm["scale"], 1e-6)
 
     def in_heads(x: np.ndarray, name: str) -> np.ndarray:
         return np.einsum("bld,dhk->bhlk", x, params[name])
@@ -110,8 +101,8 @@ def latent(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray
     query, key, value = in_heads(of_query, "query"), in_heads(c, "key"), in_heads(c, "value")
     key, value = (np.repeat(each, query.shape[1] // each.shape[1], axis=1) for each in (key, value))
     if "rotary_key_kernel" in params:
-        rotary_query = rotated(in_heads(of_query, "rotary_query_kernel"), inputs.positions)
-        rotary_key = rotated((inputs.memory @ params["rotary_key_kernel"])[:, None], inputs.memory_positions)
+        rotary_query = equations.rotated(in_heads(of_query, "rotary_query_kernel"), inputs.positions)
+        rotary_key = equations.rotated((inputs.memory @ params["rotary_key_kernel"])[:, None], inputs.memory_positions)
         query = np.concatenate([query, rotary_query], axis=-1)
         key = np.concatenate([key, np.repeat(rotary_key, key.shape[1], axis=1)], axis=-1)
     scores = np.einsum("bhqk,bhmk->bhqm", query, key) / np.sqrt(query.shape[-1])
@@ -144,7 +135,7 @@ def differential(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.n
         group = head * key_heads // heads // 2 * 2
         value = np.concatenate([inputs.memory @ params["value"][:, each] for each in (group, group + 1)], axis=-1)
         attended = (weights(head) - factor * weights(head + 1)) @ value
-        normalized = (1 - initial) * rms_norm(attended, of["gain"], 1e-5)
+        normalized = (1 - initial) * equations.rms_norm(attended, of["gain"], 1e-5)
         total = total + normalized @ np.concatenate([params["output"][head], params["output"][head + 1]])
     return total
 
