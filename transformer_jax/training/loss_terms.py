@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float, Hidden, Int, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
+from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.registry.plugins import registered
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.losses import LossSums

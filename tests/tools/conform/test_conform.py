@@ -24,7 +24,7 @@ from transformer_jax.tools.conform.conformity import checked, findings, trial_of
 from transformer_jax.tools.conform.costs import costs_of
 from transformer_jax.tools.conform.ideas import KINDS, NEEDED, Idea, ideas_named, with_values
 from transformer_jax.tools.conform.model_properties import left_padding_changes_nothing
-from transformer_jax.tools.conform.reference import found_reference
+from transformer_jax.tools.conform.reference import equals_reference, found_reference
 from transformer_jax.tools.conform.task_properties import OF_TASKS
 from transformer_jax.tools.conform.trials import Trial, trial_config
 
@@ -147,6 +147,19 @@ def test_the_reference_of_a_part_of_the_kit_is_in_the_module_of_its_kind():
         functions = {name for name, each in vars(module).items() if inspect.isfunction(each)}
         functions = {name for name in functions if vars(module)[name].__module__ == module.__name__}
         assert {name for name in functions if not name.startswith("_")} <= {*registered(file.stem)}
+
+
+@pytest.mark.parametrize(
+    ("idea", "model", "others"),
+    [
+        (Idea("attention", "gated"), {"attention": "latent,sink", "positions": "rope"}, "rope, latent, sink"),
+        (Idea("residual", "sandwich"), {"norm": "rmsnorm"}, "rmsnorm"),
+    ],
+)
+def test_a_reference_is_not_compared_beside_parts_that_it_does_not_compute(idea, model, others):
+    words = f"not compared: the reference does not compute {others}"
+    assert equals_reference(trial_of("language_model", idea, {"model": model}), 3) == words
+    assert float(equals_reference(trial_of("language_model", idea), 3)) < 1e-5
 
 
 class DrawnInOrder:

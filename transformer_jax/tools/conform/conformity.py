@@ -27,10 +27,13 @@ SMALLER = (1, 2, 3, 4, 5)
 AT_ONE_LENGTH = ("differs from the base", "every parameter gets a gradient", "float32 stays float32")
 """Properties that mean nothing in a sentence of one word."""
 
-OF_MODELS: dict[str, Property] = {
+OF_IDEAS: dict[str, Property] = {
     "equals its reference": equals_reference,
     "differs from the base": ideas.differs_from_the_base,
     "every parameter gets a gradient": ideas.every_parameter_gets_a_gradient,
+}
+OF_MODELS: dict[str, Property] = {
+    **OF_IDEAS,
     "float32 stays float32": ideas.float32_stays_float32,
     "a decoding step equals the full pass": models.step_equals_full_pass,
     "causal by gradient": models.causal_by_gradient,
@@ -51,13 +54,7 @@ OF_UPDATES: dict[str, Property] = {
     "skips what is not finite": updates.skips_what_is_not_finite,
     "learns a batch": updates.learns_a_batch,
 }
-OF_TRAINING: dict[str, Property] = {
-    "equals its reference": equals_reference,
-    "differs from the base": ideas.differs_from_the_base,
-    "every parameter gets a gradient": ideas.every_parameter_gets_a_gradient,
-    "jit equals eager": updates.update_equals_eager,
-    **OF_UPDATES,
-}
+OF_TRAINING: dict[str, Property] = OF_IDEAS | {"jit equals eager": updates.update_equals_eager} | OF_UPDATES
 PROPERTIES: dict[str, dict[str, Property]] = {
     "translation": OF_MODELS | OF_TRANSFORMERS | OF_UPDATES,
     "language_model": OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES,

@@ -21,19 +21,7 @@ from transformer_jax.tasks.saved_evaluations import signature_of, whose_paramete
 from transformer_jax.tools.pictures.curves import draw_curves, read_series
 from transformer_jax.tools.pictures.panels import HeatMapPanel, LinePanel, Panel, draw_panels
 from transformer_jax.tools.study.comparability import different_text, differing_settings
-from transformer_jax.tools.study.document import (
-    Cell,
-    Document,
-    Picture,
-    Section,
-    Table,
-    cell,
-    interval,
-    interval_heading,
-    to_csv,
-    to_text,
-    write_report,
-)
+from transformer_jax.tools.study.document import Cell, Document, Picture, Section, Table, to_csv, to_text, write_report
 from transformer_jax.tools.study.run_summary import RunSummary
 from transformer_jax.tools.study.seed_statistics import paired_test
 from transformer_jax.tools.study.sweeps import SEED, Choice, LogUniform, Sweep, TrialRow, Value
@@ -60,10 +48,10 @@ def seed_table(settings: Sequence[str], runs: Iterable[tuple[tuple[Any, ...], fl
     for point in sorted(groups, key=lambda each: (not sound[each], sign * fmean(sound[each] or [0.0]))):
         values, count = sound[point], len(groups[point])
         test = paired_test(values)
-        mean = cell(values[0] if values else None, metric.text)
-        mean = interval(test.mean, test.low, test.high, metric.digits) if test else mean
+        mean = Cell.of(values[0] if values else None, metric.text)
+        mean = Cell.interval(test.mean, test.low, test.high, metric.digits) if test else mean
         rows.append((*map(shown, point), mean, f"{len(values)} of {count}"))
-    return Table((*settings, interval_heading(metric.label), "seeds"), tuple(rows), frozenset(range(len(settings))))
+    return Table((*settings, Cell.of_interval(metric.label), "seeds"), tuple(rows), frozenset(range(len(settings))))
 
 
 def shown(value: Value | None) -> str:
@@ -153,10 +141,10 @@ def _score_table(runs: Sequence[RunSummary]) -> Table:
     )
     rows = [
         (
-            *(run.name, *(cell(run.metrics.get(each.name), each.text) for each in metrics)),
+            *(run.name, *(Cell.of(run.metrics.get(each.name), each.text) for each in metrics)),
             *([run.basis] if bases else []),
-            cell(run.best_update, "{:,}"),
-            *(cell(run.score_of_best(split, each.name), each.text) for split, each in splits),
+            Cell.of(run.best_update, "{:,}"),
+            *(Cell.of(run.score_of_best(split, each.name), each.text) for split, each in splits),
         )
         for run in runs
     ]
@@ -168,7 +156,8 @@ def _cost_table(runs: Sequence[RunSummary]) -> Table:
     texts = ("updates", "target tokens", "parameters", "tokens/s", "time")
     forms: tuple[str | Callable[[float], str], ...] = "{:,}", "{:,}", "{:,}", "{:,.0f}", _clock
     rows = [
-        (run.name, *(cell(getattr(run, name), form) for name, form in zip(columns, forms, strict=True))) for run in runs
+        (run.name, *(Cell.of(getattr(run, name), form) for name, form in zip(columns, forms, strict=True)))
+        for run in runs
     ]
     return Table(("run", *map(Cell, texts, columns)), tuple(rows))
 
@@ -180,7 +169,7 @@ def _clock(seconds: float) -> str:
 
 def _checkpoint_table(runs: Sequence[RunSummary]) -> Table:
     headings = "run", Cell("best checkpoint", "best_checkpoint"), "folder"
-    rows = [(run.name, cell(run.best_checkpoint, _from_here), _from_here(run.folder)) for run in runs]
+    rows = [(run.name, Cell.of(run.best_checkpoint, _from_here), _from_here(run.folder)) for run in runs]
     return Table(headings, tuple(rows), of_text=frozenset({0, 1, 2}))
 
 
@@ -202,7 +191,7 @@ def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
     rows = [
         (
             *(name, report["split"], whose_parameters(report)),
-            *(cell(report["metrics"].get(metric.name), metric.text) for metric in metrics),
+            *(Cell.of(report["metrics"].get(metric.name), metric.text) for metric in metrics),
             *(signature_of(report), file),
         )
         for name, file, report in saved
@@ -298,8 +287,8 @@ def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
     headings: tuple[Any, ...] = ("trial", "state", *names, sweep.metric_key, "update", "minutes")
     rows: tuple[tuple[Any, ...], ...] = tuple(
         (
-            *(trial.number, trial.state, *(cell(trial.point.get(name), shown) for name in names)),
-            *(cell(trial.value, shown), trial.step, cell(trial.minutes, "{:.1f}")),
+            *(trial.number, trial.state, *(Cell.of(trial.point.get(name), shown) for name in names)),
+            *(Cell.of(trial.value, shown), trial.step, Cell.of(trial.minutes, "{:.1f}")),
         )
         for trial in trials
     )
@@ -322,7 +311,8 @@ def heat_map(axes: Sequence[str], trials: Sequence[TrialRow], metric: Metric) ->
     ]
     means = np.array([[fmean(of_point) if of_point else math.nan for of_point in row] for row in values])
     rows, columns = ([str(value) for value in side] for side in sides)
-    return HeatMapPanel(f"mean {metric.key}", means, rows, columns, axes[1], axes[0], metric.digits)
+    better = "higher" if metric.direction == "maximize" else "lower"
+    return HeatMapPanel(f"{metric.key}, {better} is better", means, rows, columns, axes[1], axes[0], metric.digits)
 
 
 def _draw_settings(sweep: Sweep, trials: Sequence[TrialRow], path: Path) -> Path | None:
