@@ -99,7 +99,7 @@ $(STAMP): $(PINS) pyproject.toml Makefile
 	@$(BIN)/python -m pip install --progress-bar=on --disable-pip-version-check --no-compile -r $(PINS)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@# Here, since Python keeps no bytecode of its own where PYTHONDONTWRITEBYTECODE is set, as in many containers: every command
-	@# would compile these libraries again, 2.4 CPU seconds. Now it takes 10 CPU seconds, and 62 MB.
+	@# would compile these libraries again, 2.4 CPU seconds. Now it takes about 10 CPU seconds, and 56 MB.
 	@$(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(IMPORTED:%=$(VENV)/lib/python$(VERSION)/site-packages/%) transformer_jax
 	@touch $(STAMP)
 	@echo "Done; to use it: source $(VENV)/bin/activate"
