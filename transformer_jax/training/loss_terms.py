@@ -120,11 +120,3 @@ def without_passes(function: Partial, logits: Array, labels: Array, *passes: Any
     """``function`` of logits and labels alone."""
     value: Array = function(logits, labels)
     return value
-
-
-def require_no_label_smoothing(config: ExperimentConfig, term: str) -> None:
-    """Raises ConfigError where ``training.label_smoothing`` would smooth beside a term that replaces it."""
-    smoothing = config.training.label_smoothing
-    if smoothing != 0:
-        problem = f"{smoothing} would smooth twice, since {term} replaces it; use 0"
-        raise ConfigError("training.label_smoothing", problem)

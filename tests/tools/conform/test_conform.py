@@ -24,7 +24,7 @@ from transformer_jax.tools.conform.conformity import checked, findings, trial_of
 from transformer_jax.tools.conform.costs import costs_of
 from transformer_jax.tools.conform.ideas import KINDS, NEEDED, Idea, ideas_named, with_values
 from transformer_jax.tools.conform.model_properties import left_padding_changes_nothing
-from transformer_jax.tools.conform.reference import found_reference
+from transformer_jax.tools.conform.reference import equals_reference, found_reference
 from transformer_jax.tools.conform.task_properties import OF_TASKS
 from transformer_jax.tools.conform.trials import Trial, trial_config
 
@@ -123,6 +123,12 @@ def test_a_planted_fault_is_found_by_one_property_of_the_idea_with_a_line_of_its
     assert line in FAULTS.read_text().splitlines()[number - 1]
 
 
+def test_a_weight_that_begins_at_0_differs_from_the_base():
+    values = {"model": {"num_layers": 1}, "parts": {"z_loss": {"weight": "linear(0,1e-4)"}}}
+    trial = trial_of("language_model", Idea("loss_term", "z_loss"), values)
+    assert PROPERTIES["differs from the base"](trial, 4).startswith("by ")
+
+
 def test_a_part_that_reads_its_layer_is_checked_in_two_layers_of_an_encoder_decoder():
     load_plugin(str(FAULTS))
     trial = trial_of("translation", Idea("attention", "acausal_second_layer"))
@@ -141,6 +147,19 @@ def test_the_reference_of_a_part_of_the_kit_is_in_the_module_of_its_kind():
         functions = {name for name, each in vars(module).items() if inspect.isfunction(each)}
         functions = {name for name in functions if vars(module)[name].__module__ == module.__name__}
         assert {name for name in functions if not name.startswith("_")} <= {*registered(file.stem)}
+
+
+@pytest.mark.parametrize(
+    ("idea", "model", "others"),
+    [
+        (Idea("attention", "gated"), {"attention": "latent,sink", "positions": "rope"}, "rope, latent, sink"),
+        (Idea("residual", "sandwich"), {"norm": "rmsnorm"}, "rmsnorm"),
+    ],
+)
+def test_a_reference_is_not_compared_beside_parts_that_it_does_not_compute(idea, model, others):
+    words = f"not compared: the reference does not compute {others}"
+    assert equals_reference(trial_of("language_model", idea, {"model": model}), 3) == words
+    assert float(equals_reference(trial_of("language_model", idea), 3)) < 1e-5
 
 
 class DrawnInOrder:
@@ -189,7 +208,7 @@ COMBINATIONS = [
         "optimizer.schedule=wsd",
         "model.attention=mup,softmax_one; model.positions=alibi; model.mixers=ssru attention; model.feed_forward=geglu; "
         "model.projection=soft_capped; model.initialization=mup; model.tying=none; optimizer.name=mup; "
-        "optimizer.averaging=schedule_free; training.loss_terms=confidence_penalty,multi_token,unigram_smoothing",
+        "optimizer.averaging=schedule_free; training.loss_terms=multi_token,unigram_smoothing",
         "model.attention=value_residual; model.mixers=attention gated_delta_net attention; "
         "model.normalization=hyper_connections; model.feed_forward=swiglu",
         "model.attention=softpick; model.positions=ngpt; model.normalization=ngpt; model.feed_forward=ngpt; "

@@ -6,7 +6,7 @@ import re
 from transformer_jax.config import from_dict
 from transformer_jax.tools.study import document
 from transformer_jax.tools.study.comparability import differing_settings
-from transformer_jax.tools.study.document import Cell, Picture, Section, Table, interval, interval_heading, to_csv
+from transformer_jax.tools.study.document import Cell, Picture, Section, Table, to_csv
 
 NASTY = '<script>alert("1")</script> a|b & _c_ `d` [e](f) $g$\nh'
 TABLE = Table(("run", "BLEU"), ((NASTY, "36.10"), ("b_1", "")))
@@ -68,7 +68,7 @@ def test_csv_reads_back_and_has_no_formula():
 
 
 def test_tables_side_by_side_have_values_in_full_where_readers_see_texts():
-    scores = Table(("run", interval_heading("BLEU")), (("a", interval(1 / 3, 0.0, 0.5)), ("b", None)))
+    scores = Table(("run", Cell.of_interval("BLEU")), (("a", Cell.interval(1 / 3, 0.0, 0.5)), ("b", None)))
     costs = Table(("run", Cell("time", "seconds")), (("a", Cell("0:02", 1.75)), ("b", None)))
     assert scores.lines == [["run", "BLEU"], ["a", "0.33 [0.00, 0.50]"], ["b", ""]]
     head, first, second = csv.reader(to_csv(scores, costs).splitlines())

@@ -266,7 +266,7 @@ def test_a_metric_that_still_rises_is_far_from_its_plateau():
     assert duel_report.plateau_warning(plan, result_of("base", flat), metric) == ""
     falling = [run_of(seed, flat, losses={1: 9.0, 2: 7.0, 3: 5.0, 4: 3.0}) for seed in (0, 1)]
     still = result_of("base", flat)._replace(runs=falling)
-    assert "loss of the base went from 5.000 to 3.000" in duel_report.plateau_warning(plan, still, metric)
+    assert "loss of the base went from 5.0000 to 3.0000" in duel_report.plateau_warning(plan, still, metric)
     short = result_of("base", flat)
     short = short._replace(planned=replace(short.planned, updates=60))
     assert "has 60 updates, and one of the recipe 1,100" in duel_report.plateau_warning(plan, short, metric)
@@ -276,12 +276,21 @@ def test_a_metric_that_still_rises_is_far_from_its_plateau():
 
 def test_a_report_has_its_conditions_values_by_seed_and_files_for_an_appendix(tmp_path):
     base = result_of("base", {1: 1.0, 2: 2.0})
-    plan = Plan(QUICKSTART, [["training.num_updates", "60"]], "flops", "", "validation/bleu", {"base": base.planned})
+    plan = Plan(
+        QUICKSTART,
+        [["training.num_updates", "60"], ["data.directory", "/there/data"]],
+        "flops",
+        "",
+        "validation/bleu",
+        {"base": base.planned},
+    )
     metric = TASKS["translation"].selection
-    _, written = write_duel_report(plan, [base], metric, "", 0, tmp_path, command="transformer-jax duel --seeds=2")
+    _, written = write_duel_report(
+        plan, [base], metric, "", 0, tmp_path, command="transformer-jax duel --seeds=2 --workdir=/there/duel"
+    )
     page = (tmp_path / "report.md").read_text()
     for words in (
-        "transformer-jax duel --seeds=2",
+        "transformer-jax duel --seeds=2 --workdir=duel",
         "--config.training.num\\_updates=60",
         "| commit | abc |",
         "| cores | 2 |",

@@ -1,5 +1,6 @@
 """The properties of an idea, checked one by one: a row of the table each, and the smallest case of one that fails."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -9,7 +10,7 @@ import jax
 
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.registry.plugins import registered
-from transformer_jax.registry.python_files import line_of_definition, line_of_plugin
+from transformer_jax.registry.python_files import is_loaded, line_of_plugin
 from transformer_jax.tools.conform import idea_properties as ideas
 from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
@@ -26,10 +27,13 @@ SMALLER = (1, 2, 3, 4, 5)
 AT_ONE_LENGTH = ("differs from the base", "every parameter gets a gradient", "float32 stays float32")
 """Properties that mean nothing in a sentence of one word."""
 
-OF_MODELS: dict[str, Property] = {
+OF_IDEAS: dict[str, Property] = {
     "equals its reference": equals_reference,
     "differs from the base": ideas.differs_from_the_base,
     "every parameter gets a gradient": ideas.every_parameter_gets_a_gradient,
+}
+OF_MODELS: dict[str, Property] = {
+    **OF_IDEAS,
     "float32 stays float32": ideas.float32_stays_float32,
     "a decoding step equals the full pass": models.step_equals_full_pass,
     "causal by gradient": models.causal_by_gradient,
@@ -50,13 +54,7 @@ OF_UPDATES: dict[str, Property] = {
     "skips what is not finite": updates.skips_what_is_not_finite,
     "learns a batch": updates.learns_a_batch,
 }
-OF_TRAINING: dict[str, Property] = {
-    "equals its reference": equals_reference,
-    "differs from the base": ideas.differs_from_the_base,
-    "every parameter gets a gradient": ideas.every_parameter_gets_a_gradient,
-    "jit equals eager": updates.update_equals_eager,
-    **OF_UPDATES,
-}
+OF_TRAINING: dict[str, Property] = OF_IDEAS | {"jit equals eager": updates.update_equals_eager} | OF_UPDATES
 PROPERTIES: dict[str, dict[str, Property]] = {
     "translation": OF_MODELS | OF_TRANSFORMERS | OF_UPDATES,
     "language_model": OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES,
@@ -157,6 +155,14 @@ def _words(error: Exception, trial: Any) -> str:
     first = next(iter(str(error).splitlines()), "")
     idea = getattr(trial, "idea", None)
     where = (error.line if isinstance(error, Broken) else "") or line_of_plugin(error)
-    where = where or (line_of_definition(registered(idea.kind)[idea.name]) if idea else "")
+    where = where or (_line_of_definition(registered(idea.kind)[idea.name]) if idea else "")
     kind = "" if isinstance(error, Broken) else f"{type(error).__name__}: "
     return f"{where}{': ' if where else ''}{kind}{first}"
+
+
+def _line_of_definition(part: Any) -> str:
+    """``FILE, line N`` of the first function of a part that a plugin defines; empty for other parts."""
+    functions = vars(part).values() if inspect.isclass(part) else [part]
+    codes = [getattr(inspect.unwrap(each), "__code__", None) for each in functions if callable(each)]
+    lines = [(code.co_filename, code.co_firstlineno) for code in codes if code and is_loaded(code.co_filename)]
+    return "{}, line {}".format(*min(lines)) if lines else ""

@@ -88,17 +88,23 @@ class UpdateInputs(NamedTuple):
     statistics: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Softmax over the last axis."""
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
 def multi_head(
     params: Mapping[str, Any],
     inputs: AttentionInputs,
     mask: np.ndarray,
     *,
-    queries: ArrayChange | None = None,
-    keys: ArrayChange | None = None,
-    values: ArrayChange | None = None,
-    scores: ArrayChange | None = None,
-    weights: ArrayChange | None = None,
-    heads: ArrayChange | None = None,
+    queries: ArrayChange = np.asarray,
+    keys: ArrayChange = np.asarray,
+    values: ArrayChange = np.asarray,
+    scores: ArrayChange = np.asarray,
+    weights: ArrayChange = softmax,
+    heads: ArrayChange = np.asarray,
 ) -> np.ndarray:
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) with changes of its arrays, each in its order.
 
@@ -112,22 +118,10 @@ def multi_head(
     )
     # Query head h uses key head h // (H / G).
     key, value = (np.repeat(each, query.shape[1] // each.shape[1], axis=1) for each in (key, value))
-    query, key, value = changed(query, queries), changed(key, keys), changed(value, values)
-    product = changed(np.einsum("bhqk,bhmk->bhqm", query, key) / np.sqrt(query.shape[-1]), scores)
-    attended = changed(np.where(mask[:, None], product, MASKED), weights or softmax)
-    output = changed(np.einsum("bhqm,bhmu->bhqu", attended, value), heads)
+    product = scores(np.einsum("bhqk,bhmk->bhqm", queries(query), keys(key)) / np.sqrt(query.shape[-1]))
+    attended = weights(np.where(mask[:, None], product, MASKED))
+    output = heads(np.einsum("bhqm,bhmu->bhqu", attended, values(value)))
     return np.einsum("bhqu,hud->bqd", output, params["output"])
-
-
-def changed(array: np.ndarray, change: ArrayChange | None) -> np.ndarray:
-    """Return ``change(array)``, or the array where there is no change."""
-    return array if change is None else change(array)
-
-
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Softmax over the last axis."""
-    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
-    return exponentials / exponentials.sum(-1, keepdims=True)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -138,6 +132,11 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 def layer_norm(x: np.ndarray, scale: np.ndarray | float, bias: np.ndarray | float, epsilon: float) -> np.ndarray:
     """Layer norm over the last axis (Ba et al. 2016, section 3.1)."""
     return scale * (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) + bias
+
+
+def rms_norm(x: np.ndarray, scale: np.ndarray | float, epsilon: float) -> np.ndarray:
+    """RMSNorm over the last axis (Zhang and Sennrich 2019, equation 4)."""
+    return scale * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + epsilon)
 
 
 def feed_forward(params: Mapping[str, Any], x: np.ndarray, activation: ArrayChange) -> np.ndarray:
@@ -172,6 +171,13 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> n
 def unit_norm(x: np.ndarray) -> np.ndarray:
     """x / |x| over the last axis."""
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def rotated(vectors: np.ndarray, positions: np.ndarray, base: float = 10_000.0) -> np.ndarray:
+    """RoPE: pairs of dimensions of [B, H, L, K] times exp(i m base^(-2 j / K)) (Su et al. 2021, equation 34)."""
+    pairs = vectors[..., 0::2] + 1j * vectors[..., 1::2]
+    pairs = pairs * np.exp(1j * positions[:, None, :, None] * base ** (-np.arange(pairs.shape[-1]) / pairs.shape[-1]))
+    return np.stack([pairs.real, pairs.imag], axis=-1).reshape(vectors.shape)
 
 
 def distances(inputs: AttentionInputs) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -35,6 +35,18 @@ from transformer_jax.training.state import LOSS_TERMS
 # Factorizations of matrices are less accurate than sums.
 TOLERANCE = 1e-3
 OF_KIT = "transformer_jax.tools.conform.references"
+ATTENTION = {
+    "attention": ("multi_head",),
+    "positions": ("sinusoidal", "fairseq", "learned", "none"),
+    "mixer": ("attention",),
+}
+LAYER = {**ATTENTION, "norm": ("layer_norm",), "residual": ("pre", "post"), "feed_forward": ("relu", "gelu")}
+BESIDE: dict[str, Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(ATTENTION, ATTENTION),
+    "residual": {"norm": ("layer_norm",)},
+    "multi_token": LAYER,
+}
+"""By the kind or the name of a part: the parts, by kind, that its reference computes beside it."""
 SITE = r"(encoder|decoder|)_?layers_(\d+)/(self|cross|feed_forward)"
 
 
@@ -54,6 +66,8 @@ def equals_reference(trial: Trial, length: int) -> str:
         return "not compared: the part has no reference"
     if trial.idea.kind not in COMPARISONS:
         return f"not compared: conform runs no reference of a part of kind {trial.idea.kind}"
+    if others := other_parts(trial):
+        return f"not compared: the reference does not compute {', '.join(others)}"
     worst = []
     for each in COMPARISONS[trial.idea.kind](trial, reference, length):
         found, expected = (np.where(each.counts, array, 0.0) for array in (each.part, each.reference))
@@ -69,6 +83,12 @@ def found_reference(idea: Idea) -> Reference | None:
     except ModuleNotFoundError:
         of_kind = None
     return reference_of(idea.kind, idea.name) or getattr(of_kind, idea.name, None)
+
+
+def other_parts(trial: Trial) -> list[str]:
+    """The parts of the model that act where the idea does, and that its reference does not compute."""
+    kinds = BESIDE.get(trial.idea.name) or BESIDE.get(trial.idea.kind, {})
+    return [each.name for each in trial.base.selections if each.kind in kinds and each.name not in kinds[each.kind]]
 
 
 def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:

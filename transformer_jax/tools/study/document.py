@@ -32,32 +32,21 @@ class Cell(NamedTuple):
     text: str
     value: Any
 
+    @classmethod
+    def of(cls, value: Any, form: str | Callable[[Any], str] = "{}") -> "Cell | None":
+        """A value with a format, or a function that writes it; None is an empty cell."""
+        return None if value is None else cls(form.format(value) if isinstance(form, str) else form(value), value)
 
-def cell(value: Any, form: str | Callable[[Any], str] = "{}") -> Cell | None:
-    """A value with a format, or a function that writes it; None is an empty cell."""
-    if value is None:
-        return None
-    return Cell(form.format(value) if isinstance(form, str) else form(value), value)
+    @classmethod
+    def interval(cls, value: float, lower: float, upper: float, digits: int = 2, sign: str = "") -> "Cell":
+        """``36.14 [34.42, 37.69]``; in CSV the columns of ``of_interval``."""
+        texts = [f"{each:{sign}.{digits}f}" for each in (value, lower, upper)]
+        return cls(f"{texts[0]} [{texts[1]}, {texts[2]}]", (value, lower, upper))
 
-
-def interval(value: float, lower: float, upper: float, digits: int = 2, sign: str = "") -> Cell:
-    """``36.14 [34.42, 37.69]``; in CSV three columns, under ``interval_heading``."""
-    texts = [f"{each:{sign}.{digits}f}" for each in (value, lower, upper)]
-    return Cell(f"{texts[0]} [{texts[1]}, {texts[2]}]", (value, lower, upper))
-
-
-def spread(mean: float, deviation: float | None, digits: int) -> Cell:
-    """``36.14 ± 0.42``; in CSV two columns, under ``spread_heading``."""
-    texts = [f"{each:.{digits}f}" for each in (mean, deviation) if each is not None]
-    return Cell(" ± ".join(texts), (mean, deviation))
-
-
-def spread_heading(name: str, key: str) -> Cell:
-    return Cell(name, (key, f"{key} deviation"))
-
-
-def interval_heading(name: str) -> Cell:
-    return Cell(name, (f"{name} value", f"{name} lower", f"{name} upper"))
+    @classmethod
+    def of_interval(cls, name: str, text: str = "") -> "Cell":
+        """The heading of intervals; ``text`` for readers, by default the name."""
+        return cls(text or name, (f"{name} value", f"{name} lower", f"{name} upper"))
 
 
 @dataclass(frozen=True)
@@ -70,6 +59,11 @@ class Table:
     headings: tuple[Any, ...]
     rows: tuple[tuple[Any, ...], ...]
     of_text: frozenset[int] = frozenset({0})
+
+    @property
+    def alignment(self) -> str:
+        """A letter for each column, l or r."""
+        return "".join("l" if column in self.of_text else "r" for column in range(len(self.headings)))
 
     @property
     def lines(self) -> list[list[str]]:
@@ -161,7 +155,7 @@ def _markdown_block(block: str | Table | Picture) -> str:
     if isinstance(block, Picture):
         return f"![{escaped(block.words)}]({block.name})"
     if isinstance(block, Table):
-        marks = ["---" if column in block.of_text else "---:" for column in range(len(block.headings))]
+        marks = [{"l": "---", "r": "---:"}[letter] for letter in block.alignment]
         rows = [[escaped(cell) for cell in row] for row in block.lines]
         return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], marks, *rows[1:]))
     return escaped(block)
@@ -178,21 +172,14 @@ def section_text(section: Section) -> str:
 
 
 def to_text(table: Table) -> str:
-    alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
-    return text_table(table.lines, alignment, columns=table_width())
+    return text_table(table.lines, table.alignment, columns=table_width())
 
 
 def to_latex(table: Table, caption: str) -> str:
     """A table for LaTeX with the package booktabs."""
     rows = [" & ".join(_for_latex(cell) for cell in row) + r" \\" for row in table.lines]
-    alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
-    head = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{_for_latex(caption)}}}",
-        rf"\begin{{tabular}}{{{alignment}}}",
-    ]
-    body = [r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"]
+    head = [r"\begin{table}", r"\centering", rf"\caption{{{_for_latex(caption)}}}"]
+    body = [rf"\begin{{tabular}}{{{table.alignment}}}", r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"]
     return "\n".join([*head, *body, r"\end{tabular}", r"\end{table}"]) + "\n"
 
 

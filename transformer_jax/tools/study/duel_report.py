@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import combinations
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_jax.config import Metric, resolve
+from transformer_jax.config.tasks import LOSSES
 from transformer_jax.files.atomic_files import write_whole
 from transformer_jax.run_directory.layout import RunDirectory, read_starts
 from transformer_jax.runs.goodput import TRAINING, read_goodput
@@ -20,21 +22,7 @@ from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, font
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 from transformer_jax.tools.study.contenders import BASE
-from transformer_jax.tools.study.document import (
-    Cell,
-    Document,
-    Picture,
-    Section,
-    Table,
-    cell,
-    interval,
-    interval_heading,
-    spread,
-    spread_heading,
-    to_csv,
-    to_latex,
-    write_report,
-)
+from transformer_jax.tools.study.document import Cell, Document, Picture, Section, Table, to_csv, to_latex, write_report
 from transformer_jax.tools.study.duel_plan import ROUNDS, Plan, Planned
 from transformer_jax.tools.study.run_summary import validations
 from transformer_jax.tools.study.seed_statistics import (
@@ -43,14 +31,13 @@ from transformer_jax.tools.study.seed_statistics import (
     detectable,
     deviation_range,
     holm,
-    holm_tests,
     paired_test,
     seeds_needed,
     verdict,
 )
 from transformer_jax.tools.study.sweeps import ROW, SEED, TrialRow
 
-LOSS = "validation/loss"
+LOSS = LOSSES[0].key
 METHOD = (
     "Every idea has the seeds of the base: the same order of the data, and the same initial values where shapes agree. "
     "Scores are means over seeds ± standard deviations, after the last update. A difference is the idea less the base, seed by "
@@ -82,6 +69,11 @@ NEAR_FLOPS, NEAR_TIMES = 1.02, 1.5
 LATE_SHARE = 0.1
 # Or the runs have less than this share of the updates of the recipe.
 SHORT_SHARE = 0.5
+# Conditions of runs, by their keys in run.json.
+ORIGIN = {
+    **{"transformer_jax": "version", "commit": "git_commit", "devices": "devices", "cores": "cpu_count"},
+    **{"host": "host", "Python": "python", "packages": "packages"},
+}
 PICTURE_FILES = (".png", ".svg", ".pdf")
 BETTER, WORSE, UNCERTAIN, SIGNIFICANT = LINE_COLORS[0], LINE_COLORS[1], LINE_COLORS[5], 0.05
 PANEL_WIDTH, ROW_HEIGHT, TOP, BOTTOM, LETTER = 3.6, 0.34, 0.9, 0.62, 0.085
@@ -166,7 +158,7 @@ def finished_run(trial: TrialRow, keys: Iterable[str]) -> FinishedRun:
 
 def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[Result]:
     """The results of all contenders of the folder that have a run, the base before the ideas."""
-    keys = [*dict.fromkeys((metric.key, LOSS))]
+    keys = measures(metric)
     runs: dict[str, list[FinishedRun]] = {name: [] for name in plan.planned}
     for trial in sorted(trials, key=lambda each: int(each.point[SEED])):
         # Another command may have planned more.
@@ -183,24 +175,21 @@ def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[R
     tests: dict[str, dict[str, PairedTest]] = {each.name: {} for each in ideas}
     adjusted: dict[str, dict[str, float]] = {each.name: {} for each in ideas}
     for key in keys:
-        for each in ideas:
-            test = paired_test(each.differences(base, key))
-            if test and (each.is_loss_comparable or key != LOSS):
-                tests[each.name][key] = test
-        tested = {name: of_idea[key].p for name, of_idea in tests.items() if key in of_idea}
+        compared = [each for each in ideas if each.is_loss_comparable or key != LOSS]
+        differences = {each.name: each.differences(base, key) for each in compared}
+        p_values = {name: test.p for name, pairs in differences.items() if (test := paired_test(pairs))}
         # An idea without a test, or without an ended run, counts among the tests too.
-        waiting = [1.0] * (plan.num_ideas - len(tested))
-        p_values = [*tested.values(), *waiting]
-        for name, p, number in zip(tested, holm(p_values), holm_tests(p_values), strict=False):
-            adjusted[name][key] = p
-            idea = next(each for each in ideas if each.name == name)
-            test = paired_test(idea.differences(base, key), number)
-            assert test is not None
-            tests[name][key] = test
-    return [
-        base,
-        *(_judged(each._replace(tests=tests[each.name], adjusted=adjusted[each.name]), base, metric) for each in ideas),
-    ]
+        waiting = [1.0] * (plan.num_ideas - len(p_values))
+        for name, (p, number) in zip(p_values, holm([*p_values.values(), *waiting]), strict=False):
+            if test := paired_test(differences[name], number):
+                adjusted[name][key], tests[name][key] = p, test
+    both = [each._replace(tests=tests[each.name], adjusted=adjusted[each.name]) for each in ideas]
+    return [base, *(_judged(each, base, metric) for each in both)]
+
+
+def measures(metric: Metric) -> dict[str, Metric]:
+    """The metric of a duel, and the loss, by key."""
+    return {each.key: each for each in (metric, LOSSES[0])}
 
 
 def _judged(idea: Result, base: Result, metric: Metric) -> Result:
@@ -237,7 +226,7 @@ def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: M
         degrees, deviation = len(finals) - 1, math.sqrt(2) * floor
         source = "the value for runs that share nothing, from the base's runs"
     if not deviation:
-        return f"Power: the base has the same {metric.label} with all {len(finals)} seeds: there is no noise."
+        return f"Power: the base has the same {metric.label} with each of {len(finals)} seeds: there is no noise."
     deviations = deviation, *deviation_range(deviation, degrees)
     least = [metric.text(detectable(each, seeds, ideas)) for each in deviations]
     needed = [seeds_needed(effect or floor, each, ideas) for each in deviations]
@@ -259,21 +248,19 @@ def plateau_warning(plan: Plan, base: Result, metric: Metric) -> str:
 
     A score may stand still near 0 while the loss falls, and a learning rate that decays ends both early.
     """
-    both = {
-        metric.key: (metric.label, 1 if metric.direction == "maximize" else -1, metric.digits),
-        LOSS: ("loss", -1, 3),
-    }
-    for key, (label, sign, digits) in both.items():
+    for key, each in measures(metric).items():
         curve = {step: fmean(values) for step, values in base.curve(key).items()}
         if len(curve) < 4:
             continue
         last, finals = max(curve), base.final(key).values()
         quarter = max(step for step in curve if step <= 0.75 * last or step == min(curve))
-        gain, way = sign * (curve[last] - curve[quarter]), abs(curve[last] - curve[min(curve)])
-        if gain > max(LATE_SHARE * way, stdev(finals) if len(finals) > 1 else 0.0):
+        gain, way = abs(curve[last] - curve[quarter]), abs(curve[last] - curve[min(curve)])
+        if each.is_better(curve[last], curve[quarter]) and gain > max(
+            LATE_SHARE * way, stdev(finals) if len(finals) > 1 else 0.0
+        ):
             return (
-                f"WARNING: far from its plateau: in the last quarter of the budget {label} of the base went from "
-                f"{curve[quarter]:.{digits}f} to {curve[last]:.{digits}f}. The verdicts are on which idea is ahead at this "
+                f"WARNING: far from its plateau: in the last quarter of the budget {each.label} of the base went from "
+                f"{each.text(curve[quarter])} to {each.text(curve[last])}. The verdicts are on which idea is ahead at this "
                 f"budget; a longer one may reverse them."
             )
     overrides = [(key, text) for key, text in plan.overrides if key != "training.num_updates"]
@@ -341,37 +328,32 @@ def write_duel_report(
     verdicts = Table(("idea", "verdict"), tuple((each.name, each.verdict) for each in results))
     latex = to_latex(differences, "Differences from the base") + "\n" + to_latex(seeds, "Values by seed")
     tables = {"report.csv": to_csv(differences, budgets, verdicts), "report.tex": latex}
-    written = write_report(folder, "report", Document(f"Duel on {plan.recipe}", tuple(sections)), tables)
+    document = Document(f"Duel on {without_folders(plan.recipe)}", tuple(sections))
+    written = write_report(folder, "report", document, tables)
     conditions = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "planned"}
-    conditions |= {
-        "command": command,
-        "power": power,
-        "warning": plateau_warning(plan, results[0], metric) if results else "",
-    }
+    warning = plateau_warning(plan, results[0], metric) if results else ""
+    conditions |= {"command": command, "power": power, "warning": warning}
     content = {**conditions, "contenders": [_record(plan, each, metric) for each in results]}
     write_whole(folder / "result.json", json.dumps(content, indent=1) + "\n")
     return first, [*written, folder / "result.json", *(file for file, _ in files if file)]
 
 
+def without_folders(text: str) -> str:
+    """A text in which absolute paths are names: ``--workdir=/home/me/duel`` is ``--workdir=duel``."""
+    return re.sub(r"(?<![\w:/.~])/(?:[^\s,/]+/)+", "", text)
+
+
 def _conditions(plan: Plan, results: Sequence[Result], command: str) -> list[Section]:
-    """The command, the settings of the base and of each idea, files with their digests, and the machine of the runs."""
+    """The command, the settings of the base and of each idea, files with their digests, and the machine, without folders."""
     files = {file: digest for each in results for file, digest in each.planned.contender.files.items()} | plan.plugins
     # Ideas may change the tokenizer, and runs may be resumed elsewhere: each value that a run has.
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {name: {} for name in ORIGIN}
     for origin in (run.origin for each in results for run in each.runs):
-        packages = " ".join(f"{name} {version}" for name, version in origin.get("packages", {}).items())
-        values = {
-            "transformer_jax": origin.get("version"),
-            "commit": origin.get("git_commit"),
-            "devices": " ".join(origin.get("devices", ())),
-            "cores": origin.get("cpu_count"),
-            "host": origin.get("host"),
-            "Python": origin.get("python"),
-            "packages": packages,
-        }
-        for name, value in values.items():
-            if value and str(value) not in found.setdefault(name, []):
-                found[name].append(str(value))
+        for name, key in ORIGIN.items():
+            value = origin.get(key, "")
+            words = [" ".join(pair) for pair in value.items()] if isinstance(value, dict) else value
+            text = " ".join(words) if isinstance(words, list) else str(words)
+            found[name] |= {text: None} if text else {}
     rows = [
         ("command", command),
         ("recipe", plan.recipe),
@@ -386,24 +368,24 @@ def _conditions(plan: Plan, results: Sequence[Result], command: str) -> list[Sec
     for each in results:
         own = {key: text for key, text in each.planned.settings.items() if key not in common}
         both = each.planned.contender.settings, own
-        settings.append((each.name, *(", ".join(f"{key}={text}" for key, text in stated.items()) for stated in both)))
-    of_text = frozenset({0, 1, 2})
+        texts = (", ".join(f"{key}={text}" for key, text in stated.items()) for stated in both)
+        settings.append((each.name, *map(without_folders, texts)))
+    of_text, rows = frozenset({0, 1, 2}), [(name, without_folders(str(text))) for name, text in rows]
     return [
-        Section("Settings", (Table(("idea", "settings", "by its budget"), tuple(settings), of_text),)),
+        Section("Settings", (Table(("idea", "settings", "set by the duel"), tuple(settings), of_text),)),
         Section("Conditions", (Table(("", "of the runs"), tuple(rows), of_text),)),
     ]
 
 
 def _values(results: Sequence[Result], metric: Metric) -> Table:
     """The last validation of every run, in the metric and in the loss."""
-    both = {metric.key: (metric.label, metric.digits), LOSS: ("loss", 4)}
     seeds = sorted({seed for each in results for seed in each.sound})
     rows = []
-    for key, (label, digits) in both.items():
+    for key, measure in measures(metric).items():
         for each in results:
             if key != LOSS or each.is_loss_comparable or key == metric.key:
                 finals = each.final(key)
-                rows.append((each.name, label, *(cell(finals.get(seed), f"{{:.{digits}f}}") for seed in seeds)))
+                rows.append((each.name, measure.label, *(Cell.of(finals.get(seed), measure.text) for seed in seeds)))
     return Table(("idea", "metric", *(f"seed {seed}" for seed in seeds)), tuple(rows), frozenset({0, 1}))
 
 
@@ -412,7 +394,7 @@ def _record(plan: Plan, result: Result, metric: Metric) -> dict[str, Any]:
     planned = result.planned
     found = {"idea": result.name, "verdict": result.verdict, **asdict(planned.cost)}
     found |= {"seconds": result.seconds, "updates": planned.updates, "failed": result.failures, "effect": result.effect}
-    for key in dict.fromkeys((metric.key, LOSS)):
+    for key in measures(metric):
         test = result.tests.get(key)
         values = test._asdict() | {"p_holm": result.adjusted[key]} if test else dict.fromkeys(PairedTest._fields)
         found |= {f"{key} {name}": value for name, value in values.items()}
@@ -437,30 +419,28 @@ def _verdicts(plan: Plan, results: Sequence[Result], metric: Metric, power: str,
 
 
 def _differences(results: Sequence[Result], metric: Metric) -> Table:
-    both = {metric.key: (metric.label, metric.digits), LOSS: ("loss", 4)}
-    tested = [
-        heading
-        for key, (label, _) in both.items()
-        for heading in (
-            spread_heading(label, key),
-            Cell("difference", interval_heading(f"{key} difference").value),
-            Cell("p", f"{key} p"),
-        )
-    ]
+    both, headings = measures(metric), []
+    for key, measure in both.items():
+        headings += [
+            Cell(measure.label, (key, f"{key} deviation")),
+            Cell.of_interval(f"{key} difference", "difference"),
+        ]
+        headings += [Cell("p", f"{key} p")]
     rows = []
     for each in results:
         cells: list[Any] = [each.name, len(each.sound)]
-        for key, (_, digits) in both.items():
+        for key, measure in both.items():
             if key == LOSS and not each.is_loss_comparable:
                 cells += [None, Cell("not comparable", None), None]
                 continue
             finals, test = each.final(key).values(), each.tests.get(key)
-            deviation = stdev(finals) if len(finals) > 1 else None
-            cells.append(spread(fmean(finals), deviation, digits) if finals else None)
-            cells.append(interval(test.mean, test.low, test.high, digits, "+") if test else None)
-            cells.append(cell(each.adjusted.get(key), lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001"))
-        rows.append((*cells, cell(each.effect, "{:+.1f}"), each.failures))
-    return Table(("idea", "seeds", *tested, "effect", "failed"), tuple(rows))
+            mean, deviation = fmean(finals) if finals else None, stdev(finals) if len(finals) > 1 else None
+            texts = [measure.text(number) for number in (mean, deviation) if number is not None]
+            cells += [Cell(" ± ".join(texts), (mean, deviation))]
+            cells += [Cell.interval(test.mean, test.low, test.high, measure.digits, "+") if test else None]
+            cells += [Cell.of(each.adjusted.get(key), lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001")]
+        rows.append((*cells, Cell.of(each.effect, "{:+.1f}"), each.failures))
+    return Table(("idea", "seeds", *headings, "effect", "failed"), tuple(rows))
 
 
 def _budgets(results: Sequence[Result], *, with_times: bool) -> Table:
@@ -469,11 +449,15 @@ def _budgets(results: Sequence[Result], *, with_times: bool) -> Table:
     rows = []
     for each in results:
         cost, updates = each.planned.cost, each.planned.updates
-        flops = cell(cost.flops / 1e9, "{:,.4g}"), cell(updates, "{:,}"), cell(cost.flops * updates / 1e12, "{:,.4g}")
+        flops = (
+            Cell.of(cost.flops / 1e9, "{:,.4g}"),
+            Cell.of(updates, "{:,}"),
+            Cell.of(cost.flops * updates / 1e12, "{:,.4g}"),
+        )
         milliseconds = None if each.seconds is None else 1e3 * each.seconds
-        memory = cell(cost.memory / 2**20, "{:,.1f}")
-        times = [cell(milliseconds, "{:,.1f}"), cell(cost.load or None, "{:.1f}")] if with_times else []
-        rows.append((each.name, cell(cost.parameters, "{:,}"), *flops, memory, *times))
+        memory = Cell.of(cost.memory / 2**20, "{:,.1f}")
+        times = [Cell.of(milliseconds, "{:,.1f}"), Cell.of(cost.load or None, "{:.1f}")] if with_times else []
+        rows.append((each.name, Cell.of(cost.parameters, "{:,}"), *flops, memory, *times))
     return Table(("idea", *headings), tuple(rows))
 
 
@@ -497,7 +481,7 @@ class Differences(NamedTuple):
 def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
     """Draw ``draw_differences`` in the metric and in the loss. Returns None, without a picture, before there is a test."""
     base, columns = results[0], []
-    for key in dict.fromkeys((metric.key, LOSS)):
+    for key, measure in measures(metric).items():
         ideas = {
             each.name: Difference(each.tests[key], each.adjusted[key], each.differences(base, key))
             for each in results
@@ -505,9 +489,7 @@ def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path |
         }
         finals = base.final(key).values()
         floor = stdev(finals) if len(finals) > 1 else None
-        label = metric.label if key == metric.key else "loss"
-        is_higher_better = key == metric.key and metric.direction == "maximize"
-        columns += [Differences(label, is_higher_better, floor, ideas)] if ideas else []
+        columns += [Differences(measure.label, measure.direction == "maximize", floor, ideas)] if ideas else []
     return draw_differences(columns, path) if columns else None
 
 
@@ -560,7 +542,7 @@ def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> P
     # The base comes last, on top: an idea that changes nothing has the same curve.
     drawn = [each for each in (*results[1:], *results[:1]) if each.sound]
     panels = []
-    for key in dict.fromkeys((LOSS, metric.key)) if drawn else ():
+    for key, measure in reversed(measures(metric).items()) if drawn else ():
         lines: dict[str, Sequence[npt.ArrayLike]] = {}
         bands: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         # Without a line the others keep their colors.
@@ -571,7 +553,8 @@ def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> P
             spreads = np.array([stdev(values) if len(values) > 1 else 0.0 for values in curve.values()])
             lines[each.name] = [100 * step / each.planned.updates for step in curve], means
             bands[each.name] = means - spreads, means + spreads
-        label = "loss" if key == LOSS else metric.label
-        panels.append(LinePanel(label, lines, "% of the budget", "", dotted=(BASE,), bands=bands, unlisted=unlisted))
+        panels.append(
+            LinePanel(measure.label, lines, "% of the budget", "", dotted=(BASE,), bands=bands, unlisted=unlisted)
+        )
     title = "Validations, mean and standard deviation over seeds"
     return draw_panels(panels, path, title=title) if panels else None

@@ -1,6 +1,8 @@
 """Tables of runs: of run directories and of the trials of a sweep, with scores, settings that differ, and means over seeds."""
 
 import math
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -12,36 +14,26 @@ from transformer_jax.config import ConfigError, Metric
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
 from transformer_jax.files.json_text import printable
+from transformer_jax.files.terminal import paragraph, table_width
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.metrics_log import sound_metrics
 from transformer_jax.tasks.saved_evaluations import signature_of, whose_parameters
 from transformer_jax.tools.pictures.curves import draw_curves, read_series
 from transformer_jax.tools.pictures.panels import HeatMapPanel, LinePanel, Panel, draw_panels
 from transformer_jax.tools.study.comparability import different_text, differing_settings
-from transformer_jax.tools.study.document import (
-    Cell,
-    Document,
-    Picture,
-    Section,
-    Table,
-    cell,
-    interval,
-    interval_heading,
-    to_csv,
-    to_text,
-    write_report,
-)
+from transformer_jax.tools.study.document import Cell, Document, Picture, Section, Table, to_csv, to_text, write_report
 from transformer_jax.tools.study.run_summary import RunSummary
 from transformer_jax.tools.study.seed_statistics import paired_test
 from transformer_jax.tools.study.sweeps import SEED, Choice, LogUniform, Sweep, TrialRow, Value
 
 MEANING = (
-    "Metrics are from the best validation, of the examples in brackets, after the update shown. Columns that name a split "
-    "have the score of the best checkpoint on the whole split; all its scores are under Evaluations. Perplexities are "
+    "Metrics are from the best validation, of the examples that the table names, after the update shown. Columns that name a "
+    "split have the score of the best checkpoint on the whole split; all its scores are under Evaluations. Perplexities are "
     "comparable only between runs with the same tokenizer. Target tokens are the total over training, an estimate after "
     "the last line of the log; tokens/s is the median of the logged target tokens per second. Time is the total in "
     "goodput.json. An empty cell is not known, or not yet."
 )
+ABSOLUTE_FOLDERS = re.compile(r"(?<![\w.:/])(?:/[^/,\s]+)+/(?=[^/,\s]+/[^/,\s]+)")
 OVER_SEEDS = "Mean over runs that differ in their seed alone; in brackets its 95 % interval by Student's t."
 
 
@@ -56,10 +48,10 @@ def seed_table(settings: Sequence[str], runs: Iterable[tuple[tuple[Any, ...], fl
     for point in sorted(groups, key=lambda each: (not sound[each], sign * fmean(sound[each] or [0.0]))):
         values, count = sound[point], len(groups[point])
         test = paired_test(values)
-        mean = cell(values[0] if values else None, metric.text)
-        mean = interval(test.mean, test.low, test.high, metric.digits) if test else mean
+        mean = Cell.of(values[0] if values else None, metric.text)
+        mean = Cell.interval(test.mean, test.low, test.high, metric.digits) if test else mean
         rows.append((*map(shown, point), mean, f"{len(values)} of {count}"))
-    return Table((*settings, interval_heading(metric.label), "seeds"), tuple(rows), frozenset(range(len(settings))))
+    return Table((*settings, Cell.of_interval(metric.label), "seeds"), tuple(rows), frozenset(range(len(settings))))
 
 
 def shown(value: Value | None) -> str:
@@ -74,7 +66,10 @@ def report_on_runs(
 ) -> tuple[Document, str, str]:
     """The report on runs, a line of CSV for each, and the text to print: its tables of scores and cost, and warnings."""
     scores, costs, checkpoints = _score_table(runs), _cost_table(runs), _checkpoint_table(runs)
-    names, settings = [run.name for run in runs], differing_settings([run.config for run in runs])
+    names = [run.name for run in runs]
+    settings = {
+        key: _without_far_folders(shown) for key, shown in differing_settings([run.config for run in runs]).items()
+    }
     remarks = [f"WARNING: {run.name}: {sign}." for run in runs for sign in run.signs]
     remarks += different_text([run.config for run in runs])
     remarks += [f"WARNING: {run.name}: {problem}." for run in runs for problem in run.problems]
@@ -94,7 +89,8 @@ def report_on_runs(
     document = Document("1 run" if len(runs) == 1 else f"{len(runs)} runs", tuple(sections))
     by_run = Table(("run", *settings), tuple(zip(names, *settings.values(), strict=True)))
     csv = to_csv(scores, costs, by_run, checkpoints)
-    return document, csv, "\n\n".join([to_text(scores), to_text(costs), "\n".join(map(printable, remarks))]).strip()
+    told = [paragraph(printable(each)) if table_width() else printable(each) for each in remarks]
+    return document, csv, "\n\n".join([to_text(scores), to_text(costs), "\n".join(told)]).strip()
 
 
 def from_best(run: RunSummary) -> tuple[str, bool, float]:
@@ -145,10 +141,10 @@ def _score_table(runs: Sequence[RunSummary]) -> Table:
     )
     rows = [
         (
-            *(run.name, *(cell(run.metrics.get(each.name), each.text) for each in metrics)),
+            *(run.name, *(Cell.of(run.metrics.get(each.name), each.text) for each in metrics)),
             *([run.basis] if bases else []),
-            cell(run.best_update, "{:,}"),
-            *(cell(run.score_of_best(split, each.name), each.text) for split, each in splits),
+            Cell.of(run.best_update, "{:,}"),
+            *(Cell.of(run.score_of_best(split, each.name), each.text) for split, each in splits),
         )
         for run in runs
     ]
@@ -160,7 +156,8 @@ def _cost_table(runs: Sequence[RunSummary]) -> Table:
     texts = ("updates", "target tokens", "parameters", "tokens/s", "time")
     forms: tuple[str | Callable[[float], str], ...] = "{:,}", "{:,}", "{:,}", "{:,.0f}", _clock
     rows = [
-        (run.name, *(cell(getattr(run, name), form) for name, form in zip(columns, forms, strict=True))) for run in runs
+        (run.name, *(Cell.of(getattr(run, name), form) for name, form in zip(columns, forms, strict=True)))
+        for run in runs
     ]
     return Table(("run", *map(Cell, texts, columns)), tuple(rows))
 
@@ -172,13 +169,19 @@ def _clock(seconds: float) -> str:
 
 def _checkpoint_table(runs: Sequence[RunSummary]) -> Table:
     headings = "run", Cell("best checkpoint", "best_checkpoint"), "folder"
-    rows = [(run.name, cell(run.best_checkpoint, _from_here), _from_here(run.folder)) for run in runs]
+    rows = [(run.name, Cell.of(run.best_checkpoint, _from_here), _from_here(run.folder)) for run in runs]
     return Table(headings, tuple(rows), of_text=frozenset({0, 1, 2}))
 
 
 def _from_here(path: Path) -> str:
-    """A path relative to the working directory where it is inside, so that a report to send has no home directory."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    """A path on a disk relative to the working directory, so that a report to send has no home directory."""
+    return os.path.relpath(path) if isinstance(path, Path) else str(path)
+
+
+def _without_far_folders(values: Sequence[str]) -> list[str]:
+    """Values with the last folder and the name of absolute paths, unless different values would look the same."""
+    shown = [ABSOLUTE_FOLDERS.sub(".../", value) for value in values]
+    return shown if len(set(shown)) == len(set(values)) else [*values]
 
 
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
@@ -188,7 +191,7 @@ def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
     rows = [
         (
             *(name, report["split"], whose_parameters(report)),
-            *(cell(report["metrics"].get(metric.name), metric.text) for metric in metrics),
+            *(Cell.of(report["metrics"].get(metric.name), metric.text) for metric in metrics),
             *(signature_of(report), file),
         )
         for name, file, report in saved
@@ -284,8 +287,8 @@ def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
     headings: tuple[Any, ...] = ("trial", "state", *names, sweep.metric_key, "update", "minutes")
     rows: tuple[tuple[Any, ...], ...] = tuple(
         (
-            *(trial.number, trial.state, *(cell(trial.point.get(name), shown) for name in names)),
-            *(cell(trial.value, shown), trial.step, cell(trial.minutes, "{:.1f}")),
+            *(trial.number, trial.state, *(Cell.of(trial.point.get(name), shown) for name in names)),
+            *(Cell.of(trial.value, shown), trial.step, Cell.of(trial.minutes, "{:.1f}")),
         )
         for trial in trials
     )
@@ -308,7 +311,8 @@ def heat_map(axes: Sequence[str], trials: Sequence[TrialRow], metric: Metric) ->
     ]
     means = np.array([[fmean(of_point) if of_point else math.nan for of_point in row] for row in values])
     rows, columns = ([str(value) for value in side] for side in sides)
-    return HeatMapPanel(f"mean {metric.key}", means, rows, columns, axes[1], axes[0], metric.digits)
+    better = "higher" if metric.direction == "maximize" else "lower"
+    return HeatMapPanel(f"{metric.key}, {better} is better", means, rows, columns, axes[1], axes[0], metric.digits)
 
 
 def _draw_settings(sweep: Sweep, trials: Sequence[TrialRow], path: Path) -> Path | None:

@@ -45,26 +45,18 @@ def paired_test(differences: Sequence[float], tests: int = 1) -> PairedTest | No
     return PairedTest(pairs, mean, deviation, mean - half, mean + half, p)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """p adjusted for several tests, in their order (Holm 1979), which bounds the probability of any false alarm."""
-    adjusted, largest = [1.0] * len(p_values), 0.0
+def holm(p_values: Sequence[float]) -> list[tuple[float, int]]:
+    """p adjusted for several tests, in their order (Holm 1979), which bounds the probability of any false alarm.
+
+    And the number of tests that it is corrected for, fewer after each that is significant: a Bonferroni interval for this
+    number excludes 0 exactly where the adjusted p is below ``LEVEL``.
+    """
+    adjusted, largest, left = [(1.0, 1)] * len(p_values), 0.0, len(p_values)
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda each: p_values[each])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
-    return adjusted
-
-
-def holm_tests(p_values: Sequence[float]) -> list[int]:
-    """The number of tests for which Holm's method corrects each p: fewer after each that is significant.
-
-    A Bonferroni interval for this number excludes 0 exactly where the adjusted p is below ``LEVEL``.
-    """
-    in_order = sorted(range(len(p_values)), key=lambda each: p_values[each])
-    tests, left = [1] * len(p_values), len(p_values)
-    for index in in_order:
-        tests[index] = left
+        adjusted[index] = largest, left
         left -= left > 1 and p_values[index] * left < LEVEL
-    return tests
+    return adjusted
 
 
 def deviation_range(deviation: float, degrees: int) -> tuple[float, float]:

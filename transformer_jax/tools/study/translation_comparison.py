@@ -31,17 +31,7 @@ from transformer_jax.tasks.task import task_that
 from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tools.pictures.attention_maps import draw_attention
 from transformer_jax.tools.study.comparability import differing_settings
-from transformer_jax.tools.study.document import (
-    Cell,
-    Document,
-    Picture,
-    Section,
-    Table,
-    cell,
-    interval,
-    interval_heading,
-    to_csv,
-)
+from transformer_jax.tools.study.document import Cell, Document, Picture, Section, Table, to_csv
 from transformer_jax.tools.study.run_summary import RunSummary
 from transformer_jax.tools.study.runs_table import settings_table
 
@@ -221,9 +211,9 @@ def _require_saved_score(side: Side, scored: SystemComparison, now: float) -> No
 def _scores_table(names: Sequence[str], scores: Sequence[SystemComparison]) -> Table:
     rows = []
     for each in scores:
-        estimates = interval(*each.first), interval(*each.second), interval(*each.difference, 2, "+")
-        rows.append((each.metric, *estimates, cell(each.p_value, "{:.3f}")))
-    headings = map(interval_heading, (*names, "difference"))
+        estimates = Cell.interval(*each.first), Cell.interval(*each.second), Cell.interval(*each.difference, 2, "+")
+        rows.append((each.metric, *estimates, Cell.of(each.p_value, "{:.3f}")))
+    headings = map(Cell.of_interval, (*names, "difference"))
     return Table((Cell("", "metric"), *headings, Cell("p", "p_value")), tuple(rows))
 
 

@@ -13,7 +13,7 @@ from optuna.storages import fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig, to_dict
+from transformer_jax.config import ConfigError, DataError, to_dict
 from transformer_jax.errors import StoreError
 from transformer_jax.run_directory.layout import RunDirectory, RunIsBusy
 from transformer_jax.runs.goodput import read_goodput
@@ -153,12 +153,8 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial)
     trial.set_user_attr("folder", folder)
     print(f"trial {number}: {', '.join(f'{name}={value}' for name, value in point.items())}", file=sys.stderr)
     reporter = _Reporter(trial, sweep.metric_key, _frozen(study, trial).intermediate_values)
-    return _trained(sweep, sweep.settings(point), RunDirectory(folder), trial, reporter)
-
-
-def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: Trial, reporter: "_Reporter") -> float:
-    """Trains or resumes the run of a trial; returns its value."""
-    config, _ = settings_to_train(to_dict(config), (), str(run.path))
+    run = RunDirectory(folder)
+    config, _ = settings_to_train(to_dict(sweep.settings(point)), (), str(run.path))
     outcome = train_run(config, run.path, [reporter], is_trial=True)
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(outcome.signal)

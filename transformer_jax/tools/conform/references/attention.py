@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.tools.conform import equations
-from transformer_jax.tools.conform.equations import MASKED, AttentionInputs, distances, layer_norm, multi_head, softmax
+from transformer_jax.tools.conform.equations import MASKED, AttentionInputs, distances, multi_head, softmax
 
 
 def grouped_query(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
@@ -38,8 +38,8 @@ def qk_norm(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarra
         params,
         inputs,
         mask,
-        queries=lambda query: layer_norm(query, gains["query_gain"], 0.0, epsilon),
-        keys=lambda key: layer_norm(key, gains["key_gain"], 0.0, epsilon),
+        queries=lambda query: equations.layer_norm(query, gains["query_gain"], 0.0, epsilon),
+        keys=lambda key: equations.layer_norm(key, gains["key_gain"], 0.0, epsilon),
     )
 
 
@@ -70,12 +70,7 @@ def talking_heads(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.
 
 def softmax_one(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
     """exp(s_i) / (1 + sum_j exp(s_j)) (Miller 2023)."""
-
-    def with_one(scores: np.ndarray) -> np.ndarray:
-        exponentials = np.exp(scores)
-        return exponentials / (1.0 + exponentials.sum(-1, keepdims=True))
-
-    return multi_head(params, inputs, mask, weights=with_one)
+    return _with_rest(np.ones(()), params, inputs, mask)
 
 
 def sigmoid(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
@@ -96,24 +91,18 @@ def latent(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray
     def compressed(x: np.ndarray, name: str) -> np.ndarray:
         c = x @ params[f"{name}_kernel"]
         norm = params.get(f"{name}_norm")
-        return c if norm is None else norm["scale"] * c / np.sqrt(np.mean(c**2, axis=-1, keepdims=True) + 1e-6)
+        return c if norm is None else equations.rms_norm(c, norm["scale"], 1e-6)
 
     def in_heads(x: np.ndarray, name: str) -> np.ndarray:
         return np.einsum("bld,dhk->bhlk", x, params[name])
-
-    def rotated(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        pairs = x[..., 0::2] + 1j * x[..., 1::2]
-        angles = positions[:, None, :, None] * 10_000.0 ** (-2 * np.arange(pairs.shape[-1]) / x.shape[-1])
-        turned = pairs * np.exp(1j * angles)
-        return np.stack([turned.real, turned.imag], axis=-1).reshape(x.shape)
 
     c = compressed(inputs.memory, "latent")
     of_query = compressed(inputs.x, "query_latent") if "query_latent_kernel" in params else inputs.x
     query, key, value = in_heads(of_query, "query"), in_heads(c, "key"), in_heads(c, "value")
     key, value = (np.repeat(each, query.shape[1] // each.shape[1], axis=1) for each in (key, value))
     if "rotary_key_kernel" in params:
-        rotary_query = rotated(in_heads(of_query, "rotary_query_kernel"), inputs.positions)
-        rotary_key = rotated((inputs.memory @ params["rotary_key_kernel"])[:, None], inputs.memory_positions)
+        rotary_query = equations.rotated(in_heads(of_query, "rotary_query_kernel"), inputs.positions)
+        rotary_key = equations.rotated((inputs.memory @ params["rotary_key_kernel"])[:, None], inputs.memory_positions)
         query = np.concatenate([query, rotary_query], axis=-1)
         key = np.concatenate([key, np.repeat(rotary_key, key.shape[1], axis=1)], axis=-1)
     scores = np.einsum("bhqk,bhmk->bhqm", query, key) / np.sqrt(query.shape[-1])
@@ -146,16 +135,17 @@ def differential(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.n
         group = head * key_heads // heads // 2 * 2
         value = np.concatenate([inputs.memory @ params["value"][:, each] for each in (group, group + 1)], axis=-1)
         attended = (weights(head) - factor * weights(head + 1)) @ value
-        mean_square = np.mean(attended**2, axis=-1, keepdims=True)
-        normalized = (1 - initial) * of["gain"] * attended / np.sqrt(mean_square + 1e-5)
+        normalized = (1 - initial) * equations.rms_norm(attended, of["gain"], 1e-5)
         total = total + normalized @ np.concatenate([params["output"][head], params["output"][head + 1]])
     return total
 
 
 def sink(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
     """exp(s_i) / (exp(b) + sum_j exp(s_j)) (Agarwal et al. 2025, gpt-oss, section 2.2)."""
-    rest = np.exp(params["changes_sink"]["sinks"])[:, None, None]
+    return _with_rest(np.exp(params["changes_sink"]["sinks"])[:, None, None], params, inputs, mask)
 
+
+def _with_rest(rest: np.ndarray, params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
     def weights(scores: np.ndarray) -> np.ndarray:
         return np.exp(scores) / (rest + np.exp(scores).sum(-1, keepdims=True))
 

@@ -5,26 +5,21 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.tools.conform import equations
-from transformer_jax.tools.conform.equations import ArrayChange, LayerInputs, gelu, relu, sigmoid, softmax
+from transformer_jax.tools.conform.equations import ArrayChange, LayerInputs, Reference, gelu, relu, sigmoid, softmax
 
 
-def swiglu(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
-    """(SiLU(x W) * x V) W2 (Shazeer 2020, equation 6)."""
-    return _gated(params, inputs.x, lambda gate: gate * sigmoid(gate))
+def _gated_by(activation: ArrayChange) -> Reference:
+    """(activation(x W) * x V) W2 (Shazeer 2020, equation 6)."""
+
+    def gated(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
+        return (activation(inputs.x @ params["gate_kernel"]) * (inputs.x @ params["wide_kernel"])) @ params[
+            "narrow_kernel"
+        ]
+
+    return gated
 
 
-def geglu(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
-    """(GELU(x W) * x V) W2 (Shazeer 2020, equation 6)."""
-    return _gated(params, inputs.x, gelu)
-
-
-def reglu(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
-    """(ReLU(x W) * x V) W2 (Shazeer 2020, equation 6)."""
-    return _gated(params, inputs.x, relu)
-
-
-def _gated(params: Any, x: np.ndarray, activation: ArrayChange) -> np.ndarray:
-    return (activation(x @ params["gate_kernel"]) * (x @ params["wide_kernel"])) @ params["narrow_kernel"]
+swiglu, geglu, reglu = _gated_by(lambda x: x * sigmoid(x)), _gated_by(gelu), _gated_by(relu)
 
 
 def ngpt(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:

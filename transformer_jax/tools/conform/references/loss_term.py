@@ -4,32 +4,16 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.tools.conform.equations import (
-    AttentionInputs,
-    LossInputs,
-    cross_entropy,
-    feed_forward,
-    gelu,
-    layer_norm,
-    log_softmax,
-    multi_head,
-    relu,
-    softmax,
-)
+from transformer_jax.tools.conform import equations
+from transformer_jax.tools.conform.equations import AttentionInputs, LossInputs, cross_entropy, log_softmax, softmax
 
-ACTIVATIONS = {"relu": relu, "gelu": gelu}
+ACTIVATIONS = {"relu": equations.relu, "gelu": equations.gelu}
 
 
 def z_loss(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
     """weight log(Z)^2 (Chowdhery et al. 2022, PaLM, section 5)."""
     log_normalizers = np.log(np.exp(inputs.logits[0]).sum(-1))
     return float(inputs.settings.weight * np.sum(log_normalizers**2 * mask))
-
-
-def confidence_penalty(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """-weight H(p) (Pereyra et al. 2017, section 3)."""
-    p = softmax(inputs.logits[0])
-    return float(inputs.settings.weight * np.sum((p * np.log(p)).sum(-1) * mask))
 
 
 def unigram_smoothing(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
@@ -66,7 +50,7 @@ def multi_token(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
     positions = np.tile(np.arange(length), (rows, 1))
 
     def normalized(x: np.ndarray, of_module: Any) -> np.ndarray:
-        return layer_norm(x, **of_module["norm"], epsilon=inputs.model.norm_epsilon)
+        return equations.layer_norm(x, **of_module["norm"], epsilon=inputs.model.norm_epsilon)
 
     for ahead in range(2, inputs.settings.tokens + 1):
         layer, x = params[f"head_{ahead}"]["layer"], inputs.hidden
@@ -74,9 +58,9 @@ def multi_token(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
             before = normalized(x, layer[f"{name}_residual"]) if is_pre else x
             if name == "self_attention":
                 attention = AttentionInputs(before, before, positions, positions, None, inputs.model, None)
-                x = x + multi_head(layer[name], attention, visible)
+                x = x + equations.multi_head(layer[name], attention, visible)
             else:
-                x = x + feed_forward(layer[name], before, activation)
+                x = x + equations.feed_forward(layer[name], before, activation)
             x = x if is_pre else normalized(x, layer[f"{name}_residual"])
         x = normalized(x, params[f"head_{ahead}"]) if is_pre else x
         logits, later = (x @ inputs.matrix.T)[:, : 1 - ahead], inputs.labels[:, ahead - 1 :]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.tools.conform.equations import AttentionInputs, relu, sigmoid
+from transformer_jax.tools.conform.equations import AttentionInputs, relu, rms_norm, sigmoid
 
 
 def ssru(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
@@ -33,8 +33,8 @@ def gated_delta_net(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> n
         new = strength[:, t, :, None] * (value[:, t] - np.einsum("bhku,bhk->bhu", state, key[:, t]))
         state = state + np.einsum("bhk,bhu->bhku", key[:, t], new)
         outputs[:, t] = np.einsum("bhku,bhk->bhu", state, query[:, t]) / np.sqrt(key.shape[-1])
-    outputs *= params["head_scale"] / np.sqrt(np.mean(outputs**2, axis=-1, keepdims=True) + 1e-5)
-    return np.einsum("blhu,hud->bld", outputs * gate, params["output"])
+    normalized = rms_norm(outputs, params["head_scale"], 1e-5)
+    return np.einsum("blhu,hud->bld", normalized * gate, params["output"])
 
 
 def gated_linear_attention(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
@@ -46,5 +46,4 @@ def gated_linear_attention(params: Any, inputs: AttentionInputs, mask: np.ndarra
         state = np.where(inputs.positions[:, t, None, None, None] > 0, gate[:, t, :, None, None] * state, 0.0)
         state = state + np.einsum("bhk,bhu->bhku", key[:, t] / np.sqrt(key.shape[-1]), value[:, t])
         outputs[:, t] = np.einsum("bhku,bhk->bhu", state, query[:, t])
-    outputs /= np.sqrt(np.mean(outputs**2, axis=-1, keepdims=True) + 1e-5)
-    return np.einsum("blhu,hud->bld", outputs, params["output"])
+    return np.einsum("blhu,hud->bld", rms_norm(outputs, 1.0, 1e-5), params["output"])

@@ -5,7 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.tools.conform.equations import ArrayChange, AttentionInputs, distances, multi_head, unit_norm
+from transformer_jax.tools.conform.equations import (
+    ArrayChange,
+    AttentionInputs,
+    distances,
+    multi_head,
+    rotated,
+    unit_norm,
+)
 
 
 def rope(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
@@ -26,18 +33,14 @@ def ngpt(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
 
 
 def _rotations(inputs: AttentionInputs) -> list[ArrayChange]:
-    """The rotations of queries and of keys."""
+    """The rotations of a share of the dimensions of queries and of keys."""
     width = 2 * (int(inputs.model.head_key_size * inputs.settings.share) // 2)
-    theta = inputs.settings.base ** (-np.arange(0, width, 2) / width)
 
-    def rotated(positions: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        angles, result = positions[:, None, :, None] * theta, vectors.copy()
-        even, odd = vectors[..., 0:width:2], vectors[..., 1:width:2]
-        result[..., 0:width:2] = even * np.cos(angles) - odd * np.sin(angles)
-        result[..., 1:width:2] = odd * np.cos(angles) + even * np.sin(angles)
-        return result
+    def change(positions: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        first = rotated(vectors[..., :width], positions, inputs.settings.base)
+        return np.concatenate([first, vectors[..., width:]], axis=-1)
 
-    return [partial(rotated, each) for each in (inputs.positions, inputs.memory_positions)]
+    return [partial(change, each) for each in (inputs.positions, inputs.memory_positions)]
 
 
 def alibi(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
