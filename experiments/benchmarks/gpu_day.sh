@@ -91,6 +91,7 @@ bound base_256 240 $BASE "${TINY[@]}"
 bound base_128 240 $BASE "${TINY[@]}" "${SHORT[@]}"
 bound base_256_buckets 240 $BASE "${TINY[@]}" "${BUCKETS[@]}"
 bound base_512_packed 240 $BASE "${TINY[@]}" "${PACKED[@]}"
+bound base_256_scanned 240 $BASE "${TINY[@]}" --config.model.scan_layers=True
 step decoding 240 "$PYTHON" $HERE/decoding_bound.py "$CALIBRATION" --recipe=$BASE "${TINY[@]}"
 XLA_FLAGS="${XLA_FLAGS:-} --xla_gpu_deterministic_ops=true" \
     step repeated_deterministic 240 "$PYTHON" $HERE/repeatability.py --recipe=$BASE "${REPEATED[@]}" "${TINY[@]}"
