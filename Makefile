@@ -26,8 +26,9 @@ BIN := $(VENV)/bin
 PINS := requirements/pinned.txt
 STAMP := $(VENV)/.installed
 # The libraries that commands import, without TensorFlow, which takes longer to compile than all of them.
-IMPORTED := absl etils filelock flatbuffers flax google humanize jax jaxlib jaxtyping ml_dtypes msgpack numpy opt_einsum optax \
-  orbax pygments regex rich sacrebleu sentencepiece simplejson tensorboardX tensorstore wadler_lindig yaml
+IMPORTED := absl cloudpickle colorama etils flatbuffers flax google humanize jax jaxlib jaxtyping ml_collections ml_dtypes \
+  msgpack numpy opt_einsum optax orbax portalocker pygments regex rich sacrebleu sentencepiece simplejson tabulate tensorboardX \
+  tensorstore typing_extensions.py uvloop wadler_lindig yaml
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all lint types check docs pins clean print-python

@@ -96,7 +96,7 @@ def wsj_semi(config: ConfigDict) -> None:
 
 
 def wsj_sample(config: ConfigDict) -> None:
-    """A model for the 5 % sample that NLTK distributes: ``train``, ``valid`` and ``test.mrg``, 3,396, 273 and 245 trees.
+    """A model for the 5 % sample that NLTK distributes: train, valid and test.mrg have 3,396, 273 and 245 trees.
 
     Constituents are opened after their first child, words are their positions and parts of speech in the output. With
     dropout on embeddings, or without the positions, the attention does not find the words in as many updates.

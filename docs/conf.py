@@ -20,6 +20,7 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
 nb_execution_mode = "off"
 html_theme = "furo"
+html_show_copyright = False
 html_math_renderer = "mathml"
 html_static_path = html_css_files = ["site.css"]
 html_search_scorer = str(Path(__file__).with_name("search.js"))

@@ -52,7 +52,8 @@ chance, in a language model {}.
 `transformer-jax conform parsing` (or another task, or the file of one) checks a task.
 
 Optimizers come from optax 0.2.8 and `optax.contrib` where these have them; they lack SOAP. Shampoo, which SOAP improves, is not
-in the kit. Tied and untied outputs are `model.tying`.
+in the kit. Tied and untied outputs are `model.tying`. Cosine attention and the confidence penalty of earlier versions are gone:
+no recipe or experiment used them, `qk_norm` and `ngpt` bound scores too, and the penalty is a loss term of one line.
 
 `python docs/kit_page.py` writes this page.
 """

@@ -19,11 +19,9 @@ class QkClipSettings:
     threshold: float = setting(100.0, "Largest score that a head may have (tau).", program="traced")
 
     def check_new_run(self, config):
-        for each in config.selections:
-            if each.name in ("qk_norm", "ngpt"):
-                raise ConfigError(
-                    each.key, f"{each.name} undoes a change of the lengths of queries", "leave out qk_clip"
-                )
+        for key, _, name in config.selections:
+            if name in ("qk_norm", "ngpt"):
+                raise ConfigError(key, f"{name} undoes a change of the lengths of queries", "leave out qk_clip")
 
 
 @transformer_jax.register("after_update", "qk_clip", settings=QkClipSettings)
@@ -34,12 +32,10 @@ class QkClip(AfterUpdate):
     reads_activations = True
 
     def of_pass(self, activations):
-        found = {}
-        for path, (scores, _, visible) in activations.attention.items():
-            found[path] = ratio(
-                jnp.max(jnp.where(visible[:, None], scores, 0.0), axis=(0, 2, 3)), jnp.ones(scores.shape[1])
-            )
-        return found
+        return {
+            path: ratio(jnp.max(jnp.where(visible[:, None], scores, 0.0), axis=(0, 2, 3)), jnp.ones(scores.shape[1]))
+            for path, (scores, _, visible) in activations.attention.items()
+        }
 
     def after_update(self, params, statistics):
         leaves = flatten_dict(params, sep="/")

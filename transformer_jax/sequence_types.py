@@ -11,8 +11,8 @@ from transformer_jax.array_types import PAD_ID, AnyArray, PyTree
 class Tokens(NamedTuple):
     """Rows of token ids, possibly several sentences a row ("packed").
 
-    ``segments`` is 0 on padding and otherwise the number, from 1, of the sentence inside its row; ``positions`` counts from
-    0 inside each sentence. For two sentences packed into one row of seven::
+    ``segments`` is 0 on padding and otherwise the number, from 1, of the sentence inside its row; the tokens of a sentence are
+    neighbors, and ``positions`` counts them from 0. For two sentences packed into one row of seven::
 
         ids       [[7, 8, 2, 9, 2, 0, 0]]
         segments  [[1, 1, 1, 2, 2, 0, 0]]

@@ -19,9 +19,8 @@ from transformer_jax.kit.latent import Latent, LatentAttention, LatentSettings
 from transformer_jax.kit.rope import RopeSettings, RotaryPositions
 from transformer_jax.kit.shaw import with_relative_keys
 from transformer_jax.kit.sigmoid import sigmoids
-from transformer_jax.kit.sink import Sink, SoftmaxOne
+from transformer_jax.kit.sink import Sink, SoftmaxOne, Softpick
 from transformer_jax.kit.soft_cap import SoftCap, SoftCapSettings, capped_scores
-from transformer_jax.kit.softpick import Softpick
 from transformer_jax.kit.t5 import Buckets
 from transformer_jax.kit.talking_heads import TalkingHeads
 from transformer_jax.layers.attention import MultiHeadAttention, StepMask

@@ -1,11 +1,10 @@
-"""Other forms of label smoothing: the equations of their papers."""
+"""Label smoothing with frequencies of tokens: the equations of the paper."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.kit.confidence_penalty import ConfidencePenaltySettings
 from transformer_jax.kit.unigram_smoothing import UnigramSmoothingSettings
 from transformer_jax.registry.plugins import registered
 from transformer_jax.training.projected_loss import projected_cross_entropy
@@ -43,11 +42,3 @@ def test_no_product_of_unigram_smoothing_is_rounded_on_an_accelerator():
     assert {precision for each in products for precision in each.params["precision"] or [None]} == {
         jax.lax.Precision.HIGHEST
     }
-
-
-def test_the_confidence_penalty_is_the_negative_entropy():
-    nll = -np.take_along_axis(LOG_P, np.asarray(LABELS)[..., None], -1)[..., 0]
-    expected = np.sum((nll + 0.3 * np.sum(np.exp(LOG_P) * LOG_P, -1)) * np.asarray(WEIGHTS))
-    assert loss_with(registered("loss_term")["confidence_penalty"](ConfidencePenaltySettings(0.3))) == pytest.approx(
-        expected
-    )

@@ -16,7 +16,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import Partial
 
-from transformer_jax.kit.softpick import rectified
+from transformer_jax.kit.sink import rectified
 from transformer_jax.layers.attention import ByLength
 from transformer_jax.layers.attention_backends import (
     CudnnAttention,

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from transformer_jax.registry import plugins
 from transformer_jax.runtime import kept_programs
@@ -116,6 +117,39 @@ def test_a_damaged_file_is_written_again(folder):
     last = Process()
     assert_equal(last(), expected)
     assert last.traces == 0
+
+
+def test_a_file_of_somebody_else_is_not_read(folder, monkeypatch):
+    Process()()
+    monkeypatch.setattr(kept_programs.os, "geteuid", lambda: 1 + max(file.stat().st_uid for file in folder.iterdir()))
+    monkeypatch.setattr(kept_programs, "ROOT", -1)
+    other = Process()
+    other()
+    assert other.traces == 1
+
+
+def test_a_file_that_anybody_may_write_is_not_read(folder):
+    Process()()
+    for file in folder.iterdir():
+        file.chmod(0o666)
+    for traces in (1, 0):
+        process = Process()
+        process()
+        assert process.traces == traces
+
+
+def test_the_compilation_cache_has_no_copy(folder):
+    before = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    compilation_cache.reset_cache()
+    try:
+        Process()()
+        Process(has_store=False)()
+    finally:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+        compilation_cache.reset_cache()
+    names = [file.name for file in folder.parent.glob("jit_scaled*-cache")]
+    assert [name.partition("-")[0] for name in names] == ["jit_scaled"]
 
 
 def with_callback(rows):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from jitted_model import random_params
 
-from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.config import ConfigError, MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.kit.r_drop import symmetric_divergence
+from transformer_jax.kit.z_loss import ZLoss
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
@@ -103,6 +104,14 @@ def test_two_passes_cost_two_updates_and_terms_of_logits_nearly_nothing():
     # The product with the frequencies, forward and backward; one of logits has the width of the model.
     vocabulary = objective("", 0.5).config.tokenizer.vocabulary_size
     assert flops("unigram_smoothing") == plain + 2 * 2 * vocabulary * BATCH.ids.size
+
+
+def test_a_term_of_an_earlier_version_is_refused(monkeypatch):
+    monkeypatch.setattr(ZLoss, "of_logits", lambda self: None)
+    made = objective("z_loss", 0.0)
+    params = jax.eval_shape(made.init_params, jax.random.key(0))
+    with pytest.raises(ConfigError, match=r"'z_loss' takes \(\).* of_logits\(self, labels, weights\)"):
+        jax.eval_shape(made.loss, params, BATCH, jax.random.key(1), hyperparameters_of(made.config))
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from transformer_jax.training.losses import label_smoothed_cross_entropy, smoothed_losses
+from transformer_jax.training.losses import label_smoothed_cross_entropy, token_losses
 from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
 
 ROWS, WIDTH, D_MODEL, VOCABULARY = 4, 7, 5, 11
@@ -64,7 +64,7 @@ def test_changed_logits_have_gradients_and_terms_read_those_of_all_passes():
             logit_mod(jnp.einsum("BTD,VD->BTV", each, MATRIX)) for each in (HIDDEN * scale, jnp.sin(HIDDEN * scale))
         )
         sums = label_smoothed_cross_entropy(logits, LABELS, WEIGHTS, 0.1)
-        losses = smoothed_losses(others, LABELS, 0.1, VOCABULARY)
+        losses = token_losses(VOCABULARY, others, LABELS, 0.1)[0]
         sums = sums.with_term("term", jnp.sum(term(logits, LABELS, (others, losses)) * WEIGHTS))
         return 3 * sums.loss, sums
 

@@ -3,9 +3,8 @@ from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
-from transformer_jax.commands.run_flags import settings_of_run
 from transformer_jax.files.paths import as_path
-from transformer_jax.registry.index import behind, commands, single_behind
+from transformer_jax.registry.index import commands, single_behind
 from transformer_jax.runtime.startup import program_name
 
 SENTENCE = "Before my duck goes through the hotels this week, he repairs my quiet table slowly."
@@ -66,9 +65,6 @@ def quickstart(values: flags.Values) -> int:
         print(f"The model at work, in a browser, without a network:\n  {place}\n")
     run = f"--workdir={shlex.quote(values.workdir)}"
     print(f"Next, for example:\n  echo {shlex.quote(SENTENCE)} | {program_name()} translate {run}")
-    for next_steps in behind("next_steps").values():
-        for step in next_steps(settings_of_run(values.workdir)):
-            print(f"  {program_name()} {step.format(run=run)}")
     if single_behind("settings"):
         own = shlex.quote(str(Path(values.workdir).parent / "mine"))
         print("Your own text, where line n of one file translates line n of the other, in 20 minutes:")

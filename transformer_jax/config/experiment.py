@@ -124,9 +124,8 @@ class ExperimentConfig:
         """The settings that are schedules of the update, by dotted key."""
         blocks = {name: getattr(self, name) for name in ("optimizer", "training", "model")}
         blocks |= {f"{PARTS}.{name}": settings for name, settings in self.parts.items()}
-        keys = ((path, name, block) for path, block in blocks.items() for name in declared(type(block)))
-        values = {f"{path}.{name}": getattr(block, name) for path, name, block in keys}
-        return {key: value for key, value in values.items() if isinstance(value, Scheduled)}
+        values = ((f"{path}.{name}", value) for path, block in blocks.items() for name, value in vars(block).items())
+        return {key: value for key, value in values if isinstance(value, Scheduled)}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -64,9 +64,7 @@ def complete_parts(stated: Mapping[str, Any], selected: list[Selection]) -> Part
         if settings := settings_class(kind, name):
             parts[name] = stated[name] if name in stated else settings()
             check_settings(f"parts.{name}", parts[name])
-            if kind == "schedule" and any(
-                isinstance(getattr(parts[name], each), Scheduled) for each in declared(settings)
-            ):
+            if kind == "schedule" and any(isinstance(value, Scheduled) for value in vars(parts[name]).values()):
                 raise ConfigError(f"parts.{name}", "a schedule of the rate takes numbers", "no schedules of the update")
     for name in stated:
         if name not in parts:

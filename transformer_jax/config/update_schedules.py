@@ -41,6 +41,9 @@ FORMS: dict[str, tuple[type[Ramp], str]] = {
 }
 """Schedules by name: FIRST < LAST are updates, by default the first and the last of the run. A step is a ramp of one update."""
 
+NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+NUMBERS = re.compile(rf"{NUMBER}(,{NUMBER})*\)")
+
 
 class Scheduled(float):
     """A setting that depends on the update; as a number it is the last value, with which models are evaluated."""
@@ -50,27 +53,23 @@ class Scheduled(float):
 
     def __new__(cls, text: str, key: str = "") -> "Scheduled":
         """Parse the value of the setting ``key``; raises ConfigError, with the right form, unless it is a schedule."""
-        name, _, arguments = "".join(text.split()).removesuffix(")").partition("(")
+        name, _, arguments = "".join(text.split()).partition("(")
         if name not in FORMS:
             near, forms = nearest(name, FORMS), "; ".join(form for _, form in FORMS.values())
-            raise ConfigError(
-                key, f"{text!r} is no schedule", f"did you mean {near}(...)? " * bool(near) + f"use {forms}"
-            )
+            problem = f"{text!r} is no schedule"
+            raise ConfigError(key, problem, f"did you mean {near}(...)? " * bool(near) + f"use {forms}")
         kind, form = FORMS[name]
-        try:
-            start, end, *updates = (float(each) for each in arguments.split(","))
-            first, last = (updates[0] - 1, updates[0]) if name == "step" else updates or (1.0, None)
-            is_valid = all(map(math.isfinite, (start, end))) and len(updates) == (1 if name == "step" else len(updates))
-            is_valid &= all(map(float.is_integer, updates)) and (last is None or 1 <= first < last)
-        except (ValueError, IndexError):
-            is_valid = False
-        if not is_valid or not text.rstrip().endswith(")") or not re.fullmatch(r"[-+.,eE\d]*", arguments):
-            raise ConfigError(
-                key, f"{text!r} is not {form}", "updates are whole numbers from 1, the first below the last"
-            )
-        made = super().__new__(cls, end)
-        made.ramp = kind(start, end, first, last)
-        made.text = f"{name}({','.join(repr(each).removesuffix('.0') for each in (start, end, *updates))})"
+        numbers = [float(each) for each in arguments[:-1].split(",")] if NUMBERS.fullmatch(arguments) else []
+        written = f"{name}({','.join(repr(each).removesuffix('.0') for each in numbers)})"
+        if name == "step":
+            numbers[2:] = [update - before for update in numbers[2:] for before in (1.0, 0.0)]
+        ends = numbers[2:] or [1.0, 2.0]
+        is_valid = len(numbers) in ((4,) if name == "step" else (2, 4)) and all(map(math.isfinite, numbers))
+        if not is_valid or not all(map(float.is_integer, ends)) or not 1 <= ends[0] < ends[1]:
+            remedy = "updates are whole numbers from 1, the first below the last"
+            raise ConfigError(key, f"{text!r} is not {form}", remedy)
+        made = super().__new__(cls, numbers[1])
+        made.ramp, made.text = kind(*numbers), written
         return made
 
     def __reduce__(self) -> tuple:

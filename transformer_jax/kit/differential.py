@@ -34,10 +34,8 @@ class DifferentialAttention(AttentionChange):
 
     def setup(self) -> None:
         normal, shape = nn.initializers.normal(0.1), (2, self.key_size)
-        self.lambda_query, self.lambda_key = (
-            self.param("lambda_query", normal, shape),
-            self.param("lambda_key", normal, shape),
-        )
+        self.lambda_query = self.param("lambda_query", normal, shape)
+        self.lambda_key = self.param("lambda_key", normal, shape)
         self.gain = self.param("gain", nn.initializers.ones, (2 * self.value_size,))
 
     def values(self, value_BGMU: Float[Array, "B G M U"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B V M X"]:

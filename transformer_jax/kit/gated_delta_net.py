@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 
 from transformer_jax.array_types import Array, Float, Int
 from transformer_jax.config.checks import setting
-from transformer_jax.layers.mixer import Mixer
+from transformer_jax.kit.gated_linear_attention import LinearAttention
 from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.precision import biased_einsum, einsum
 from transformer_jax.registry.plugins import register
@@ -28,7 +28,7 @@ class GatedDeltaNetSettings:
 
 
 @register("mixer", "gated_delta_net", settings=GatedDeltaNetSettings)
-class GatedDeltaNet(Mixer):
+class GatedDeltaNet(LinearAttention):
     """S_t = a_t (1 - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T, o_t = S_t^T q_t, with decays a_t (Yang et al. 2024).
 
     Equation 10; q, k of unit norm and v are SiLU of projections, b_t = sigmoid(W_b x_t), a_t = exp(-e^r softplus(W_a x_t + c)),
@@ -38,30 +38,19 @@ class GatedDeltaNet(Mixer):
     """
 
     def setup(self) -> None:
-        sizes = {"query": self.key_size, "key": self.key_size, "value": self.value_size, "output_gate": self.value_size}
-        shapes = {name: (self.d_model, self.num_heads, size) for name, size in sizes.items()}
-        self.kernels = [self.param(name, xavier_uniform(0, (1, 2)), shape) for name, shape in shapes.items()]
-        shape = self.num_heads, self.value_size, self.d_model
-        self.output_kernel = self.param("output", xavier_uniform((0, 1), 2), shape)
-        names = "strength_kernel", "decay_kernel"
-        by_head = [self.param(name, xavier_uniform(0, 1), (self.d_model, self.num_heads)) for name in names]
-        self.strength_kernel, self.decay_kernel = by_head
+        super().setup()
+        shape = self.d_model, self.num_heads, self.value_size
+        self.output_gate = self.param("output_gate", xavier_uniform(0, (1, 2)), shape)
+        self.strength_kernel = self.param("strength_kernel", xavier_uniform(0, 1), shape[:2])
+        self.decay_kernel = self.param("decay_kernel", xavier_uniform(0, 1), shape[:2])
         self.decay_bias = self.param("decay_bias", initial_decay_bias, (self.num_heads,))
         self.log_rate = self.param("log_rate", initial_log_rate, (self.num_heads,))
         self.head_scale = self.param("head_scale", nn.initializers.ones, (self.value_size,))
 
-    @property
-    def state_shape(self) -> tuple[int, ...]:
-        return self.num_heads, self.key_size, self.value_size
-
     def run(self, inputs: Float[Array, "B L D"], segments: Int[Array, "B L"]) -> tuple[Array, Array]:
         """Chunks of C positions, one after the other (section 3.3)."""
         rows, length, _ = inputs.shape
-        size = min(self.settings.chunk, length)
-        # On the left, so that the last state is the state after the last position.
-        before = ((0, 0), (-length % size, 0))
-        padded = jnp.pad(segments, before), *self._project(jnp.pad(inputs, (*before, (0, 0))))
-        chunks = [jnp.moveaxis(each.reshape(rows, -1, size, *each.shape[2:]), 1, 0) for each in padded]
+        chunks = [jnp.moveaxis(each, 1, 0) for each in self.in_chunks(inputs, segments)]
         start = jnp.zeros((rows, *self.state_shape)), jnp.zeros((rows,), segments.dtype)
         (state, _), heads = lax.scan(self._run_chunk, start, chunks)
         heads = jnp.moveaxis(heads, 0, 1).reshape(rows, -1, self.num_heads, self.value_size)[:, -length:]
@@ -104,7 +93,7 @@ class GatedDeltaNet(Mixer):
     def _project(self, inputs: Float[Array, "B L D"]) -> tuple[Array, Array, Array, Array, Array]:
         """Queries times K^-1/2, keys, values [B, L, H, ...], logarithms of decays, and strengths [B, L, H], float32."""
         precision = self.precision.float32_output
-        query, key, value = (nn.silu(einsum("BLD,DHK->BLHK", inputs, each, precision)) for each in self.kernels[:3])
+        query, key, value = (nn.silu(einsum("BLD,DHK->BLHK", inputs, each, precision)) for each in self.kernels)
         step = nn.softplus(biased_einsum("BLD,DH->BLH", inputs, self.decay_kernel, self.decay_bias, precision))
         strength = nn.sigmoid(einsum("BLD,DH->BLH", inputs, self.strength_kernel, precision))
         log_decay = -jnp.exp(self.log_rate)[None, None] * step
@@ -112,7 +101,7 @@ class GatedDeltaNet(Mixer):
 
     def _merge(self, heads: Float[Array, "B L H U"], inputs: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
         """The normed and gated heads side by side times ``output``."""
-        gate = nn.silu(einsum("BLD,DHU->BLHU", inputs, self.kernels[3], self.precision.float32_output))
+        gate = nn.silu(einsum("BLD,DHU->BLHU", inputs, self.output_gate, self.precision.float32_output))
         heads *= self.head_scale[None, None, None] * (jnp.mean(heads**2, axis=-1, keepdims=True) + 1e-5) ** -0.5
         return einsum("BLHU,HUD->BLD", heads * gate, self.output_kernel, self.precision)
 

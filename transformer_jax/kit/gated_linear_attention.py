@@ -22,8 +22,35 @@ class GatedLinearAttentionSettings:
     chunk: int = setting(64, "Positions of a chunk, inside of which all pairs are computed; the result is the same.")
 
 
+class LinearAttention(Mixer):
+    """A mixer with queries, keys and values of H heads and a state [H, K, U], which is computed in chunks of C positions."""
+
+    def setup(self) -> None:
+        sizes = {"query": self.key_size, "key": self.key_size, "value": self.value_size}
+        shapes = {name: (self.d_model, self.num_heads, size) for name, size in sizes.items()}
+        self.kernels = [self.param(name, xavier_uniform(0, (1, 2)), shape) for name, shape in shapes.items()]
+        shape = self.num_heads, self.value_size, self.d_model
+        self.output_kernel = self.param("output", xavier_uniform((0, 1), 2), shape)
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return self.num_heads, self.key_size, self.value_size
+
+    def in_chunks(self, inputs: Float[Array, "B L D"], segments: Int[Array, "B L"]) -> list[Array]:
+        """``segments`` and the arrays of ``_project``, [B, N, C, ...]."""
+        size = min(self.settings.chunk, inputs.shape[1])
+        # Padding on the left, so that the last state is the state after the last position.
+        before = ((0, 0), (-inputs.shape[1] % size, 0))
+        padded = jnp.pad(segments, before), *self._project(jnp.pad(inputs, (*before, (0, 0))))
+        return [each.reshape(len(inputs), -1, size, *each.shape[2:]) for each in padded]
+
+    def _project(self, inputs: Float[Array, "B L D"]) -> tuple[Array, ...]:
+        """Queries, keys, values [B, L, H, ...], and arrays [B, L, H] of the recurrence, float32."""
+        raise NotImplementedError
+
+
 @register("mixer", "gated_linear_attention", settings=GatedLinearAttentionSettings)
-class GatedLinearAttention(Mixer):
+class GatedLinearAttention(LinearAttention):
     """S_t = g_t S_{t-1} + k_t v_t^T, o_t = norm(S_t^T q_t), g_t = sigmoid(W_g x_t + b_g)^(1 / tau) (Yang et al. 2024).
 
     Equations 3 and 4 of the paper; departures: g is one number a head as in Mamba-2 (Dao and Gu 2024), the norm is a root mean
@@ -32,27 +59,15 @@ class GatedLinearAttention(Mixer):
     """
 
     def setup(self) -> None:
-        sizes = {"query": self.key_size, "key": self.key_size, "value": self.value_size}
-        shapes = {name: (self.d_model, self.num_heads, size) for name, size in sizes.items()}
-        self.kernels = [self.param(name, xavier_uniform(0, (1, 2)), shape) for name, shape in shapes.items()]
-        shape = self.num_heads, self.value_size, self.d_model
-        self.output_kernel = self.param("output", xavier_uniform((0, 1), 2), shape)
+        super().setup()
         self.gate_kernel = self.param("gate_kernel", xavier_uniform(0, 1), (self.d_model, self.num_heads))
         self.gate_bias = self.param("gate_bias", nn.initializers.zeros, (self.num_heads,))
-
-    @property
-    def state_shape(self) -> tuple[int, ...]:
-        return self.num_heads, self.key_size, self.value_size
 
     def run(self, inputs: Float[Array, "B L D"], segments: Int[Array, "B L"]) -> tuple[Array, Array]:
         """Chunks of C positions: all pairs inside of a chunk, a recurrence over the states of N chunks (section 4)."""
         rows, length, _ = inputs.shape
-        size = min(self.settings.chunk, length)
-        # On the left, so that the last state is the state after the last position.
-        before = ((0, 0), (-length % size, 0))
-        padded = jnp.pad(segments, before), *self._project(jnp.pad(inputs, (*before, (0, 0))))
-        chunked = (each.reshape(rows, -1, size, *each.shape[2:]) for each in padded)
-        segments, query, key, value, log_gate = chunked
+        segments, query, key, value, log_gate = self.in_chunks(inputs, segments)
+        size = segments.shape[2]
         first, last = jnp.pad(segments[:, :-1, -1], ((0, 0), (1, 0))), segments[:, :, -1]
         total, precision = jnp.cumsum(log_gate, axis=2), self.precision.float32_output
         is_visible = (segments[..., None] == segments[:, :, None]) & jnp.tril(jnp.ones((1, 1, size, size), bool))

@@ -58,20 +58,16 @@ class HyperConnections(Residual):
             self.scales = self.param("scales", nn.initializers.constant(0.01), (2,))
 
     def enter(self, x: Hidden, token_ids: TokenIds) -> Float[Array, "B L N D"]:
-        """N copies of x."""
         return jnp.broadcast_to(x[:, :, None], (*x.shape[:2], self.settings.streams, x.shape[2]))
 
     def leave(self, x: Float[Array, "B L N D"]) -> Hidden:
-        """The sum of the streams."""
         return jnp.sum(x, axis=2)
 
     def before(self, x: Float[Array, "B L N D"]) -> Hidden:
-        """The norm of a weighted sum of the streams."""
         read = self._connections(x)[0][..., 0]
         return self.norm(jnp.sum(read[..., None] * x, axis=2).astype(x.dtype))
 
     def after(self, x: Float[Array, "B L N D"], y: Hidden, *, train: bool) -> Float[Array, "B L N D"]:
-        """Mixed streams, and the sublayer's output y added to each with a weight."""
         alpha, beta = self._connections(x)
         dropped = self.sublayer_dropout(rounding_barrier(y).astype(jnp.float32), train=train)
         mixed = jnp.einsum("BLNM,BLND->BLMD", alpha[..., 1:], x.astype(jnp.float32))

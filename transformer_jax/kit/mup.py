@@ -35,38 +35,33 @@ class MupSettings:
 
     def check_new_run(self, config: ExperimentConfig) -> None:
         """Raises ConfigError unless the settings select all of muP, and nothing that it does not scale."""
-        model, parts = config.model, [(each.kind, each.name) for each in config.selections]
-        attention = [name for kind, name in parts if kind == "attention"]
-        is_mup, needs = ("initialization", "mup") in parts, "mup needs a Transformer with model.initialization=mup"
-        if not is_mup:
-            raise ConfigError("optimizer.name", needs)
-        sizes = f"{model.head_key_size}, not parts.mup.base_key_size={self.base_key_size}"
-        if "mup" not in attention and model.head_key_size != self.base_key_size:
-            problem = f"optimizer.name=mup needs mup here too: the size of a head is {sizes}"
+        model, heads = config.model, self.base_width // self.base_key_size
+        attention = [each.name for each in config.selections if each.kind == "attention"]
+        if ("initialization", "mup") not in [(each.kind, each.name) for each in config.selections]:
+            raise ConfigError("optimizer.name", "mup needs a Transformer with model.initialization=mup")
+
+        def problem_of_attention() -> str:
+            if "mup" not in attention and model.head_key_size != self.base_key_size:
+                size = f"{model.head_key_size}, not parts.mup.base_key_size={self.base_key_size}"
+                return f"optimizer.name=mup needs mup here too: the size of a head is {size}"
+            if "mup" in attention and "qk_norm" in attention[attention.index("mup") :]:
+                return "qk_norm erases the factor of mup; put mup after it"
+            if "latent" in attention:
+                return "mup does not scale the latent projection; use another attention"
+            for name, fixed in (("talking_heads", "the mixtures"), ("multi_query", "the single key head")):
+                if name in attention and model.num_heads != heads:
+                    there = f"use {heads} heads as at the base width, or leave it out"
+                    return f"mup does not scale {fixed} of {name}; {there}"
+            if "grouped_query" in attention and config.parts["grouped_query"].key_value_heads * heads < model.num_heads:
+                few = "has too few parts.grouped_query.key_value_heads for mup"
+                return f"{few}, which needs one for every {heads} heads"
+            return ""
+
+        if problem := problem_of_attention():
             raise ConfigError("model.attention", problem)
-        in_order = [name for name in attention if name in ("qk_norm", "mup")]
-        is_last, problem = in_order[-1:] == ["mup"], "qk_norm erases the factor of mup; put mup after it"
-        if not is_last and "mup" in in_order:
-            raise ConfigError("model.attention", problem)
-        problem = "mup does not scale the latent projection; use another attention"
-        if "latent" in attention:
-            raise ConfigError("model.attention", problem)
-        heads = self.base_width // self.base_key_size
-        for name, fixed in (("talking_heads", "the mixtures"), ("multi_query", "the single key head")):
-            if name in attention and model.num_heads != heads:
-                problem = (
-                    f"mup does not scale {fixed} of {name}; use {heads} heads as at the base width, or leave it out"
-                )
-                raise ConfigError("model.attention", problem)
-        growing = (
-            "grouped_query" not in attention or config.parts["grouped_query"].key_value_heads * heads >= model.num_heads
-        )
-        problem = f"has too few parts.grouped_query.key_value_heads for mup, which needs one for every {heads} heads"
-        if not growing:
-            raise ConfigError("model.attention", problem)
-        is_tied, problem = model.tying in ("all", "output"), "mup has other output weights than embeddings"
-        if is_tied:
-            raise ConfigError("model.tying", f"{problem}, not {model.tying}", "use none")
+        if model.tying in ("all", "output"):
+            problem = f"mup has other output weights than embeddings, not {model.tying}"
+            raise ConfigError("model.tying", problem, "use none")
         if model.embedding != "scaled":
             raise ConfigError("model.embedding", f"mup needs scaled, not {model.embedding}")
         if config.optimizer.schedule == "noam":

@@ -1,11 +1,15 @@
-"""Sinks in the denominator of the softmax: a head can attend to nothing (Agarwal et al. 2025, gpt-oss, section 2.2)."""
+"""Other denominators of the softmax: a head can attend to nothing (Agarwal et al. 2025, gpt-oss, section 2.2)."""
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
+from transformer_jax.array_types import Array, Float
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.scaled_dot_product import Denominator
 from transformer_jax.registry.plugins import register
+
+EPSILON = 1e-8
 
 
 @register("attention", "sink")
@@ -25,3 +29,16 @@ class SoftmaxOne(AttentionChange):
 
     def denominator_mod(self) -> Denominator:
         return Denominator(jnp.zeros(self.num_heads))
+
+
+@register("attention", "softpick")
+class Softpick(AttentionChange):
+    """ReLU(exp(s_i) - 1) / (sum |exp(s_j) - 1| + epsilon) (Zuhri et al. 2025, Softpick, section 3)."""
+
+    def denominator_mod(self) -> Denominator:
+        return Denominator(jnp.full(self.num_heads, jnp.log(EPSILON)), Partial(rectified))
+
+
+def rectified(scores: Float[Array, "B H Q M"], shift: Float[Array, "B H Q 1"]) -> tuple[Array, Array]:
+    difference = jnp.exp(scores - shift) - jnp.exp(-shift)
+    return jnp.maximum(difference, 0.0), jnp.abs(difference)

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float, Int
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import setting
 from transformer_jax.registry.plugins import register
-from transformer_jax.training.loss_terms import LossTerm, require_no_label_smoothing
+from transformer_jax.training.loss_terms import LossTerm
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,10 @@ class UnigramSmoothingSettings:
     weight: float = setting(0.1, "Probability of all other tokens together.", below=1, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        require_no_label_smoothing(config, "unigram_smoothing")
+        """Raises ConfigError where ``training.label_smoothing`` would smooth too."""
+        if smoothing := config.training.label_smoothing:
+            problem = f"{smoothing} would smooth twice, since unigram_smoothing replaces it; use 0"
+            raise ConfigError("training.label_smoothing", problem)
 
 
 @register("loss_term", "unigram_smoothing", settings=UnigramSmoothingSettings)

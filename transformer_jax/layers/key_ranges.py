@@ -51,16 +51,23 @@ def attend_to_ranges(
 
 
 def _forward(query: Array, key: Array, value: Array, first: Array, end: Array) -> tuple[Array, tuple[Array, ...]]:
-    operands, kernel = (query, key, value), cudnn_attention()._dot_product_attention_fwd_p
-    heads, log_normalizers = _bind(kernel, visible_scores, 1, operands, first, end, is_training=True)
-    return heads, (*operands, first, end, log_normalizers, heads)
+    residuals = query, key, value, first, end
+    return _with_log_normalizers(*residuals)[0], residuals
 
 
 def _backward(residuals: tuple[Array, ...], gradient: Array) -> tuple[Array | None, ...]:
-    *operands, first, end, log_normalizers, heads = residuals
+    *operands, first, end = residuals
+    # XLA takes the function of the scores from the forward kernel that computed the normalizers, so it has to be beside the
+    # backward kernel: in the loop of ``scan_layers`` too. Elsewhere the compiler merges both calls.
+    heads, log_normalizers = _with_log_normalizers(*residuals)
     kernel = cudnn_attention()._dot_product_attention_bwd_p
     gradients = _bind(kernel, visible_gradients, 2, tuple(operands), first, end, log_normalizers, heads, gradient)
     return (*gradients, None, None)
+
+
+def _with_log_normalizers(query: Array, key: Array, value: Array, first: Array, end: Array) -> list[Array]:
+    kernel = cudnn_attention()._dot_product_attention_fwd_p
+    return _bind(kernel, visible_scores, 1, (query, key, value), first, end, is_training=True)
 
 
 attend_to_ranges.defvjp(_forward, _backward)

@@ -200,7 +200,7 @@ class ModifiedAttention(MultiHeadAttention):
             log_dense_attention()
         if changes_weights or self.is_mutable_collection("intermediates"):
             every = query_BHQK, key_BGMK, value_BVMX, mask.array(), mask.positions, score_mod
-            return self.attend_dense_modified(queries, *every, train=train)
+            return self.attend_dense_modified(*every, queries, train=train)
         heads = self.backend(query_BHQK, key_BGMK, value_BVMX, mask, self.options(score_mod, train=train))
         return self.output_of(heads, queries)
 
@@ -247,7 +247,7 @@ class ModifiedAttention(MultiHeadAttention):
         query_BHQK = self.queries_of(queries, mask.query_positions)
         positions, score_mod = (mask.query_positions, mask.key_positions), self.score_mod(mask.score_mod)
         every = query_BHQK, jnp.swapaxes(cache.keys, 2, 3), cache.values, self._visible(mask), positions, score_mod
-        return self.attend_dense_modified(queries, *every, train=False)
+        return self.attend_dense_modified(*every, queries, train=False)
 
     def _visible(self, mask: StepMask) -> Bool[Array, "B #W M"]:
         window = self._window()
@@ -294,13 +294,13 @@ class ModifiedAttention(MultiHeadAttention):
 
     def attend_dense_modified(
         self,
-        inputs: Float[Array, "B Q D"],
         query_BHQK: Float[Array, "B H Q K"],
         key_BGMK: Float[Array, "B G M K"],
         value_BVMX: Float[Array, "B V M X"],
         mask: Bool[Array, "#B #Q M"],
         positions: tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]],
         score_mod: Partial | None,
+        inputs: Float[Array, "B Q D"],
         *,
         train: bool,
     ) -> Float[Array, "B Q D"]:

@@ -72,7 +72,11 @@ def _moments(hidden: Array) -> tuple[Array, Array]:
 
 
 def _moments_in_one_pass(hidden: Array) -> tuple[Array, Array]:
-    """The same, to fewer digits where the mean is large, for rounded results: the kernel that writes ``hidden`` computes it."""
+    """The same for rounded results, in the kernel that writes ``hidden``.
+
+    The relative error of the variance is about 1e-7 (mean / deviation)^2: the result is off by 1 % where the mean of a row is
+    300 deviations, and useless from 3,000 on.
+    """
     wide = hidden.astype(jnp.float32)
     mean, square = (jnp.mean(each, axis=-1, keepdims=True) for each in (wide, jnp.square(wide)))
     return mean, jnp.maximum(square - jnp.square(mean), 0.0)

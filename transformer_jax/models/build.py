@@ -146,10 +146,8 @@ class PartMaker(NamedTuple):
         changed = frozenset(stack for stack, module in positions.items() if change_scores(module))
         residual = registered("residual")[self.config.normalization]
         constrain: Callable[[Any], Any] = partial(jax.tree.map, self.on.constrain)
-        if self.carries:
-            from transformer_jax.layers.carry import constrain_stream
-
-            constrain = partial(constrain_stream, constrain)
+        if self.carry:
+            constrain = partial(self.carry.constrain_stream, constrain)
         return LayerParts(
             self_attention=partial(self.self_attention, changed),
             cross_attention=partial(self.attention, frozenset()),
@@ -200,19 +198,22 @@ class PartMaker(NamedTuple):
     def residual(self, site: Site) -> Any:
         options = {"dropout": self.rates.dropout, "make_norm": partial(self.norm, site)}
         name = self.config.normalization
-        if not self.carries:
+        if not self.carry:
             return self.part("residual", name, site, **options)
-        from transformer_jax.layers.carry import carrying_residual
-
         is_of_attention = site.kind == "self" and self.mixer(site) == "attention"
-        carrying = carrying_residual(registered("residual")[name], is_of_attention)
+        carrying = self.carry.carrying_residual(registered("residual")[name], is_of_attention)
         return carrying.of(self.settings.get(name), self.config, site.named(name), **options)
 
     @property
-    def carries(self) -> bool:
-        """Whether self-attentions pass a state from layer to layer."""
+    def carry(self) -> Any:
+        """The module ``layers.carry`` if self-attentions pass a state from layer to layer, else None."""
         parts = [("attention", name) for name in self.attention_names] + [("positions", self.config.positions)]
-        return any(getattr(registered(kind)[name], "carries", False) for kind, name in parts)
+        carries = any(getattr(registered(kind)[name], "carries", False) for kind, name in parts)
+        if not carries:
+            return None
+        from transformer_jax.layers import carry
+
+        return carry
 
     def mixer(self, site: Site) -> str:
         """The name of the mixer at a site of self-attention, in an encoder ``attention``."""
@@ -253,10 +254,8 @@ class PartMaker(NamedTuple):
         makers = [(name, partial(self.part, "attention", name, site)) for name in changes]
         makers += [(name, partial(self.part, "positions", name, site)) for name in of_positions]
         attention = class_for({name: registrations[name] for name in changes})
-        if self.carries and site.kind == "self":
-            from transformer_jax.layers.carry import carrying_attention
-
-            attention = carrying_attention(attention)
+        if self.carry and site.kind == "self":
+            attention = self.carry.carrying_attention(attention)
         return attention(makers=tuple(makers), **options)
 
 

@@ -171,13 +171,11 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
         module, path = context.module, "/".join(context.module.path)
         masks = [each for each in arguments if isinstance(each, SentenceMask)]
         if context.method_name in ("attend_dense", "attend_dense_modified"):
-            # A modified attention also gets the input of its queries.
-            is_modified = context.method_name == "attend_dense_modified"
-            query, keys, _, visible, *changes = arguments[is_modified:]
+            query, keys, _, visible, *changes = arguments
             query = query * query.shape[-1] ** -0.5
             scores = scores_of(query, keys, module.precision.float32_output)
             if changes and changes[1]:
-                (at_queries, at_keys), score_mod = changes
+                (at_queries, at_keys), score_mod, _ = changes
                 scores = score_mod(scores, At(at_queries, at_keys, query))
             weights = module.get_variable("intermediates", "attention_weights")[-1]
             found.attention[path] = AttentionActivations(scores.astype(jnp.float32), weights, visible)

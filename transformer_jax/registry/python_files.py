@@ -5,7 +5,7 @@ import runpy
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -50,41 +50,19 @@ def text_of_plugin(file: str) -> bytes:
 
 def line_of_plugin(error: BaseException) -> str:
     """``FILE, line N`` where a loaded file raised an error, or called the function that did; empty if none did."""
-    inside = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_loaded(frame.filename)]
+    inside = [frame for frame in traceback.extract_tb(error.__traceback__) if is_loaded(frame.filename)]
     return f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else ""
-
-
-def line_of_frames(frames: Iterable[tuple[str, int]]) -> str:
-    """``FILE, line N`` of the first of the frames that is in a loaded file; empty if none is."""
-    return next((f"{file}, line {line}" for file, line in frames if _is_loaded(file)), "")
-
-
-def line_of_string(text: str) -> str:
-    """``FILE, line N`` of the first line of a loaded file that has this string in quotation marks; empty if none has."""
-    for file, (_, content) in _LOADED.items():
-        for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
-            if f'"{text}"' in line or f"'{text}'" in line:
-                return f"{file}, line {number}"
-    return ""
-
-
-def line_of_definition(part: Any) -> str:
-    """``FILE, line N`` of the first function of a part that a loaded file defines; empty for other parts."""
-    functions = vars(part).values() if inspect.isclass(part) else [part]
-    codes = [getattr(inspect.unwrap(each), "__code__", None) for each in functions if callable(each)]
-    lines = [(code.co_filename, code.co_firstlineno) for code in codes if code and _is_loaded(code.co_filename)]
-    return "{}, line {}".format(*min(lines)) if lines else ""
 
 
 def is_of_plugin(error: BaseException) -> bool:
     """Whether a loaded file, or a library that it called, raised an error, and no code of this package that it called."""
     package = Path(__file__).parents[1]
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    ours_or_loaded = [file for file in files if _is_loaded(file) or Path(file).is_relative_to(package)]
-    return bool(ours_or_loaded) and _is_loaded(ours_or_loaded[-1])
+    ours_or_loaded = [file for file in files if is_loaded(file) or Path(file).is_relative_to(package)]
+    return bool(ours_or_loaded) and is_loaded(ours_or_loaded[-1])
 
 
-def _is_loaded(file: str) -> bool:
+def is_loaded(file: str) -> bool:
     return str(Path(file).absolute()) in _LOADED
 
 

@@ -6,15 +6,17 @@ executable, named by the text of the program. So after a change of the package t
 done again. A file whose first line differs in anything is not used. A process with plugins uses none, nor does one whose files
 of this package were edited after it started, nor a notebook, which may replace functions: only a command is sure of its code.
 
-All files may be deleted, and ``TRANSFORMER_JAX_PROGRAMS=none`` keeps none. Loading an executable runs its machine code, as in
-the compilation cache: both folders are for people who may run programs as this user. So a run directory, which is shared, has
-none.
+All files may be deleted at any time, and nothing else deletes them; ``TRANSFORMER_JAX_PROGRAMS=none`` keeps none. Loading an
+executable runs its machine code, as in the compilation cache: both folders are for people who may run programs as this user. So
+a run directory, which is shared, has none, and a file is not read that belongs to another user than this one or root, or that
+anybody may write.
 """
 
 import hashlib
 import json
 import os
 import platform
+import stat
 import threading
 import time
 import uuid
@@ -36,6 +38,7 @@ from transformer_jax.runtime.startup import available_cores
 
 FOLDER = "programs"
 PROGRAMS_SWITCH = "TRANSFORMER_JAX_PROGRAMS"
+ROOT = 0
 FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS")
 # Settings of JAX that change no program.
 IGNORED = ("jax_compilation_cache_dir", "jax_persistent_cache", "jax_log", "jax_logging_level")
@@ -71,8 +74,12 @@ class ProgramStore:
         if (folder := self.folder) is None:
             return None
         name, line = self._named(key, is_text)
-        with suppress(OSError):
-            content = (folder / name).read_bytes()
+        with suppress(OSError), (folder / name).open("rb") as file:
+            status = os.fstat(file.fileno())
+            # Machine code of somebody else.
+            if status.st_uid not in (os.geteuid(), ROOT) or status.st_mode & stat.S_IWOTH:
+                return None
+            content = file.read()
             digest, body = content[len(line) :][:32], content[len(line) + 32 :]
             return body if content.startswith(line) and hashlib.sha256(body).digest() == digest else None
         return None
@@ -158,13 +165,16 @@ class Program:
         function.__name__ = f"{self._function.__name__}_{uuid.uuid4().hex}"
         lowered = jax.jit(function, keep_unused=True, **self._options).lower(static(), *arguments)
         text = lowered.as_text().replace(function.__name__, self._function.__name__)
-        # An executable with a callback has its address in this process.
-        if "callback" in text:
+        # The executable may have addresses of this process, such as of a callback into Python.
+        if "custom_call" in text:
             return None
         digest = hashlib.sha256(text.encode()).hexdigest()
         executable: Any = _loaded(store, digest)
         if executable is None:
             executable = lowered.compile().runtime_executable()
+            # No other process looks for this name.
+            for unused in Path(jax.config.jax_compilation_cache_dir).glob(f"*{function.__name__}*"):
+                unused.unlink(missing_ok=True)
             if len(executable.get_parameter_layouts()) != len(leaves):
                 return None
             store.write((digest,), executable.serialize(), is_text=True)

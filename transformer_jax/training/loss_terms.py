@@ -1,5 +1,6 @@
 """Terms that parts add to the training loss."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -85,8 +86,16 @@ class LossTerms:
         return max((term.further_passes for term in self._terms.values()), default=0)
 
     def of_logits(self, labels: Array, weights: Array) -> dict[str, Partial]:
-        """The terms that ``projected_cross_entropy`` adds."""
-        found = {name: term.of_logits(labels, weights) for name, term in self._terms.items()}
+        """The terms that ``projected_cross_entropy`` adds; raises ConfigError for one of an earlier version."""
+        found = {}
+        for name, term in self._terms.items():
+            signature = inspect.signature(term.of_logits)
+            try:
+                signature.bind(labels, weights)
+            except TypeError:
+                problem = f"of_logits of loss term {name!r} takes {signature}"
+                raise ConfigError("training.loss_terms", problem, "write of_logits(self, labels, weights)") from None
+            found[name] = term.of_logits(labels, weights)
         return {
             name: function if self._terms[name].further_passes else Partial(without_passes, function)
             for name, function in found.items()
@@ -111,11 +120,3 @@ def without_passes(function: Partial, logits: Array, labels: Array, *passes: Any
     """``function`` of logits and labels alone."""
     value: Array = function(logits, labels)
     return value
-
-
-def require_no_label_smoothing(config: ExperimentConfig, term: str) -> None:
-    """Raises ConfigError where ``training.label_smoothing`` would smooth beside a term that replaces it."""
-    smoothing = config.training.label_smoothing
-    if smoothing != 0:
-        problem = f"{smoothing} would smooth twice, since {term} replaces it; use 0"
-        raise ConfigError("training.label_smoothing", problem)

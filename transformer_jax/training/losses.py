@@ -79,7 +79,7 @@ def label_smoothed_cross_entropy(
     only fill the last tile of a product: they get no probability, and their gradient is arbitrary.
     """
     labels, weights = jnp.asarray(labels), jnp.asarray(weights)
-    loss, nll, is_correct = _token_losses(vocabulary or logits.shape[-1], logits, labels, smoothing)
+    loss, nll, is_correct = token_losses(vocabulary or logits.shape[-1], logits, labels, smoothing)
     return LossSums(
         loss=jnp.sum(loss * weights),
         nll=jnp.sum(nll * weights),
@@ -88,15 +88,8 @@ def label_smoothed_cross_entropy(
     )
 
 
-def smoothed_losses(
-    logits: Logits, labels: Int[AnyArray, "B T"], smoothing: Number, vocabulary: int
-) -> Float[Array, "B T"]:
-    """The loss of each token; see ``label_smoothed_cross_entropy``."""
-    return _token_losses(vocabulary, logits, labels, smoothing)[0]
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _token_losses(
+def token_losses(
     vocabulary: int, logits: Logits, labels: Int[Array, "B T"], smoothing: Number
 ) -> tuple[Array, Array, Array]:
     """Smoothed loss, negative log-likelihood and whether the label was the most likely, for each token [B, T].
@@ -176,4 +169,4 @@ def _token_losses_backward(
     return lax.optimization_barrier(gradient.astype(logits.dtype)), None, None
 
 
-_token_losses.defvjp(_token_losses_forward, _token_losses_backward)
+token_losses.defvjp(_token_losses_forward, _token_losses_backward)

@@ -14,7 +14,7 @@ from jax.tree_util import Partial
 from transformer_jax.array_types import Array, Float, Hidden, Int
 from transformer_jax.config import Number
 from transformer_jax.precision import FLOAT32, Precision, einsum, einsum_gradients
-from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy, smoothed_losses
+from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy, token_losses
 
 
 class LogitBlocks(NamedTuple):
@@ -160,7 +160,7 @@ def _chunk_loss(
         return logits[..., : options.vocabulary].astype(jnp.float32)
 
     sums = label_smoothed_cross_entropy(logits, labels, weights, chunks.smoothing, options.vocabulary)
-    passes = [(wide(each), smoothed_losses(each, labels, chunks.smoothing, options.vocabulary)) for each in further]
+    passes = [(wide(each), token_losses(options.vocabulary, each, labels, chunks.smoothing)[0]) for each in further]
     for name, term in chunks.terms.items():
         sums = sums.with_term(name, jnp.sum(term(wide(logits), labels, *passes) * weights))
     return sums.loss, sums

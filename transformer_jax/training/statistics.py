@@ -67,13 +67,11 @@ class Watch:
     """The statistics of ``training.watch`` and the parts of ``optimizer.after_update``, by their name."""
 
     def __init__(self, config: ExperimentConfig, hyperparameters: Hyperparameters) -> None:
-        parts, names = parts_with(config, hyperparameters), config.training.watch_names
-        self._after: dict[str, AfterUpdate] = {
-            name: registered("after_update")[name](parts.get(name)) for name in config.optimizer.after_update_names
-        }
-        self._watched: dict[str, Statistic] = {name: registered("statistic")[name](parts.get(name)) for name in names}
-        self._watched |= self._after
-        self._freeze = config.optimizer.freeze
+        parts, optimizer = parts_with(config, hyperparameters), config.optimizer
+        after, watched = registered("after_update"), registered("statistic")
+        self._after = {name: after[name](parts.get(name)) for name in optimizer.after_update_names}
+        self._watched = {name: watched[name](parts.get(name)) for name in config.training.watch_names} | self._after
+        self._freeze = optimizer.freeze
 
     @property
     def collections(self) -> list[str]:

@@ -123,6 +123,12 @@ def test_a_planted_fault_is_found_by_one_property_of_the_idea_with_a_line_of_its
     assert line in FAULTS.read_text().splitlines()[number - 1]
 
 
+def test_a_weight_that_begins_at_0_differs_from_the_base():
+    values = {"model": {"num_layers": 1}, "parts": {"z_loss": {"weight": "linear(0,1e-4)"}}}
+    trial = trial_of("language_model", Idea("loss_term", "z_loss"), values)
+    assert PROPERTIES["differs from the base"](trial, 4).startswith("by ")
+
+
 def test_a_part_that_reads_its_layer_is_checked_in_two_layers_of_an_encoder_decoder():
     load_plugin(str(FAULTS))
     trial = trial_of("translation", Idea("attention", "acausal_second_layer"))
@@ -202,7 +208,7 @@ COMBINATIONS = [
         "optimizer.schedule=wsd",
         "model.attention=mup,softmax_one; model.positions=alibi; model.mixers=ssru attention; model.feed_forward=geglu; "
         "model.projection=soft_capped; model.initialization=mup; model.tying=none; optimizer.name=mup; "
-        "optimizer.averaging=schedule_free; training.loss_terms=confidence_penalty,multi_token,unigram_smoothing",
+        "optimizer.averaging=schedule_free; training.loss_terms=multi_token,unigram_smoothing",
         "model.attention=value_residual; model.mixers=attention gated_delta_net attention; "
         "model.normalization=hyper_connections; model.feed_forward=swiglu",
         "model.attention=softpick; model.positions=ngpt; model.normalization=ngpt; model.feed_forward=ngpt; "

@@ -58,6 +58,18 @@ def test_it_opens_on_the_head_that_aligns_best_and_says_so(browser, address, rea
     )
 
 
+def test_captions_side_by_side_are_whole_and_their_matrices_begin_at_one_height(browser, address):
+    for size in ({"width": 1000, "height": 700}, PHONE):
+        open_live(browser, address, "off=cross.1.head.1,cross.1.head.2,encoder.1.head.1", **size)
+        clipped = "panels.map(({ caption }) => caption.scrollWidth > caption.clientWidth)"
+        assert browser.evaluate(clipped) == [False, False]
+        spans = "panels.map(({ caption: { firstChild } }) => firstChild.scrollWidth > firstChild.clientWidth)"
+        assert browser.evaluate(spans) == [False, False]
+        tops = browser.evaluate("panels.map(({ scroller }) => scroller.getBoundingClientRect().top)")
+        assert (tops[0] == tops[1]) == (size is not PHONE), "on a phone they are below one another"
+    assert "nearest" not in browser.evaluate("panels[0].caption.textContent")
+
+
 def chips(browser, row):
     """The tokens of a row that are marked, and the shares of their bars in percent."""
     found = f"[...document.querySelector('.tokens .row[aria-label={row}]').querySelectorAll('.token')]"

@@ -1,5 +1,6 @@
 import csv
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
     assert rows["x/over"]["optimizer.learning_rate"] == "0.5"
     assert rows["y/over"]["model.d_ff"] == "" != rows["y/over"]["model.cell"]
     assert "seed" not in rows["y/over"]
-    assert rows["x/over"]["folder"] == str(over)
+    assert rows["x/over"]["folder"] == os.path.relpath(over)
     page = (output / "report.html").read_text()
     assert "data:image/png;base64," in page and "y/over" in page
     assert "](curves.png)" in (output / "report.md").read_text()
@@ -79,7 +80,7 @@ def test_runs_that_differ_in_their_seed_alone_have_a_mean_with_an_interval(make_
     assert "| 21.00 \\[8.29, 33.71\\] | 2 of 2 |" in (tmp_path / "out" / "report.md").read_text()
 
 
-def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(make_run, tmp_path, capsys):
+def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(make_run, tmp_path, capsys, monkeypatch):
     text = {"source": "text", "directory": "/data/old"}
     make_run("runs/a", {"data": text}, RECORDS)
     make_run("runs/b", {"data": {**text, "seed": 3, "max_source_tokens": 99}, "seed": 5}, RECORDS)
@@ -92,6 +93,26 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
     differ = "The runs differ in data.directory, training.validation_sentences: their scores are not"
     assert differ in capsys.readouterr().out
     assert differ in (tmp_path / "out" / "report.md").read_text()
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(report) == 0
+    assert differ.replace(" are not", "\nare not comparable") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (("/home/a/x/train.en", "/home/b/y/train.en"), ["| .../x/train.en |", "| .../y/train.en |"]),
+        (("/home/a/x/t.en,/home/a/x/t.de", "gs://c/d/e/t.en"), [".../x/t.en,.../x/t.de", "gs://c/d/e/t.en"]),
+        (("/home/a/x/train.en", "/home/b/x/train.en"), ["/home/a/x/train.en", "/home/b/x/train.en"]),
+    ],
+)
+def test_files_elsewhere_are_named_without_their_folders_where_they_differ(make_run, tmp_path, files, expected):
+    for name, file in zip("ab", files, strict=True):
+        make_run(f"runs/{name}", {"data": {"source": "text", "train": file}}, RECORDS)
+    assert main(["report", str(tmp_path / "runs"), f"--output={tmp_path / 'out'}"]) == 0
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert all(cell in report.replace(" | ", " | | ") for cell in expected)
+    assert ("/home" in report) == ("/home" in expected[0])
 
 
 @pytest.mark.parametrize(

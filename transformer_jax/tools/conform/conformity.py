@@ -1,5 +1,6 @@
 """The properties of an idea, checked one by one: a row of the table each, and the smallest case of one that fails."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -9,7 +10,7 @@ import jax
 
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.registry.plugins import registered
-from transformer_jax.registry.python_files import line_of_definition, line_of_plugin
+from transformer_jax.registry.python_files import is_loaded, line_of_plugin
 from transformer_jax.tools.conform import idea_properties as ideas
 from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
@@ -154,6 +155,14 @@ def _words(error: Exception, trial: Any) -> str:
     first = next(iter(str(error).splitlines()), "")
     idea = getattr(trial, "idea", None)
     where = (error.line if isinstance(error, Broken) else "") or line_of_plugin(error)
-    where = where or (line_of_definition(registered(idea.kind)[idea.name]) if idea else "")
+    where = where or (_line_of_definition(registered(idea.kind)[idea.name]) if idea else "")
     kind = "" if isinstance(error, Broken) else f"{type(error).__name__}: "
     return f"{where}{': ' if where else ''}{kind}{first}"
+
+
+def _line_of_definition(part: Any) -> str:
+    """``FILE, line N`` of the first function of a part that a plugin defines; empty for other parts."""
+    functions = vars(part).values() if inspect.isclass(part) else [part]
+    codes = [getattr(inspect.unwrap(each), "__code__", None) for each in functions if callable(each)]
+    lines = [(code.co_filename, code.co_firstlineno) for code in codes if code and is_loaded(code.co_filename)]
+    return "{}, line {}".format(*min(lines)) if lines else ""

@@ -120,7 +120,7 @@ class LinePanel:
         points = np.asarray(line.get_xydata(), float)
         for x, y in points if len(points) <= MAX_VALUES else points[-1:]:
             axes.annotate(
-                f"{y:.4g}",
+                f"{y:#.4g}",
                 (x, y),
                 (0, 5),
                 textcoords="offset points",

@@ -1,6 +1,8 @@
 """Tables of runs: of run directories and of the trials of a sweep, with scores, settings that differ, and means over seeds."""
 
 import math
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +14,7 @@ from transformer_jax.config import ConfigError, Metric
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
 from transformer_jax.files.json_text import printable
+from transformer_jax.files.terminal import paragraph, table_width
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.metrics_log import sound_metrics
 from transformer_jax.tasks.saved_evaluations import signature_of, whose_parameters
@@ -24,12 +27,13 @@ from transformer_jax.tools.study.seed_statistics import paired_test
 from transformer_jax.tools.study.sweeps import SEED, Choice, LogUniform, Sweep, TrialRow, Value
 
 MEANING = (
-    "Metrics are from the best validation, of the examples in brackets, after the update shown. Columns that name a split "
-    "have the score of the best checkpoint on the whole split; all its scores are under Evaluations. Perplexities are "
+    "Metrics are from the best validation, of the examples that the table names, after the update shown. Columns that name a "
+    "split have the score of the best checkpoint on the whole split; all its scores are under Evaluations. Perplexities are "
     "comparable only between runs with the same tokenizer. Target tokens are the total over training, an estimate after "
     "the last line of the log; tokens/s is the median of the logged target tokens per second. Time is the total in "
     "goodput.json. An empty cell is not known, or not yet."
 )
+ABSOLUTE_FOLDERS = re.compile(r"(?<![\w.:/])(?:/[^/,\s]+)+/(?=[^/,\s]+/[^/,\s]+)")
 OVER_SEEDS = "Mean over runs that differ in their seed alone; in brackets its 95 % interval by Student's t."
 
 
@@ -62,7 +66,10 @@ def report_on_runs(
 ) -> tuple[Document, str, str]:
     """The report on runs, a line of CSV for each, and the text to print: its tables of scores and cost, and warnings."""
     scores, costs, checkpoints = _score_table(runs), _cost_table(runs), _checkpoint_table(runs)
-    names, settings = [run.name for run in runs], differing_settings([run.config for run in runs])
+    names = [run.name for run in runs]
+    settings = {
+        key: _without_far_folders(shown) for key, shown in differing_settings([run.config for run in runs]).items()
+    }
     remarks = [f"WARNING: {run.name}: {sign}." for run in runs for sign in run.signs]
     remarks += different_text([run.config for run in runs])
     remarks += [f"WARNING: {run.name}: {problem}." for run in runs for problem in run.problems]
@@ -82,7 +89,8 @@ def report_on_runs(
     document = Document("1 run" if len(runs) == 1 else f"{len(runs)} runs", tuple(sections))
     by_run = Table(("run", *settings), tuple(zip(names, *settings.values(), strict=True)))
     csv = to_csv(scores, costs, by_run, checkpoints)
-    return document, csv, "\n\n".join([to_text(scores), to_text(costs), "\n".join(map(printable, remarks))]).strip()
+    told = [paragraph(printable(each)) if table_width() else printable(each) for each in remarks]
+    return document, csv, "\n\n".join([to_text(scores), to_text(costs), "\n".join(told)]).strip()
 
 
 def from_best(run: RunSummary) -> tuple[str, bool, float]:
@@ -166,8 +174,14 @@ def _checkpoint_table(runs: Sequence[RunSummary]) -> Table:
 
 
 def _from_here(path: Path) -> str:
-    """A path relative to the working directory where it is inside, so that a report to send has no home directory."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    """A path on a disk relative to the working directory, so that a report to send has no home directory."""
+    return os.path.relpath(path) if isinstance(path, Path) else str(path)
+
+
+def _without_far_folders(values: Sequence[str]) -> list[str]:
+    """Values with the last folder and the name of absolute paths, unless different values would look the same."""
+    shown = [ABSOLUTE_FOLDERS.sub(".../", value) for value in values]
+    return shown if len(set(shown)) == len(set(values)) else [*values]
 
 
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:

@@ -16,12 +16,6 @@ def z_loss(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
     return float(inputs.settings.weight * np.sum(log_normalizers**2 * mask))
 
 
-def confidence_penalty(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """-weight H(p) (Pereyra et al. 2017, section 3)."""
-    p = softmax(inputs.logits[0])
-    return float(inputs.settings.weight * np.sum((p * np.log(p)).sum(-1) * mask))
-
-
 def unigram_smoothing(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
     """Cross entropy with (1 - weight) one-hot + weight u, u the frequencies of labels, minus cross entropy with one-hot."""
     log_p, weight = log_softmax(inputs.logits[0]), inputs.settings.weight

@@ -56,7 +56,7 @@ const layersView = {
     });
     pen.rect(0, LENS_TOP - 3, frame.width, 1, blank);
     pen.text("writes →", LENS_LEFT - 8, LENS_TOP - 14, { color: faint, align: "right" });
-    pen.text("the token that each layer would write now; a strong color is sure, underlined is the token that was written", 8, 12, { color: faint });
+    pen.text(clipped("the token that each layer would write now; a strong color is sure, underlined is the token that was written", frame.width - 12), 8, 12, { color: faint });
   },
   at(panel, x, y) {
     const { points } = lensOf(panel.reading);

@@ -2,6 +2,8 @@
 // chosen token.
 
 const VECTORS = { view: "vectors" }, LAYERS = { view: "layers" };
+// Rotary positions are of queries and keys.
+const EMBEDDING = ["none", "rope"].includes(settings.positions) ? "embedding" : "embedding + position";
 
 function partsOfStack(stack) {
   if (settings.kind === "rnn") {
@@ -9,7 +11,7 @@ function partsOfStack(stack) {
     return stack === "encoder" ? { before: [states], after: [] } : { before: [], after: [states, OUTPUT] };
   }
   if (!DEPTHS[stack]) return { before: [], after: [] };
-  const embedding = { id: `${stack}.embedding`, title: "embedding + position", open: VECTORS, hint: "the vectors of the tokens" };
+  const embedding = { id: `${stack}.embedding`, title: EMBEDDING, open: VECTORS, hint: "the vectors of the tokens" };
   return { before: [embedding], after: stack === "decoder" ? [OUTPUT] : [] };
 }
 const OUTPUT = { id: "output", title: "output: softmax, search", get open() { return { view: state.row < 0 ? "search" : "softmax" }; }, hint: "the probabilities of the chosen token, or the search" };

@@ -1,4 +1,4 @@
-// The view of two softmaxes: the weights of one query of a head, and the probabilities of the next token, each as scores, powers and shares. A slider
+// The view of two softmaxes: the weights of one query of a head, and the probabilities of the next token, each as scores, exponentials and shares. A slider
 // changes the temperature of both.
 
 const SOFTMAX_LINE = 22, SOFTMAX_TOP = 58, SOFTMAX_GAP = 74, SOFTMAX_NUMBER = 50;
@@ -17,9 +17,9 @@ const heatLabel = element("label", ["temperature T ", heatInput, " ", heatWords]
 
 // exp((score - largest) / T) and its share of the sum; `all` has the scores that the sum is over.
 function softmaxRow(scores, temperature, all = scores) {
-  const largest = all.reduce((most, score) => Math.max(most, score), -Infinity), power = (score) => Math.exp((score - largest) / temperature);
-  const sum = all.reduce((total, score) => total + power(score), 0), powers = Array.from(scores, power);
-  return { powers, shares: powers.map((each) => each / sum), sum };
+  const largest = all.reduce((most, score) => Math.max(most, score), -Infinity), exponential = (score) => Math.exp((score - largest) / temperature);
+  const sum = all.reduce((total, score) => total + exponential(score), 0), exponentials = Array.from(scores, exponential);
+  return { exponentials, shares: exponentials.map((each) => each / sum), sum };
 }
 
 // The answer to a question about a row of a reading; drawn again when it comes.
@@ -42,7 +42,7 @@ const softmaxView = {
     const rows = reading.tokens[attention.rows], head = state.head || 1;
     if (row < 0 || row >= rows.length) return [{ title: "", words: "choose a token that is written, or a row of the matrix (m)" }];
     const weighs = answerOf("neurons", products, { ...fields, kind, layer, head, row, column: 0 });
-    const query = { title: `${shown(rows[row])} reads ${READ[attention.columns]}: layer ${layerNumber(state.run, kind, layer)}, ${kind} attention, head ${head}` };
+    const query = { title: `${shown(rows[row])} reads ${READ[attention.columns]}: ${nameOfPart(state.run, kind, layer)}, head ${head}` };
     const isSoftmax = weighs.scores && softmaxRow(weighs.scores, 1).shares.every((share, index) => Math.abs(share - weighs.weights[index]) < 1e-3);
     const blocks = [weighs.words || !isSoftmax ? { ...query, words: weighs.words || "these weights are no plain softmax of their scores" } : { ...query, pieces: reading.tokens[attention.columns].slice(0, weighs.scores.length), scores: [...weighs.scores], chosen: column }];
     if (attention.rows !== "target") return blocks;
@@ -70,8 +70,8 @@ const softmaxView = {
       const top = tops[index] - frame.y, left = start - frame.x;
       pen.text(title, 12 - frame.x, top - 38, { color: plain, bold: true });
       if (words) return pen.text(words, 12 - frame.x, top - 12, { color: faint });
-      const { powers, shares, sum } = softmaxRow(scores, heat, all), lowest = Math.min(0, ...scores), range = Math.max(1e-9, ...scores) - lowest;
-      const columns = [["score", scores, range], [pitch < 150 ? "exp" : "exp((score − largest) / T)", powers, 1], [`${pitch < 150 ? "" : `÷ ${number(sum)} = `}${all ? "probability" : "weight"}`, shares, 1]];
+      const { exponentials, shares, sum } = softmaxRow(scores, heat, all), lowest = Math.min(0, ...scores), range = Math.max(1e-9, ...scores) - lowest;
+      const columns = [["score", scores, range], [pitch < 150 ? "exp" : "exp((score − largest) / T)", exponentials, 1], [`${pitch < 150 ? "" : `÷ ${number(sum)} = `}${all ? "probability" : "weight"}`, shares, 1]];
       columns.forEach(([name, values, scale], column) => {
         const x = left + column * pitch, least = column ? 0 : lowest; // Bars of scores begin at zero.
         pen.text(clipped(name, pitch - 8), x, top - 14, { color: faint });
@@ -91,7 +91,7 @@ const softmaxView = {
   inspect() {
     return [
       element("h2", "softmax"), heatLabel,
-      element("p", "A softmax turns scores into shares that sum to 1: it takes the power of each and divides by their sum. Below 1 the temperature makes the largest share larger, above 1 all become equal. The slider moves these bars alone; the temperature of the search is in the map."),
+      element("p", "A softmax turns scores into shares that sum to 1: it takes exp(score / T) of each score and divides by the sum. A temperature T below 1 makes the largest share larger; above 1 the shares become more equal. Subtracting the largest score changes no share, and keeps exp from overflowing. The slider moves these bars alone; the temperature of the search is in the map."),
       ...targetRow(mainPanel().reading) >= 0 ? inspectLive(mainPanel(), targetRow(mainPanel().reading)) : [],
     ];
   },

@@ -2,7 +2,7 @@
 
 const VECTOR_LINE = 20, VECTORS_TOP = 40, VECTORS_GAP = 60, FIRST_NUMBERS = 12;
 const VECTOR_TITLES = settings.kind === "rnn" ? { source: "annotations of the source", target: "states of the decoder after each token" }
-  : { source: "source: embedding + position", input: "input of the decoder: embedding + position" };
+  : { source: `source: ${EMBEDDING}`, input: `decoder: ${EMBEDDING}` };
 
 const vectorsView = {
   name: "vectors", key: "i", hasNoScale: true, lights: ["encoder.embedding", "decoder.embedding", "decoder.states", "encoder.states"],
@@ -23,11 +23,11 @@ const vectorsView = {
   draw(pen, panel, frame) {
     const { reading } = panel, [plain, faint, mark] = ["ink", "faint", "mark"].map(ink);
     if (!reading.states) return pen.text("vectors are shown when the model has read the text", 12, 30, { color: faint });
-    const { left, cell, parts } = this.layout(panel);
+    const { left, cell, parts } = this.layout(panel), { edits = [] } = reading;
     for (const { side, at, title, y } of parts) {
       const { values, size } = reading.states[side], rows = reading.tokens[side], top = y - frame.y;
       const largest = values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9);
-      pen.text(`${title}, ${size} numbers each; blue is positive`, left - frame.x, top - 14, { color: faint });
+      pen.text(clipped(`${edits.includes("positions") ? title.replace(" + position", "") : title}, ${size} numbers`, frame.width - left - 8), left - frame.x, top - 14, { color: faint });
       pen.bitmap(bitmapOf({ rows, columns: counted(size), values, isSigned: true, largest }), left - frame.x, top, cell * size, VECTOR_LINE * rows.length);
       rows.forEach((piece, row) => {
         const strong = isMarked(at, row);
@@ -47,7 +47,7 @@ const vectorsView = {
   },
   inspect(panel, item) {
     const { states, tokens } = panel.reading, side = states && Object.keys(states).find((each) => (each === "source" ? item.column : item.row) >= 0 && tokens[each][each === "source" ? item.column : item.row] !== undefined);
-    if (!side) return [element("h2", this.name), element("p", "A row for each token, a column for each number of its vector. Click a token to read the first numbers.")];
+    if (!side) return [element("h2", this.name), element("p", "A row for each token, a column for each number of its vector; blue is positive. Click a token to read the first numbers.")];
     const index = side === "source" ? item.column : item.row, { values, size } = states[side], vector = values.subarray(index * size, (index + 1) * size);
     const largest = vector.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9), matrix = settings.kind === "rnn" ? currentMatrix(panel) : null;
     return [

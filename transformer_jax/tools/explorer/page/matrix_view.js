@@ -4,7 +4,7 @@
 // { x, y, width, height } of the extent; at(panel, x, y), the item at a point: { row, column, ... } or null.
 const LABEL = 12, LABEL_ROOM = 150, HEADING = 22, LARGEST_CELL = 72, CELL_WITH_NUMBER = 34;
 // The axes of a matrix in words.
-const WRITTEN = { source: "source", target: "writes", input: "input" }, READ = { source: "source", input: "before", target: "target" };
+const WRITTEN = { source: "source", target: "writes", input: "input" }, READ = { source: "source", input: "tokens before", target: "target" };
 const ruler = document.createElement("canvas").getContext("2d");
 
 function labelRoom(pieces) {

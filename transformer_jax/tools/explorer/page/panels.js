@@ -58,16 +58,17 @@ const nameOfRun = (run) => live && live.nameOf(run) !== null ? live.nameOf(run) 
 
 const openingText = page.readings.length && page.readings[0].source;
 
+const nameOfPart = (run, kind, layer) => `${kind === "encoder" ? "encoder" : "decoder"} layer ${layerNumber(run, kind, layer)}, ${kind === "cross" ? "cross" : "self"}-attention`;
+
 // The head that is shown, in words, and why the page opens with it.
 function nameOfHead({ run, reading }) {
   const attention = attentionOf(reading);
   if (!attention) return "";
-  const { layer, head, kind, measure } = state, stack = kind === "encoder" ? "encoder" : "decoder", all = attention.heads < 2 ? "" : VIEWS[state.view].hasColorsOfHeads && measure === "weights" ? `its ${attention.heads} heads, each in a color` : `mean of its ${attention.heads} heads`;
-  const place = `${stack} layer ${layerNumber(run, kind, layer)}, ${kind === "cross" ? "cross" : "self"}-attention`;
+  const { layer, head, kind, measure } = state, all = attention.heads < 2 ? "" : VIEWS[state.view].hasColorsOfHeads && measure === "weights" ? `its ${attention.heads} heads, each in a color` : `mean of its ${attention.heads} heads`;
   // The measure is of the first text.
-  const isOpening = page.opening && page.opening.why && reading.source === openingText && ["kind", "layer", "head"].every((name) => state[name] === page.opening[name]);
+  const isOpening = panels.length === 1 && page.opening && page.opening.why && reading.source === openingText && ["kind", "layer", "head"].every((name) => state[name] === page.opening[name]);
   const isWhole = measure === "rollout" || measure === "gradient";
-  return [place, isWhole ? "" : head && attention.heads > 1 ? `head ${head}` : all, measure === "weights" ? "" : MEASURES[measure].name].filter(Boolean).join(", ") + (isOpening && measure === "weights" ? `: ${page.opening.why}` : "");
+  return [nameOfPart(run, kind, layer), isWhole ? "" : head && attention.heads > 1 ? `head ${head}` : all, measure === "weights" ? "" : MEASURES[measure].name].filter(Boolean).join(", ") + (isOpening && measure === "weights" ? `: ${page.opening.why}` : "");
 }
 
 const frameOf = (panel) => ({ x: panel.scroller.scrollLeft, y: panel.scroller.scrollTop, width: panel.width, height: panel.height });

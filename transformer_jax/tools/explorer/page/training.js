@@ -12,7 +12,7 @@ byId("side").prepend(element("div", element("label", ["checkpoint ", slider, " "
 onRender.push(() => {
   const index = checkpointHere();
   if (index >= 0) slider.value = index;
-  sliderWords.textContent = index < 0 ? "" : `update ${UPDATES[index].toLocaleString("en")}`;
+  sliderWords.textContent = index >= 0 ? `update ${UPDATES[index].toLocaleString("en")}` : live && live.nameOf(state.run) !== null ? "the live model" : "";
   slider.setAttribute("aria-valuetext", sliderWords.textContent || "none");
 });
 
