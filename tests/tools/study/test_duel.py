@@ -303,6 +303,12 @@ def test_a_report_has_its_conditions_values_by_seed_and_files_for_an_appendix(tm
     assert "/there/" not in page
 
 
+def test_paths_are_names_in_a_report_but_addresses_stay():
+    text = "duel --ideas=a,/x/y.py+/x/z.py:model.dropout=0.1 --workdir='/home/me/my duel' --config.data.store=gs://b/c"
+    expected = "duel --ideas=a,y.py+z.py:model.dropout=0.1 --workdir='my duel' --config.data.store=gs://b/c"
+    assert duel_report.without_folders(text) == expected
+
+
 def test_times_are_left_out_where_pilots_of_equal_flops_disagree():
     base, slow = (
         result_of(name, {1: 1.0}, replace(COST, seconds=each)) for name, each in (("base", 0.1), ("idea", 0.4))

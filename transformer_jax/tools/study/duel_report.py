@@ -340,7 +340,7 @@ def write_duel_report(
 
 def without_folders(text: str) -> str:
     """A text in which absolute paths are names: ``--workdir=/home/me/duel`` is ``--workdir=duel``."""
-    return re.sub(r"(?<![\w:/.~])/(?:[^\s,/]+/)+", "", text)
+    return re.sub(r"(?<![\w:/.~])/(?:[^\s,+/]+/)+", "", text)
 
 
 def _conditions(plan: Plan, results: Sequence[Result], command: str) -> list[Section]:
