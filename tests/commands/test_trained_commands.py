@@ -168,7 +168,7 @@ def test_commands_to_try_have_the_flags_of_the_run_and_the_tag_of_its_lines(tmp_
     assert translation.endswith(" --ensemble=runs/c:4 < <(sed 's/^/<2de> /' input.txt)")
     translation, page = commands_to_try(from_dict({}), "runs/a")
     assert translation.endswith(" translate --workdir=runs/a < input.txt")
-    assert " explore --workdir=runs/a --live --text=" in page
+    assert " explore --workdir=runs/a --live" in page
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(python_files, "_LOADED", {})
     (tmp_path / "mine.py").write_text("")

@@ -32,7 +32,6 @@ class CapSettings:
     cap: float = setting(1.0, "Cap.", program="traced")
 
 
-@register("after_update", "capped_heads", settings=CapSettings)
 class CappedHeads(AfterUpdate):
     """Divides the queries of each head by its largest score of the batch; the cap is the largest factor."""
 
@@ -48,6 +47,13 @@ class CappedHeads(AfterUpdate):
         layer, attention = path.split("/")
         query = params[layer][attention]["query"] * jnp.minimum(self.settings.cap, 1 / largest)[None, :, None]
         return params | {layer: params[layer] | {attention: params[layer][attention] | {"query": query}}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parts_of_this_file(plugins_of_this_file):
+    register("after_update", "capped_heads", settings=CapSettings)(CappedHeads)
+    register("after_update", "halved")(Halved)
+    register("after_update", "wrong_tree")(WrongTree)
 
 
 @cache
@@ -188,7 +194,6 @@ def test_frozen_parameters_keep_their_values():
     assert not np.array_equal(named(updated("capped_heads", count=1)[0])[path], before[path])
 
 
-@register("after_update", "halved")
 class Halved(AfterUpdate):
     def after_update(self, params, statistics):
         return jax.tree.map(lambda leaf: leaf / 2, params)
@@ -200,7 +205,6 @@ def test_a_skipped_update_changes_nothing():
         assert set(np.ravel(state.params["embedding"]["table"])) == {expected}
 
 
-@register("after_update", "wrong_tree")
 class WrongTree(AfterUpdate):
     def after_update(self, params, statistics):
         return {name: value for name, value in params.items() if name != "embedding"}

@@ -1,6 +1,5 @@
 """Text that fits the width of the terminal: paragraphs, lists of names with their meanings, and tables."""
 
-import os
 import re
 import shutil
 import sys
@@ -28,7 +27,7 @@ def width() -> int:
 
 def table_width() -> int | None:
     """Return the width for tables: None, any, where a file or another program reads them line by line."""
-    return width() if sys.stdout.isatty() or "COLUMNS" in os.environ else None
+    return width() if sys.stdout.isatty() else None
 
 
 def paragraph(text: str, first: str = "", rest: str = "", columns: int = 0) -> str:

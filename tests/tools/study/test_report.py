@@ -94,6 +94,7 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
     assert differ in capsys.readouterr().out
     assert differ in (tmp_path / "out" / "report.md").read_text()
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(report) == 0
     assert differ.replace(" are not", "\nare not comparable") in capsys.readouterr().out
 
