@@ -170,7 +170,10 @@ def start_search(
 
 
 def search_until(
-    advance: Callable[[Any], Any], state: Any, until: int | Int[Array, ""], min_done: int | Int[Array, ""] | None = None
+    advance: Callable[[Any], Any],
+    state: Any,
+    until: int | Int[AnyArray, ""],
+    min_done: int | Int[AnyArray, ""] | None = None,
 ) -> Any:
     """Repeats ``advance`` until ``until`` tokens are chosen, or ``min_done`` sentences (default: all) are done.
 

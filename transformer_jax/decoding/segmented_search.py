@@ -126,7 +126,7 @@ class SegmentedSearch:
             return constrained(_with_capacity(state, layout))
 
         def run_segment(
-            structure: Any, params: PyTree, leaves: list[Array], until: Int[Array, ""], min_done: Int[Array, ""]
+            structure: Any, params: PyTree, leaves: list[Array], until: Int[AnyArray, ""], min_done: Int[AnyArray, ""]
         ) -> tuple[PyTree, PyTree]:
             advance = partial(search_next, make_step(params), choose=choose)
             state = constrained(search_until(advance, jax.tree.unflatten(structure, leaves), until, min_done))
@@ -188,7 +188,7 @@ class SegmentedSearch:
                 capacity = _next_capacity(group.capacity, batch.max_length, self._devices.few_shapes)
                 group = self._resized(params, batch, group, np.arange(len(group.indices)), capacity)
             until = min(group.position + SEGMENT, group.capacity)
-            bounds = np.int32(until), np.int32(group.num_to_finish)
+            bounds = np.array(until, np.int32), np.array(group.num_to_finish, np.int32)
             leaves = self._run_segment(params, group.state, *bounds, static=structure)
             state, results = leaves[: len(group.state)], leaves[len(group.state) :]
             position, is_done, *hypotheses = jax.device_get(results)
