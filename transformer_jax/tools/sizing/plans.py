@@ -273,7 +273,7 @@ TEXT_VALIDATIONS, TEXT_MIN_BETWEEN = 5, 25
 # Minimum training tokens for each parameter (20 are optimal for a given amount of computation: Hoffmann et al. 2022); maximum
 # parameters for each token of the text, above which a model memorizes it; maximum epochs.
 TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MAX_EPOCHS = 4, 8, 80
-DROPOUTS = ((2, 0.0), (8, 0.1), (24, 0.2), (TEXT_MAX_EPOCHS, 0.3))
+DROPOUTS = ((2, 0.0), (20, 0.1), (40, 0.2), (TEXT_MAX_EPOCHS, 0.3))
 """Dropout by maximum number of epochs; text that is seen only once needs none."""
 SHARE_OF_A_VALIDATION = 0.03
 CHARACTERS_OF_A_TOKEN = 1.7
@@ -360,7 +360,7 @@ class DecoderOnlySize(NamedTuple):
         return self.num_layers * layer + self.vocabulary_size * self.d_model
 
 
-# Each has about twice the parameters of the one before, at most. Rates of Muon; those of four and more layers of 224 were not run.
+# Each has at most about twice the parameters of the one before. The learning rates are Muon's; only the first three were run.
 DECODER_ONLY_SIZES = (
     DecoderOnlySize(2, 128, 4, 2000, 128, 1e-2, 2048),
     DecoderOnlySize(4, 128, 4, 2000, 128, 1e-2, 2048),
