@@ -10,14 +10,11 @@ repeated. Appends to ``--output`` (results/runs.jsonl) the flags, updates, CPU s
 import argparse
 import gzip
 import json
-import math
 import resource
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
-from transformer_jax.runs.metrics_log import read_metrics
 
 HERE = Path(__file__).resolve().parent
 CHARACTERS = {"train": 1_003_854, "validation": 111_540}
@@ -62,22 +59,25 @@ def train(files: dict[str, Path], folder: Path, settings: list[str], flags: list
 
 
 def result(folder: Path) -> dict[str, Any]:
-    """The last validation of a run, and its size."""
+    """Evaluate the last checkpoint on all of the validation text; return the score and the size of the run."""
+    command = [sys.executable, "-m", "transformer_jax", "evaluate", f"--workdir={folder}", "--split=validation"]
+    subprocess.run([*command, "--checkpoint=last"], stdout=subprocess.DEVNULL, check=True)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))["config"]
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))[-1]
-    metrics = [each for each in read_metrics(folder / "metrics.jsonl") if "validation/bits_per_byte" in each]
+    scores = json.loads(next(folder.glob("evaluation-validation-*.json")).read_text(encoding="utf-8"))
+    if scores["num_bytes"] != CHARACTERS["validation"]:
+        raise SystemExit(f"{folder}: {scores['num_bytes']:,} characters were scored")
     seconds = sum(json.loads((folder / "goodput.json").read_text(encoding="utf-8"))["seconds"].values())
-    last = metrics[-1]
     return {
         "run": folder.name,
         "parameters": record["parameters"],
-        "updates": last["step"],
+        "updates": scores["checkpoint_step"],
         "tokens_per_update": config["batching"]["tokens_per_update"],
         "context_length": config["batching"]["context_length"],
         "dropout": config["model"]["dropout"],
         "minutes": round(seconds / 60, 1),
-        "bits_per_byte": round(last["validation/bits_per_byte"], 4),
-        "nats_per_character": round(last["validation/bits_per_byte"] * math.log(2), 4),
+        "bits_per_byte": round(scores["bits_per_byte"], 4),
+        "nats_per_character": round(scores["nll"] / scores["num_bytes"], 4),
         "commit": record["git_commit"][:8],
     }
 

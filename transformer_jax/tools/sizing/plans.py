@@ -273,7 +273,7 @@ TEXT_VALIDATIONS, TEXT_MIN_BETWEEN = 5, 25
 # Minimum training tokens for each parameter (20 are optimal for a given amount of computation: Hoffmann et al. 2022); maximum
 # parameters for each token of the text, above which a model memorizes it; maximum epochs.
 TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MAX_EPOCHS = 4, 8, 80
-DROPOUTS = ((2, 0.0), (20, 0.1), (40, 0.2), (TEXT_MAX_EPOCHS, 0.3))
+DROPOUTS = ((2, 0.0), (20, 0.1), (25, 0.2), (TEXT_MAX_EPOCHS, 0.3))
 """Dropout by maximum number of epochs; text that is seen only once needs none."""
 SHARE_OF_A_VALIDATION = 0.03
 CHARACTERS_OF_A_TOKEN = 1.7
