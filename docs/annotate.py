@@ -2,10 +2,11 @@
 
     python docs/annotate.py
 
-Each text in ``docs/annotated`` becomes ``docs/annotated_NAME.md`` and ``docs/annotated_NAME.ipynb``. A line of a text
-``@code layers/masks.py causal_mask`` stands for the source of that function, class or method now; a file
-``docs/...`` is a script of these pages. Fenced blocks of ``python`` are examples that run one after another; a block of
-``text`` right after one is what it prints.
+Each text in ``docs/annotated`` becomes ``docs/annotated_NAME.md`` and
+``docs/annotated_NAME.ipynb``. A line of a text ``@code layers/masks.py causal_mask`` stands for the
+source of that function, class or method now; a file ``docs/...`` is a script of these pages. Fenced
+blocks of ``python`` are examples that run one after another; a block of ``text`` right after one is
+what it prints.
 """
 
 import ast
@@ -33,7 +34,7 @@ class Example(NamedTuple):
 
 
 def source_of(file: str, name: str, root: Path = DOCS.parent) -> str:
-    """The source of ``name`` (``function``, ``Class`` or ``Class.method``) in a file.
+    """Return the source of ``name`` (``function``, ``Class`` or ``Class.method``) in a file.
 
     Raises LookupError when it is not there.
     """
@@ -50,7 +51,7 @@ def source_of(file: str, name: str, root: Path = DOCS.parent) -> str:
 
 
 def page(text: str) -> str:
-    """A text with the code that it names."""
+    """Return a text with the code that it names."""
 
     def shown(match: re.Match[str]) -> str:
         path, name = match.groups()
@@ -62,12 +63,12 @@ def page(text: str) -> str:
 
 
 def examples(text: str) -> list[Example]:
-    """The pieces of code of a page that run, in their order."""
+    """Return the pieces of code of a page that run, in their order."""
     return [Example(code, printed or "") for code, printed in EXAMPLE.findall(text)]
 
 
 def notebook(text: str) -> dict[str, Any]:
-    """A page as a notebook: examples are its code cells, everything else is Markdown."""
+    """Return a page as a notebook: examples are its code cells, everything else is Markdown."""
     cells = []
     for number, (kind, content, printed) in enumerate(_parts(text)):
         lines = content.strip("\n").splitlines(keepends=True)
@@ -92,7 +93,7 @@ def _parts(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def generated() -> dict[Path, str]:
-    """The content of every page and notebook, by file."""
+    """Return the content of every page and notebook, by file."""
     files = {}
     for source in sorted((DOCS / "annotated").glob("*.md")):
         text = page(source.read_text(encoding="utf-8"))
@@ -103,7 +104,7 @@ def generated() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Writes them."""
+    """Write them."""
     for file, content in generated().items():
         file.write_text(content, encoding="utf-8")
     return 0

@@ -27,7 +27,8 @@ html_search_scorer = str(Path(__file__).with_name("search.js"))
 # Written by the Makefile.
 LIVE_PAGE = Path(__file__).resolve().parent.parent / "build" / "extra" / "live.html"
 html_extra_path = [str(LIVE_PAGE.parent)] if LIVE_PAGE.is_file() else []
-# Protocols and named tuples: their fields in the order of the source, without the constructors that Python makes.
+# Protocols and named tuples: their fields in the order of the source, without the constructors that
+# Python makes.
 autodoc_default_options = {"member-order": "bysource", "exclude-members": "__init__, __new__"}
 autodoc_class_signature = "separated"
 autodoc_typehints = "signature"
@@ -48,7 +49,7 @@ CONTENTS = {
 
 
 def with_contents(app: Any, page: str, source: list[str]) -> None:
-    """Adds the contents of the side bar and the live page to the README. Search leaves out tables of results and changes."""
+    """Add the contents of the side bar and the live page to the README. Search leaves out tables of results and changes."""
     if "/results/" in page or page == "CHANGELOG":
         source[0] = f"---\nnosearch: true\n---\n{source[0]}"
     if page == "docs/lesson" and LIVE_PAGE.is_file():
@@ -82,7 +83,8 @@ def write_formula(writer: Any, node: Any) -> None:
     raise SkipNode
 
 
-# For readers with a keyboard alone wide code can be scrolled, and the captions of the side bar have a level.
+# For readers with a keyboard alone wide code can be scrolled, and the captions of the side bar have
+# a level.
 SCRIPT = """addEventListener("DOMContentLoaded", () => {
   for (const code of document.querySelectorAll("pre")) {
     code.tabIndex = 0;

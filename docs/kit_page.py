@@ -73,7 +73,7 @@ WITH_BACKENDS = ("attention", "positions")
 
 
 def page() -> str:
-    """The whole page: a table for each kind of part."""
+    """Return the whole page: a table for each kind of part."""
     kinds = [kind for kind in KINDS if any(owner == kind for owner, _ in KIT)]
     introduction = INTRODUCTION.format(*map(helpful, ("transformer", "language_model")))
     return "\n".join([introduction, *(table(kind) for kind in kinds), conform_table()])
@@ -89,7 +89,7 @@ def helpful(model: str) -> str:
 
 
 def table(kind: str) -> str:
-    """The parts of a kind, under the setting that selects them."""
+    """Return the parts of a kind, under the setting that selects them."""
     titles = ["name", "idea", "settings", *(["backends"] if kind in WITH_BACKENDS else [])]
     lines = [f"## {setting_of(kind)}\n", row(titles), row(["---"] * len(titles))]
     for name in (name for owner, name in KIT if owner == kind):
@@ -108,12 +108,13 @@ def row(columns: list[str]) -> str:
 
 
 def idea(made: Any) -> str:
-    """The first line of the docstring, without its citation."""
+    """Return the first line of the docstring, without its citation."""
     return re.sub(r" \([A-Z][^()]*\d{4}[^()]*\)(?=[.]$)", "", (inspect.getdoc(made) or "").partition("\n")[0])
 
 
 def paper(made: Any) -> str:
-    """The citation in parentheses at the end of the first line of the module's docstring; of the part's, if another work.
+    """Return the citation in parentheses at the end of the first line of the module's docstring; of
+    the part's, if another work.
 
     Raises ValueError if the module has none.
     """
@@ -134,7 +135,7 @@ def settings(kind: str, name: str) -> str:
 
 
 def backends(kind: str, name: str, made: Any) -> str:
-    """The backends that compute an ``AttentionChange``, by the methods that its class overrides."""
+    """Return the backends that compute an ``AttentionChange``, by the methods that its class overrides."""
     block, config, site = settings_class(kind, name), TransformerConfig(), Site("decoder", "self", 1, True, 0)
     sites = [site, site.of("embedding")] if kind == "positions" else [site]
     found = [getattr(made, "of", made)(block() if block else None, config, each) for each in sites]
@@ -159,7 +160,7 @@ def backends(kind: str, name: str, made: Any) -> str:
 
 
 def conform_table() -> str:
-    """The results in docs/conform.jsonl, one line for each part."""
+    """Return the results in docs/conform.jsonl, one line for each part."""
     titles = ["part", "holds", *(name.split("_")[0] for name in COSTS), "remarks"]
     lines = [CONFORM, row(titles), row(["---"] * len(titles))]
     results = [*map(json.loads, RESULTS.read_text("utf-8").splitlines())]
@@ -177,7 +178,9 @@ def conform_table() -> str:
 
 
 def conform(kind: str, name: str) -> dict[str, Any]:
-    """The results of a part: for each model the number of properties that hold, and multiples of the costs without it."""
+    """Return the results of a part: for each model the number of properties that hold, and
+    multiples of the costs without it.
+    """
     from transformer_jax.tools.conform.conformity import findings
     from transformer_jax.tools.conform.costs import costs_of
     from transformer_jax.tools.conform.ideas import KINDS, Idea

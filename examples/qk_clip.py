@@ -41,7 +41,8 @@ class QkClip(AfterUpdate):
         leaves = flatten_dict(params, sep="/")
         for path, (largest, _) in statistics.items():
             factors = jnp.minimum(1.0, self.settings.threshold / jnp.maximum(largest, 1e-6))
-            # Heads that share keys (grouped_query) shrink them once, by the smallest of their factors.
+            # Heads that share keys (grouped_query) shrink them once, by the smallest of their
+            # factors.
             key = leaves[f"{path}/key"]
             shared = jnp.sqrt(factors.reshape(key.shape[1], -1).min(axis=1))
             leaves[f"{path}/key"] = key * shared[None, :, None]

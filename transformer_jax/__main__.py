@@ -19,7 +19,7 @@ HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit status; what the user can mend is one message on stderr and status 2."""
+    """Run one command and returns its exit status; what the user can mend is one message on stderr and status 2."""
     try:
         if argv is None:
             _prepare_process()
@@ -49,12 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout:
             _flush_output()
         if argv is None:
-            # Python would search all objects for garbage before it ends: 0.15 s where JAX is loaded.
+            # Python would search all objects for garbage before it ends: 0.15 s where JAX is
+            # loaded.
             gc.freeze()
 
 
 def program() -> int:
-    """Runs the command of this process; after an error ends the process at once."""
+    """Run the command of this process; after an error ends the process at once."""
     try:
         status = main()
     except Exception:
@@ -89,7 +90,9 @@ def _prepare_process() -> None:
 
 
 def _problem_of_user(error: Exception) -> str:
-    """The message where the user can mend the error, empty for other errors; prints the traceback of a plugin's misuse."""
+    """Return the message where the user can mend the error, empty for other errors; prints the
+    traceback of a plugin's misuse.
+    """
     from transformer_jax.errors import ConfigError, DataError, first_line, is_out_of_memory
     from transformer_jax.registry.python_files import is_of_plugin, line_of_plugin
 
@@ -98,7 +101,8 @@ def _problem_of_user(error: Exception) -> str:
     if is_out_of_memory(error):
         return f"out of memory ({first_line(error)})"
     if isinstance(error, OSError):
-        # A disk that is full, a folder that may not be written: where the system says which file, that is the message.
+        # A disk that is full, a folder that may not be written: where the system says which file,
+        # that is the message.
         prefix = f"{error.filename}: " if error.filename is not None else ""
         return f"{prefix}{error.strerror or error}" if prefix or error.errno is not None else ""
     if problem := _missing_platform(error):
@@ -110,7 +114,9 @@ def _problem_of_user(error: Exception) -> str:
 
 
 def _missing_platform(error: Exception) -> str:
-    """The problem where a platform is misspelled, or has no device here; empty for other errors. JAX has no class for it."""
+    """Return the problem where a platform is misspelled, or has no device here; empty for other
+    errors. JAX has no class for it.
+    """
     if isinstance(error, RuntimeError):
         return str(error).splitlines()[0] if str(error).startswith("Unable to initialize backend") else ""
     # For cuda without a GPU JAX asserts that some platform was found, without a message.
@@ -125,7 +131,7 @@ def _missing_platform(error: Exception) -> str:
 def _plain_warning(
     usual: Callable[..., str], message: object, category: type, filename: str, *rest: Any, **more: Any
 ) -> str:
-    """A warning of this package without the line of code that raised it; ``usual`` formats all other warnings."""
+    """Return a warning of this package without the line of code that raised it; ``usual`` formats all other warnings."""
     if Path(filename).is_relative_to(Path(__file__).parent):
         from transformer_jax.errors import colored
 
@@ -134,7 +140,7 @@ def _plain_warning(
 
 
 def run_command(arguments: list[str]) -> int:
-    """Runs the command that the arguments name.
+    """Run the command that the arguments name.
 
     Raises:
         ConfigError, DataError: what the user can mend.

@@ -48,7 +48,7 @@ class StoreError(DataError):
 
 
 def complain(text: str) -> None:
-    """Writes a line to standard error, if anybody reads it: a closed pipe or a full disk must not end the work."""
+    """Write a line to standard error, if anybody reads it: a closed pipe or a full disk must not end the work."""
     with suppress(OSError):
         sys.stderr.write(f"{colored(text)}\n")
         sys.stderr.flush()
@@ -82,12 +82,12 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of the message of a library, cut at 200 characters."""
+    """Return the first line of the message of a library, cut at 200 characters."""
     return str(error).strip().partition("\n")[0][:200]
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name most similar to ``name``; None if no similarity is at least ``cutoff`` (0 to 1).
+    """Return the known name most similar to ``name``; None if no similarity is at least ``cutoff`` (0 to 1).
 
     If only one known name begins with ``name``, that one is returned: ``val`` finds ``validation``.
     """
@@ -99,5 +99,5 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def natural_order(name: str) -> list[tuple[int, str]]:
-    """A sort key that compares numbers in names by value: ``layer_9`` comes before ``layer_10``."""
+    """Return a sort key that compares numbers in names by value: ``layer_9`` comes before ``layer_10``."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]

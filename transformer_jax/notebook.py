@@ -14,7 +14,7 @@ class Markup(str):
 
 
 def element(tag: str, *content: object, **attributes: object) -> Markup:
-    """An element: every attribute, and all content that is not ``Markup``, is escaped."""
+    """Return an element: every attribute, and all content that is not ``Markup``, is escaped."""
     stated = "".join(f' {name}="{escape(str(value))}"' for name, value in attributes.items())
     inside = "".join(part if isinstance(part, Markup) else escape(str(part)) for part in content)
     return Markup(f"<{tag}{stated}>{inside}</{tag}>")
@@ -33,7 +33,7 @@ def folded(title: str, content: Markup) -> Markup:
 
 
 def settings_table(config: Any) -> Markup:
-    """The settings of nested dataclasses that differ from their defaults; all others are folded."""
+    """Return the settings of nested dataclasses that differ from their defaults; all others are folded."""
     found = list(_settings(config))
     changed = [(key, _shown(value), _shown(default)) for key, value, default in found if value != default]
     others = [(key, _shown(value)) for key, value, default in found if value == default]

@@ -19,14 +19,16 @@ TF32_MANTISSA_BITS = 10
 class Precision:
     """A mixed-precision policy (Micikevicius et al. 2018, section 3).
 
-    ``compute``: type of the operands of matrix products, forward and backward. ``output``: type of their results, which are the
-    hidden states. ``logits``: type of the logits of a training loss. Parameters, their gradients, optimizer moments, residual
-    sums, norm statistics, softmax, losses and the sums inside products are always float32.
+    ``compute``: type of the operands of matrix products, forward and backward. ``output``: type of
+    their results, which are the hidden states. ``logits``: type of the logits of a training loss.
+    Parameters, their gradients, optimizer moments, residual sums, norm statistics, softmax, losses
+    and the sums inside products are always float32.
 
-    ``output_layer_compute``: type of the operands of products in the output layer, if it is another than ``compute``.
-    ``product`` is the algorithm of float32 products. Operands keep ``mantissa_bits`` of their mantissa (None: all). Backward
-    passes merge rows and positions into one axis if ``merges_positions``, which is faster on a CPU and impossible where both
-    axes are sharded.
+    ``output_layer_compute``: type of the operands of products in the output layer, if it is another
+    than ``compute``. ``product`` is the algorithm of float32 products. Operands keep
+    ``mantissa_bits`` of their mantissa (None: all). Backward passes merge rows and positions into
+    one axis if ``merges_positions``, which is faster on a CPU and impossible where both axes are
+    sharded.
     """
 
     compute: str = "float32"
@@ -65,23 +67,25 @@ POLICIES: Mapping[str, Precision] = {
     "tf32": Precision(product=lax.Precision.HIGH, mantissa_bits=TF32_MANTISSA_BITS),
     "bfloat16": Precision("bfloat16", "bfloat16", "bfloat16"),
 }
-"""By ``model.compute_dtype``. ``float32`` products use the default of the device: TF32 on an NVIDIA GPU, one bfloat16 pass on a
-TPU. The other three round operands alike on every device, except in recurrent attention: its products with a vector and its
-location features take unrounded operands, which ``bfloat16`` multiplies by the default of the device."""
+"""By ``model.compute_dtype``. ``float32`` products use the default of the device: TF32 on an NVIDIA
+GPU, one bfloat16 pass on a TPU. The other three round operands alike on every device, except in
+recurrent attention: its products with a vector and its location features take unrounded operands,
+which ``bfloat16`` multiplies by the default of the device."""
 
 POLICIES_ON_CPU: Mapping[str, Precision] = {name: policy.float32_output for name, policy in POLICIES.items()}
 """Results are float32: a CPU converts bfloat16 for every sum (a training step of width 128 was 14 % slower)."""
 
 EVALUATION_ON_CPU: Mapping[str, Precision] = {**POLICIES_ON_CPU, "bfloat16": Precision(output_layer_compute="bfloat16")}
-"""Decoding and evaluation loss of a Transformer on a CPU: only the output layer is rounded, since products of few rows are not
-faster in bfloat16."""
+"""Decoding and evaluation loss of a Transformer on a CPU: only the output layer is rounded, since
+products of few rows are not faster in bfloat16."""
 
 
 def einsum(subscripts: str, left: Array, right: Array, precision: Precision = FLOAT32) -> Array:
     """Einsum of two arrays: operands rounded as ``precision`` says, sums in float32, the result in its ``output`` type.
 
-    Cotangents are rounded too, so that both products of the backward pass run in the ``compute`` type. A gradient has the type
-    of its operand. Every letter of an operand must occur in the other operand or in the output.
+    Cotangents are rounded too, so that both products of the backward pass run in the ``compute``
+    type. A gradient has the type of its operand. Every letter of an operand must occur in the other
+    operand or in the output.
     """
     return _einsum(subscripts, precision, (str(left.dtype), str(right.dtype)), left, right)
 
@@ -98,7 +102,7 @@ def add_bias(product: Array, bias: Array) -> Array:
 
 
 def rounding_barrier(array: Array) -> Array:
-    """An optimization barrier for arrays of less than float32, and for their gradients.
+    """Return an optimization barrier for arrays of less than float32, and for their gradients.
 
     Without it the compiler may store or recompute the float32 array from which ``array`` was rounded.
     """
@@ -125,7 +129,8 @@ def einsum_gradients(
     left, right = operands
     inputs, output = subscripts.split("->")
     left_letters, right_letters = inputs.split(",")
-    # Computed once for both products, by the kernel that also sums it, as for the gradient of a bias.
+    # Computed once for both products, by the kernel that also sums it, as for the gradient of a
+    # bias.
     cotangent = precision.rounded(rounding_barrier(cotangent))
     to_left = _native_einsum(
         f"{output},{right_letters}->{left_letters}", cotangent, right, dtypes[0], precision.product
@@ -147,8 +152,8 @@ def _merged_gradient(
 
     With several such axes XLA's CPU backend would first copy an operand transposed. (It lacks this order for bfloat16.)
     """
-    # The CPU backend transposes the operand that is written first, so the smaller one comes first; the small result is
-    # transposed afterwards.
+    # The CPU backend transposes the operand that is written first, so the smaller one comes first;
+    # the small result is transposed afterwards.
     factors = sorted([(left_letters, left), (output, cotangent)], key=lambda factor: factor[1].size)
     (first_letters, first), (second_letters, second) = factors
     natural = "".join(letter for letter in dict.fromkeys(first_letters + second_letters) if letter in right_letters)
@@ -162,7 +167,8 @@ def _merged_gradient(
         subscripts = f"{first_letters},{second_letters}->{natural}"
         gradient = jnp.einsum(subscripts, first, second, precision=precision.product)
     if natural != right_letters and gradient.size < first.size:
-        # Otherwise the compiler makes the transposition part of the product, for which its CPU backend has a slower kernel.
+        # Otherwise the compiler makes the transposition part of the product, for which its CPU
+        # backend has a slower kernel.
         gradient = lax.optimization_barrier(gradient)
     return jnp.einsum(f"{natural}->{right_letters}", gradient)
 
@@ -188,5 +194,6 @@ def _native_einsum(subscripts: str, left: Array, right: Array, output: str, prod
     def widened(left: Array, right: Array) -> Array:
         return jnp.einsum(subscripts, left.astype(jnp.float32), right.astype(jnp.float32)).astype(output)
 
-    # XLA's CPU backend has no batched product of bfloat16 with a float32 result; the rounding of the operands is the same.
+    # XLA's CPU backend has no batched product of bfloat16 with a float32 result; the rounding of
+    # the operands is the same.
     return lax.platform_dependent(left, right, cpu=widened, default=native)

@@ -18,7 +18,8 @@ def coordination_client() -> Any:
     """Return the client of JAX's coordination service, None before ``jax.distributed.initialize``.
 
     Public JAX has no barrier with a time limit and no exchange of small values between processes:
-    ``jax.experimental.multihost_utils.sync_global_devices`` and ``process_allgather`` are collectives, which fail after 30 s.
+    ``jax.experimental.multihost_utils.sync_global_devices`` and ``process_allgather`` are
+    collectives, which fail after 30 s.
     """
     from jax._src.distributed import global_state
 
@@ -38,11 +39,12 @@ def keep_tensorflow_from_epath() -> None:
 
 @functools.cache
 def fit_orbax_to_stores(kvstore: Callable[[str], dict[str, Any]]) -> None:
-    """Give TensorStore's S3 driver, as ``kvstore`` describes it, to Orbax, which knows only ``gs://``; join fewer reads; repeat
-    a transaction whose answer was lost.
+    """Give TensorStore's S3 driver, as ``kvstore`` describes it, to Orbax, which knows only
+    ``gs://``; join fewer reads; repeat a transaction whose answer was lost.
 
-    Orbax joins reads that come within 1 ms and are less than 1 MB apart, and so reads parts of small checkpoints twice. To be
-    removed once ``orbax.checkpoint`` takes paths at ``s3://`` by itself, and has options for these.
+    Orbax joins reads that come within 1 ms and are less than 1 MB apart, and so reads parts of
+    small checkpoints twice. To be removed once ``orbax.checkpoint`` takes paths at ``s3://`` by
+    itself, and has options for these.
     """
     from orbax.checkpoint._src.path import gcs_utils
     from orbax.checkpoint._src.serialization import jax_array_handlers, tensorstore_utils
@@ -66,7 +68,8 @@ def fit_orbax_to_stores(kvstore: Callable[[str], dict[str, Any]]) -> None:
         try:
             return await write(*arguments, **options)
         except ValueError as error:
-            # TensorStore repeated a request whose answer was lost, and then met what it had written.
+            # TensorStore repeated a request whose answer was lost, and then met what it had
+            # written.
             if not str(error).startswith("ALREADY_EXISTS"):
                 raise
             return await write(*arguments, **options)
@@ -87,8 +90,8 @@ def splash_attention() -> tuple[Any, Any]:
 def cudnn_attention() -> Any:
     """Return the module of cuDNN's fused attention, whose kernels take a function of the scores.
 
-    ``jax.nn.dot_product_attention`` has no such argument. The module's function of that name asks for the GPU of this process,
-    so a program for another GPU needs its primitives.
+    ``jax.nn.dot_product_attention`` has no such argument. The module's function of that name asks
+    for the GPU of this process, so a program for another GPU needs its primitives.
     """
     from jax._src.cudnn import fused_attention_stablehlo
 

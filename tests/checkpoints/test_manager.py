@@ -151,7 +151,8 @@ def largest_file(folder: Path) -> Path:
     return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
 
 
-# Where one file of several fails, Orbax ends its event loop while the others are still being read; they complain into the air.
+# Where one file of several fails, Orbax ends its event loop while the others are still being read;
+# they complain into the air.
 READS_LEFT_BEHIND = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 

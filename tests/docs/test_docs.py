@@ -1,5 +1,5 @@
-"""The documents: links lead somewhere, commands parse, recipes and settings exist, annotated papers are as new as the code and
-their examples print what they say."""
+"""The documents: links lead somewhere, commands parse, recipes and settings exist, annotated papers
+are as new as the code and their examples print what they say."""
 
 import contextlib
 import importlib

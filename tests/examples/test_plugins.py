@@ -95,7 +95,8 @@ def test_an_attention_steps_as_it_runs_and_sees_the_order_of_words():
     placed = state_shardings(trial.params, make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)))
     attention = placed["decoder_layers_0"]["self_attention"]
     assert attention["changes_kerple"]["rates"].is_fully_replicated and not attention["query"].is_fully_replicated
-    # Without positions in the embeddings, words that change places in the encoder are seen only by scores that know where.
+    # Without positions in the embeddings, words that change places in the encoder are seen only by
+    # scores that know where.
     source, target = sentences(ROWS, 6)
     swapped = Sentences(source[:, [1, 0, *range(2, 6)]], target)
     assert np.abs(trial.logits(swapped.batch) - trial.logits(Sentences(source, target).batch)).max() > 1e-4

@@ -61,7 +61,8 @@ def test_statistics_are_their_definitions():
     counts = keys > 1
     entropy = -np.sum(weights * np.log(np.where(weights > 0, weights, 1)), -1)[counts] / np.log(keys[counts])
     assert found[f"attention_entropy/{ATTENTION}"] == pytest.approx(entropy.mean(), rel=1e-5)
-    # With two visible keys the ratio of the weights is the exponential of the difference of the scores.
+    # With two visible keys the ratio of the weights is the exponential of the difference of the
+    # scores.
     ratios = np.abs(np.log(weights[:, :, 1, 0] / weights[:, :, 1, 1]))
     assert ratios.max() < 2 * found[f"largest_logit/{ATTENTION}"] < 20
     norm = np.sqrt(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(params[LAYER])))

@@ -50,7 +50,8 @@ def mesh_of(**sizes: int) -> jax.sharding.Mesh:
 
 CHANGES = Partial(in_order, Partial(add_slopes, random(HEADS)), Partial(add_relative_keys, random(5, SIZE)))
 WINDOW = replace(MASKS["packed and causal"], mask_mod=Window(9, 0))
-# The mask, the key heads and the change of scores; two key heads for four devices that share the query heads.
+# The mask, the key heads and the change of scores; two key heads for four devices that share the
+# query heads.
 CASES = {name: (mask, HEADS, None) for name, mask in MASKS.items()} | {"changed scores": (WINDOW, 2, CHANGES)}
 
 

@@ -99,7 +99,8 @@ def test_decoding_equals_the_full_pass_and_no_token_sees_another_sentence_or_a_l
     trial = trial_of(kind, name)
     found = [checked(trial, kind, each, PROPERTIES[each]) for each in names]
     assert [each for each in found if not each.holds] == []
-    # A target, and the target with each of its tokens but the last changed, in the program of the full pass.
+    # A target, and the target with each of its tokens but the last changed, in the program of the
+    # full pass.
     source, target = (np.tile(side, (ROWS, 1)) for side in sentences(1, LENGTH, unequal=False))
     target[range(1, LENGTH), range(LENGTH - 1)] = 3
     base, *others = trial.logits(Sentences(source, target).batch)[:LENGTH]

@@ -2,8 +2,9 @@
 
 python torch_transformer.py INPUT.npz OUTPUT.npz
 
-INPUT has ``source``, ``target`` and ``inputs`` [B, L], ``smoothing``, ``positions`` [L, D], ``epsilon``, and the weights by
-their names in torch, with the embedding as ``table``. OUTPUT has ``logits``, ``loss``, and the gradients under the same names.
+INPUT has ``source``, ``target`` and ``inputs`` [B, L], ``smoothing``, ``positions`` [L, D],
+``epsilon``, and the weights by their names in torch, with the embedding as ``table``. OUTPUT has
+``logits``, ``loss``, and the gradients under the same names.
 """
 
 import sys

@@ -99,7 +99,8 @@ def test_scores_of_lines_add_up_to_the_bits_and_windows_hide_nothing(run, workdi
     programs = run._trained.task._log_probs._cache_size()
     assert nll[1] - nll[0] == pytest.approx(-run.score("ü雨").log_prob, rel=1e-4)
     assert run._trained.task._log_probs._cache_size() == programs > 0
-    # Up to the context of 32 a longer text is scored as its beginning, and each token of it has a score.
+    # Up to the context of 32 a longer text is scored as its beginning, and each token of it has a
+    # score.
     short, long = run.score(["x" * 20, "x" * 100])
     assert len(long.log_probs) == 101 and all(math.isfinite(each) and each < 0 for each in long.log_probs)
     np.testing.assert_allclose(long.log_probs[:20], short.log_probs[:20], rtol=1e-4)

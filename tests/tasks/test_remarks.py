@@ -18,7 +18,8 @@ from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.tasks.remarks import CUT, REPEATS, Remarks, TrainingInput, remarks_on_output, repeats
 
 TEXT = ["the cat sleeps", "a dog barks at the small cats"] * 20
-# In Arabic, Hindi, Thai, Japanese, Hebrew, Turkish, Greek and Korean; joined emoji, combining marks, other spaces.
+# In Arabic, Hindi, Thai, Japanese, Hebrew, Turkish, Greek and Korean; joined emoji, combining
+# marks, other spaces.
 NEVER_SEEN = ["قطة", "बिल्ली", "แมว", "猫", "חתול", "ğıİ", "γάτα", "고양이", "👩\u200d👩\u200d👧", "e\u0301", "（", "𝒳"]
 BLANK = [
     "",

@@ -50,7 +50,8 @@ def test_every_device_searches_its_own_rows(tmp_path):
     collectives = [collectives_of(text, mesh.size) for text in programs]
     gathered_parameters = [each for each in collectives[0] if each.kind == "all-gather" and each.bytes > RESULT_BYTES]
     assert gathered_parameters
-    # How many rows are not done, at every step, and at the end of the segment its results for the host.
+    # How many rows are not done, at every step, and at the end of the segment its results for the
+    # host.
     assert {each.kind for each in collectives[1]} == {"all-reduce", "all-gather"}
     assert max(each.bytes for each in collectives[1]) <= RESULT_BYTES
     assert {each.bytes for each in collectives[1] if each.kind == "all-reduce"} == {4}

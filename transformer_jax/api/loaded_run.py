@@ -35,8 +35,9 @@ _COMMAND_OR_FLAG = re.compile(r"(`[^`]*`|transformer-jax .*)|(?<![\w-])--(?:conf
 
 @contextmanager
 def python_errors() -> Iterator[None]:
-    """Removes the syntax of the command line from errors: ``workdir`` for ``--workdir``, ``model.d_ff`` for
-    ``--config.model.d_ff``, ``load_plugin("FILE.py")`` for ``--plugin=FILE.py``. Commands keep theirs.
+    """Remove the syntax of the command line from errors: ``workdir`` for ``--workdir``,
+    ``model.d_ff`` for ``--config.model.d_ff``, ``load_plugin("FILE.py")`` for ``--plugin=FILE.py``.
+    Commands keep theirs.
     """
     try:
         yield
@@ -57,8 +58,9 @@ class Scored(Protocol):
 class AttentionLayer(NamedTuple):
     """Weights [head, query, key] of one layer, before dropout; ``queries`` and ``keys`` are the pieces of the axes.
 
-    ``kind`` is ``cross`` (target to source), ``encoder`` (source to source) or ``decoder`` (target to target); ``layer`` is its
-    number in the model, from 1. Row i of a decoder's weights belongs to the prediction of target piece i.
+    ``kind`` is ``cross`` (target to source), ``encoder`` (source to source) or ``decoder`` (target
+    to target); ``layer`` is its number in the model, from 1. Row i of a decoder's weights belongs
+    to the prediction of target piece i.
     """
 
     kind: str
@@ -74,8 +76,8 @@ class AttentionLayer(NamedTuple):
 
 
 class Attention(Sequence[AttentionLayer]):
-    """The attention of a model between a source and its translation, or inside the text of a language model, whose
-    ``translation`` is None: a sequence of layers, first layer first.
+    """The attention of a model between a source and its translation, or inside the text of a
+    language model, whose ``translation`` is None: a sequence of layers, first layer first.
     """
 
     def __init__(self, source: str, translation: str | None, layers: Sequence[AttentionLayer]) -> None:
@@ -97,7 +99,7 @@ class Attention(Sequence[AttentionLayer]):
             return self.draw(Path(folder) / "attention.png").read_bytes()
 
     def of(self, kind: str) -> "Attention":
-        """The layers of one kind; raises ConfigError when the model has none."""
+        """Return the layers of one kind; raises ConfigError when the model has none."""
         found = [each for each in self.layers if each.kind == kind]
         if not found:
             kinds = dict.fromkeys(each.kind for each in self.layers)
@@ -105,7 +107,7 @@ class Attention(Sequence[AttentionLayer]):
         return Attention(self.source, self.translation, found)
 
     def draw(self, path: str | Path, kind: str | None = None) -> Path:
-        """A picture of every layer and head of one kind, by default the first that the model has; returns its path."""
+        """Return a picture of every layer and head of one kind, by default the first that the model has; returns its path."""
         draw = single_behind("draw_attention")
         if draw is None:
             raise ConfigError(
@@ -192,11 +194,12 @@ class Run:
     ) -> Any:
         """Translate one sentence, or each of several: by beam search, or by sampling if one of its options is given.
 
-        With ``n_best`` the result for a sentence is a list of at most this number of translations, each with its ``text`` and
-        its ``score``, the length-normalized log-probability: by beam search best first; samples in the order in which they are
-        drawn. ``prefix``: text that every translation by beam search begins with. ``temperature`` (0: greedy), ``top_k``,
-        ``top_p`` and ``epsilon`` (tokens with at least this probability) are the options of sampling, ``seed`` is its seed, by
-        default 0.
+        With ``n_best`` the result for a sentence is a list of at most this number of translations,
+        each with its ``text`` and its ``score``, the length-normalized log-probability: by beam
+        search best first; samples in the order in which they are drawn. ``prefix``: text that every
+        translation by beam search begins with. ``temperature`` (0: greedy), ``top_k``, ``top_p``
+        and ``epsilon`` (tokens with at least this probability) are the options of sampling,
+        ``seed`` is its seed, by default 0.
         """
         options: dict[str, Any] = {"n_best": n_best, "prefix": prefix, "seed": seed}
         options |= {"temperature": temperature, "top_k": top_k, "top_p": top_p, "epsilon": epsilon}
@@ -226,8 +229,8 @@ class Run:
     def parse(self, text: str | Sequence[str], *, n_best: int | None = None) -> Any:
         """Parse one sentence of words with spaces between them, or each of several, into a constituency tree in brackets.
 
-        With ``n_best`` the result for a sentence is a list, best first, of at most this number of trees, each with its
-        ``text`` and its ``score``.
+        With ``n_best`` the result for a sentence is a list, best first, of at most this number of
+        trees, each with its ``text`` and its ``score``.
         """
         with python_errors():
             self._require("parse")
@@ -242,7 +245,9 @@ class Run:
     @overload
     def generate(self, prompt: Sequence[str], seed: int = 0) -> list[str]: ...
     def generate(self, prompt: str | Sequence[str] = "", seed: int = 0) -> str | list[str]:
-        """The continuation of a prompt by a language model, or of each of several, with the decoding settings of the run."""
+        """Return the continuation of a prompt by a language model, or of each of several, with the
+        decoding settings of the run.
+        """
         with python_errors():
             self._require("generate")
             prompts = _as_texts(prompt, "prompt")
@@ -277,7 +282,9 @@ class Run:
     def score(
         self, source: str | Sequence[str], target: str | Sequence[str] | None = None
     ) -> TokenScores | list[TokenScores]:
-        """The log-probability of a given translation, or of each of several; of a language model, of ``source`` itself."""
+        """Return the log-probability of a given translation, or of each of several; of a language
+        model, of ``source`` itself.
+        """
         with python_errors():
             require_targets(self.config, "score()", self.path, "target", is_given=target is not None)
             if target is not None and isinstance(source, str) != isinstance(target, str):
@@ -297,9 +304,9 @@ class Run:
     ) -> Evaluation:
         """Score a split of the data of the run, by default ``test``, or its first ``limit`` examples, or a text.
 
-        The result prints as a table, and its ``metrics`` has numbers by name. ``source``: a file to score in place of a split;
-        ``references``: the file of its translations, or several. Word vectors have the loss of the first blocks of the split,
-        whatever ``limit`` is.
+        The result prints as a table, and its ``metrics`` has numbers by name. ``source``: a file to
+        score in place of a split; ``references``: the file of its translations, or several. Word
+        vectors have the loss of the first blocks of the split, whatever ``limit`` is.
         """
         with python_errors():
             file, files = None if source is None else str(source), [*map(str, _as_list(references))]
@@ -376,10 +383,11 @@ def load(
     average: int = 1,
     settings: Mapping[str, object] | None = None,
 ) -> Run:
-    """A trained run, from its folder or its address (``s3://...``).
+    """Return a trained run, from its folder or its address (``s3://...``).
 
-    ``checkpoint``: ``best``, ``last`` or the number of an update. ``average``: number of checkpoints up to it to average.
-    ``settings``: settings of decoding, devices or the location of the data, such as ``{"decoding.beam_width": 1}``.
+    ``checkpoint``: ``best``, ``last`` or the number of an update. ``average``: number of
+    checkpoints up to it to average. ``settings``: settings of decoding, devices or the location of
+    the data, such as ``{"decoding.beam_width": 1}``.
 
     Raises:
         ConfigError: no such run or checkpoint, or a setting that the trained model cannot change.

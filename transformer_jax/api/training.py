@@ -24,11 +24,12 @@ def train(
 ) -> Run:
     """Trains a run, or resumes the one that is in ``workdir`` (also ``s3://...``), and returns it with its best checkpoint.
 
-    ``config``: a recipe (``"multi30k:tiny_hour"``, ``"mine.py"``), nested settings, or an ``ExperimentConfig``. ``settings``
-    override single ones: ``{"training.num_updates": 500}``. ``budget``, such as ``"20m"``: for text of your own, chooses sizes
-    that are not stated; the recipe ``"text"`` has one. ``callbacks``: functions ``hook(run, position)``, called after every
-    update; a ``Callback`` has a method each for logs, validations and checkpoints.
-    An interruption (Ctrl-C) saves and returns; the same call resumes.
+    ``config``: a recipe (``"multi30k:tiny_hour"``, ``"mine.py"``), nested settings, or an
+    ``ExperimentConfig``. ``settings`` override single ones: ``{"training.num_updates": 500}``.
+    ``budget``, such as ``"20m"``: for text of your own, chooses sizes that are not stated; the
+    recipe ``"text"`` has one. ``callbacks``: functions ``hook(run, position)``, called after every
+    update; a ``Callback`` has a method each for logs, validations and checkpoints. An interruption
+    (Ctrl-C) saves and returns; the same call resumes.
 
     Raises:
         ConfigError, DataError: mistakes that the caller can correct.

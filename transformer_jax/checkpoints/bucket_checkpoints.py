@@ -115,7 +115,7 @@ class BucketFolder(CheckpointFolder):
         return store_errors(self.path)
 
     def prepare(self) -> list[str]:
-        """Removes unfinished checkpoints."""
+        """Remove unfinished checkpoints."""
         if is_first():
             remove_uncommitted(self.path)
         return []
@@ -140,7 +140,7 @@ class BucketFolder(CheckpointFolder):
         return failed_in_store(f"{self.path}: cannot be written ({first_line(error)})", is_outage=is_outage(error))
 
     def set_aside(self, step: int) -> Any:
-        """Moves a checkpoint, object by object, since a store cannot rename a folder."""
+        """Move a checkpoint, object by object, since a store cannot rename a folder."""
         source, target = self.path / str(step), unused_name(self.path, step)
         names = list(source.objects())
         for name in names:
@@ -152,7 +152,7 @@ class BucketFolder(CheckpointFolder):
 
 
 def remove_uncommitted(checkpoints: StorePath) -> None:
-    """Removes checkpoints whose save or deletion a kill cut short; marks those that an earlier version uploaded for Orbax."""
+    """Remove checkpoints whose save or deletion a kill cut short; marks those that an earlier version uploaded for Orbax."""
     objects = checkpoints.objects()
     for name in sorted({name.partition("/")[0] for name in objects}):
         if not is_step(name):
@@ -160,7 +160,8 @@ def remove_uncommitted(checkpoints: StorePath) -> None:
         folder = checkpoints / name
         is_whole = f"{name}/{MARKER}" in objects and f"{name}/{IN_PROGRESS}" not in objects
         if is_whole and f"{name}/{COMMIT}" not in objects:
-            # Only a checkpoint that was complete on a disk has this time; Orbax may delete COMMIT of others before MARKER.
+            # Only a checkpoint that was complete on a disk has this time; Orbax may delete COMMIT
+            # of others before MARKER.
             is_whole = bool(parse_json((folder / MARKER).read_text()).get("commit_timestamp_nsecs"))
             if is_whole:
                 (folder / COMMIT).write_text("")

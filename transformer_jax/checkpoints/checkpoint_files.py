@@ -21,7 +21,7 @@ class CheckpointFiles:
         return nullcontext(self.path if step is None else self.path / str(step))
 
     def require_undamaged(self, checkpoint: Any, names: list[str], part: Part) -> None:
-        """Raises CheckpointError where files of these items, or folders in them, changed since they were written."""
+        """Raise CheckpointError where files of these items, or folders in them, changed since they were written."""
         if changed := self.changed(checkpoint, names, part):
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             listed = f"{', '.join(changed[:3])}{more}"

@@ -67,7 +67,7 @@ class DiskFolder(CheckpointFolder):
         return DigestedArrays()
 
     def prepare(self) -> list[str]:
-        """Makes the folder and moves checkpoints that are unfinished, or have damaged scores, out of it.
+        """Make the folder and moves checkpoints that are unfinished, or have damaged scores, out of it.
 
         Returns a sentence about each.
 

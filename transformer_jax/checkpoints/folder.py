@@ -30,21 +30,21 @@ class CheckpointFolder:
         return nullcontext()
 
     def prepare(self) -> list[str]:
-        """Makes the folder ready for Orbax; returns a sentence about each checkpoint that was moved out of it."""
+        """Make the folder ready for Orbax; returns a sentence about each checkpoint that was moved out of it."""
         raise NotImplementedError
 
     def require_lock(self) -> None:
-        """Raises SaveFailed, in all processes, where another run took the folder over."""
+        """Raise SaveFailed, in all processes, where another run took the folder over."""
 
     def release(self) -> None:
         """Releases the lock of the run before the process ends at once."""
 
     def require_present(self) -> None:
-        """Raises SaveFailed where the folder was removed."""
+        """Raise SaveFailed where the folder was removed."""
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Raises SaveFailed for every exception of the block, except errors that report the end of another process."""
+        """Raise SaveFailed for every exception of the block, except errors that report the end of another process."""
         try:
             self.require_present()
             yield
@@ -63,8 +63,8 @@ class CheckpointFolder:
         raise NotImplementedError
 
     def set_aside(self, step: int) -> Path:
-        """Moves a checkpoint into the folder of the run, to an unused name."""
+        """Move a checkpoint into the folder of the run, to an unused name."""
         raise NotImplementedError
 
     def remove_unfinished(self) -> None:
-        """Removes what failed saves left."""
+        """Remove what failed saves left."""

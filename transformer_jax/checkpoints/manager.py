@@ -48,8 +48,8 @@ def folder_of(path: Path, lock: "StoreLock | None" = None) -> CheckpointFolder:
 class Checkpoints(CheckpointReader):
     """The checkpoints of a run that trains: the last ``keep_last``, and the ``keep_best`` that score best by ``selection``.
 
-    Writing is asynchronous; a checkpoint counts only when it is complete, so a killed process leaves nothing half-written
-    that is read. Several processes must all make the same calls.
+    Writing is asynchronous; a checkpoint counts only when it is complete, so a killed process
+    leaves nothing half-written that is read. Several processes must all make the same calls.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Checkpoints(CheckpointReader):
     def save(
         self, state: TrainState, progress: Progress, score: float | None = None, evaluated: PyTree | None = None
     ) -> None:
-        """Starts writing ``state`` under its step; does nothing if that step exists.
+        """Start writing ``state`` under its step; does nothing if that step exists.
 
         ``evaluated``: the parameters to restore for evaluation, by default the trained ones of ``state``.
 
@@ -124,32 +124,32 @@ class Checkpoints(CheckpointReader):
             self._manager.save(step, args=items, metrics=metrics, force=True)
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
-        """Starts writing parameters alone, for evaluation and initialization: no run resumes from them. Raises SaveFailed."""
+        """Start writing parameters alone, for evaluation and initialization: no run resumes from them. Raises SaveFailed."""
         items = ocp.args.Composite(params=ocp.args.PyTreeSave(params), progress=ocp.args.JsonSave(progress))
         with self._folder.writing():
             self._manager.save(step, args=items, force=True)
 
     def remove_unless_only(self, step: int) -> None:
-        """Deletes a checkpoint, so that it can be saved again with its score, unless it is the only one."""
+        """Delete a checkpoint, so that it can be saved again with its score, unless it is the only one."""
         if len(self.steps()) > 1:
             self._folder.require_lock()
             with self._folder.writing():
                 self._manager.delete(step)
 
     def wait(self) -> None:
-        """Returns when everything that was saved is on disk."""
+        """Return when everything that was saved is on disk."""
         with self._folder.writing():
             self._manager.wait_until_finished()
 
     def require_saving(self) -> None:
-        """Raises SaveFailed when writing in the background has failed; does not wait."""
+        """Raise SaveFailed when writing in the background has failed; does not wait."""
         # The background thread of one of several processes ends its process: see _Manager.
         if jax.process_count() == 1:
             with self._folder.writing():
                 self._manager.check_for_errors()
 
     def close(self) -> None:
-        """Waits for writing to finish and closes the folder."""
+        """Wait for writing to finish and closes the folder."""
         try:
             self._manager.close()
         except Exception as error:
@@ -165,11 +165,12 @@ class Checkpoints(CheckpointReader):
         return from_first(super().steps, "checkpoints")
 
     def restore_newest(self, like: TrainState) -> tuple[TrainState, Progress, list[str]]:
-        """The newest checkpoint that can be read, and a sentence about each newer one that could not.
+        """Return the newest checkpoint that can be read, and a sentence about each newer one that could not.
 
-        Unreadable ones are moved beside the checkpoints once an older one was read; nothing is deleted. Raises CheckpointError,
-        and moves nothing, when none can be read: then the cause is likely another one; and CheckpointUnread when a process
-        cannot read one whose files are as written.
+        Unreadable ones are moved beside the checkpoints once an older one was read; nothing is
+        deleted. Raises CheckpointError, and moves nothing, when none can be read: then the cause is
+        likely another one; and CheckpointUnread when a process cannot read one whose files are as
+        written.
         """
         damaged: dict[int, str] = {}
         steps, part = self.steps(), Part(jax.process_index(), jax.process_count())

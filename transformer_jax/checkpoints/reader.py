@@ -69,7 +69,7 @@ class CheckpointReader:
         return list(map(int, step_names(self._files.path)))
 
     def restore(self, step: int, like: TrainState, part: Part = WHOLE) -> tuple[TrainState, Progress]:
-        """The state of ``step`` with the shapes and the shardings of ``like`` (arrays, ShapeDtypeStructs).
+        """Return the state of ``step`` with the shapes and the shardings of ``like`` (arrays, ShapeDtypeStructs).
 
         Raises CheckpointError when it cannot be read, or a file is damaged in the ``part`` that this process checks.
         """
@@ -80,7 +80,7 @@ class CheckpointReader:
         return TrainState(params=restored[name], **restored["rest"]), restored["progress"]
 
     def progress(self, step: int) -> Progress:
-        """The JSON saved with ``step``."""
+        """Return the JSON saved with ``step``."""
         return self._read(step, {"progress": None})["progress"]
 
     def shapes(self, step: int, item: str = "params") -> PyTree:
@@ -101,7 +101,9 @@ class CheckpointReader:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
 
     def restore_params(self, step: int, like: PyTree) -> PyTree:
-        """The parameters of ``step`` alone, with shapes and shardings of ``like``; NumPy arrays where ``like`` has them."""
+        """Return the parameters of ``step`` alone, with shapes and shardings of ``like``; NumPy
+        arrays where ``like`` has them.
+        """
         try:
             return self._read(step, {"params": like})["params"]
         except CheckpointError as error:
@@ -112,7 +114,7 @@ class CheckpointReader:
             raise type(error)(f"{self._files.path}: {error}{remedy}") from error
 
     def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
-        """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
+        """Return the mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
         total = self.restore_params(steps[0], like)
         for step in steps[1:]:
             total = jax.tree.map(operator.add, total, self.restore_params(step, like))
@@ -188,7 +190,7 @@ def on_host(shapes: PyTree) -> PyTree:
 
 
 def _restored(folder: Path, like: PyTree) -> Any:
-    """The arrays in a folder with the shapes, types and shardings of ``like``; without arrays its JSON."""
+    """Return the arrays in a folder with the shapes, types and shardings of ``like``; without arrays its JSON."""
     if like is None:
         return parse_json((folder / "metadata").read_bytes())
     args = ocp.args.PyTreeRestore(like, restore_args=ocp.checkpoint_utils.construct_restore_args(like))
@@ -196,7 +198,7 @@ def _restored(folder: Path, like: PyTree) -> Any:
 
 
 def require_finite(step: int, params: PyTree) -> None:
-    """Raises CheckpointError where parameters are not finite."""
+    """Raise CheckpointError where parameters are not finite."""
     leaves = [leaf for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     parts = [[s.data for s in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf] for leaf in leaves]
     if not all(bool(jnp.isfinite(part).all()) for held in parts for part in held):

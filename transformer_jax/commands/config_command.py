@@ -126,9 +126,10 @@ def config(values: flags.Values) -> int:
         transformer-jax config --explain=model.normalization
         transformer-jax config --list --config.task=language_model
 
-    Each line is a setting that --config.KEY=VALUE changes. --explain prints the meaning, the allowed values, the default
-    and the readers of one setting, or the settings that a word fits; --list the meaning of all settings of a task, by default
-    translation, --explain=model of a group. JAX is imported only for parts of the kit.
+    Each line is a setting that --config.KEY=VALUE changes. --explain prints the meaning, the
+    allowed values, the default and the readers of one setting, or the settings that a word fits;
+    --list the meaning of all settings of a task, by default translation, --explain=model of a
+    group. JAX is imported only for parts of the kit.
     """
     overrides = flags.overrides_of(values)
     if values.explain is not None or values.list:

@@ -46,11 +46,13 @@ def evaluate(values: flags.Values) -> int:
         transformer-jax evaluate runs/m30k --source=news.en --references=news.de
         transformer-jax evaluate runs/m30k --config.evaluation.metrics=bleu,ter --config.evaluation.bleu_tokenizer=intl
 
-    Prints a table and writes evaluation-SPLIT-STEP.json into the run directory, and beside it the translations, one a line.
-    Settings of decoding and of scores can be changed, and are then part of the name; so can the devices and the location of
-    the data. With --ensemble the models of several runs, of any kind, are scored as one: every next token has the mean of their
-    probabilities. They must share their tokenizers; decoding, devices and data come from --workdir. Outputs that reached the
-    length limit or repeat are counted. Standard error tells which sources have something that the model never saw in training.
+    Prints a table and writes evaluation-SPLIT-STEP.json into the run directory, and beside it the
+    translations, one a line. Settings of decoding and of scores can be changed, and are then part
+    of the name; so can the devices and the location of the data. With --ensemble the models of
+    several runs, of any kind, are scored as one: every next token has the mean of their
+    probabilities. They must share their tokenizers; decoding, devices and data come from --workdir.
+    Outputs that reached the length limit or repeat are counted. Standard error tells which sources
+    have something that the model never saw in training.
     """
     config = run_config(values)
     if config.scores_translations:

@@ -264,11 +264,12 @@ def required_config(values: Values) -> str:
 def parse(flags: Iterable[Define], arguments: Sequence[str]) -> Values:
     """Return the values of the flags of a command; loads the plugins of --plugin.
 
-    Raises ConfigError at an unknown flag, a bad value, a missing flag (or first a missing recipe), an extra argument, or one
-    that is not UTF-8.
+    Raises ConfigError at an unknown flag, a bad value, a missing flag (or first a missing recipe),
+    an extra argument, or one that is not UTF-8.
     """
     for argument in arguments:
-        # Python decodes an invalid byte as half of a surrogate pair, which no file of a run could hold.
+        # Python decodes an invalid byte as half of a surrogate pair, which no file of a run could
+        # hold.
         if not is_unicode(argument):
             name, equals, text = argument.partition("=")
             where = f"{name}: {text!a}" if equals and is_unicode(name) else ascii(argument)

@@ -29,10 +29,12 @@ def generate(values: flags.Values) -> int:
         transformer-jax generate --workdir=runs/lm --prompt="Once" --temperature=0.8 --top_k=50 --top_p=0.95 --seed=1
         transformer-jax generate --workdir=runs/lm --prompts=prompts.txt --max_new_tokens=50 > continued.txt
 
-    The continuation of a single prompt is printed while it is generated. --prompts is a file (plain, .gz, .xz) with a prompt a
-    line: each is printed with its continuation, and a generated line break as a space. Without a prompt the model begins a
-    document. Without flags the run's settings apply. The same --seed, prompts and flags give the same text. If a prompt and the
-    new tokens exceed the training context, the model sees only the end of the prompt, and a line on stderr says so.
+    The continuation of a single prompt is printed while it is generated. --prompts is a file
+    (plain, .gz, .xz) with a prompt a line: each is printed with its continuation, and a generated
+    line break as a space. Without a prompt the model begins a document. Without flags the run's
+    settings apply. The same --seed, prompts and flags give the same text. If a prompt and the new
+    tokens exceed the training context, the model sees only the end of the prompt, and a line on
+    stderr says so.
     """
     if values.prompts is not None and "prompt" in values.present:
         raise ConfigError("--prompt", "give one prompt, or a file of them with --prompts")

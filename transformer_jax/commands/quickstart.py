@@ -45,8 +45,8 @@ def quickstart(values: flags.Values) -> int:
     Example:
         transformer-jax quickstart --workdir=runs/first
 
-    Runs four commands and prints each before it begins: train, evaluate, attention, explore. Needs no data: the corpus is
-    generated. After Ctrl-C the same command resumes.
+    Runs four commands and prints each before it begins: train, evaluate, attention, explore. Needs
+    no data: the corpus is generated. After Ctrl-C the same command resumes.
     """
     usable = {name for name, command in commands().items() if not command.missing}
     steps = [(shlex.split(step), meaning) for step, meaning in STEPS if step.split()[0] in usable]

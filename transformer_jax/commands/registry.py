@@ -31,7 +31,7 @@ def load_command(name: str) -> flags.Command:
 
 
 def command_help(name: str) -> str:
-    """The docstring of a command, then its arguments, then its flags with their defaults."""
+    """Return the docstring of a command, then its arguments, then its flags with their defaults."""
     command = load_command(name)
     parser = flags.Parser(command.flags)
     arguments = [(parser.words, parser.meaning_of_words)] if parser.words else []

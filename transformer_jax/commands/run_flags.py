@@ -44,8 +44,8 @@ ensemble_flag = flags.strings(
 def run_config(values: flags.Values, use: str = "", *, workdir: str | None = None) -> ExperimentConfig:
     """Return the settings of the run of --workdir (or of ``workdir``), with the overrides of the command line.
 
-    Raises ConfigError when there is no such run, its task does not serve ``use`` (``TaskSettings.uses``), or an override does
-    not fit its model.
+    Raises ConfigError when there is no such run, its task does not serve ``use``
+    (``TaskSettings.uses``), or an override does not fit its model.
     """
     workdir = workdir or values.workdir
     return used_settings(settings_of_run(workdir, use), flags.overrides_of(values))
@@ -61,10 +61,10 @@ def settings_of_run(workdir: str, use: str = "") -> ExperimentConfig:
 
 
 def chosen_runs(values: flags.Values, config: ExperimentConfig) -> list[ChosenRun]:
-    """The run of --workdir with ``config``, and the runs of --ensemble with the same devices and decoding settings.
+    """Return the run of --workdir with ``config``, and the runs of --ensemble with the same devices and decoding settings.
 
-    Raises ConfigError when one is not a run, is of another task, or cannot have these decoding settings; CheckpointError when
-    --workdir has no such checkpoint.
+    Raises ConfigError when one is not a run, is of another task, or cannot have these decoding
+    settings; CheckpointError when --workdir has no such checkpoint.
     """
     chosen_step(RunDirectory(values.workdir), values.checkpoint, tells=False)
     chosen = [ChosenRun(values.workdir, config, values.checkpoint)]
@@ -121,14 +121,14 @@ def split_to_try(config: ExperimentConfig) -> str:
 
 
 def output_path(values: flags.Values, default: str) -> Path:
-    """The path of --output, or ``default`` in the run directory; raises ConfigError if its folder cannot be written."""
+    """Return the path of --output, or ``default`` in the run directory; raises ConfigError if its folder cannot be written."""
     path = Path(values.output).expanduser() if values.output else RunDirectory(values.workdir).path / default
     require_writable(path.parent, "--output" if values.output else "--workdir")
     return path
 
 
 def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int) -> None:
-    """Raises ConfigError unless the model has attention of this kind, --layer and --head, from 1 (0 or less: any)."""
+    """Raise ConfigError unless the model has attention of this kind, --layer and --head, from 1 (0 or less: any)."""
     layers, heads = config.model.attention_layers.get(kind, ([], 0))
     if not layers:
         raise ConfigError("--workdir", f"this model has no attention of kind {kind}")

@@ -23,12 +23,14 @@ def score(values: flags.Values) -> int:
         transformer-jax score --workdir=runs/lm --source=text.txt
         transformer-jax score --workdir=runs/a --ensemble=runs/b --source=test.en --target=test.de
 
-    Line i of --target is scored as the translation of line i of --source. A language model takes no --target and scores each
-    line of --source as a document. Prints a line for each, tab-separated: the natural logarithm of its probability, the number
-    of its tokens, EOS included, and the logarithms of their probabilities, separated by spaces. With --json each line is an
-    object: log_prob, tokens, token_log_probs. The score of translate --n_best is log_prob over the length penalty.
-    A blank source has the blank translation alone: no token with it, and -inf (JSON: null) with another. Standard error tells
-    which sources have something that the model never saw in training.
+    Line i of --target is scored as the translation of line i of --source. A language model takes no
+    --target and scores each line of --source as a document. Prints a line for each, tab-separated:
+    the natural logarithm of its probability, the number of its tokens, EOS included, and the
+    logarithms of their probabilities, separated by spaces. With --json each line is an object:
+    log_prob, tokens, token_log_probs. The score of translate --n_best is log_prob over the length
+    penalty. A blank source has the blank translation alone: no token with it, and -inf (JSON: null)
+    with another. Standard error tells which sources have something that the model never saw in
+    training.
     """
     config = run_config(values)
     runs = chosen_runs(values, config)

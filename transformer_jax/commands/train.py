@@ -45,10 +45,11 @@ def train(values: flags.Values) -> int:
         transformer-jax train --config=multi30k:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
         transformer-jax train --config=quickstart --workdir=runs/quickstart --config.training.num_updates=500
 
-    The first trains on text of your own, for the time that you have. The run directory receives the resolved settings, the
-    tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints. If it already has a run with the same settings, that
-    resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143;
-    the same command resumes. It may be in an object store, --workdir=s3://bucket/runs/a (docs/run_directory.md).
+    The first trains on text of your own, for the time that you have. The run directory receives the
+    resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints. If
+    it already has a run with the same settings, that resumes from its newest checkpoint, bit for
+    bit. SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143; the same command
+    resumes. It may be in an object store, --workdir=s3://bucket/runs/a (docs/run_directory.md).
 
     With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another,
     with its tokenizers; update count, schedule and optimizer start from zero. --config.init.rename renames parameters,
@@ -77,7 +78,7 @@ def train(values: flags.Values) -> int:
 
 
 def add_flags_to_overrides(values: flags.Values) -> None:
-    """Adds the settings of --init_from and --budget_policy to the overrides."""
+    """Add the settings of --init_from and --budget_policy to the overrides."""
     if values.init_from is not None:
         source, checkpoint = split_checkpoint(values.init_from, "--init_from")
         stated = dict(flags.overrides_of(values)).get("init.checkpoint", "best")
@@ -128,7 +129,9 @@ def train_and_report(
 
 
 def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> "SaveFailed":
-    """The reason that nothing more can be saved, if ``is_written`` also in ``outcome.json``; raises any other error again."""
+    """Return the reason that nothing more can be saved, if ``is_written`` also in ``outcome.json``;
+    raises any other error again.
+    """
     from transformer_jax.checkpoints.disk import DiskFolder
     from transformer_jax.checkpoints.save_failure import SaveFailed, failed_in_store, is_disk_full
 
@@ -164,7 +167,7 @@ def _without_memory(run: RunDirectory) -> str:
 
 
 def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
-    """The outcome of a run, its folder, and commands to try next, as text."""
+    """Return the outcome of a run, its folder, and commands to try next, as text."""
     minutes, here = f"{max(outcome.seconds, seconds) / 60:.1f} minutes", f"{seconds / 60:.1f}"
     if outcome.seconds - seconds > SECONDS_OF_A_START:
         minutes = f"{minutes}, {here} of them since the resume"
@@ -192,9 +195,9 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
 
 
 def require_ready(config: ExperimentConfig, workdir: str, *, is_distributed: bool) -> None:
-    """Raises ConfigError and DataError, before JAX starts, where the folder is locked or cannot be written, or a split has
-    missing files, bad encoding or sides of different length. Where the run ``is_distributed``, process 0 locks the
-    folder later.
+    """Raise ConfigError and DataError, before JAX starts, where the folder is locked or cannot be
+    written, or a split has missing files, bad encoding or sides of different length. Where the run
+    ``is_distributed``, process 0 locks the folder later.
     """
     from transformer_jax.data.corpora import require_readable
 

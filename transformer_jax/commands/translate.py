@@ -57,15 +57,17 @@ def translate(values: flags.Values) -> int:
         transformer-jax translate --workdir=runs/m30k --temperature=0.8 --top_k=50 --seed=1 --n_best=5 < input.en
         transformer-jax translate --workdir=runs/m30k --prefix="Eine Frau" < input.en
 
-    One line in, one line out, in the same order; an empty line stays empty. With --n_best=N every line in gives up to N lines
-    out (an empty one gives one): line number, score (length-normalized log-probability) and translation, separated by tabs.
-    With --remarks a fourth column has cut where the translation reached the length limit, and repeats where the same tokens
-    repeat. With --json each result is an object: line, text, score, remarks. Standard error tells which lines have something
-    that the model never saw in training: characters or words, more tokens, another language code.
-    Lines that are waiting are translated together, up to --lines_at_once. Typed lines are answered one by one.
-    With --temperature, --top_k, --top_p or --epsilon translations are sampled, without beam search: the same --seed, lines and
-    flags give the same text. With --prefix every translation begins with that text, whose last word may continue.
-    With --ensemble every next token has the mean of the probabilities of the models.
+    One line in, one line out, in the same order; an empty line stays empty. With --n_best=N every
+    line in gives up to N lines out (an empty one gives one): line number, score (length-normalized
+    log-probability) and translation, separated by tabs. With --remarks a fourth column has cut
+    where the translation reached the length limit, and repeats where the same tokens repeat. With
+    --json each result is an object: line, text, score, remarks. Standard error tells which lines
+    have something that the model never saw in training: characters or words, more tokens, another
+    language code. Lines that are waiting are translated together, up to --lines_at_once. Typed
+    lines are answered one by one. With --temperature, --top_k, --top_p or --epsilon translations
+    are sampled, without beam search: the same --seed, lines and flags give the same text. With
+    --prefix every translation begins with that text, whose last word may continue. With --ensemble
+    every next token has the mean of the probabilities of the models.
     """
     config = run_config(values, "translate")
     stated = {name: getattr(values, name) for name in TRANSLATION_OPTIONS if name in values.present}
@@ -85,7 +87,8 @@ def translate(values: flags.Values) -> int:
 
 def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRun[Any]":
     """Restore the runs, once it is known that the input can be read and the output written."""
-    # A process that starts makes little garbage, and the usual search for it takes a tenth of the CPU time of a line.
+    # A process that starts makes little garbage, and the usual search for it takes a tenth of the
+    # CPU time of a line.
     gc.set_threshold(400_000, 50, 50)
     if values.remarks and (values.json or values.n_best == 1):
         raise ConfigError("--remarks", "is a column of --n_best=N", "--json has the remarks without it")
@@ -117,7 +120,8 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any], trained: "Tra
     is_typed, remarks = not values.source and sys.stdin.isatty(), trained.remarks(name)
     if is_typed:
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
-    # The input is read before the output is opened: an unreadable input leaves the output unchanged.
+    # The input is read before the output is opened: an unreadable input leaves the output
+    # unchanged.
     first_chunk, lines_done = next(chunks, []), 0
     with _opened(values.output) as target:
         write = partial(write_results, target, values, remarks)
@@ -143,7 +147,7 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any], trained: "Tra
 def write_results(
     target: BinaryIO, values: flags.Values, remarks: "Remarks", first: int, index: int, best: Sequence[Any]
 ) -> None:
-    """Writes the results of line ``first + index``: the best text, or with ``--n_best`` or ``--json`` a row for each."""
+    """Write the results of line ``first + index``: the best text, or with ``--n_best`` or ``--json`` a row for each."""
     number = first + index
     remarks.read_output(number, best[0].remarks)
     if values.json:

@@ -49,7 +49,7 @@ class Facts(TypedDict, total=False):
 
 
 def setting(default: Any, meaning: str, **facts: Unpack[Facts]) -> Any:
-    """A dataclass field with facts for help, docs, validation and sweeps.
+    """Return a dataclass field with facts for help, docs, validation and sweeps.
 
     Example: ``dropout: float = setting(0.1, "Dropout rate.", at_least=0, below=1)``. Choices are a ``Literal`` type.
     """
@@ -59,12 +59,12 @@ def setting(default: Any, meaning: str, **facts: Unpack[Facts]) -> Any:
 
 
 def rate(default: float, meaning: str) -> Any:
-    """A probability in training; 0 removes it from the compiled training step."""
+    """Return a probability in training; 0 removes it from the compiled training step."""
     return setting(default, meaning, at_least=0, below=1, program="optional")
 
 
 def same_setting(default: Any, block: type, name: str) -> Any:
-    """The setting ``name`` of another dataclass with another default."""
+    """Return the setting ``name`` of another dataclass with another default."""
     return field(default=default, metadata=declared(block)[name].facts)
 
 
@@ -81,7 +81,7 @@ class Declared(NamedTuple):
         return str(self.facts.get("separator", ","))
 
     def chosen(self, value: str) -> list[str]:
-        """The choices that a value names, one or several."""
+        """Return the choices that a value names, one or several."""
         if not self.facts.get("several"):
             return [value]
         return [one for one in map(str.strip, value.split(self.separator)) if one]
@@ -113,7 +113,7 @@ class Declared(NamedTuple):
         return self.type is float and "program" in self.facts and self.facts.get("schedulable", True)
 
     def checked(self, key: str, value: Any) -> Any:
-        """The value in the form in which it is saved; raises ConfigError, which names ``key``, unless it is allowed."""
+        """Return the value in the form in which it is saved; raises ConfigError, which names ``key``, unless it is allowed."""
         if self.type in (int, float):
             special, effect = self.facts.get("unless", (None, ""))
             # A schedule stays between its ends.
@@ -142,7 +142,7 @@ class Declared(NamedTuple):
 
 
 def declared(block: Any) -> Mapping[str, Declared]:
-    """The settings of a dataclass by name, in order of declaration."""
+    """Return the settings of a dataclass by name, in order of declaration."""
     return _declared(block)
 
 
@@ -159,7 +159,7 @@ def _declared(block: Any) -> Mapping[str, Declared]:
 
 
 def check_settings(path: str, block: Any) -> None:
-    """Raises ConfigError unless every setting of ``block`` at ``path`` has an allowed value; lists get their saved form."""
+    """Raise ConfigError unless every setting of ``block`` at ``path`` has an allowed value; lists get their saved form."""
     for name, each in declared(type(block)).items():
         value = getattr(block, name)
         if isinstance(value, Scheduled) and not each.may_be_scheduled:
@@ -173,7 +173,7 @@ def check_settings(path: str, block: Any) -> None:
 
 
 def check_choice(key: str, value: str, choices: tuple[str, ...], plugin: str = "") -> None:
-    """Raises ConfigError unless ``value`` is one of ``choices``, or registered by a plugin of this kind."""
+    """Raise ConfigError unless ``value`` is one of ``choices``, or registered by a plugin of this kind."""
     if value in choices or (plugin and is_registered(plugin, value)):
         return
     known = (*choices, *(names_of(plugin) if plugin else ()))

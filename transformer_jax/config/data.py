@@ -98,16 +98,18 @@ class SourceConfig:
         return replace(self, **paths)
 
     def text_settings(self) -> dict[str, object]:
-        """The settings that choose the training text and its form, by key; neither paths nor the seed."""
+        """Return the settings that choose the training text and its form, by key; neither paths nor the seed."""
         holds_none = self.validation and self.source != "mixture"
         return {"data.source": self.source, "data.held_out": 0.0 if holds_none else float(self.held_out)}
 
     def only_reading(self) -> "SourceConfig":
-        """The same settings for using a trained model, which downloads nothing."""
+        """Return the same settings for using a trained model, which downloads nothing."""
         return self
 
     def files(self) -> dict[str, str]:
-        """The files by the name of the split in the data; raises ConfigError where one name would have different files."""
+        """Return the files by the name of the split in the data; raises ConfigError where one name
+        would have different files.
+        """
         found: dict[str, str] = {}
         for split in ("train", "validation", "test"):
             if files := getattr(self, split):
@@ -119,7 +121,7 @@ class SourceConfig:
         return found
 
     def split_name(self, split: str) -> str:
-        """The name in the data of ``train``, ``validation`` or ``test``; other names stay."""
+        """Return the name in the data of ``train``, ``validation`` or ``test``; other names stay."""
         return str(getattr(self, f"{split}_split", split))
 
 
@@ -127,8 +129,9 @@ class SourceConfig:
 class DataConfig(SourceConfig):
     """Source of the sentence pairs, and filters of the training split.
 
-    Validation and test sentences are never dropped or cut. An empty language becomes the suffix of ``train``; without a suffix
-    it stays empty until the text is read (``data/corpora.py``), and without ``train`` it is ``en`` or ``de``.
+    Validation and test sentences are never dropped or cut. An empty language becomes the suffix of
+    ``train``; without a suffix it stays empty until the text is read (``data/corpora.py``), and
+    without ``train`` it is ``en`` or ``de``.
     """
 
     source: str = setting(
@@ -244,7 +247,8 @@ class DataConfig(SourceConfig):
         if self.source_language == self.target_language and not is_generated and not self.train:
             problem = f"is {self.target_language!r}, the same as data.source_language"
             raise ConfigError("data.target_language", problem, "state a direction")
-        # Validation and test have 500 pairs each, of a twentieth of all sequences; random draws find half of the others soon.
+        # Validation and test have 500 pairs each, of a twentieth of all sequences; random draws
+        # find half of the others soon.
         needed = max(40 * self.generated_pairs, 20 * 500)
         if self.source in ("copy", "reverse") and 26**self.generated_words < needed:
             pairs = f"{self.generated_pairs} training pairs and 500 of each other split"
@@ -256,7 +260,7 @@ SourceSettings = TypeVar("SourceSettings", bound=SourceConfig)
 
 
 def corpora_of(settings: SourceSettings, **overrides: object) -> dict[str, SourceSettings]:
-    """The settings of each corpus of a mixture, as text, with ``overrides``; raises ConfigError where one has none."""
+    """Return the settings of each corpus of a mixture, as text, with ``overrides``; raises ConfigError where one has none."""
     train = by_corpus(settings.train, "data.train")
     others = {split: by_corpus(getattr(settings, split), f"data.{split}", train) for split in ("validation", "test")}
     found = {}
@@ -268,7 +272,7 @@ def corpora_of(settings: SourceSettings, **overrides: object) -> dict[str, Sourc
 
 
 def spelled_files(text: str) -> tuple[str, ...]:
-    """The file names in ``a.{en,de}``, ``a.en,a.de`` (both ``("a.en", "a.de")``) or ``a.tsv``."""
+    """Return the file names in ``a.{en,de}``, ``a.en,a.de`` (both ``("a.en", "a.de")``) or ``a.tsv``."""
     braces = _BRACES.search(text)
     if braces:
         return tuple(text[: braces.start()] + ending + text[braces.end() :] for ending in braces.groups())
@@ -320,8 +324,8 @@ class BatchingConfig:
     packed_length: int = setting(
         256, "packed: positions in a row; with count=tokens on the longer side, and longer pairs get wider rows."
     )
-    # Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five buckets, multiples of 1, 4 and
-    # 8 have 19.0, 20.5 and 24.4 % padding.
+    # Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five
+    # buckets, multiples of 1, 4 and 8 have 19.0, 20.5 and 24.4 % padding.
     width_multiple: int = setting(
         0, "Multiple of the widths of batches; 0: 4 on CPUs, 8 on GPUs, 16 on TPUs, where the run begins.", at_least=0
     )
@@ -383,12 +387,12 @@ SHORT_WIDTH = 64
 
 
 def one_of_two_widths(length: int, longest: int) -> int:
-    """The width 64 if ``length`` tokens fit, else a width for ``longest``: two programs to compile."""
+    """Return the width 64 if ``length`` tokens fit, else a width for ``longest``: two programs to compile."""
     return padded_width(min(longest, SHORT_WIDTH) if length <= SHORT_WIDTH else longest)
 
 
 def padded_width(length: int, longest: int | None = None) -> int:
-    """The smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... for ``length`` tokens.
+    """Return the smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... for ``length`` tokens.
 
     ``longest``: maximum length of the model, which limits the width, but not below ``length``.
     """

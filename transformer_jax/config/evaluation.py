@@ -101,7 +101,7 @@ def model_file(tokenizer: str) -> Path:
 
 
 def require_tokenizer(tokenizer: str, key: str) -> None:
-    """Raises ConfigError, which names ``key``, unless the tokenizer is installed; nothing is downloaded."""
+    """Raise ConfigError, which names ``key``, unless the tokenizer is installed; nothing is downloaded."""
     if is_installed(tokenizer):
         return
     if tokenizer in MODELS:

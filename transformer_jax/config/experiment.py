@@ -169,13 +169,15 @@ class ExperimentConfig:
 def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
     """Whether a run with settings ``saved`` may resume with ``config``, which differs in ``key``.
 
-    Settings may change if they alter neither the model nor its updates, and settings of a part if another part may be selected.
-    ``evaluation.bleu_tokenizer`` alters scores; ``model.scan_layers``, ``model.rematerialize`` and, with these,
-    ``training.watch`` alter dropout masks.
+    Settings may change if they alter neither the model nor its updates, and settings of a part if
+    another part may be selected. ``evaluation.bleu_tokenizer`` alters scores;
+    ``model.scan_layers``, ``model.rematerialize`` and, with these, ``training.watch`` alter dropout
+    masks.
     """
     path, _, name = key.rpartition(".")
     if path == "init":
-        # A resumed run ignores its source, which may have moved; but a run that had none cannot get one.
+        # A resumed run ignores its source, which may have moved; but a run that had none cannot get
+        # one.
         return bool(saved.init.embeddings if name == "embeddings" else saved.init.run) and (
             name in ("run", "embeddings") or not config.init.run
         )

@@ -7,7 +7,8 @@ from typing import Any
 
 from transformer_jax.errors import ConfigError
 
-# Raise it when a key is renamed or its meaning changes, not for a new key whose default is the old behavior.
+# Raise it when a key is renamed or its meaning changes, not for a new key whose default is the old
+# behavior.
 SCHEMA_VERSION = 3
 RENAMED = {"model.rematerialise": "model.rematerialize", "data.file": "data.train"}
 """Keys of schema versions 1 and 2, and their names now."""
@@ -65,7 +66,7 @@ def decoding_of_report(saved: Mapping[str, Any], now: Any) -> dict[str, Any]:
 
 
 def key_error(key: str) -> ConfigError | None:
-    """The error for a key that was removed or renamed; None for another."""
+    """Return the error for a key that was removed or renamed; None for another."""
     if key in REMOVED:
         return ConfigError(key, "was removed", "leave it out")
     return ConfigError(key, "unknown key", f"it is {RENAMED[key]} now") if key in RENAMED else None
@@ -81,5 +82,5 @@ def counters(saved: Mapping[str, Any], step: int, evaluate_every: int) -> dict[s
 
 
 def earlier_digest(config: Any, open_source: Callable[[Any], Any]) -> str:
-    """The digest of the training data in checkpoints before 0.3: with the modification times of files above 256 MiB."""
+    """Return the digest of the training data in checkpoints before 0.3: with the modification times of files above 256 MiB."""
     return "" if config.data.store else open_source(config).fingerprint(config.data.train_split)

@@ -11,10 +11,10 @@ _NAME = re.compile(r"(?:^|\s+)([\w-]+)=")
 
 
 def by_corpus(text: str, key: str, known: Collection[str] = ()) -> dict[str, str]:
-    """The value of each corpus by name; white space before the next ``NAME=`` separates them.
+    """Return the value of each corpus by name; white space before the next ``NAME=`` separates them.
 
-    Raises ConfigError, which names ``key``, at text of another form, at a comma between two corpora, and at names that are not
-    ``known`` or occur twice.
+    Raises ConfigError, which names ``key``, at text of another form, at a comma between two
+    corpora, and at names that are not ``known`` or occur twice.
     """
     before, *parts = _NAME.split(text.strip())
     names, values = parts[::2], [value.strip() for value in parts[1::2]]
@@ -33,12 +33,12 @@ def by_corpus(text: str, key: str, known: Collection[str] = ()) -> dict[str, str
 
 
 def written(values: Mapping[str, str]) -> str:
-    """The inverse of ``by_corpus``."""
+    """Return the inverse of ``by_corpus``."""
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def weights_of(text: str, known: Collection[str]) -> dict[str, float]:
-    """The weights of all corpora; raises ConfigError unless each of ``known`` has one above 0."""
+    """Return the weights of all corpora; raises ConfigError unless each of ``known`` has one above 0."""
     weights = {}
     for name, value in by_corpus(text, "data.weights", known).items():
         try:
@@ -55,7 +55,7 @@ def weights_of(text: str, known: Collection[str]) -> dict[str, float]:
 
 
 def tags_of(text: str, known: Collection[str]) -> dict[str, str]:
-    """The tags of corpora; raises ConfigError at a tag that is not one word."""
+    """Return the tags of corpora; raises ConfigError at a tag that is not one word."""
     tags = by_corpus(text, "data.tags", known)
     for name, tag in tags.items():
         if len(tag.split()) != 1 or not tag.isprintable() or "\u2581" in tag:

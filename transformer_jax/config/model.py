@@ -26,7 +26,7 @@ EMBEDDING_DROPOUT = "Dropout rate of embeddings."
 
 
 def check_attention(whole: list[str], changes: list[str]) -> None:
-    """Raises ConfigError for several whole attentions, and for changes of another one than ``multi_head``."""
+    """Raise ConfigError for several whole attentions, and for changes of another one than ``multi_head``."""
     if len(whole) >= 2:
         raise ConfigError("model.attention", f"choose one of {', '.join(whole)}")
     if changes and whole not in ([], ["multi_head"]):
@@ -149,7 +149,7 @@ class TransformerLayersConfig:
             raise ConfigError("model.scan_layers", problem, "use False")
 
     def check_new_run(self, config: object) -> None:
-        """Raises ConfigError for a norm where the residual connection has none, and for one half of DeepNorm."""
+        """Raise ConfigError for a norm where the residual connection has none, and for one half of DeepNorm."""
         has_norm = registered("residual")[self.normalization].has_norm
         if not has_norm and self.norm != declared(type(self))["norm"].default:
             problem = f"{self.norm} has no effect here: model.normalization={self.normalization} has no norms"

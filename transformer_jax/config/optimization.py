@@ -40,7 +40,7 @@ def require_says_whether_it_decays(schedule: str) -> None:
 
 
 def names_chosen_by(setting: str) -> Any:
-    """The names that a setting of several choices lists, in order, as a property."""
+    """Return the names that a setting of several choices lists, in order, as a property."""
     return property(lambda self: tuple(declared(type(self))[setting].chosen(getattr(self, setting))))
 
 
@@ -235,10 +235,10 @@ class MeshConfig:
 
 
 def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here") -> dict[str, int]:
-    """The size of each axis over ``device_count`` devices: ``{"data": 4, "fsdp": 2, ...}``, with -1 resolved.
+    """Return the size of each axis over ``device_count`` devices: ``{"data": 4, "fsdp": 2, ...}``, with -1 resolved.
 
-    Raises ConfigError, with possible meshes, when the product of the sizes is not the number of devices; ``whose`` describes
-    the devices in the message.
+    Raises ConfigError, with possible meshes, when the product of the sizes is not the number of
+    devices; ``whose`` describes the devices in the message.
     """
     sizes = mesh.sizes
     known = math.prod(size for size in sizes.values() if size != -1)
@@ -257,7 +257,7 @@ def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here"
 
 
 def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mapping[str, int]) -> None:
-    """Raises ConfigError unless the rows of a micro-batch divide over the data and fsdp axes of a mesh with ``sizes``."""
+    """Raise ConfigError unless the rows of a micro-batch divide over the data and fsdp axes of a mesh with ``sizes``."""
     divisor = sizes["data"] * sizes["fsdp"] * accumulation_steps
     if row_multiple % divisor:
         product = f"mesh data {sizes['data']} x fsdp {sizes['fsdp']} x accumulation_steps {accumulation_steps}"

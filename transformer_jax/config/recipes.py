@@ -1,7 +1,7 @@
 """Recipes: Python files with ``get_config([argument]) -> ml_collections.ConfigDict``, named ``path.py[:argument]``.
 
-Recipes of the package need neither folder nor suffix: ``multi30k:tiny``. A recipe may import its sibling recipes (``import
-transformer_base``). It may also define:
+Recipes of the package need neither folder nor suffix: ``multi30k:tiny``. A recipe may import its
+sibling recipes (``import transformer_base``). It may also define:
 
 - ``VARIANTS``: all arguments; a misspelled one is reported with the nearest;
 - ``MEASURED``: hardware, time and score of a run, by argument;

@@ -33,9 +33,10 @@ def resolve(
 ) -> ExperimentConfig:
     """Return the settings of a recipe (``configs/multi30k.py:tiny``) or of a run directory, with overrides applied.
 
-    A run directory is untrusted: its cache is replaced by the default, and an address in ``init.run`` is marked as not to be
-    opened. Raises ConfigError for any fault in the recipe, its settings or the overrides. ``changes``: overrides after these;
-    where they select another part, the settings of the replaced one are left out.
+    A run directory is untrusted: its cache is replaced by the default, and an address in
+    ``init.run`` is marked as not to be opened. Raises ConfigError for any fault in the recipe, its
+    settings or the overrides. ``changes``: overrides after these; where they select another part,
+    the settings of the replaced one are left out.
     """
     changes = changes or {}
     overrides = [*overrides, *changes.items()]

@@ -18,8 +18,9 @@ class Metric(NamedTuple):
     """A metric of validations.
 
     ``title``: name in tables, if not ``name`` in words. ``digits``: decimals that distinguish runs.
-    ``needs``: the setting, if any, that enables it. ``defined_by``: settings, or blocks of them, that change what it measures:
-    runs that differ in them are not comparable by it, as by a loss per token where tokenizers differ.
+    ``needs``: the setting, if any, that enables it. ``defined_by``: settings, or blocks of them,
+    that change what it measures: runs that differ in them are not comparable by it, as by a loss
+    per token where tokenizers differ.
     """
 
     name: str
@@ -78,12 +79,14 @@ LOSSES = (
 class TaskSettings(NamedTuple):
     """The facts of a task that need no JAX.
 
-    ``data``, ``batching``, ``decoding``: settings dataclasses; ``model``: settings dataclasses by ``model.kind``, the default
-    first. ``selection``: the metric that selects checkpoints, ends runs without improvement, and is optimized by sweeps unless
-    they name one of ``others``. ``check``: called with the blocks data, tokenizer, batching, model and decoding, raises
-    ConfigError when they are incompatible. ``implementation``: the subclass of ``tasks.task.Task``, or its ``"module:Class"``.
-    ``decoder``: the ``"module:Class"`` of the part of the implementation that decodes with a trained run, if it loads less.
-    ``uses``: commands and methods of the Python API that a trained run serves, such as ``translate``.
+    ``data``, ``batching``, ``decoding``: settings dataclasses; ``model``: settings dataclasses by
+    ``model.kind``, the default first. ``selection``: the metric that selects checkpoints, ends runs
+    without improvement, and is optimized by sweeps unless they name one of ``others``. ``check``:
+    called with the blocks data, tokenizer, batching, model and decoding, raises ConfigError when
+    they are incompatible. ``implementation``: the subclass of ``tasks.task.Task``, or its
+    ``"module:Class"``. ``decoder``: the ``"module:Class"`` of the part of the implementation that
+    decodes with a trained run, if it loads less. ``uses``: commands and methods of the Python API
+    that a trained run serves, such as ``translate``.
     """
 
     data: type

@@ -26,7 +26,7 @@ class Ramp(NamedTuple):
 
     @staticmethod
     def curve(done: Any, xp: Any) -> Any:
-        """The share of the way from ``start`` to ``end``."""
+        """Return the share of the way from ``start`` to ``end``."""
         return done
 
 

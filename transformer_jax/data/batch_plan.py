@@ -12,7 +12,8 @@ from transformer_jax.data.buckets import choose_buckets, max_rows, rows_of
 from transformer_jax.data.orders import blocks, cached_epochs, index_type, joined_ranges, random_order
 from transformer_jax.data.packing import filled_widths, lengths_of, longest_first, pack_rows, row_widths, tokens_of
 
-# Updates searched for the order of the first use of shapes; later shapes are compiled in time in any order.
+# Updates searched for the order of the first use of shapes; later shapes are compiled in time in
+# any order.
 SHAPES_LOOKED_FOR = 100
 # Stream of random numbers for the order of packing; the orders of an epoch have low stream numbers.
 PACKING_STREAM = 2**32
@@ -72,9 +73,10 @@ class RowGroup(NamedTuple):
 class BatchPlan:
     """All batches of all epochs for pairs of ``lengths`` [2, pairs].
 
-    Every epoch has every chosen pair once, in the same number of batches. It shuffles the rows of each group and, with
-    ``shuffles_batches``, the batches of all groups; rows of padding complete the last batch of a group. A plan depends on
-    lengths, settings and seed, not on devices or processes.
+    Every epoch has every chosen pair once, in the same number of batches. It shuffles the rows of
+    each group and, with ``shuffles_batches``, the batches of all groups; rows of padding complete
+    the last batch of a group. A plan depends on lengths, settings and seed, not on devices or
+    processes.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class BatchPlan:
         self._cached_epoch = cached_epochs(self._epoch)
 
     def batch(self, update: int) -> BatchRows:
-        """The batch of an update (from 0)."""
+        """Return the batch of an update (from 0)."""
         if update < 0:
             raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.batches_per_epoch)
@@ -127,7 +129,7 @@ class BatchPlan:
         return [*met, *(shape for shape in self.shapes if shape not in met)]
 
     def to_json(self) -> dict[str, object]:
-        """A JSON object."""
+        """Return a JSON object."""
         batches = [
             {"rows": rows, "source_width": source, "target_width": target, "batches": count}
             for (rows, source, target), count in self.batches.items()
@@ -137,7 +139,7 @@ class BatchPlan:
         return report | {"notes": self.notes()}
 
     def table(self) -> str:
-        """The plan as plain text."""
+        """Return the plan as plain text."""
         lines = [f"batches: {self.batches_per_epoch:,} an epoch of {self.num_pairs:,} pairs"]
         for (rows, source, target), count in self.batches.items():
             lines.append(f"  {count:>7,} of {rows:>5} rows, {source:>4} source and {target:>4} target positions each")
@@ -153,7 +155,7 @@ class BatchPlan:
         return ["every shape has only one batch, completed with padding: few pairs for batching.tokens_per_update"]
 
     def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
-        """The order of the batches of an epoch, and of the rows of each group."""
+        """Return the order of the batches of an epoch, and of the rows of each group."""
         numbers = [group.num_rows for group in self._groups]
         if self._shuffles_batches:
             numbers.insert(0, self.batches_per_epoch)
@@ -162,7 +164,8 @@ class BatchPlan:
 
 
 def plan_batches(lengths: np.ndarray, config: BatchingConfig, seed: int, chosen: np.ndarray | None = None) -> BatchPlan:
-    """The plan for pairs of ``lengths`` [2, pairs], EOS included; ``chosen``: the pairs of an epoch, by default each once.
+    """Return the plan for pairs of ``lengths`` [2, pairs], EOS included; ``chosen``: the pairs of
+    an epoch, by default each once.
 
     Raises ConfigError when a pair is longer than a packed row, and ValueError when there is no pair.
     """

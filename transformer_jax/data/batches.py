@@ -47,7 +47,7 @@ def token_rows(sentences: Sentences, row_offsets: np.ndarray, width: int) -> Tok
 
 
 def read_rows(store: TokenStore, rows: BatchRows) -> Batch:
-    """The tokens of planned rows."""
+    """Return the tokens of planned rows."""
     (_, source_width, target_width), pairs, offsets = rows
     return Batch(
         token_rows(store.source_side.sentences(pairs), offsets, source_width),
@@ -56,7 +56,7 @@ def read_rows(store: TokenStore, rows: BatchRows) -> Batch:
 
 
 def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: RowParts = ALL_ROWS) -> Batch:
-    """The rows of one update, or the concatenation of some ``parts`` of them; reads no other rows."""
+    """Return the rows of one update, or the concatenation of some ``parts`` of them; reads no other rows."""
     whole = plan.batch(update)
     made = [read_rows(store, whole.part(index, parts.num_parts)) for index in parts.indices]
     return made[0] if len(made) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *made)
@@ -91,8 +91,9 @@ def scoring_rows(
 ) -> Iterator[BatchRows]:
     """Assigns pairs to batches, one pair in each row, longest first: if memory does not suffice, the first batch fails.
 
-    Widths are powers of two from 16, or two widths with ``few_shapes``, each with one number of rows, and at most ``longest``,
-    the maximum length of the model. Shorter pairs fill the free rows of a batch, padding the free rows of the last batch.
+    Widths are powers of two from 16, or two widths with ``few_shapes``, each with one number of
+    rows, and at most ``longest``, the maximum length of the model. Shorter pairs fill the free rows
+    of a batch, padding the free rows of the last batch.
     """
     longer_side = np.maximum(source_lengths, target_lengths)
     order = np.argsort(-longer_side.astype(np.int64), kind="stable")

@@ -7,7 +7,8 @@ import numpy as np
 
 from transformer_jax.data.orders import blocks
 
-# Maximum number of distinct widths, whose square is the amount of work; a larger step merges more of them.
+# Maximum number of distinct widths, whose square is the amount of work; a larger step merges more
+# of them.
 MAX_CANDIDATES = 512
 
 
@@ -37,10 +38,11 @@ def max_rows(width: int, tokens_per_update: int, row_multiple: int) -> int:
 def choose_buckets(
     lengths: np.ndarray, num_buckets: int, tokens_per_update: int, row_multiple: int, width_multiple: int
 ) -> list[Bucket]:
-    """The at most ``num_buckets`` buckets with the fewest positions for pairs of ``lengths`` [2, pairs], narrowest first.
+    """Return the at most ``num_buckets`` buckets with the fewest positions for pairs of ``lengths``
+    [2, pairs], narrowest first.
 
-    Dynamic programming over the widths that occur (multiples of ``width_multiple``). The cost is the positions of whole
-    batches, with the padding rows of the last batch of each bucket::
+    Dynamic programming over the widths that occur (multiples of ``width_multiple``). The cost is
+    the positions of whole batches, with the padding rows of the last batch of each bucket::
 
         positions[k][j] = min_i positions[k-1][i] + num_batches(i, j) * rows(i, j) * (source_width + target_width)
     """
@@ -53,7 +55,8 @@ def choose_buckets(
     number = len(candidates)
     counts = np.zeros(number, np.int64)
     np.add.at(counts, candidate_of, pairs_of[occurring])
-    # Entry [i, j] describes the bucket from candidate i to candidate j: widths, batches and positions in an epoch.
+    # Entry [i, j] describes the bucket from candidate i to candidate j: widths, batches and
+    # positions in an epoch.
     widths = []
     for longest_of_side in longest_of:
         longest = np.zeros(number, np.int64)

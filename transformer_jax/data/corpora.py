@@ -25,7 +25,7 @@ CHECKED_DOCUMENTS = 200_000
 
 
 def open_corpus(data: DataConfig, seed: int, parts: Mapping[str, Any] = MappingProxyType({})) -> Corpus:
-    """The corpus of ``data.source``, without reading data. ``seed`` determines generated and held-out sentences.
+    """Return the corpus of ``data.source``, without reading data. ``seed`` determines generated and held-out sentences.
 
     ``parts``: the settings of parts.
 
@@ -40,7 +40,7 @@ def open_corpus(data: DataConfig, seed: int, parts: Mapping[str, Any] = MappingP
 
 
 def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = False) -> None:
-    """Raises DataError when there is no such split, it has no document, or its first example cannot be read.
+    """Raise DataError when there is no such split, it has no document, or its first example cannot be read.
 
     With ``is_whole``, reads every line of parallel text, or many documents.
     """
@@ -60,10 +60,11 @@ def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = F
 
 
 def completed(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
-    """The settings with absolute paths, and with missing languages found by the script of the training text; a remark on these.
+    """Return the settings with absolute paths, and with missing languages found by the script of
+    the training text; a remark on these.
 
-    An unknown language is ``und``. Languages that are set, or named by suffixes of files, stay. Raises DataError when the text
-    cannot be read.
+    An unknown language is ``und``. Languages that are set, or named by suffixes of files, stay.
+    Raises DataError when the text cannot be read.
     """
     config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     missing = [side for side in ("source", "target") if getattr(config.data, f"{side}_language", "stated") == ""]
@@ -89,7 +90,7 @@ def completed(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
 
 
 def require_target_language(config: ExperimentConfig) -> None:
-    """Raises ConfigError where the training targets are not in the script of ``data.target_language``, as scores need it.
+    """Raise ConfigError where the training targets are not in the script of ``data.target_language``, as scores need it.
 
     German, the default, is in Latin letters; languages whose BLEU counts words have spaces between words.
     """

@@ -20,9 +20,11 @@ MANY_CHARACTERS, MAIN_SHARE = 1000, 0.1
 FULL_WIDTH = re.compile("[\u3000\uff01-\uff60\uffe0-\uffe6]")
 ZERO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 LETTERS = regex.compile(r"[\p{L}\p{M}]+")
-# Minimum pieces for each distinct character, of a joint vocabulary and of two; a joint one would spell a language in letters.
+# Minimum pieces for each distinct character, of a joint vocabulary and of two; a joint one would
+# spell a language in letters.
 PIECES_PER_CHARACTER, PIECES_PER_CHARACTER_OF_TWO = 3.0, 1.4
-# For each distinct run of two letters or more; sentencepiece finds at least 1.9 in 200 to 20,000 lines of en, de, fr and ja.
+# For each distinct run of two letters or more; sentencepiece finds at least 1.9 in 200 to 20,000
+# lines of en, de, fr and ja.
 PIECES_PER_WORD = 1.5
 # 4 special ids and 256 bytes.
 FIXED_PIECES = 260
@@ -76,14 +78,14 @@ class SideText(NamedTuple):
         return self.required_pieces + int(PIECES_PER_WORD * longer)
 
     def joined(self, other: "SideText") -> "SideText":
-        """The text of both sides."""
+        """Return the text of both sides."""
         characters = self.characters.copy()
         characters.update(other.characters)
         distinct = self.distinct_words | other.distinct_words
         return SideText(self.sentences + other.sentences, self.words + other.words, distinct, characters)
 
     def count(self, pattern: re.Pattern[str]) -> int:
-        """The number of characters that match."""
+        """Return the number of characters that match."""
         return sum(count for character, count in self.characters.items() if pattern.match(character))
 
 
@@ -102,7 +104,7 @@ def side_text(texts: Iterable[str], alphabet: Iterable[str] = ()) -> SideText:
 
 
 def shared_letters(source: SideText, target: SideText) -> float:
-    """The share of letters in scripts of both sides, 0 to 1."""
+    """Return the share of letters in scripts of both sides, 0 to 1."""
     others = target.scripts
     return sum(min(share, others.get(script, 0.0)) for script, share in source.scripts.items())
 
@@ -131,7 +133,7 @@ def sample_of(pairs: Iterable[SentencePair], count: int) -> CorpusSample:
 
 
 def sampled_pairs(pairs: Iterable[SentencePair], count: int) -> list[tuple[int, SentencePair]]:
-    """The pairs of ``sample_of``, each with its line, without the counts of their text."""
+    """Return the pairs of ``sample_of``, each with its line, without the counts of their text."""
     blocks = _blocks(pairs, min(count, MAX_READ))
     return [numbered for is_sampled, start, block in blocks if is_sampled for numbered in enumerate(block, start)]
 
@@ -160,9 +162,10 @@ def vocabulary_of(
 ) -> VocabularyChoice:
     """Chooses the size and sharing of the vocabulary; settings in ``stated`` stay.
 
-    One joint vocabulary is chosen if half of the letters are in scripts of both sides; with two, source and target embeddings
-    cannot be tied. A joint vocabulary of subwords gets ``size`` pieces, and at least 260 + 3n for n distinct characters; two of
-    different scripts get half of ``size`` each, and at least 260 + 1.4n. None gets more than the text supports.
+    One joint vocabulary is chosen if half of the letters are in scripts of both sides; with two,
+    source and target embeddings cannot be tied. A joint vocabulary of subwords gets ``size``
+    pieces, and at least 260 + 3n for n distinct characters; two of different scripts get half of
+    ``size`` each, and at least 260 + 1.4n. None gets more than the text supports.
     """
     stated = stated or {}
     shared = shared_letters(source, target)

@@ -75,7 +75,7 @@ class _TextFile(FileSource):
         return digest([*_reading(self.documents_are, file), *self._cut(split), hash_file(file, with_time=with_time)])
 
     def _cut(self, split: str) -> list[str]:
-        """The part of the file that is the split; empty for all of it."""
+        """Return the part of the file that is the split; empty for all of it."""
         return []
 
 
@@ -96,7 +96,7 @@ class TextFolder(_TextFile):
     documents_are: str
 
     def file(self, split: str) -> Path:
-        """The file of a split; raises DataError, with the splits found, unless there is exactly one."""
+        """Return the file of a split; raises DataError, with the splits found, unless there is exactly one."""
         folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
@@ -118,8 +118,9 @@ class TextFolder(_TextFile):
 class NamedTexts(_TextFile):
     """Files by split: ``train``, and optionally ``validation`` and ``test``.
 
-    Without a file for ``validation``, the end of ``train`` is held out: in a text of N bytes, ``validation`` begins with the
-    first document that starts at or after byte N - ``held_out`` N, and ``train`` ends there.
+    Without a file for ``validation``, the end of ``train`` is held out: in a text of N bytes,
+    ``validation`` begins with the first document that starts at or after byte N - ``held_out`` N,
+    and ``train`` ends there.
     """
 
     files: Mapping[str, str]
@@ -132,7 +133,7 @@ class NamedTexts(_TextFile):
         return [*dict.fromkeys(("train", "validation", *self.files))]
 
     def file(self, split: str) -> Path:
-        """The file of a split; raises DataError if there is none."""
+        """Return the file of a split; raises DataError if there is none."""
         require_split(split, self.splits, f"data.train={self.files['train']}")
         name = split if split in self.files else "train"
         path = Path(absolute_path(self.files[name], f"data.{name}"))
@@ -176,7 +177,7 @@ class NamedTexts(_TextFile):
         return [split, str(self.held_out)] if self.is_held_out(split) else []
 
     def _boundary(self) -> int:
-        """The byte of ``train`` from which documents are held out."""
+        """Return the byte of ``train`` from which documents are held out."""
         size = _size(self.file("train"))
         return size - int(size * self.held_out)
 
@@ -195,7 +196,7 @@ class MixtureDocuments(Mixture[NamedTexts]):
 
 
 def open_documents(data: TextDataConfig, seed: int) -> DocumentSource:
-    """The source that ``data`` names, without reading data. ``seed`` determines generated training text."""
+    """Return the source that ``data`` names, without reading data. ``seed`` determines generated training text."""
     if data.source == "grammar":
         from transformer_jax.data.synthetic.grammar import GeneratedParagraphs
 
@@ -237,7 +238,7 @@ def _nothing_held_out(text: NamedTexts, split: str, of: str) -> str:
 
 
 def require_plain_text(path: Path, key: str) -> None:
-    """Raises DataError if the file has the suffix of JSON, a table or markup; the message begins with ``key``."""
+    """Raise DataError if the file has the suffix of JSON, a table or markup; the message begins with ``key``."""
     if found := re.search(r"\.(jsonl?|csv|tsv|tmx|xml|html?)(\.gz|\.xz)?$", path.name, re.IGNORECASE):
         remedy = "write its texts to a .txt file, one a line, or, to train on all of it, rename it"
         raise DataError(f"{key}: {str(path)!r} is {found[1].upper()}, which would be read as plain text; {remedy}")

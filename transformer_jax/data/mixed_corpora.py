@@ -42,7 +42,7 @@ class Mixture(FileSource, Generic[Mixed]):
     corpora: Mapping[str, Mixed]
 
     def parts(self, split: str) -> dict[str, Mixed]:
-        """The corpora that have a split; raises DataError where none has it."""
+        """Return the corpora that have a split; raises DataError where none has it."""
         splits = dict.fromkeys(each for corpus in self.corpora.values() for each in corpus.splits)
         require_split(split, tuple(splits), f"data.source=mixture of {', '.join(self.corpora)}")
         return {name: corpus for name, corpus in self.corpora.items() if split in corpus.splits}
@@ -63,7 +63,7 @@ class MixtureCorpus(Mixture[TextCorpus]):
     seed: int
 
     def parts(self, split: str) -> dict[str, TextCorpus]:
-        """The corpora that have a split; raises DataError, which says how to name its files, where none has it."""
+        """Return the corpora that have a split; raises DataError, which says how to name its files, where none has it."""
         if not any(split in corpus.splits for corpus in self.corpora.values()):
             form = f"='{' '.join(f'{name}=FILES' for name in self.corpora)}'"
             raise DataError(max(self.corpora.values(), key=lambda each: len(each.splits)).how_to_name(split, form))
@@ -80,14 +80,14 @@ class MixtureCorpus(Mixture[TextCorpus]):
 
 @register("data_source", "mixture")
 def mixture_corpus(data: DataConfig, seed: int) -> MixtureCorpus:
-    """The corpora of ``data.train``."""
+    """Return the corpora of ``data.train``."""
     tags = by_corpus(data.tags, "data.tags")
     corpora = {name: text_corpus(part, seed, tags.get(name, "")) for name, part in data.corpora.items()}
     return MixtureCorpus(corpora, data.source_language, data.target_language, seed)
 
 
 def parts_of(source: Source, split: str) -> Mapping[str, Source]:
-    """The corpora of a split by name, in order; one source under the name ``""`` unless it is a mixture."""
+    """Return the corpora of a split by name, in order; one source under the name ``""`` unless it is a mixture."""
     return source.parts(split) if isinstance(source, Mixture) else {"": source}
 
 
@@ -106,9 +106,10 @@ def ranges_of(sizes: Mapping[str, int], limit: int = 0) -> list[tuple[str, int, 
 def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, float]:
     """How often each pair of a corpus occurs in an epoch, on average; ``sizes``: numbers of pairs, or of tokens, of corpora.
 
-    The share of a corpus of size n is proportional to its weight, or to n^(1/T) with the temperature T (Arivazhagan et al.
-    2019, section 4.2). An epoch has each pair of at least one corpus exactly once, and no pair less often. Raises DataError at
-    a corpus without pairs, and ConfigError where the store has other corpora, or an epoch would be too long.
+    The share of a corpus of size n is proportional to its weight, or to n^(1/T) with the
+    temperature T (Arivazhagan et al. 2019, section 4.2). An epoch has each pair of at least one
+    corpus exactly once, and no pair less often. Raises DataError at a corpus without pairs, and
+    ConfigError where the store has other corpora, or an epoch would be too long.
     """
     named = by_corpus(data.train, "data.train")
     if set(named) != set(sizes):
@@ -132,7 +133,7 @@ def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, fl
 
 
 def items_of_epoch(sizes: Mapping[str, int], times: Mapping[str, float], seed: int) -> np.ndarray | None:
-    """The pairs (or documents, or rows) that an epoch has of corpora in one store, some several times; None: each once.
+    """Return the pairs (or documents, or rows) that an epoch has of corpora in one store, some several times; None: each once.
 
     With 2.5 times an epoch each pair is there twice, and a random half of them a third time, the same in every epoch.
     """

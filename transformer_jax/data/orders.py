@@ -11,7 +11,7 @@ BLOCK_ITEMS = 1 << 20
 
 
 def index_type(number: int) -> type[np.signedinteger]:
-    """The smaller of int32 and int64 that holds the indices of ``number`` items, and ``number``."""
+    """Return the smaller of int32 and int64 that holds the indices of ``number`` items, and ``number``."""
     return np.int32 if number < 1 << 31 else np.int64
 
 
@@ -21,7 +21,7 @@ def blocks(number: int) -> Iterator[tuple[int, int]]:
 
 
 def joined_ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The indices of the ranges ``begin:begin + size``, one after the other."""
+    """Return the indices of the ranges ``begin:begin + size``, one after the other."""
     return np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
 
 
@@ -68,10 +68,10 @@ def _indexed(numbers: np.ndarray, bits: np.uint64, values: np.ndarray | None) ->
 
 
 def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
-    """A random permutation of ``number`` indices that is the same in every version of NumPy.
+    """Return a random permutation of ``number`` indices that is the same in every version of NumPy.
 
-    It sorts the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy keeps stable, unlike
-    ``Generator.permutation``. ``stream`` separates the orders of one epoch.
+    It sorts the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy
+    keeps stable, unlike ``Generator.permutation``. ``stream`` separates the orders of one epoch.
     """
     counter = np.array([0, 0, 0, stream], np.uint64)
     raw = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=counter).random_raw(number)
@@ -104,5 +104,5 @@ def cached_epochs[**P, T](make: Callable[P, T]) -> Callable[P, T]:
 
 @cached_epochs
 def epoch_order(number: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of an epoch."""
+    """Return the order of an epoch."""
     return random_order(number, seed, epoch, stream=0)

@@ -18,7 +18,8 @@ OPEN_ROWS = 64
 LANE_PAIRS = 8192
 # Lanes that are packed together: their open rows fit into the cache of a core.
 LANES_AT_ONCE = 2048
-# Rows of a lane with longer pairs first: these soon fill their rows, so that about half of the rows are open at a time.
+# Rows of a lane with longer pairs first: these soon fill their rows, so that about half of the rows
+# are open at a time.
 LANE_ROWS = 2 * OPEN_ROWS
 # Filled share of a row.
 FILLED = 0.96
@@ -27,20 +28,23 @@ FILLED = 0.96
 def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Packs pairs of ``lengths`` [2, pairs] into rows of ``widths`` positions by best fit, in linear time.
 
-    Pairs come in ``order``; each goes into the open row with the least free space that holds it. If none does, the fullest row
-    is closed and a new one opened. Returns the pairs, row after row, and the offsets ``[rows + 1]`` of the rows among them.
-    Example: lengths [3, 2, 4] on both sides and widths (5, 5) give pairs [0, 1, 2], offsets [0, 2, 3].
+    Pairs come in ``order``; each goes into the open row with the least free space that holds it. If
+    none does, the fullest row is closed and a new one opened. Returns the pairs, row after row, and
+    the offsets ``[rows + 1]`` of the rows among them. Example: lengths [3, 2, 4] on both sides and
+    widths (5, 5) give pairs [0, 1, 2], offsets [0, 2, 3].
 
     Raises ValueError for a pair that is longer than a row.
     """
     number, lengths = len(order), np.asfortranarray(lengths)
-    # Free space times the number of open rows, plus the index of the row: the least of these finds the row. Differences below
-    # zero wrap around to large numbers, so that no row without space is the tightest.
+    # Free space times the number of open rows, plus the index of the row: the least of these finds
+    # the row. Differences below zero wrap around to large numbers, so that no row without space is
+    # the tightest.
     unsigned: Any = np.uint16 if max(widths) < (1 << 15) // OPEN_ROWS else np.uint32
     width = np.array(widths, unsigned)[:, None]
     empty = width[:, :, None] * OPEN_ROWS + np.arange(OPEN_ROWS, dtype=unsigned)[:, None]
     lanes = lanes or max(number // LANE_PAIRS, 1)
-    # A row's number is the order in which it opened: by pair and, within one pair of all lanes, by lane.
+    # A row's number is the order in which it opened: by pair and, within one pair of all lanes, by
+    # lane.
     row_of_pair = np.empty(number, np.uint64)
     for first in range(0, lanes, LANES_AT_ONCE):
         last = min(first + LANES_AT_ONCE, lanes)
@@ -102,8 +106,9 @@ def lengths_of(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 def row_widths(lengths: np.ndarray, packed_length: int, multiple: int) -> list[Widths]:
     """Widths of rows, narrowest first: ``packed_length`` on the side with more tokens, doubled until the longest pair fits.
 
-    The other side is narrower by the ratio of the tokens of both sides. Widths are multiples of ``multiple``: with 25 source
-    tokens for 30 target tokens, ``packed_length`` 64 and multiples of 8, the first is (56, 64).
+    The other side is narrower by the ratio of the tokens of both sides. Widths are multiples of
+    ``multiple``: with 25 source tokens for 30 target tokens, ``packed_length`` 64 and multiples of
+    8, the first is (56, 64).
     """
     # Several times as fast as along an axis.
     tokens = np.array([side.sum(dtype=np.int64) for side in lengths])
@@ -153,12 +158,12 @@ def filled_widths(
 
 
 def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:
-    """The tokens of both sides of some pairs."""
+    """Return the tokens of both sides of some pairs."""
     return int(tokens_of_sides(lengths, pairs).sum())
 
 
 def tokens_of_sides(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """The tokens of each side of some pairs, int64 [2]."""
+    """Return the tokens of each side of some pairs, int64 [2]."""
     tokens = np.zeros(2, np.int64)
     for begin, end in blocks(len(pairs)):
         tokens += lengths_of(lengths, pairs[begin:end]).sum(axis=1, dtype=np.int64)

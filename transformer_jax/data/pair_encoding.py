@@ -42,7 +42,8 @@ class EncodedChunk(NamedTuple):
 def training_filters(
     data: DataConfig, chunk: Sequence[SentencePair] = (), sides: Sequence[Sequence[Sequence[int]]] = ((), ())
 ) -> dict[str, np.ndarray]:
-    """The filters of the training split by reason, in order: True for every pair of ``chunk``, with ids, that is left out.
+    """Return the filters of the training split by reason, in order: True for every pair of
+    ``chunk``, with ids, that is left out.
 
     Token limits do not count EOS, but the length ratio does: one token and no token have the ratio 2.
     """
@@ -76,7 +77,7 @@ def training_filters(
 def reasons_to_drop(
     data: DataConfig, chunk: Sequence[SentencePair], sides: Sequence[Sequence[Sequence[int]]]
 ) -> dict[int, str]:
-    """The first filter of every pair that is left out, by its index."""
+    """Return the first filter of every pair that is left out, by its index."""
     reasons: dict[int, str] = {}
     for reason, applies in training_filters(data, chunk, sides).items():
         for index in np.flatnonzero(applies).tolist():
@@ -85,7 +86,7 @@ def reasons_to_drop(
 
 
 def filter_settings(data: DataConfig) -> list[int | float | bool | str]:
-    """The settings that determine which pairs are kept, and how they are segmented."""
+    """Return the settings that determine which pairs are kept, and how they are segmented."""
     may_be_identical = data.source in GENERATED_SOURCES
     limits = data.max_source_tokens, data.max_target_tokens, data.max_length_ratio
     dropout = (data.bpe_dropout, data.segmentations, "algorithm 1") if data.bpe_dropout else ()
@@ -106,8 +107,8 @@ def encoded_chunks(
 ) -> Iterator[EncodedChunk]:
     """Encodes a stream of pairs in chunks, in order; memory holds a chunk.
 
-    ``filtering`` None keeps all pairs, as for validation and test. ``number``: of the segmentation, where ``data.bpe_dropout``
-    makes several. ``num_threads``: -1: all cores.
+    ``filtering`` None keeps all pairs, as for validation and test. ``number``: of the segmentation,
+    where ``data.bpe_dropout`` makes several. ``num_threads``: -1: all cores.
     """
     for chunk in chunks_of(pairs, lambda pair: len(pair.source) + len(pair.target)):
         sides = encoded_sides(chunk, tokenizers, filtering, number, num_threads)
@@ -125,7 +126,7 @@ def encoded_sides(
     number: int = 0,
     num_threads: int = -1,
 ) -> list[list[list[int]]]:
-    """The ids of the source sentences and of the target sentences."""
+    """Return the ids of the source sentences and of the target sentences."""
     sides = []
     dropout = filtering.bpe_dropout if filtering else 0.0
     for texts, tokenizer in zip(zip(*chunk, strict=True), tokenizers, strict=True):
@@ -157,7 +158,7 @@ def chunks_of(examples: Iterable[Example], characters_of: Callable[[Example], in
 
 
 def id_type(vocabulary_size: int) -> np.dtype:
-    """The smallest of uint16 and int32 that holds every id."""
+    """Return the smallest of uint16 and int32 that holds every id."""
     return np.dtype(np.uint16 if vocabulary_size <= 1 << 16 else np.int32)
 
 

@@ -34,17 +34,19 @@ _NO_SENTENCE = re.compile(r"://|\bCC[- ]BY\b|#\d+")
 class TextCorpus(FileSource):
     """Sentence pairs of text files, plain, .gz or .xz; line n of one file translates line n of the other.
 
-    ``named``: (split, files) with files ``a.en,a.de``, ``a.{en,de}`` or ``a.tsv`` (source, tab, target). Any other split has
-    the files ``{split}.{language}`` or ``{split}.tsv`` in ``directory``. Empty and long lines are kept: the token store filters
-    them. Memory does not grow with the corpus.
+    ``named``: (split, files) with files ``a.en,a.de``, ``a.{en,de}`` or ``a.tsv`` (source, tab,
+    target). Any other split has the files ``{split}.{language}`` or ``{split}.tsv`` in
+    ``directory``. Empty and long lines are kept: the token store filters them. Memory does not grow
+    with the corpus.
 
     A ``tag``, such as ``<2de>`` (Johnson et al. 2017) or ``<BT>`` (Caswell et al. 2019), and a space precede every source.
 
-    ``held_out`` training pairs (below 1: a fraction), chosen by ``seed``, are the ``validation`` split instead; training pairs
-    equal to one of them are left out too.
+    ``held_out`` training pairs (below 1: a fraction), chosen by ``seed``, are the ``validation``
+    split instead; training pairs equal to one of them are left out too.
 
-    Raises DataError as ``read_lines`` does, and on a missing or ambiguous file, different line counts, a TSV line without
-    exactly one tab, an empty split, and when nothing or more than half is held out.
+    Raises DataError as ``read_lines`` does, and on a missing or ambiguous file, different line
+    counts, a TSV line without exactly one tab, an empty split, and when nothing or more than half
+    is held out.
     """
 
     directory: str
@@ -100,7 +102,7 @@ class TextCorpus(FileSource):
         return digest([content, "held out" if is_held else "training", str(self.held_out), str(self.seed)])
 
     def files(self, split: str) -> tuple[Path, ...]:
-        """The files of a split: source and target, or one TSV."""
+        """Return the files of a split: source and target, or one TSV."""
         split = self.train if self._is_held_out(split) else split
         named = dict(self.named).get(split)
         if named:
@@ -124,7 +126,7 @@ class TextCorpus(FileSource):
         return source, target
 
     def require_sound(self, split: str) -> None:
-        """Raises DataError, with file and line, unless every line of a split can be read and has a translation."""
+        """Raise DataError, with file and line, unless every line of a split can be read and has a translation."""
         next(self.pairs(split), None)
         files = self.files(split)
         # Several times as fast as pairs.
@@ -144,7 +146,7 @@ class TextCorpus(FileSource):
         return _tab_separated(paths[0], skipped) if len(paths) == 1 else _side_by_side(paths[0], paths[1], skipped)
 
     def how_to_name(self, split: str, form: str = "") -> str:
-        """The error for a split without files; ``form``: how a mixture names files."""
+        """Return the error for a split without files; ``form``: how a mixture names files."""
         remedy = did_you_mean(split, self.splits)
         if split in self._settings:
             remedy = f"; name its files with --config.data.{self._settings[split]}{form}"
@@ -186,7 +188,7 @@ class TextCorpus(FileSource):
 
 @register("data_source", "text")
 def text_corpus(data: DataConfig, seed: int, tag: str = "") -> TextCorpus:
-    """The corpus of ``data.train`` or ``data.directory``."""
+    """Return the corpus of ``data.train`` or ``data.directory``."""
     languages = data.source_language, data.target_language
     splits = data.train_split, data.validation_split, data.test_split
     return TextCorpus(data.directory, *languages, tuple(data.files().items()), *splits, data.held_out, seed, tag)
@@ -194,7 +196,9 @@ def text_corpus(data: DataConfig, seed: int, tag: str = "") -> TextCorpus:
 
 @lru_cache(maxsize=64)
 def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]:
-    """The training pairs that are the validation split, read once until the files change: a command opens several corpora."""
+    """Return the training pairs that are the validation split, read once until the files change: a
+    command opens several corpora.
+    """
     del stamps
     count = sum(1 for _ in corpus._all_pairs(corpus.train))
     number = round(corpus.held_out if corpus.held_out >= 1 else corpus.held_out * count)
@@ -215,7 +219,7 @@ def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]
 
 
 def named_files(text: str, key: str) -> tuple[Path, ...]:
-    """The files that ``text`` names, or, where there is none of that name, the same with ``.gz`` or ``.xz``.
+    """Return the files that ``text`` names, or, where there is none of that name, the same with ``.gz`` or ``.xz``.
 
     Raises DataError, which names ``key``, unless they are two existing files or one existing .tsv.
     """
@@ -250,7 +254,7 @@ def _hint_at_returns(*paths: Path) -> str:
 
 
 def unequal_lines(source: Path, target: Path, sources: int, targets: int) -> DataError:
-    """The error of two files with other numbers of lines, with a remedy where lines end with carriage returns only."""
+    """Return the error of two files with other numbers of lines, with a remedy where lines end with carriage returns only."""
     counts = f"{source} has {sources:,} lines but {target} has {targets:,}"
     return DataError(f"{counts}; line n of one must translate line n of the other{_hint_at_returns(source, target)}")
 

@@ -20,8 +20,9 @@ READER_THREADS = 2
 def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
     """``read(update)`` for all updates from ``start_update``, without end: trees of NumPy arrays with constant dtypes.
 
-    This thread reads until TensorFlow is imported, which takes seconds; then tf.data reads ahead. ``read`` must be a pure
-    function of the update; its exceptions are raised as they are. Raises DataError when TensorFlow cannot be imported.
+    This thread reads until TensorFlow is imported, which takes seconds; then tf.data reads ahead.
+    ``read`` must be a pure function of the update; its exceptions are raised as they are. Raises
+    DataError when TensorFlow cannot be imported.
     """
     importing, update = tensorflow_being_imported(), start_update
     while not importing.done():

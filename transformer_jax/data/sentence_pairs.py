@@ -78,7 +78,7 @@ class FileSource(ABC):
 
 
 def content_of(source: Corpus | DocumentSource, split: str) -> str:
-    """The fingerprint of a split that copies of its files share: without modification times."""
+    """Return the fingerprint of a split that copies of its files share: without modification times."""
     return source.fingerprint(split, with_time=False) if isinstance(source, FileSource) else source.fingerprint(split)
 
 
@@ -89,7 +89,7 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 
 def require_split(split: str, splits: Sequence[str], of_what: str) -> None:
-    """Raises DataError, with all ``splits``, unless ``split`` is one of them."""
+    """Raise DataError, with all ``splits``, unless ``split`` is one of them."""
     if split not in splits:
         found = ", ".join(splits) or "none"
         raise DataError(f"{of_what} has no split {split!r}; it has {found}{did_you_mean(split, splits)}")

@@ -41,7 +41,7 @@ class SideCounts:
         self._bars += np.bincount(np.searchsorted(HISTOGRAM_EDGES, lengths), minlength=len(self._bars))
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         sums = {name: getattr(self, name) for name in ("sentences", "tokens", "unknown", "longest")}
         seen = np.packbits(self._is_seen, bitorder="little")
         return sums | {"bars": self._bars.tolist(), "seen": base64.b64encode(seen.tobytes()).decode("ascii")}
@@ -63,7 +63,7 @@ class SideStatistics:
 
     @classmethod
     def of(cls, parts: Sequence[Mapping[str, Any]]) -> "SideStatistics":
-        """The statistics of all parts, from their ``SideCounts``."""
+        """Return the statistics of all parts, from their ``SideCounts``."""
         sentences, tokens, unknown = (sum(part[name] for part in parts) for name in ("sentences", "tokens", "unknown"))
         edges = (0, *HISTOGRAM_EDGES)
         labels = [f"{low + 1}-{high}" for low, high in zip(edges, HISTOGRAM_EDGES, strict=False)]
@@ -97,7 +97,7 @@ class StoreStatistics:
     corpora: dict[str, int] = field(default_factory=dict)
 
     def table(self) -> str:
-        """The counts as plain text."""
+        """Return the counts as plain text."""
         lines = [f"{self.split}: {self.kept:,} pairs of {self.read:,}"]
         lines += [f"  {name}: {count:,} pairs" for name, count in self.corpora.items()]
         lines += [
@@ -121,10 +121,10 @@ class StoreStatistics:
 def unigram_entropy(
     ids: Any, sizes: Mapping[str, int] | None = None, times: Mapping[str, float] | None = None
 ) -> float:
-    """The entropy of token frequencies in nats, the loss of a unigram model; counts 10 million tokens.
+    """Return the entropy of token frequencies in nats, the loss of a unigram model; counts 10 million tokens.
 
-    ``sizes``: tokens of the corpora of a mixture, which lie in ``ids`` one after the other; ``times``: how often an epoch has
-    each.
+    ``sizes``: tokens of the corpora of a mixture, which lie in ``ids`` one after the other;
+    ``times``: how often an epoch has each.
     """
     sizes = sizes or {"": len(ids)}
     counts = np.zeros(0)
@@ -138,7 +138,7 @@ def unigram_entropy(
 
 
 def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The sums of counts by name."""
+    """Return the sums of counts by name."""
     sums = Counter[str]()
     for part in counts:
         sums.update(part)

@@ -5,8 +5,8 @@
     STORE/shards/              the parts, see token_store
     STORE/manifest.json        written when all parts are complete
 
-Every file is written whole, and descriptions last, with a digest of the settings; each may be written twice with the same
-content. So jobs need no lock, and one that was killed can be repeated.
+Every file is written whole, and descriptions last, with a digest of the settings; each may be
+written twice with the same content. So jobs need no lock, and one that was killed can be repeated.
 """
 
 import json
@@ -46,7 +46,8 @@ from transformer_jax.files.atomic_files import appearing_file, appearing_folder,
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import absolute_path, as_path, in_store, is_address, is_unasked, without_mark
 
-# A smaller store is checked when it is opened, a larger one block by block when batches need its blocks.
+# A smaller store is checked when it is opened, a larger one block by block when batches need its
+# blocks.
 CHECKED_AT_ONCE = 1 << 28
 # A partial folder of a killed process is removed when nothing was written to it for this long.
 ABANDONED_SECONDS = 24 * 3600
@@ -62,11 +63,12 @@ Opened = TypeVar("Opened")
 def open_or_build(
     cache: str, name: str, open_folder: Callable[[Path], Opened], write: Callable[[Path], object]
 ) -> Opened:
-    """Opens the folder ``name`` in ``data.cache_directory``, or builds it: ``write`` fills an empty folder.
+    """Open the folder ``name`` in ``data.cache_directory``, or builds it: ``write`` fills an empty folder.
 
-    A folder gets its name when it is complete; an incomplete or damaged one, or one of an earlier version, is replaced. Of
-    several processes one builds it and the others wait; where files cannot be locked all build, and the first to finish wins.
-    Raises DataError when the disk cannot be written.
+    A folder gets its name when it is complete; an incomplete or damaged one, or one of an earlier
+    version, is replaced. Of several processes one builds it and the others wait; where files cannot
+    be locked all build, and the first to finish wins. Raises DataError when the disk cannot be
+    written.
     """
     directory = Path(absolute_path(cache, "data.cache_directory")) / name
 
@@ -92,7 +94,8 @@ def open_or_build(
                 if directory.exists() and opened() is None:
                     shutil.rmtree(directory, ignore_errors=True)
         except OSError as error:
-            # Another process may have been first; its folder stays, since its files may be mapped already.
+            # Another process may have been first; its folder stays, since its files may be mapped
+            # already.
             if opened() is None:
                 problem = f"cannot write the tokenized data to {directory}: {error}"
                 raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
@@ -107,14 +110,14 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def open_split(work: Tokenization[StoreType], cache: str, address: str = "") -> StoreType:
-    """The tokenized split: the store at ``address``, if any, else from the cache, or tokenized now."""
+    """Return the tokenized split: the store at ``address``, if any, else from the cache, or tokenized now."""
     return _shared_split(work, address) if address else cached_split(work, cache, work.name)
 
 
 def cached_split(
     work: Tokenization[StoreType], cache: str, name: str, shard: Shard = WHOLE_SPLIT, settings: str = ""
 ) -> StoreType:
-    """A split or a shard of it, from the cache or tokenized now; its description gets the digest ``settings``."""
+    """Return a split or a shard of it, from the cache or tokenized now; its description gets the digest ``settings``."""
 
     def opened(folder: Path) -> StoreType:
         def damaged(part: str) -> DataError:
@@ -141,8 +144,9 @@ def cached_split(
 
 
 def _shared_split(work: Tokenization[StoreType], address: str) -> StoreType:
-    """The store at ``address``. A text that can be read here is compared; one of tensorflow-datasets, which may be
-    downloaded, is not. Raises ConfigError where the store has other settings.
+    """Return the store at ``address``. A text that can be read here is compared; one of
+    tensorflow-datasets, which may be downloaded, is not. Raises ConfigError where the store has
+    other settings.
     """
     manifest = finished_manifest(address)
     settings, text = manifest["settings"], ""
@@ -164,7 +168,9 @@ def _shared_split(work: Tokenization[StoreType], address: str) -> StoreType:
 
 
 def finished_manifest(address: str) -> dict[str, Any]:
-    """The manifest of a store; raises DataError, with the missing shards and the command for them, where there is none."""
+    """Return the manifest of a store; raises DataError, with the missing shards and the command for
+    them, where there is none.
+    """
     store = _folder(address, "data.store")
     manifest, again = _read(store / MANIFEST, unsealed), f"run transformer-jax tokenize --output={address}"
     parts = manifest.get("parts", {})
@@ -188,8 +194,9 @@ def finished_manifest(address: str) -> dict[str, Any]:
 def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard) -> list[int]:
     """Tokenizes a shard into the store at ``address``, unless it is there; the job that completes the last writes the manifest.
 
-    Returns the shards that are missing. Raises ConfigError where the store has other settings or another text, and DataError
-    where it has another number of shards, cannot be written, or is complete without a pair or document.
+    Returns the shards that are missing. Raises ConfigError where the store has other settings or
+    another text, and DataError where it has another number of shards, cannot be written, or is
+    complete without a pair or document.
     """
     store = _folder(address, "--output")
     settings = {"layout": LAYOUT, **work.settings, "text": work.text()}
@@ -257,7 +264,7 @@ def add_tokenizers(address: str, settings: Mapping[str, object], make: Callable[
 
 
 def _folder(address: str, key: str) -> Path:
-    """The folder of a store, on a disk or in a bucket.
+    """Return the folder of a store, on a disk or in a bucket.
 
     Raises ConfigError, which names ``key``, at an address that the user did not name, or that TensorStore cannot read.
     """
@@ -275,7 +282,7 @@ def _folder(address: str, key: str) -> Path:
 
 
 def _read(file: Path, parse: Callable[[bytes], Any] = parse_json) -> dict[str, Any]:
-    """The JSON object in a file; empty where there is none."""
+    """Return the JSON object in a file; empty where there is none."""
     with suppress(FileNotFoundError, NotADirectoryError):
         content = file.read_bytes()
         with suppress(ValueError):
@@ -289,7 +296,7 @@ def _described(store: Path, shard: Shard) -> dict[str, Any]:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """The sizes of all files below a folder, by name."""
+    """Return the sizes of all files below a folder, by name."""
     if in_store(folder):
         return {name: info["size"] for name, info in folder.objects().items()}
     return {file.relative_to(folder).as_posix(): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
@@ -302,7 +309,7 @@ def _complete(store: Path) -> list[tuple[int, int]]:
 
 
 def _missing(store: Path, count: int) -> list[int]:
-    """The missing shards; raises DataError where there are shards of another count."""
+    """Return the missing shards; raises DataError where there are shards of another count."""
     complete = _complete(store)
     if other := next((shard for shard in sorted(complete) if shard[1] != count), None):
         problem = f"has shards of another count ({Shard(*other).name})"
@@ -311,7 +318,7 @@ def _missing(store: Path, count: int) -> list[int]:
 
 
 def _upload(part: Path, target: Path) -> None:
-    """Copies a part to a folder, on a disk or in a bucket, file by file, each atomically and its description last."""
+    """Copy a part to a folder, on a disk or in a bucket, file by file, each atomically and its description last."""
     for file in (*sorted(part.glob("*/0")), part / PART):
         copy = target / file.relative_to(part)
         if in_store(copy):
@@ -338,10 +345,10 @@ def _as_json(content: Mapping[str, object]) -> str:
 def open_token_store(
     corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, *, is_training: bool
 ) -> TokenStore:
-    """The store of a split, from the cache if the same content was tokenized in the same way before, else built.
+    """Return the store of a split, from the cache if the same content was tokenized in the same way before, else built.
 
-    Filters apply only with ``is_training``. Raises DataError when no pair is left, with the number of pairs that each filter
-    left out, and when the cache cannot be written.
+    Filters apply only with ``is_training``. Raises DataError when no pair is left, with the number
+    of pairs that each filter left out, and when the cache cannot be written.
     """
     work = PairTokenization(corpus, split, tokenizers, config if is_training else None)
     store = open_split(work, config.cache_directory, config.store if is_training else "")
@@ -365,7 +372,7 @@ def open_token_store(
 def open_document_store(
     source: DocumentSource, split: str, tokenizer: Tokenizer, config: SourceConfig, *, is_training: bool = False
 ) -> DocumentStore:
-    """The store of a split, as ``open_token_store``; raises DataError when there is no text."""
+    """Return the store of a split, as ``open_token_store``; raises DataError when there is no text."""
     work = DocumentTokenization(source, split, tokenizer, config)
     store = open_split(work, config.cache_directory, config.store if is_training else "")
     if not store.num_documents:

@@ -40,7 +40,7 @@ _FILLERS = "\u115f\u1160\u3164\uffa0"
 
 
 def as_one_line(text: str) -> str:
-    """The text with spaces in place of line breaks and tabs."""
+    """Return the text with spaces in place of line breaks and tabs."""
     return re.sub(r"[\n\r\t]", " ", text)
 
 
@@ -69,8 +69,9 @@ def visible(text: str) -> str:
 def read_lines(path: Path, skipped: int = 0) -> Iterator[str]:
     """Streams the lines of a UTF-8 file, plain, ``.gz`` or ``.xz``, after ``skipped`` lines, which are not decoded.
 
-    Lines end at line feeds only: other separators (U+2028, U+0085, vertical tab ...) are part of a sentence. A carriage return
-    at the end of a line (files from Windows) and a byte order mark at the start of the file are removed.
+    Lines end at line feeds only: other separators (U+2028, U+0085, vertical tab ...) are part of a
+    sentence. A carriage return at the end of a line (files from Windows) and a byte order mark at
+    the start of the file are removed.
 
     Raises DataError, with file and line number from 1, on invalid UTF-8, NUL bytes, damaged archives and a line beyond 64 MiB.
     """
@@ -99,7 +100,7 @@ def text_blocks(path: Path, skipped: int = 0) -> Iterator[str]:
 
 
 def sentence_of_line(line: bytes, name: str, number: int) -> str:
-    """The text of line ``number`` (from 1) of the file ``name``; raises DataError as ``read_lines`` does."""
+    """Return the text of line ``number`` (from 1) of the file ``name``; raises DataError as ``read_lines`` does."""
     if number == 1:
         require_no_archive(line, name)
         line = line.removeprefix(BYTE_ORDER_MARK)
@@ -107,7 +108,7 @@ def sentence_of_line(line: bytes, name: str, number: int) -> str:
 
 
 def check_sentence(raw: bytes, where: str) -> str:
-    """Decodes one sentence; raises DataError, which starts with ``where``, on invalid UTF-8 and NUL bytes."""
+    """Decode one sentence; raises DataError, which starts with ``where``, on invalid UTF-8 and NUL bytes."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -151,7 +152,7 @@ class UnfinishedLine:
 
 
 def require_no_archive(start: bytes, name: str) -> None:
-    """Raises DataError if ``start`` is the beginning of a known format that is not UTF-8 text."""
+    """Raise DataError if ``start`` is the beginning of a known format that is not UTF-8 text."""
     for magic, problem in _NO_TEXT.items():
         if start.startswith(magic):
             raise DataError(f"{name}: {problem}")
@@ -160,8 +161,9 @@ def require_no_archive(start: bytes, name: str) -> None:
 def line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
     """Streams a plain, ``.gz`` or ``.xz`` file, many whole lines and their number at a time; the last may have no line feed.
 
-    ``~`` at the start of the path is the home folder. Raises DataError, with the number of the last sound line, when the file
-    cannot be read, is damaged, has a line that is too long or is not text.
+    ``~`` at the start of the path is the home folder. Raises DataError, with the number of the last
+    sound line, when the file cannot be read, is damaged, has a line that is too long or is not
+    text.
     """
     read, unfinished, is_begun = 0, UnfinishedLine(), False
     try:
@@ -190,13 +192,13 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 
 
 def count_lines(path: Path) -> int:
-    """The number of lines of a file; raises DataError as ``line_blocks``."""
+    """Return the number of lines of a file; raises DataError as ``line_blocks``."""
     return sum(lines for lines, _ in line_blocks(path))
 
 
 @contextlib.contextmanager
 def opened_bytes(path: Path) -> Iterator[Any]:
-    """Opens a plain, ``.gz`` or ``.xz`` file; raises DataError when it cannot be read or is damaged."""
+    """Open a plain, ``.gz`` or ``.xz`` file; raises DataError when it cannot be read or is damaged."""
     try:
         with _open(path) as stream:
             yield stream
@@ -230,18 +232,18 @@ def hash_file(path: Path, *, with_time: bool = True) -> str:
 
 
 def plain_or_compressed(path: Path) -> Path | None:
-    """The file, or the same with ``.gz`` or ``.xz``, or None; raises DataError if several exist."""
+    """Return the file, or the same with ``.gz`` or ``.xz``, or None; raises DataError if several exist."""
     found = [each for suffix in ("", *OPENERS) if (each := path.with_name(f"{path.name}{suffix}")).is_file()]
     require_one_file(found)
     return found[0] if found else None
 
 
 def require_one_file(paths: Sequence[Path]) -> None:
-    """Raises DataError if there are several of a file, its ``.gz`` and its ``.xz``."""
+    """Raise DataError if there are several of a file, its ``.gz`` and its ``.xz``."""
     if len(paths) > 1:
         raise DataError(f"{paths[0].parent}: both {paths[0].name} and {paths[1].name} exist; remove one")
 
 
 def plain_name(path: Path) -> str:
-    """The name without ``.gz`` or ``.xz``."""
+    """Return the name without ``.gz`` or ``.xz``."""
     return path.stem if path.suffix in OPENERS else path.name

@@ -23,8 +23,8 @@ PADDING_ROW = -1
 class SplitRows:
     """The first ``num_tokens`` of a stream of tokens, cut every ``length``; padding completes the last row.
 
-    With a ``stride`` below ``length``, rows begin every ``stride`` tokens, and only the last ``stride`` tokens of a row are
-    scored, except for the first row.
+    With a ``stride`` below ``length``, rows begin every ``stride`` tokens, and only the last
+    ``stride`` tokens of a row are scored, except for the first row.
     """
 
     def __init__(self, ids: Ids, num_tokens: int, length: int, stride: int = 0) -> None:
@@ -33,7 +33,7 @@ class SplitRows:
         self.num_rows = 1 + -(-max(num_tokens - length, 0) // self._stride)
 
     def tokens(self, indices: np.ndarray) -> Tokens:
-        """The rows at ``indices``, [R, length], each one segment; ``PADDING_ROW`` gives a row of padding."""
+        """Return the rows at ``indices``, [R, length], each one segment; ``PADDING_ROW`` gives a row of padding."""
         stream, is_token = self._stream_positions(indices)
         ids = np.asarray(self._ids[np.where(is_token, stream, 0)], np.int32)
         positions = np.arange(self._length, dtype=np.int32) * is_token.astype(np.int32)
@@ -71,7 +71,7 @@ class PackedRows:
         self.num_rows = len(self._offsets) - 1
 
     def tokens(self, indices: np.ndarray) -> Tokens:
-        """The rows at ``indices``, [R, length]; ``PADDING_ROW`` gives a row of padding."""
+        """Return the rows at ``indices``, [R, length]; ``PADDING_ROW`` gives a row of padding."""
         known = np.maximum(indices, 0)
         first, counts = self._offsets[known], (self._offsets[known + 1] - self._offsets[known]) * (indices >= 0)
         pieces = self._pieces[joined_ranges(first, counts)]
@@ -91,7 +91,7 @@ TextRows = SplitRows | PackedRows
 def rows_of_store(
     store: DocumentStore, batching: TextBatchingConfig, seed: int, *, limit: int = 0, stride: int = 0, begin: int = 0
 ) -> TextRows:
-    """The rows of a split from document ``begin``, or of ``limit`` documents if above 0."""
+    """Return the rows of a split from document ``begin``, or of ``limit`` documents if above 0."""
     offsets = store.offsets[begin : begin + limit + 1 if limit else None]
     ids, offsets = (store.ids[offsets[0] : offsets[-1]], offsets - offsets[0]) if begin else (store.ids, offsets)
     if batching.kind == "packed":
@@ -100,7 +100,7 @@ def rows_of_store(
 
 
 def tokens_of_corpora(store: DocumentStore) -> dict[str, int]:
-    """The tokens of each corpus of a mixture."""
+    """Return the tokens of each corpus of a mixture."""
     ranges = ranges_of(store.corpora)
     return {name: int(store.offsets[begin + number] - store.offsets[begin]) for name, begin, number in ranges}
 
@@ -108,7 +108,8 @@ def tokens_of_corpora(store: DocumentStore) -> dict[str, int]:
 def rows_of_mixture(
     store: DocumentStore, batching: TextBatchingConfig, seed: int, times: Mapping[str, float]
 ) -> tuple[TextRows, np.ndarray | None]:
-    """The rows of a mixture, and the rows of an epoch, by default each once; ``times``: how often an epoch has each corpus.
+    """Return the rows of a mixture, and the rows of an epoch, by default each once; ``times``: how
+    often an epoch has each corpus.
 
     A row of a stream belongs to the corpus of its first token. Raises DataError at a corpus without such a row.
     """
@@ -142,7 +143,7 @@ class RowPlan(NamedTuple):
         return -(-self.num_rows // self.rows_per_update)
 
     def rows(self, update: int) -> np.ndarray:
-        """The rows of an update (from 0), int64 ``[rows_per_update]``."""
+        """Return the rows of an update (from 0), int64 ``[rows_per_update]``."""
         if update < 0:
             raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.updates_per_epoch)
@@ -153,6 +154,6 @@ class RowPlan(NamedTuple):
 
 
 def plan_rows(num_rows: int, batching: TextBatchingConfig, seed: int, chosen: np.ndarray | None = None) -> RowPlan:
-    """The plan with ``batching.tokens_per_update`` tokens in an update."""
+    """Return the plan with ``batching.tokens_per_update`` tokens in an update."""
     rows = rows_of(batching.context_length, batching.tokens_per_update, batching.row_multiple)
     return RowPlan(num_rows if chosen is None else len(chosen), rows, seed, chosen)

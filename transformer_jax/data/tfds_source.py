@@ -26,14 +26,14 @@ RawPair = tuple[bytes, bytes]
 class TfdsCorpus:
     """A translation data set of tensorflow-datasets: ``wmt14_translate/de-en``, ``opus/medical``, ``ted_multi_translate`` ...
 
-    ``name``: an argument of ``tfds.builder``, or a data set prepared in ``directory``, whose code may be missing.
-    ``directory``: ``data_dir`` of tfds, or the folder of one prepared version; empty: the default of tfds. A missing data set
-    is downloaded and prepared if ``may_download``; of several processes one does that. A ``split`` may be a slice such as
-    ``train[:90%]``.
+    ``name``: an argument of ``tfds.builder``, or a data set prepared in ``directory``, whose code
+    may be missing. ``directory``: ``data_dir`` of tfds, or the folder of one prepared version;
+    empty: the default of tfds. A missing data set is downloaded and prepared if ``may_download``;
+    of several processes one does that. A ``split`` may be a slice such as ``train[:90%]``.
 
-    Examples keep their stored order. A line break inside a sentence becomes a space. Examples with several languages
-    (``TranslationVariableLanguages``) are skipped if they lack one of the two. Raises DataError, with the choices, on an
-    unknown data set, configuration, split or language.
+    Examples keep their stored order. A line break inside a sentence becomes a space. Examples with
+    several languages (``TranslationVariableLanguages``) are skipped if they lack one of the two.
+    Raises DataError, with the choices, on an unknown data set, configuration, split or language.
     """
 
     name: str
@@ -121,7 +121,8 @@ def _import_tfds() -> ModuleType:
 
 
 def _find_builder(name: str, directory: str) -> Any:
-    # tfds would download and run the code of ``namespace:name``; a colon before a version is harmless.
+    # tfds would download and run the code of ``namespace:name``; a colon before a version is
+    # harmless.
     if re.search(r":(?!(\d+|\*)\.(\d+|\*)\.(\d+|\*)(/|$))", name):
         raise DataError(f"data.name: {name!r} would download code; install that data set, and leave out its namespace")
     tfds = _import_tfds()
@@ -151,7 +152,7 @@ def _list_configurations(tfds: ModuleType, name: str) -> str:
 
 
 def _find_translations(tfds: ModuleType, features: Any, name: str) -> tuple[str, Any]:
-    """The feature of the sentences, and its key; empty at the top level."""
+    """Return the feature of the sentences, and its key; empty at the top level."""
     kinds = tfds.features.Translation, tfds.features.TranslationVariableLanguages
     children = dict(features) if isinstance(features, tfds.features.FeaturesDict) else {}
     for key, feature in {"": features, **children}.items():
@@ -180,5 +181,5 @@ def _read_variable(dataset: Any, key: str, source_language: str, target_language
 
 @register("data_source", "tfds")
 def tfds_corpus(data: DataConfig, seed: int) -> TfdsCorpus:
-    """The data set ``data.name``, whatever the seed."""
+    """Return the data set ``data.name``, whatever the seed."""
     return TfdsCorpus(data.name, data.directory, data.source_language, data.target_language, data.download)

@@ -53,7 +53,7 @@ def unsealed(text: str | bytes) -> dict[str, Any]:
 
 
 def new_array(folder: Path) -> BinaryIO:
-    """The file of a new array, for numbers."""
+    """Return the file of a new array, for numbers."""
     folder.mkdir()
     return (folder / "0").open("wb")
 
@@ -84,8 +84,8 @@ class Piece(NamedTuple):
 class StoredArray:
     """An array of all parts of a store, one after the other; index it by a position or positions from 0, or a slice.
 
-    A block is compared with its CRC-32 before it is first used. Raises ``damaged(part)`` where they differ, and StoreError
-    where the bucket at ``address`` refuses or does not answer.
+    A block is compared with its CRC-32 before it is first used. Raises ``damaged(part)`` where they
+    differ, and StoreError where the bucket at ``address`` refuses or does not answer.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class StoredArray:
         return numbers
 
     def check(self) -> None:
-        """Compares all blocks with their CRC-32."""
+        """Compare all blocks with their CRC-32."""
         self._check(slice(0, len(self)))
 
     def _check(self, index: slice | np.ndarray) -> None:
@@ -188,7 +188,7 @@ def _concatenated(arrays: Sequence[Any], dtype: str) -> Any:
 
 @functools.cache
 def _context() -> Any:
-    """The cache of the blocks of all buckets in this process."""
+    """Return the cache of the blocks of all buckets in this process."""
     import tensorstore
 
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -196,7 +196,7 @@ def _context() -> Any:
 
 
 def _opened(address: str, description: Mapping[str, Any]) -> Any:
-    """The numbers of an array of a part, memory-mapped, or as TensorStore opens them without a request."""
+    """Return the numbers of an array of a part, memory-mapped, or as TensorStore opens them without a request."""
     dtype, length, block = description["dtype"], description["length"], description["block"]
     if not is_address(address):
         return np.memmap(f"{address}/0", dtype, mode="r", shape=(length,))
@@ -226,7 +226,7 @@ class StoreParts(NamedTuple):
     damaged: Callable[[str], Exception]
 
     def array(self, name: str, totals: Sequence[int] = ()) -> StoredArray:
-        """An array of all parts. ``totals``: of offsets, the last offset of every part, where the next part begins."""
+        """Return an array of all parts. ``totals``: of offsets, the last offset of every part, where the next part begins."""
         pieces, base = [], 0
         for index, (part, described) in enumerate(self.descriptions.items()):
             array = described["arrays"][name]
@@ -251,7 +251,7 @@ class Side(NamedTuple):
     offsets: Ids
 
     def sentences(self, indices: np.ndarray) -> Sentences:
-        """The sentences at ``indices``, concatenated, int32; reads no others."""
+        """Return the sentences at ``indices``, concatenated, int32; reads no others."""
         starts, ends = self.offsets[np.stack([indices, indices + 1])]
         lengths = ends - starts
         return Sentences(np.asarray(self.ids[joined_ranges(starts, lengths)], np.int32), lengths.astype(np.int32))
@@ -266,7 +266,7 @@ class SplitStore:
         self.is_remote = is_address(parts.address)
 
     def check(self, largest: int) -> None:
-        """Compares all blocks of a store of at most ``largest`` bytes with their CRC-32."""
+        """Compare all blocks of a store of at most ``largest`` bytes with their CRC-32."""
         if sum(len(array) * array.dtype.itemsize for array in self.arrays.values()) <= largest:
             for array in self.arrays.values():
                 array.check()
@@ -319,8 +319,8 @@ class TokenStore(SplitStore):
 class DocumentStore(SplitStore):
     """Documents as token ids, with an EOS after each.
 
-    Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, and ends at byte ``byte_offsets[i + 1]`` of the text. ``corpora``:
-    numbers of documents of the corpora of a mixture, in order.
+    Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, and ends at byte ``byte_offsets[i + 1]``
+    of the text. ``corpora``: numbers of documents of the corpora of a mixture, in order.
     """
 
     def __init__(self, parts: StoreParts) -> None:
@@ -341,5 +341,5 @@ class DocumentStore(SplitStore):
         return {"documents": self.num_documents, **corpora, "bytes": self.num_bytes, "tokens": self.num_tokens}
 
     def to_json(self) -> dict[str, object]:
-        """A JSON object of counts."""
+        """Return a JSON object of counts."""
         return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens, "seen": self.statistics.seen}

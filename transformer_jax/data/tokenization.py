@@ -67,14 +67,14 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """The shard written ``INDEX/COUNT``; raises ConfigError unless 0 <= INDEX < COUNT."""
+        """Return the shard written ``INDEX/COUNT``; raises ConfigError unless 0 <= INDEX < COUNT."""
         index, _, count = text.partition("/")
         if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
             raise ConfigError("--shard", f"{text!r} is not INDEX/COUNT with 0 <= INDEX < COUNT, such as 3/64")
         return cls(int(index), int(count))
 
     def bounds(self, total: int) -> tuple[int, int]:
-        """The units ``begin:end`` of this shard of ``total`` units; the last shard has no end."""
+        """Return the units ``begin:end`` of this shard of ``total`` units; the last shard has no end."""
         begin, end = (-(-index * total // self.count) for index in (self.index, self.index + 1))
         return begin, end if self.index + 1 < self.count else sys.maxsize
 
@@ -106,7 +106,7 @@ class BuildProgress:
 
 
 def _threads(shard: Shard) -> int:
-    """The threads that encode a shard; other shards use the other cores."""
+    """Return the threads that encode a shard; other shards use the other cores."""
     return available_cores() if shard == WHOLE_SPLIT else 1
 
 
@@ -138,7 +138,7 @@ class SideWriter:
         self._offsets.close()
 
     def append(self, sentences: Sentences) -> None:
-        """Writes sentences."""
+        """Write sentences."""
         sentences.ids.tofile(self._ids)
         (self.counts.tokens + np.cumsum(sentences.lengths, dtype=np.int64)).tofile(self._offsets)
         self.counts.add(sentences)
@@ -162,11 +162,11 @@ class Tokenization(ABC, Generic[StoreType]):
 
     @abstractmethod
     def text(self) -> str:
-        """A digest of the text that its copies share."""
+        """Return a digest of the text that its copies share."""
 
     @abstractmethod
     def write(self, part: Path, shard: Shard = WHOLE_SPLIT) -> dict[str, Any]:
-        """Writes the arrays of a shard into an empty folder; returns counts, and the ``types`` of the arrays."""
+        """Write the arrays of a shard into an empty folder; returns counts, and the ``types`` of the arrays."""
 
 
 @dataclass(frozen=True)
@@ -309,11 +309,11 @@ class DocumentTokenization(Tokenization[DocumentStore]):
 
 
 def _name(split: str, identity: object) -> str:
-    """The folder of a store: the split, and a digest of everything that determines the content."""
+    """Return the folder of a store: the split, and a digest of everything that determines the content."""
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     return re.sub(r"[^\w.-]+", "_", split)[:40] + f"-{key}"
 
 
 def _named(corpora: Counter[str]) -> dict[str, int]:
-    """The counts of the corpora of a mixture: one corpus has no name."""
+    """Return the counts of the corpora of a mixture: one corpus has no name."""
     return {name: count for name, count in corpora.items() if name}

@@ -1,7 +1,7 @@
 """Beam search with a length penalty, over a model known only as a step function.
 
-Two sets are kept for every sentence: the ``W`` most probable unfinished prefixes ("alive") and the ``N`` best finished
-hypotheses by length-normalized score. One beam is greedy search.
+Two sets are kept for every sentence: the ``W`` most probable unfinished prefixes ("alive") and the
+``N`` best finished hypotheses by length-normalized score. One beam is greedy search.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,9 @@ Choose = Callable[[Any, Float[Array, "B W V"]], Any]
 class Search(NamedTuple):
     """A search as functions: ``start_search`` and ``choose_tokens`` for beam search, and the hypotheses of a state.
 
-    Its states have ``position``, ``is_done``, ``cache`` and the ids of ``alive`` and ``finished`` as ``BeamState``; every other
-    leaf is [B, ...] or a scalar, whatever the capacity. The hypotheses are final where a sentence is done.
+    Its states have ``position``, ``is_done``, ``cache`` and the ids of ``alive`` and ``finished``
+    as ``BeamState``; every other leaf is [B, ...] or a scalar, whatever the capacity. The
+    hypotheses are final where a sentence is done.
     """
 
     start: Callable[..., Any]
@@ -38,10 +39,11 @@ class Search(NamedTuple):
 class Hypotheses(NamedTuple):
     """The ``N`` best hypotheses of every sentence, best first.
 
-    Shapes: ``ids`` int32 ``[B, N, T]``, each ending with EOS and padded with PAD; ``scores`` float32 ``[B, N]``, the
-    log-probability divided by the length penalty; ``log_probs`` float32 ``[B, N]``, natural logarithm; ``lengths``
-    int32 ``[B, N]``, tokens with EOS. Where there are fewer than ``N`` different hypotheses (a sentence of at most 0
-    tokens, a tiny vocabulary) the rest has length 0, only PAD, and -inf for both numbers.
+    Shapes: ``ids`` int32 ``[B, N, T]``, each ending with EOS and padded with PAD; ``scores``
+    float32 ``[B, N]``, the log-probability divided by the length penalty; ``log_probs`` float32
+    ``[B, N]``, natural logarithm; ``lengths`` int32 ``[B, N]``, tokens with EOS. Where there are
+    fewer than ``N`` different hypotheses (a sentence of at most 0 tokens, a tiny vocabulary) the
+    rest has length 0, only PAD, and -inf for both numbers.
     """
 
     ids: Int[Array, "B N T"]
@@ -70,9 +72,9 @@ class Alive(NamedTuple):
 class BeamState(NamedTuple):
     """A search so far: ``position`` is the number of tokens chosen, ``limits`` the maximum of each sentence.
 
-    ``forced`` are the first tokens of every hypothesis, PAD where it may choose; P of them at most, and mostly 0.
-    ``num_finished`` hypotheses of each sentence have ended, found among the best or not. ``cache.per_beam`` belongs to
-    ``alive``. T, the capacity, is at least ``position``.
+    ``forced`` are the first tokens of every hypothesis, PAD where it may choose; P of them at most,
+    and mostly 0. ``num_finished`` hypotheses of each sentence have ended, found among the best or
+    not. ``cache.per_beam`` belongs to ``alive``. T, the capacity, is at least ``position``.
     """
 
     position: Int[Array, ""]
@@ -97,24 +99,26 @@ def beam_search(
     stop: str = "exact",
     forced: Int[Array, "B P"] | None = None,
 ) -> Hypotheses:
-    """Returns the best hypotheses of every sentence (Vaswani et al. 2017, section 6.1; penalty: Wu et al. 2016, equation 14).
+    """Return the best hypotheses of every sentence (Vaswani et al. 2017, section 6.1; penalty: Wu et al. 2016, equation 14).
 
-    A hypothesis of sentence ``b`` has at most ``min(max_lengths[b], max_length)`` tokens including its EOS, which is
-    the last token that may be chosen; a row with a limit of 0 (padding) takes no step and has no hypothesis. A prefix
-    finishes when its EOS is among the ``W`` best of all continuations. PAD and BOS are never chosen; the
-    probabilities are the model's own, not renormalized over what may be chosen.
+    A hypothesis of sentence ``b`` has at most ``min(max_lengths[b], max_length)`` tokens including
+    its EOS, which is the last token that may be chosen; a row with a limit of 0 (padding) takes no
+    step and has no hypothesis. A prefix finishes when its EOS is among the ``W`` best of all
+    continuations. PAD and BOS are never chosen; the probabilities are the model's own, not
+    renormalized over what may be chosen.
 
-    A sentence is done when no alive prefix can still beat the worst of its ``num_results`` (default: ``beam_width``)
-    hypotheses, which is exact since log-probabilities only fall and the penalty only grows; with one beam, at its
-    first EOS. A done sentence is frozen, so its result does not depend on what else is in the batch. Asking for fewer
-    results than beams stops earlier and returns the same first ones. With ``stop="first_beams"`` a sentence is also done
-    when ``beam_width`` of its hypotheses have finished, which may miss better ones. ``forced`` are tokens that every
-    hypothesis of a sentence begins with, padded with PAD, fewer than its limit.
+    A sentence is done when no alive prefix can still beat the worst of its ``num_results``
+    (default: ``beam_width``) hypotheses, which is exact since log-probabilities only fall and the
+    penalty only grows; with one beam, at its first EOS. A done sentence is frozen, so its result
+    does not depend on what else is in the batch. Asking for fewer results than beams stops earlier
+    and returns the same first ones. With ``stop="first_beams"`` a sentence is also done when
+    ``beam_width`` of its hypotheses have finished, which may miss better ones. ``forced`` are
+    tokens that every hypothesis of a sentence begins with, padded with PAD, fewer than its limit.
 
-    ``length_penalty`` (alpha, at least 0) may be traced; ``max_length``, ``beam_width`` and ``num_results`` are
-    static. Of ``cache``, leaves ``[B, W, ...]`` of ``per_beam`` follow their prefixes, its scalars are shared, and
-    ``per_sentence`` never changes. Raises ValueError for impossible sizes and for leaves of ``per_beam`` of another
-    shape.
+    ``length_penalty`` (alpha, at least 0) may be traced; ``max_length``, ``beam_width`` and
+    ``num_results`` are static. Of ``cache``, leaves ``[B, W, ...]`` of ``per_beam`` follow their
+    prefixes, its scalars are shared, and ``per_sentence`` never changes. Raises ValueError for
+    impossible sizes and for leaves of ``per_beam`` of another shape.
     """
     num_results = beam_width if num_results is None else num_results
     search = plain_search(Rules(beam_width, num_results, length_penalty, stop))
@@ -136,7 +140,7 @@ def start_search(
     *,
     rules: Rules,
 ) -> BeamState:
-    """The state before the first token, for at most ``capacity`` tokens; a sentence with a limit of 0 is done.
+    """Return the state before the first token, for at most ``capacity`` tokens; a sentence with a limit of 0 is done.
 
     Raises ValueError for impossible sizes.
     """
@@ -191,13 +195,14 @@ def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:
     """Add one more token to every alive prefix, chosen by ``choose`` from the logits of ``step``."""
     logits, after = step(state.alive.last_ids, state.cache)
     cache = after._replace(per_sentence=state.cache.per_sentence)
-    # ``kv_cache`` is never reordered, so ``choose``, which may run on the rows of each device, does without it.
+    # ``kv_cache`` is never reordered, so ``choose``, which may run on the rows of each device, does
+    # without it.
     chosen = choose(state._replace(cache=cache._replace(kv_cache=())), logits)
     return chosen._replace(cache=cache._replace(per_beam=chosen.cache.per_beam))
 
 
 def choose_tokens(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
-    """Returns the state with one more token on every alive prefix; ``state.cache`` is the cache after the step."""
+    """Return the state with one more token on every alive prefix; ``state.cache`` is the cache after the step."""
     candidates, parents = expand(state, logits, rules)
     is_eos = candidates.last_ids == EOS_ID
 
@@ -217,10 +222,11 @@ def choose_tokens(state: BeamState, logits: Float[Array, "B W V"], rules: Rules)
 
 
 def expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tuple[Alive, Int[Array, "B C"]]:
-    """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them do not end.
+    """Return the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them do not end.
 
-    (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among them; EOS is the only choice
-    for the last token of a sentence, and a forced token for its position.
+    (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among
+    them; EOS is the only choice for the last token of a sentence, and a forced token for its
+    position.
     """
     prefixes, logits = state.alive.log_probs, logits.astype(jnp.float32)
     count = min(2 * rules.beam_width, rules.beam_width * logits.shape[2])
@@ -237,7 +243,7 @@ def expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tup
 
 
 def finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""], rules: Rules) -> Hypotheses:
-    """Returns the best ``W`` candidates as hypotheses where they end here, and empty hypotheses elsewhere."""
+    """Return the best ``W`` candidates as hypotheses where they end here, and empty hypotheses elsewhere."""
     best = jax.tree.map(lambda leaf: leaf[:, : rules.beam_width], candidates)
     is_finished = is_eos[:, : rules.beam_width]
     log_probs = jnp.where(is_finished, best.log_probs, -jnp.inf)
@@ -250,7 +256,7 @@ def finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""]
 
 
 def best_finished(old: Hypotheses, new: Hypotheses, num_results: int) -> Hypotheses:
-    """Returns the best ``num_results`` of both by score; of equal ones the older, so -inf replaces none."""
+    """Return the best ``num_results`` of both by score; of equal ones the older, so -inf replaces none."""
     both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), old, new)
     _, index = jax.lax.top_k(both.scores, num_results)
     return select_beams(both, index)
@@ -268,19 +274,20 @@ def has_ended(
 
 
 def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:
-    """Returns the leaves ``[B, W, ...]`` of ``tree`` with beam ``index[b, n]`` at ``n``; scalars as they are."""
+    """Return the leaves ``[B, W, ...]`` of ``tree`` with beam ``index[b, n]`` at ``n``; scalars as they are."""
 
     def select(leaf: Array) -> Array:
         if leaf.ndim == 0:
             return leaf
-        # take_along_axis, because XLA's CPU backend runs an indexed gather of whole beams ten times slower
+        # take_along_axis, because XLA's CPU backend runs an indexed gather of whole beams ten times
+        # slower
         return jnp.take_along_axis(leaf, jnp.expand_dims(index, tuple(range(2, leaf.ndim))), axis=1)
 
     return jax.tree.map(select, tree)
 
 
 def where_sentences(is_first: Bool[Array, "B"], first: OfSentences, second: OfSentences) -> OfSentences:
-    """Returns ``first`` for the sentences marked and ``second`` for the others."""
+    """Return ``first`` for the sentences marked and ``second`` for the others."""
 
     def choose(first_leaf: Array, second_leaf: Array) -> Array:
         return jnp.where(jnp.expand_dims(is_first, tuple(range(1, first_leaf.ndim))), first_leaf, second_leaf)
@@ -289,10 +296,10 @@ def where_sentences(is_first: Bool[Array, "B"], first: OfSentences, second: OfSe
 
 
 def length_penalty_divisor(lengths: Int[Array, "..."], alpha: float | Float[Array, ""]) -> Float[Array, "..."]:
-    """Returns ``((5 + length) / 6) ** alpha``, float32 (Wu et al. 2016, equation 14).
+    """Return ``((5 + length) / 6) ** alpha``, float32 (Wu et al. 2016, equation 14).
 
-    ``lengths`` count the tokens of a hypothesis, its EOS included. It is 1 for length 1, and for ``alpha`` 0 always;
-    it never falls as hypotheses grow, for ``alpha`` of at least 0, which is what lets search stop early without
-    error.
+    ``lengths`` count the tokens of a hypothesis, its EOS included. It is 1 for length 1, and for
+    ``alpha`` 0 always; it never falls as hypotheses grow, for ``alpha`` of at least 0, which is
+    what lets search stop early without error.
     """
     return ((5.0 + lengths) / 6.0) ** alpha

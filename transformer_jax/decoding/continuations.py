@@ -14,7 +14,7 @@ GROUP_SIZE = 64
 
 
 def group_maxima(values: Float[Array, "*N C"]) -> Float[Array, "*N G"]:
-    """The largest of every ``GROUP_SIZE`` columns, and of the rest, which is not padded: that would copy all of them."""
+    """Return the largest of every ``GROUP_SIZE`` columns, and of the rest, which is not padded: that would copy all of them."""
     in_groups = values.shape[-1] // GROUP_SIZE * GROUP_SIZE
     maxima = jnp.max(values[..., :in_groups].reshape(*values.shape[:-1], -1, GROUP_SIZE), axis=-1)
     if in_groups == values.shape[-1]:
@@ -23,13 +23,15 @@ def group_maxima(values: Float[Array, "*N C"]) -> Float[Array, "*N G"]:
 
 
 def best_groups(maxima: Float[Array, "B G"], k: int) -> Int[Array, "B N"]:
-    """The ``k`` groups that hold the ``k`` largest values, or all; from left to right, so that the leftmost wins a tie."""
+    """Return the ``k`` groups that hold the ``k`` largest values, or all; from left to right, so
+    that the leftmost wins a tie.
+    """
     _, groups = jax.lax.top_k(maxima, min(k, maxima.shape[1]))
     return jnp.sort(groups, axis=1)
 
 
 def columns_of(groups: Int[Array, "B N"]) -> Int[Array, "B M"]:
-    """The columns of groups, in their order; of the last group some may lie beyond the end."""
+    """Return the columns of groups, in their order; of the last group some may lie beyond the end."""
     columns = groups[:, :, None] * GROUP_SIZE + jnp.arange(GROUP_SIZE, dtype=groups.dtype)[None, None]
     return columns.reshape(len(groups), -1)
 
@@ -49,11 +51,12 @@ def best_continuations(
     count: int,
     banned: tuple[int, ...],
 ) -> Continuations:
-    """The ``count`` most probable pairs of a prefix and a next token that is not ``banned``; of equal ones the first.
+    """Return the ``count`` most probable pairs of a prefix and a next token that is not ``banned``; of equal ones the first.
 
-    ``prefixes`` are log-probabilities, ``normalizers`` are ``normalizers_of(logits)``. Log-probabilities of the whole
-    vocabulary are never written: the logits are read once for the maxima of groups of tokens, once for the normalizers, and
-    then only in the ``count`` best groups of a sentence.
+    ``prefixes`` are log-probabilities, ``normalizers`` are ``normalizers_of(logits)``.
+    Log-probabilities of the whole vocabulary are never written: the logits are read once for the
+    maxima of groups of tokens, once for the normalizers, and then only in the ``count`` best groups
+    of a sentence.
     """
     batch_size, beam_width, vocabulary_size = logits.shape
     maxima = group_maxima(logits)

@@ -35,9 +35,10 @@ class SamplingRule(NamedTuple):
 def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
     """Log-probabilities that are sampled from, float32, normalized; -inf for tokens that are cut, and always for PAD and BOS.
 
-    First the temperature, then the ``top_k`` most probable, then of these the smallest set with a mass of at least ``top_p``
-    (nucleus sampling, Holtzman et al. 2020, section 3.1), then of these all with a probability of at least ``epsilon``, or the
-    most probable (Hewitt et al. 2022, section 3.2). Of equal logits the lower ids are kept.
+    First the temperature, then the ``top_k`` most probable, then of these the smallest set with a
+    mass of at least ``top_p`` (nucleus sampling, Holtzman et al. 2020, section 3.1), then of these
+    all with a probability of at least ``epsilon``, or the most probable (Hewitt et al. 2022,
+    section 3.2). Of equal logits the lower ids are kept.
     """
     ids = jnp.arange(logits.shape[-1])
     is_choosable = (ids != PAD_ID) & (ids != BOS_ID)
@@ -59,10 +60,10 @@ def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Flo
 def draw(
     logits: Float[Array, "B V"], keys: Array, position: Int[Array, ""], rule: SamplingRule
 ) -> tuple[Int[Array, "B"], Float[Array, "B"]]:
-    """A token for each row, by its key [B] and the position, and the model's own log-probability of it, float32.
+    """Return a token for each row, by its key [B] and the position, and the model's own log-probability of it, float32.
 
-    Inverts the cumulative distribution, first over groups of tokens, then inside one. A row needs one random number of 23
-    bits, not one for each token.
+    Inverts the cumulative distribution, first over groups of tokens, then inside one. A row needs
+    one random number of 23 bits, not one for each token.
     """
     logits = logits.astype(jnp.float32)
     at_position = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, position)
@@ -76,7 +77,9 @@ def draw(
 
 
 def _at_share(weights: Float[Array, "B C"], share: Float[Array, "B"]) -> tuple[Int[Array, "B"], Float[Array, "B"]]:
-    """The column with a weight above 0 at this share, in [0, 1), of the sum of weights, and the share of its own weight."""
+    """Return the column with a weight above 0 at this share, in [0, 1), of the sum of weights, and
+    the share of its own weight.
+    """
     ends = jnp.cumsum(weights, axis=1)
     target = share * jnp.max(jnp.where(weights > 0, ends, 0.0), axis=1)
     column = jnp.argmax((ends > target[:, None]) & (weights > 0), axis=1)
@@ -85,15 +88,16 @@ def _at_share(weights: Float[Array, "B C"], share: Float[Array, "B"]) -> tuple[I
 
 
 def row_keys(key: Array, row_ids: Int[Array, "B"]) -> Array:
-    """A key for each row, by the number of the row and not by its index in a batch; [B]."""
+    """Return a key for each row, by the number of the row and not by its index in a batch; [B]."""
     return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, row_ids)
 
 
 def _nucleus(logits: Float[Array, "B V"], top_p: float) -> Bool[Array, "B V"]:
-    """The smallest set of the most probable tokens with a mass of at least ``top_p``; of equal ones those with lower indices.
+    """Return the smallest set of the most probable tokens with a mass of at least ``top_p``; of
+    equal ones those with lower indices.
 
-    Finds its lowest probability by bisection, in a tenth of the time of sorting 32,000 tokens on a CPU: the bits of a positive
-    float32 are an integer that grows with it.
+    Finds its lowest probability by bisection, in a tenth of the time of sorting 32,000 tokens on a
+    CPU: the bits of a positive float32 are an integer that grows with it.
     """
     if top_p >= 1:
         return jnp.ones(logits.shape, bool)
@@ -121,7 +125,7 @@ def _marked(index: Int[Array, "B K"], marks: Bool[Array, "B K"], size: int) -> B
 
 
 def cache_with_keys(cache: DecodeCache, keys: Array) -> DecodeCache:
-    """The cache for sampling, with a key for each sample, [B, W]."""
+    """Return the cache for sampling, with a key for each sample, [B, W]."""
     return cache._replace(per_sentence=(cache.per_sentence, keys))
 
 

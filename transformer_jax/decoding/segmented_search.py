@@ -40,9 +40,10 @@ MakeStep = Callable[[PyTree], DecodeStep]
 class SearchBatch(NamedTuple):
     """Sentences to search: ``indices`` int [B], -1 for rows of padding; ``inputs``, leaves [B, ...], for the model.
 
-    ``limits`` int32 [B]: the most tokens of each row, EOS included, 0 for padding and none above ``max_length``. ``forced``
-    int32 [B, P]: the tokens that its hypotheses begin with, padded with PAD. ``padded_inputs``: inputs of larger shapes; the
-    state is padded with zeros to the shapes it has for them, so that batches of different shapes share rows and programs.
+    ``limits`` int32 [B]: the most tokens of each row, EOS included, 0 for padding and none above
+    ``max_length``. ``forced`` int32 [B, P]: the tokens that its hypotheses begin with, padded with
+    PAD. ``padded_inputs``: inputs of larger shapes; the state is padded with zeros to the shapes it
+    has for them, so that batches of different shapes share rows and programs.
     """
 
     indices: np.ndarray
@@ -62,10 +63,11 @@ class SearchBatch(NamedTuple):
 class SearchDevices(NamedTuple):
     """How devices share a search.
 
-    ``row_multiple`` divides the rows of every batch. ``constrain`` is the sharding constraint of arrays [B, ...], and
-    ``shard_map_rows`` runs a function of them on each device's rows; ``replicated`` is the sharding of results for the host.
-    ``threads`` search different batches at the same time; for each, ``waiting_bytes`` of sentences wait for free rows. With
-    ``few_shapes`` batches keep their rows, and arrays have a capacity of 32 tokens or of ``max_length``.
+    ``row_multiple`` divides the rows of every batch. ``constrain`` is the sharding constraint of
+    arrays [B, ...], and ``shard_map_rows`` runs a function of them on each device's rows;
+    ``replicated`` is the sharding of results for the host. ``threads`` search different batches at
+    the same time; for each, ``waiting_bytes`` of sentences wait for free rows. With ``few_shapes``
+    batches keep their rows, and arrays have a capacity of 32 tokens or of ``max_length``.
     """
 
     row_multiple: int = 1
@@ -94,11 +96,12 @@ class Layout(NamedTuple):
 class SegmentedSearch:
     """Beam search, or another ``search``, over batches of one model; compiled programs are kept; there are few shapes.
 
-    A segment ends after ``SEGMENT`` tokens, or when a quarter of its sentences are done. Their hypotheses are final. Arrays
-    have a capacity of 32, 64, 128, ... tokens. The unfinished sentences of a group that is mostly done wait until sentences of
-    later batches with the same number of tokens fill the free rows, or too many bytes wait. What waits at the end is searched
-    in batches of a quarter of the rows, a sixteenth ..., but at least ``MIN_ROWS`` a device. So the cost follows the tokens
-    generated, not the length limit.
+    A segment ends after ``SEGMENT`` tokens, or when a quarter of its sentences are done. Their
+    hypotheses are final. Arrays have a capacity of 32, 64, 128, ... tokens. The unfinished
+    sentences of a group that is mostly done wait until sentences of later batches with the same
+    number of tokens fill the free rows, or too many bytes wait. What waits at the end is searched
+    in batches of a quarter of the rows, a sixteenth ..., but at least ``MIN_ROWS`` a device. So the
+    cost follows the tokens generated, not the length limit.
     """
 
     def __init__(
@@ -154,8 +157,8 @@ class SegmentedSearch:
     ) -> None:
         """Search one batch after the other, then what waits; batches of one kind must follow each other.
 
-        ``on_done`` receives each sentence with a limit above 0 once, as NumPy arrays. A call may have no sentence. ``threads``
-        (default: of the devices) share the batches.
+        ``on_done`` receives each sentence with a limit above 0 once, as NumPy arrays. A call may
+        have no sentence. ``threads`` (default: of the devices) share the batches.
         """
         threads = threads or self._devices.threads
         if threads > 1:
@@ -223,11 +226,11 @@ class SegmentedSearch:
         return group._replace(state=state, indices=group.indices[rows], capacity=capacity)
 
     def _structure(self, params: PyTree, batch: SearchBatch) -> Any:
-        """The structure of a state, which is the same for all batches and capacities."""
+        """Return the structure of a state, which is the same for all batches and capacities."""
         return self._layout(params, batch, _capacity(FIRST_CAPACITY, batch.max_length)).structure
 
     def _layout(self, params: PyTree, batch: SearchBatch, capacity: int) -> Layout:
-        """The layout of a state of this capacity; traces the model."""
+        """Return the layout of a state of this capacity; traces the model."""
         key = batch.kind, capacity
         # The threads begin with batches of one kind; both would trace the model.
         with self._tracing:
@@ -284,7 +287,7 @@ def search_in_threads(searches: Sequence[Callable[[OnDone], None]], on_done: OnD
 
 
 def capacities_of(max_length: int, few_shapes: bool = False) -> list[tuple[int, int]]:
-    """The capacities of a search, each with the tokens chosen in it; for 150 (32, 32), (64, 32), (150, 86)."""
+    """Return the capacities of a search, each with the tokens chosen in it; for 150 (32, 32), (64, 32), (150, 86)."""
     capacity, position = _capacity(FIRST_CAPACITY, max_length), 0
     found = []
     while position < max_length:
@@ -304,7 +307,7 @@ def _next_capacity(capacity: int, max_length: int, few_shapes: bool) -> int:
 
 
 def _with_capacity(state: PyTree, layout: Layout) -> PyTree:
-    """The same search in larger arrays, padded with zeros, which are PAD in rows of ids."""
+    """Return the same search in larger arrays, padded with zeros, which are PAD in rows of ids."""
     leaves, structure = jax.tree.flatten(state.cache)
     cache = jax.tree.unflatten(structure, [_padded(*each) for each in zip(leaves, layout.cache, strict=True)])
     capacity = layout.capacity

@@ -32,17 +32,19 @@ def source_batches(
     few_shapes: bool = False,
     longest: int | None = None,
 ) -> Iterator[SourceBatch]:
-    """Yields every sentence exactly once, longest first (memory runs out at once or never), never cut.
+    """Yield every sentence exactly once, longest first (memory runs out at once or never), never cut.
 
-    The rows are a power of two times ``row_multiple``, the number of devices that share them; a device has at most
-    ``max_rows`` and ``batch_tokens`` token positions, padding included, but at least one row. There are few shapes: widths
-    are rounded up in growing steps, and up to four times where less than ``MIN_BATCHES`` batches are left; free rows are
-    filled with shorter sentences; only the last batch has fewer rows, a quarter, a sixteenth ..., as the search has when
-    sentences leave it. With ``few_shapes`` there are at most two widths, each with one number of rows.
-    ``longest``: maximum length of a sequence of the model, which limits the widths; None: any.
+    The rows are a power of two times ``row_multiple``, the number of devices that share them; a
+    device has at most ``max_rows`` and ``batch_tokens`` token positions, padding included, but at
+    least one row. There are few shapes: widths are rounded up in growing steps, and up to four
+    times where less than ``MIN_BATCHES`` batches are left; free rows are filled with shorter
+    sentences; only the last batch has fewer rows, a quarter, a sixteenth ..., as the search has
+    when sentences leave it. With ``few_shapes`` there are at most two widths, each with one number
+    of rows. ``longest``: maximum length of a sequence of the model, which limits the widths; None:
+    any.
 
-    For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids, ``[6, 7, 2, 0, ...]`` and
-    ``[5, 2, 0, ...]``.
+    For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids,
+    ``[6, 7, 2, 0, ...]`` and ``[5, 2, 0, ...]``.
     """
     order = sorted(range(len(sources)), key=lambda index: (-len(sources[index]), index))
     start = width = rows = 0
@@ -65,7 +67,9 @@ def source_batches(
 
 
 def rows_of_full_batch(width: int, batch_tokens: int, row_multiple: int = 1, max_rows: int | None = None) -> int:
-    """A power of two for each of ``row_multiple`` devices: at most ``max_rows`` and ``batch_tokens`` positions, or one."""
+    """Return a power of two for each of ``row_multiple`` devices: at most ``max_rows`` and
+    ``batch_tokens`` positions, or one.
+    """
     limit = min(max(batch_tokens // width, 1), max_rows or batch_tokens)
     return row_multiple * (1 << (limit.bit_length() - 1))
 

@@ -42,16 +42,19 @@ class Scores:
 
     - ``bleu``: cased BLEU on the words of sacreBLEU's tokenizer (Post 2018).
     - ``bleu_lowercase``: the same on lower-cased text.
-    - ``bleu_compounds``: cased BLEU, tokenized by Moses (Koehn et al. 2007), words split at hyphens so that a compound counts
-      as three, unsmoothed; presumably the BLEU of table 2 of Vaswani et al. 2017.
-    - ``bleu_moses``: lower-cased BLEU, punctuation normalized and tokenized by Moses, unsmoothed, as by multi-bleu.perl; of
-      papers on Multi30k (Wu et al. 2021, section 4). docs/evaluation.md lists how 13a and Moses differ.
+    - ``bleu_compounds``: cased BLEU, tokenized by Moses (Koehn et al. 2007), words split at hyphens
+      so that a compound counts as three, unsmoothed; presumably the BLEU of table 2 of Vaswani et
+      al. 2017.
+    - ``bleu_moses``: lower-cased BLEU, punctuation normalized and tokenized by Moses, unsmoothed,
+      as by multi-bleu.perl; of papers on Multi30k (Wu et al. 2021, section 4). docs/evaluation.md
+      lists how 13a and Moses differ.
     - ``spbleu``: BLEU on the pieces of FLORES-200 (NLLB Team 2022).
     - ``ter``: edits, including shifts, per hundred words of the reference (Snover et al. 2006); lower is better.
 
-    ``details`` of ``bleu``, if measured: ``precisions`` of 1- to 4-grams, ``brevity_penalty`` (1: none), ``hypothesis_tokens``
-    and ``reference_tokens`` (of several references the closest in length). ``tokenized_endings``: number of hypotheses that
-    end in ``" ."``, a sign of text that was not detokenized.
+    ``details`` of ``bleu``, if measured: ``precisions`` of 1- to 4-grams, ``brevity_penalty`` (1:
+    none), ``hypothesis_tokens`` and ``reference_tokens`` (of several references the closest in
+    length). ``tokenized_endings``: number of hypotheses that end in ``" ."``, a sign of text that
+    was not detokenized.
     """
 
     values: Mapping[str, float]
@@ -62,7 +65,7 @@ class Scores:
     tokenized_endings: int
 
     def to_json(self) -> dict[str, object]:
-        """A JSON object: ``{"bleu": 41.0, "bleu_signature": "nrefs:1|...", ...}``."""
+        """Return a JSON object: ``{"bleu": 41.0, "bleu_signature": "nrefs:1|...", ...}``."""
         signatures = {f"{name}_signature": signature for name, signature in self.signatures.items()}
         counts = {name: getattr(self, name) for name in ("num_sentences", "num_references", "tokenized_endings")}
         return {**self.values, **signatures, **self.details, **counts}
@@ -93,12 +96,13 @@ def score_translations(
 ) -> Scores:
     """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several in the same order.
 
-    ``language`` (ISO 639) is the language of both. It chooses the tokenizer and the scores that ``settings`` leave open, and
-    the rules of Moses; for an unknown language Moses splits at apostrophes. Empty lines count. Metrics of plugins
-    also read ``sources``, and their settings in ``parts``.
+    ``language`` (ISO 639) is the language of both. It chooses the tokenizer and the scores that
+    ``settings`` leave open, and the rules of Moses; for an unknown language Moses splits at
+    apostrophes. Empty lines count. Metrics of plugins also read ``sources``, and their settings in
+    ``parts``.
 
-    Raises DataError when there is nothing to score or the numbers of lines differ, and ConfigError when a tokenizer is not
-    installed.
+    Raises DataError when there is nothing to score or the numbers of lines differ, and ConfigError
+    when a tokenizer is not installed.
     """
     settings = settings or EvaluationConfig()
     hypotheses = list(hypotheses)
@@ -143,7 +147,7 @@ def score_translations(
 
 
 def metric_of(name: str, tokenizer: str, language: str) -> Metric:
-    """The sacreBLEU metric behind a score."""
+    """Return the sacreBLEU metric behind a score."""
     # force: no warning about tokenized text; Scores.rows reports it.
     if name == "chrf":
         return CHRF()
@@ -182,9 +186,9 @@ OF_MOSES = {"bleu_compounds": with_split_compounds, "bleu_moses": with_normal_pu
 class EvaluationReport:
     """Scores of one split, and how it was decoded.
 
-    ``loss``: nats per target token without label smoothing, and ``perplexity`` its exponential. ``tokens_per_second``:
-    tokens of the translations, without other samples, over the wall time of decoding, with compilation. ``compute_dtype``:
-    precision of matrix products.
+    ``loss``: nats per target token without label smoothing, and ``perplexity`` its exponential.
+    ``tokens_per_second``: tokens of the translations, without other samples, over the wall time of
+    decoding, with compilation. ``compute_dtype``: precision of matrix products.
     """
 
     split: str
@@ -200,7 +204,7 @@ class EvaluationReport:
         return asdict(self) | {"scores": self.scores.to_json()}
 
     def headline(self) -> dict[str, float]:
-        """The metrics for the log."""
+        """Return the metrics for the log."""
         return {
             **self.scores.values,
             "loss": self.loss,

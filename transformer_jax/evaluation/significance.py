@@ -36,8 +36,9 @@ class SystemComparison(NamedTuple):
 class PairedScores(NamedTuple):
     """How two systems are compared.
 
-    ``compare(first, second, references, resamples)`` tests the difference on all sentences, by one or several metrics.
-    ``of_sentences(outputs, references)`` is ``sentence_metric`` of each sentence, from 0 to 100.
+    ``compare(first, second, references, resamples)`` tests the difference on all sentences, by one
+    or several metrics. ``of_sentences(outputs, references)`` is ``sentence_metric`` of each
+    sentence, from 0 to 100.
     """
 
     compare: Callable[[Sequence[str], Sequence[str], Sequence[str], int], list[SystemComparison]]
@@ -79,7 +80,7 @@ def compare_systems(
     resamples: int = RESAMPLES,
     tokenizer: str = "13a",
 ) -> list[SystemComparison]:
-    """Compares two translations of the same sentences by BLEU and chrF; see ``paired_tests``."""
+    """Compare two translations of the same sentences by BLEU and chrF; see ``paired_tests``."""
     metrics = {"BLEU": BLEU(tokenize=tokenizer, force=True), "chrF": CHRF()}
     return paired_tests(metrics, first, second, references, resamples)
 
@@ -89,10 +90,11 @@ def paired_tests(
 ) -> list[SystemComparison]:
     """Tests two systems by each metric as ``sacrebleu --paired-ar`` does, with its seed (``SACREBLEU_SEED``).
 
-    The p-value is of approximate randomization (Riezler and Maxwell 2005): how often outputs that are exchanged at random
-    differ by more. It is at least the smallest p of a sign test on the sentences whose outputs differ, as exchanging equal
-    outputs tells nothing. Intervals are of bootstrap resamples (Koehn 2004), the same for the second system and for the
-    difference. Raises DataError when the numbers of lines differ or are 0.
+    The p-value is of approximate randomization (Riezler and Maxwell 2005): how often outputs that
+    are exchanged at random differ by more. It is at least the smallest p of a sign test on the
+    sentences whose outputs differ, as exchanging equal outputs tells nothing. Intervals are of
+    bootstrap resamples (Koehn 2004), the same for the second system and for the difference. Raises
+    DataError when the numbers of lines differ or are 0.
     """
     if not len(first) == len(second) == len(references) or not references:
         raise DataError(f"{len(first)} and {len(second)} translations of {len(references)} references: nothing to pair")
@@ -111,7 +113,7 @@ def paired_tests(
 
 
 def _minus(metric: Any, baseline: Sequence[str], references: Sequence[str]) -> Counted:
-    """The score of a system minus the score of ``baseline``: sacreBLEU has no interval of a difference."""
+    """Return the score of a system minus the score of ``baseline``: sacreBLEU has no interval of a difference."""
     counts = metric._extract_corpus_statistics(baseline, [references])
 
     def count(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -129,7 +131,7 @@ def _estimate(result: Any) -> Estimate:
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """The chrF of each sentence, from 0 to 100. (BLEU is no measure of single sentences: few have a correct 4-gram.)"""
+    """Return the chrF of each sentence, from 0 to 100. (BLEU is no measure of single sentences: few have a correct 4-gram.)"""
     metric = CHRF()
     return [
         metric.sentence_score(*pair).score for pair in zip(hypotheses, ([each] for each in references), strict=True)

@@ -33,8 +33,9 @@ def naming_full_disk(path: Path) -> Iterator[None]:
 def appearing_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which replaces ``path`` atomically when the block ends without an error; makes the folder.
 
-    A reader finds the old file or the new one, also after a kill. Of several processes, also on several hosts, the last
-    one wins. The content is on disk before it has the name. A pipe or a device, such as /dev/null, is written to.
+    A reader finds the old file or the new one, also after a kill. Of several processes, also on
+    several hosts, the last one wins. The content is on disk before it has the name. A pipe or a
+    device, such as /dev/null, is written to.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
@@ -70,7 +71,7 @@ def appearing_folder(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replaces a file, also one in an object store, atomically; text is written as UTF-8."""
+    """Replace a file, also one in an object store, atomically; text is written as UTF-8."""
     data = content.encode("utf-8") if isinstance(content, str) else content
     if in_store(path):
         path.write_bytes(data)
@@ -80,13 +81,13 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def remove_partial(path: Path) -> None:
-    """Removes unfinished copies of ``path`` that killed processes left; only for the one process that writes ``path``."""
+    """Remove unfinished copies of ``path`` that killed processes left; only for the one process that writes ``path``."""
     for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
         left.unlink(missing_ok=True)
 
 
 def _lock_file(path: Path) -> IO[str]:
-    """Opens a file to lock, but no link: a run directory from somebody else must not choose a file to open."""
+    """Open a file to lock, but no link: a run directory from somebody else must not choose a file to open."""
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w")
 
 
@@ -131,12 +132,12 @@ def waiting_for_lock(path: Path) -> Iterator[None]:
 
 
 def require_local(path: str | Path, flag: str) -> None:
-    """Raises ConfigError, which names ``flag``, at the address of an object store, which ``Path`` would make a local folder."""
+    """Raise ConfigError, which names ``flag``, at the address of an object store, which ``Path`` would make a local folder."""
     absolute_path(str(path), flag)
 
 
 def require_writable_file(file: str | Path, flag: str) -> Path:
-    """The file; raises ConfigError, which names ``flag``, when it is a folder, has no folder, or cannot be written.
+    """Return the file; raises ConfigError, which names ``flag``, when it is a folder, has no folder, or cannot be written.
 
     The path of a run in an object store is returned as it is.
     """
@@ -163,7 +164,7 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:
-    """The folder, made if it does not exist; raises ConfigError, which names ``flag``, when it cannot be written.
+    """Return the folder, made if it does not exist; raises ConfigError, which names ``flag``, when it cannot be written.
 
     The path of a run in an object store is returned as it is: a store has no folders.
     """

@@ -1,7 +1,8 @@
 """Digests of the files of a folder, which reveal damage such as a flipped bit.
 
-CRC-32 (ISO 3309) finds every error burst of up to 32 bits; it does not protect against someone who edits a file and its
-digests. zlib computes it at several GB/s a core and releases the interpreter's lock.
+CRC-32 (ISO 3309) finds every error burst of up to 32 bits; it does not protect against someone who
+edits a file and its digests. zlib computes it at several GB/s a core and releases the interpreter's
+lock.
 """
 
 import json
@@ -40,7 +41,7 @@ class _Segment(NamedTuple):
 
 
 def write_digests(folder: Path) -> None:
-    """Writes ``digests.json``: by file, relative to ``folder``, the CRC-32 of each 4 MiB.
+    """Write ``digests.json``: by file, relative to ``folder``, the CRC-32 of each 4 MiB.
 
     Digests of a folder inside ``folder`` are moved into it, and the files there are not read again.
     """
@@ -65,8 +66,8 @@ def has_digests(folder: Path) -> bool:
 def changed_files(folder: Path, prefixes: Iterable[str] | None = None, part: Part = WHOLE) -> list[str]:
     """Files that were removed, added or changed since the digests were written; empty where there are no digests.
 
-    ``prefixes``: files or folders to check; default: all. Opens only files that it finds in the folder, never a name from the
-    digests.
+    ``prefixes``: files or folders to check; default: all. Opens only files that it finds in the
+    folder, never a name from the digests.
     """
     if not has_digests(folder):
         return []
@@ -88,7 +89,7 @@ def changed_files(folder: Path, prefixes: Iterable[str] | None = None, part: Par
 
 
 def _recorded(folder: Path) -> dict[str, list[int]] | None:
-    """The digests by file; None where they are damaged."""
+    """Return the digests by file; None where they are damaged."""
     try:
         recorded = parse_json((folder / DIGESTS).read_text(encoding="utf-8"))
     except ValueError:

@@ -24,7 +24,7 @@ def is_unicode(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """The text with ``<U+001B>`` for each control character, which a terminal could obey; tabs and line feeds stay."""
+    """Return the text with ``<U+001B>`` for each control character, which a terminal could obey; tabs and line feeds stay."""
     return _CONTROL.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
 
 
@@ -34,7 +34,7 @@ def is_count(value: Any) -> bool:
 
 
 def finite_or_none(value: Any) -> int | float | None:
-    """The number, or None for None and nonfinite numbers; raises ValueError for other values."""
+    """Return the number, or None for None and nonfinite numbers; raises ValueError for other values."""
     if value is None:
         return None
     if type(value) not in (int, float) or (type(value) is int and abs(value) > 10**18):

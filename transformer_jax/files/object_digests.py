@@ -18,7 +18,7 @@ _DIGESTS = ("size", ETAG, "crc32c", "md5Hash")
 
 
 def write_object_digests(checkpoint: "StorePath") -> None:
-    """Writes ``OBJECTS`` into a checkpoint: the size of each of its objects, and checksums from the listing."""
+    """Write ``OBJECTS`` into a checkpoint: the size of each of its objects, and checksums from the listing."""
     content = {"address": str(checkpoint), "objects": _digests(checkpoint)}
     (checkpoint / OBJECTS).write_text(json.dumps(content))
 
@@ -32,7 +32,7 @@ def changed_objects(checkpoint: "StorePath", prefixes: Iterable[str]) -> list[st
 
 
 def changed(compared: Compared) -> list[str]:
-    """The objects that differ."""
+    """Return the objects that differ."""
     return sorted(name for name, same in compared.items() if not all(same.values()))
 
 
@@ -50,7 +50,8 @@ def compared_objects(checkpoint: "StorePath", prefixes: Iterable[str]) -> Compar
         content = (checkpoint / OBJECTS).read_bytes()
         described = parse_json(content)
         recorded = {name: dict(digests) for name, digests in described["objects"].items()}
-        # ETags depend on encryption; elsewhere only those are compared that are the MD5 of the content, in both buckets.
+        # ETags depend on encryption; elsewhere only those are compared that are the MD5 of the
+        # content, in both buckets.
         is_here = described["address"] == str(checkpoint)
         # A checkpoint that is being written has an empty object.
         empty = next((digests for digests in recorded.values() if digests.get("size") == 0), {})

@@ -22,7 +22,7 @@ def is_address(text: object) -> bool:
 
 
 def absolute_path(text: str, key: str) -> str:
-    """The absolute path, or empty text; raises ConfigError, which names ``key``, for an address."""
+    """Return the absolute path, or empty text; raises ConfigError, which names ``key``, for an address."""
     if is_address(text):
         raise ConfigError(key, f"{without_mark(text)} is in an object store", "only a path on this machine works here")
     return str(Path(text).expanduser().absolute()) if text else text
@@ -39,7 +39,7 @@ def is_unasked(text: str) -> bool:
 
 
 def without_mark(text: str) -> str:
-    """The address that ``unasked`` marked."""
+    """Return the address that ``unasked`` marked."""
     return text.removeprefix(_UNASKED)
 
 

@@ -24,8 +24,8 @@ keep_tensorflow_from_epath()
 os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
 os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
 
-# A request that the store does not answer is repeated for so many seconds; if it never answered before, the address is likely
-# wrong.
+# A request that the store does not answer is repeated for so many seconds; if it never answered
+# before, the address is likely wrong.
 SECONDS_OF_OUTAGE, SECONDS_TO_FIRST_ANSWER = 120.0, 10.0
 SECONDS_OF_SILENCE = 20.0
 LONGEST_PAUSE = 5.0
@@ -81,8 +81,9 @@ def _http_status(error: BaseException) -> int:
 def answer(address: object, ask: Callable[[], Answer]) -> Answer:
     """Return the result of ``ask``, which is called again while the store does not answer, and say so after a while.
 
-    Raises the last error after ``SECONDS_OF_OUTAGE``, and each refusal at once. Then a run ends, and the requests that it
-    still makes are not repeated. Raises StoreError after ``SECONDS_TO_FIRST_ANSWER`` where the store never answered.
+    Raises the last error after ``SECONDS_OF_OUTAGE``, and each refusal at once. Then a run ends,
+    and the requests that it still makes are not repeated. Raises StoreError after
+    ``SECONDS_TO_FIRST_ANSWER`` where the store never answered.
     """
     began, pause = time.monotonic(), 0.1
     while True:
@@ -151,8 +152,8 @@ def kvstore(address: str) -> dict[str, Any]:
 class StorePath(PosixGPath):
     """A file or folder of a run at ``s3://`` or ``gs://``, with the methods of ``pathlib.Path`` that runs use.
 
-    Each method makes one request where the store allows it, and raises StoreError where it is refused. A folder exists
-    where an object is below it.
+    Each method makes one request where the store allows it, and raises StoreError where it is
+    refused. A folder exists where an object is below it.
     """
 
     @contextmanager

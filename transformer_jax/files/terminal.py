@@ -52,8 +52,8 @@ def text_table(rows: Sequence[Sequence[str]], alignment: str = "lrl", *, columns
         BLEU  41.02  cased
         chrF   9.10
 
-    In a table that is wider than ``columns`` the text of the last column is wrapped, or the table is divided into several, each
-    of which begins with the first column.
+    In a table that is wider than ``columns`` the text of the last column is wrapped, or the table
+    is divided into several, each of which begins with the first column.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]

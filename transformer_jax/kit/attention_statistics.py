@@ -15,7 +15,7 @@ class OfAttention(Statistic):
 
     @staticmethod
     def check_new_run(config: ExperimentConfig) -> None:
-        """Raises ConfigError for a model without attention."""
+        """Raise ConfigError for a model without attention."""
         # Models of word vectors have no ``attention_layers``.
         kinds = getattr(config.model, "attention_layers", {})
         if not any(layers for layers, _ in kinds.values()):
@@ -27,8 +27,9 @@ class OfAttention(Statistic):
 class AttentionEntropy(OfAttention):
     """Mean entropy of the weights of an attention in units of ln n, n the visible keys of a query (Zhai et al. 2023).
 
-    0: one key, 1: uniform. Weights are scaled to sum to 1. Queries that see fewer than two keys, or attend to none, do not
-    count. An attention with negative weights, which have no entropy, is left out of the log.
+    0: one key, 1: uniform. Weights are scaled to sum to 1. Queries that see fewer than two keys, or
+    attend to none, do not count. An attention with negative weights, which have no entropy, is left
+    out of the log.
     """
 
     def of_pass(self, activations: Activations) -> Ratios:

@@ -31,10 +31,12 @@ class GatedDeltaNetSettings:
 class GatedDeltaNet(LinearAttention):
     """S_t = a_t (1 - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T, o_t = S_t^T q_t, with decays a_t (Yang et al. 2024).
 
-    Equation 10; q, k of unit norm and v are SiLU of projections, b_t = sigmoid(W_b x_t), a_t = exp(-e^r softplus(W_a x_t + c)),
-    and the output is RMSNorm(o_t) SiLU(W_g x_t) times W^O (figure 1). Departure: no short convolutions of q, k and v.
-    Parameters: ``query``, ``key`` [D, H, K], ``value``, ``output_gate`` [D, H, U], ``output`` [H, U, D], ``strength_kernel``,
-    ``decay_kernel`` [D, H], ``decay_bias``, ``log_rate`` [H], ``head_scale`` [U]. The state S is float32.
+    Equation 10; q, k of unit norm and v are SiLU of projections, b_t = sigmoid(W_b x_t), a_t =
+    exp(-e^r softplus(W_a x_t + c)), and the output is RMSNorm(o_t) SiLU(W_g x_t) times W^O (figure
+    1). Departure: no short convolutions of q, k and v. Parameters: ``query``, ``key`` [D, H, K],
+    ``value``, ``output_gate`` [D, H, U], ``output`` [H, U, D], ``strength_kernel``,
+    ``decay_kernel`` [D, H], ``decay_bias``, ``log_rate`` [H], ``head_scale`` [U]. The state S is
+    float32.
     """
 
     def setup(self) -> None:
@@ -69,7 +71,8 @@ class GatedDeltaNet(LinearAttention):
         continues = is_token & (segments == segment[:, None])
         from_start = jnp.where(continues[..., None], jnp.exp(total), 0.0)[..., None]
         missing = value - einsum("BSHK,BHKU->BSHU", key * from_start, state, precision)
-        # A position writes its value minus the one that the state holds for its key, after all earlier positions of the chunk.
+        # A position writes its value minus the one that the state holds for its key, after all
+        # earlier positions of the chunk.
         products = einsum("BTHK,BSHK->BHTS", key * strength[..., None], key, precision) * decay
         missing = jnp.swapaxes(strength[..., None] * missing, 1, 2)
         written = lax.linalg.triangular_solve(products, missing, left_side=True, lower=True, unit_diagonal=True)
@@ -100,7 +103,7 @@ class GatedDeltaNet(LinearAttention):
         return unit_norm(query) * self.key_size**-0.5, unit_norm(key), value, log_decay, strength
 
     def _merge(self, heads: Float[Array, "B L H U"], inputs: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
-        """The normed and gated heads side by side times ``output``."""
+        """Return the normed and gated heads side by side times ``output``."""
         gate = nn.silu(einsum("BLD,DHU->BLHU", inputs, self.output_gate, self.precision.float32_output))
         heads *= self.head_scale[None, None, None] * (jnp.mean(heads**2, axis=-1, keepdims=True) + 1e-5) ** -0.5
         return einsum("BLHU,HUD->BLD", heads * gate, self.output_kernel, self.precision)

@@ -53,9 +53,10 @@ class LinearAttention(Mixer):
 class GatedLinearAttention(LinearAttention):
     """S_t = g_t S_{t-1} + k_t v_t^T, o_t = norm(S_t^T q_t), g_t = sigmoid(W_g x_t + b_g)^(1 / tau) (Yang et al. 2024).
 
-    Equations 3 and 4 of the paper; departures: g is one number a head as in Mamba-2 (Dao and Gu 2024), the norm is a root mean
-    square without parameters, and there is no output gate. Parameters: ``query``, ``key`` [D, H, K], ``value`` [D, H, U],
-    ``output`` [H, U, D], ``gate_kernel`` [D, H], ``gate_bias`` [H]. The state S is float32.
+    Equations 3 and 4 of the paper; departures: g is one number a head as in Mamba-2 (Dao and Gu
+    2024), the norm is a root mean square without parameters, and there is no output gate.
+    Parameters: ``query``, ``key`` [D, H, K], ``value`` [D, H, U], ``output`` [H, U, D],
+    ``gate_kernel`` [D, H], ``gate_bias`` [H]. The state S is float32.
     """
 
     def setup(self) -> None:

@@ -26,7 +26,7 @@ class GatedSettings:
     multiple_of: int = setting(8, "match_parameters: the width is rounded to a multiple of this.")
 
     def width(self, d_ff: int) -> int:
-        """The width beside layers of width ``d_ff``."""
+        """Return the width beside layers of width ``d_ff``."""
         unit = self.multiple_of
         return max(round(2 * d_ff / 3 / unit), 1) * unit if self.match_parameters else d_ff
 

@@ -28,9 +28,10 @@ class HyperConnectionsSettings:
 class HyperConnections(Residual):
     """A_r^T H + B^T Dropout(Sublayer(Norm(A_m^T H))) of N streams H, which are summed at the end (Zhu et al. 2024).
 
-    Equations 2 and 10 to 13: connections are ``alpha`` [N, 1 + N], A_m and A_r, and ``beta`` [N], and if dynamic they get
-    ``scales`` times the tanh of a product of the normed streams with ``connection`` [D, 2 + N]. They begin as pre-norm, with
-    sublayer k reading stream k mod N (equation 14). Departure: the initial scale of output kernels does not depend on N.
+    Equations 2 and 10 to 13: connections are ``alpha`` [N, 1 + N], A_m and A_r, and ``beta`` [N],
+    and if dynamic they get ``scales`` times the tanh of a product of the normed streams with
+    ``connection`` [D, 2 + N]. They begin as pre-norm, with sublayer k reading stream k mod N
+    (equation 14). Departure: the initial scale of output kernels does not depend on N.
     """
 
     width: int = 0

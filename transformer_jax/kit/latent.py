@@ -39,11 +39,13 @@ class LatentSettings:
 class LatentAttention(ModifiedAttention):
     """Keys [W^UK c; RoPE(W^KR h)] and values W^UV c of a latent c = W^DKV h (equations 9 to 19); queries have a latent too.
 
-    Parameters: ``latent_kernel`` [D, C], ``key`` [C, G, K], ``value`` [C, G, U], ``query_latent_kernel`` [D, E], ``query``
-    [E, H, K], ``rotary_query_kernel`` [E, H, R] and ``rotary_key_kernel`` [D, R], others as in ``ModifiedAttention``. The cache
-    has c and the rotary key, which all heads share, as ``keys`` [B, 1, C + R, M], and empty ``values``. W^UK is absorbed into
-    the queries and W^UV into the output, so a step attends to c itself; where another part changes keys, values, scores or
-    weights, a step expands all keys and values. Cross-attention has no rotary part.
+    Parameters: ``latent_kernel`` [D, C], ``key`` [C, G, K], ``value`` [C, G, U],
+    ``query_latent_kernel`` [D, E], ``query`` [E, H, K], ``rotary_query_kernel`` [E, H, R] and
+    ``rotary_key_kernel`` [D, R], others as in ``ModifiedAttention``. The cache has c and the rotary
+    key, which all heads share, as ``keys`` [B, 1, C + R, M], and empty ``values``. W^UK is absorbed
+    into the queries and W^UV into the output, so a step attends to c itself; where another part
+    changes keys, values, scores or weights, a step expands all keys and values. Cross-attention has
+    no rotary part.
     """
 
     @property
@@ -96,7 +98,7 @@ class LatentAttention(ModifiedAttention):
         return self._expanded(self._compressed(memory, positions), positions)
 
     def _compressed(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B 1 M X"]:
-        """The latent and the rotated key."""
+        """Return the latent and the rotated key."""
         latent = einsum("BMD,DC->BMC", memory, self.latent_kernel, self.precision)[:, None]
         latent = self.latent_norm(latent) if self.latent.settings.has_norms else latent
         if not self.rotary_size:

@@ -49,7 +49,7 @@ class ExpertsSettings:
             raise ConfigError("parts.mixture_of_experts.experts_per_token", problem)
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError for a bias without its part, which would stay 0."""
+        """Raise ConfigError for a bias without its part, which would stay 0."""
         if self.balance_bias and "balance_bias" not in config.optimizer.after_update_names:
             problem = "stays 0 without optimizer.after_update=balance_bias"
             raise ConfigError("parts.mixture_of_experts.balance_bias", problem, "add it")
@@ -58,8 +58,9 @@ class ExpertsSettings:
 class Experts(nn.Module):
     """The sum of the top experts, each relu(x W) V, weighted by their probabilities, scaled to sum to 1 if there are several.
 
-    No token is dropped: tokens are sorted by expert, and every expert multiplies its own (``lax.ragged_dot``). Padding is
-    routed and counted too. The sorted tokens are not split over a mesh: each device multiplies the tokens of the whole batch.
+    No token is dropped: tokens are sorted by expert, and every expert multiplies its own
+    (``lax.ragged_dot``). Padding is routed and counted too. The sorted tokens are not split over a
+    mesh: each device multiplies the tokens of the whole batch.
     """
 
     d_ff: int
@@ -83,12 +84,14 @@ class Experts(nn.Module):
             weights = jnp.take_along_axis(probabilities, chosen, axis=-1)
         else:
             weights, chosen = lax.top_k(probabilities, top)
-        # One weight, scaled, would be 1, and the router would have no gradient (Fedus et al. 2022, equation 2).
+        # One weight, scaled, would be 1, and the router would have no gradient (Fedus et al. 2022,
+        # equation 2).
         if top > 1:
             weights /= jnp.sum(weights, axis=-1, keepdims=True)
         sizes = jnp.sum(jax.nn.one_hot(chosen, experts, dtype=jnp.int32), axis=(0, 1, 2))
         self.sow(SOWN, "expert_load", sizes.astype(jnp.float32))
-        # The share of tokens of an expert times its mean probability, 1 where all are equal (Fedus et al. 2022, equation 4).
+        # The share of tokens of an expert times its mean probability, 1 where all are equal (Fedus
+        # et al. 2022, equation 4).
         shares = sizes / chosen.size
         self.sow(SOWN, "load_balance", experts * jnp.sum(shares * jnp.mean(probabilities, axis=(0, 1))))
         order = jnp.argsort(chosen.ravel())
@@ -149,7 +152,7 @@ class LoadBalanceSettings:
     )
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError without experts; a feed-forward layer of a plugin may have some."""
+        """Raise ConfigError without experts; a feed-forward layer of a plugin may have some."""
         layers = [each.name for each in config.selections if each.kind == "feed_forward"]
         if not any(each == "mixture_of_experts" or ("feed_forward", each) not in own_parts() for each in layers):
             raise ConfigError("training.loss_terms", NO_EXPERTS)
@@ -159,9 +162,10 @@ class LoadBalanceSettings:
 class LoadBalance(LossTerm):
     """N times the sum over the N experts of token share times mean probability (Fedus et al. 2022, section 2.2, equation 4).
 
-    Shares and means are over all tokens of the batch, padding too. With accumulation they are over a micro-batch; if the
-    mesh has only a ``data`` axis, over the part of it on one device. Layers run unrolled, with their activations stored. The
-    heads of multi_token, which decoding does not use, are not balanced.
+    Shares and means are over all tokens of the batch, padding too. With accumulation they are over
+    a micro-batch; if the mesh has only a ``data`` axis, over the part of it on one device. Layers
+    run unrolled, with their activations stored. The heads of multi_token, which decoding does not
+    use, are not balanced.
     """
 
     reads_sown = True

@@ -53,10 +53,11 @@ class Head(nn.Module):
 class MultiToken(LossTerm):
     """weight sum_i -log p_i(x_{t+i} | x_{<=t}), i = 2, ..., tokens: a layer for each i (Gloeckle et al. 2024, equation 2).
 
-    The cross entropy has label smoothing as the loss has (``training.label_smoothing``); the paper has none. The heads share
-    the trunk and the unembedding. They read the hidden states of the whole model, which still predict the next token, so
-    decoding equals the model without the term; the paper takes a layer from the trunk for each head, the first too. In an
-    encoder-decoder the heads do not read the source again. Each head has its own positions, such as a table of t5.
+    The cross entropy has label smoothing as the loss has (``training.label_smoothing``); the paper
+    has none. The heads share the trunk and the unembedding. They read the hidden states of the
+    whole model, which still predict the next token, so decoding equals the model without the term;
+    the paper takes a layer from the trunk for each head, the first too. In an encoder-decoder the
+    heads do not read the source again. Each head has its own positions, such as a table of t5.
     """
 
     def init_params(self, config: ExperimentConfig, model: Any, key: Array) -> PyTree:

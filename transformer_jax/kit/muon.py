@@ -29,8 +29,8 @@ class MuonSettings:
 def orthogonalized(settings: MuonSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
     """Orthogonalized momentum for kernels, Adam for embeddings, norms and biases (Jordan et al. 2024).
 
-    The momentum is a moving average with a correction of its bias, as in optax. In the paper it is a sum without one, and
-    the orthogonalization removes the difference in scale.
+    The momentum is a moving average with a correction of its bias, as in optax. In the paper it is
+    a sum without one, and the orthogonalization removes the difference in scale.
     """
     rule = muon(
         1.0,
@@ -47,7 +47,7 @@ def orthogonalized(settings: MuonSettings, hyperparameters: Hyperparameters) -> 
 
 
 def matrices(params: PyTree) -> PyTree:
-    """The axes of each kernel that are rows and columns of its matrix; None for other parameters.
+    """Return the axes of each kernel that are rows and columns of its matrix; None for other parameters.
 
     Kernels of attention [D, H, K] and [H, K, D] are matrices [D, H K] and [H K, D]; recurrent gates and experts have one each.
     """

@@ -16,10 +16,13 @@ from transformer_jax.registry.plugins import register
 from transformer_jax.training.sharding import path_of
 
 TABLE = (
-    # Output weights, also of routers to experts, whose number is fixed; the layers begin them at the size width^-1/2.
+    # Output weights, also of routers to experts, whose number is fixed; the layers begin them at
+    # the size width^-1/2.
     (r"projection/(embedding/)*table$|router_kernel$", -0.5, -1.0),
-    (r"embedding/table$", 0.0, -0.5),  # Input weights, read times width^1/2; they begin at width^-1/2.
-    (r"positions/(table|biases)$|shaw/relative$", 0.5, 0.0),  # Read as they are; they begin at width^-1/2.
+    # Input weights, read times width^1/2; they begin at width^-1/2.
+    (r"embedding/table$", 0.0, -0.5),
+    # Read as they are; they begin at width^-1/2.
+    (r"positions/(table|biases)$|shaw/relative$", 0.5, 0.0),
     (r"attention/(query|key|value|output)$|_kernel$|experts_\w+$", 0.0, -1.0),  # Hidden weights.
     (r"", 0.0, 0.0),  # Norms and biases.
 )
@@ -34,7 +37,7 @@ class MupSettings:
     base_key_size: int = setting(64, "Size of its heads.")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError unless the settings select all of muP, and nothing that it does not scale."""
+        """Raise ConfigError unless the settings select all of muP, and nothing that it does not scale."""
         model, heads = config.model, self.base_width // self.base_key_size
         attention = [each.name for each in config.selections if each.kind == "attention"]
         if ("initialization", "mup") not in [(each.kind, each.name) for each in config.selections]:
@@ -78,8 +81,8 @@ def exponents(path: str) -> tuple[float, float]:
 def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
     """Adam with a learning rate by kind of parameter; use another schedule than noam (Yang et al. 2022, table 3).
 
-    model.initialization=mup and, where heads grow, model.attention=mup have the rest of the table. Decoupled weight decay is
-    the same at all widths.
+    model.initialization=mup and, where heads grow, model.attention=mup have the rest of the table.
+    Decoupled weight decay is the same at all widths.
     """
 
     def scaled(key_path: tuple, update: AnyArray) -> AnyArray:

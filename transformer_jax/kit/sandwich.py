@@ -18,9 +18,9 @@ class SandwichResidual(Residual):
         self.output_norm = self.make_norm()
 
     def before(self, x: Hidden) -> Hidden:
-        """The sublayer reads the norm of x."""
+        """Return the sublayer reads the norm of x."""
         return self.norm(x)
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """The sum of x and the norm of the sublayer's output y."""
+        """Return the sum of x and the norm of the sublayer's output y."""
         return residual_sum(x, self.output_norm(y), self.sublayer_dropout, train=train)

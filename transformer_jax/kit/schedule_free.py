@@ -18,7 +18,7 @@ class ScheduleFreeSettings:
     interpolation: float = setting(0.9, "Share of the average in the parameters that are trained (beta).", at_most=1)
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError for changes of trained parameters, which the iterate z would not have."""
+        """Raise ConfigError for changes of trained parameters, which the iterate z would not have."""
         names = config.optimizer.after_update_names
         others = [name for name in names if not registered("after_update")[name].not_trained]
         if others:
@@ -41,6 +41,6 @@ class ScheduleFree(Averaging):
 
     @staticmethod
     def evaluation_params(state: Any, params: PyTree) -> PyTree:
-        """The average x of equation 4, from the trained y = (1 - beta) z + beta x."""
+        """Return the average x of equation 4, from the trained y = (1 - beta) z + beta x."""
         average: PyTree = contrib.schedule_free_eval_params(state, params)
         return average

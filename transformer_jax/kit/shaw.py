@@ -22,8 +22,8 @@ class ShawSettings:
 class RelativeKeys(SelfAttentionChange):
     """q (k + a) / sqrt(K) in self-attention, with a learned vector a of each clipped distance; ``relative`` [2 k + 1, K].
 
-    Equations 2 and 4. As in the paper the vectors are shared by the heads of a layer. Departure: values get no such vectors;
-    the paper found no gain from them (table 3).
+    Equations 2 and 4. As in the paper the vectors are shared by the heads of a layer. Departure:
+    values get no such vectors; the paper found no gain from them (table 3).
     """
 
     def setup(self) -> None:

@@ -18,7 +18,7 @@ class SigmoidSettings:
     """No settings, only a check."""
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError for another denominator or an earlier change of weights, which the sigmoids would replace."""
+        """Raise ConfigError for another denominator or an earlier change of weights, which the sigmoids would replace."""
         names, parts = [each.name for each in config.selections if each.kind == "attention"], registered("attention")
         before = names[: names.index("sigmoid")]
         for method, others, remedy in (

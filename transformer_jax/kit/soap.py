@@ -45,10 +45,11 @@ class SoapState(NamedTuple):
 def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
     """Adam in bases in which covariances of the gradient are diagonal (Vyas et al. 2024, algorithms 3 and 4).
 
-    Kernels and embeddings are matrices. Biases and norms have Adam. The first update computes the bases and changes no
-    parameter, as in the authors' code, but weight decay does. Bases change by one power iteration as in algorithm 4. The
-    authors' code also sorts them by their eigenvalues. Bases are replicated on all devices: the state of the base
-    model is 3.3 times Adam's, or 1.7 times with max_size=1024.
+    Kernels and embeddings are matrices. Biases and norms have Adam. The first update computes the
+    bases and changes no parameter, as in the authors' code, but weight decay does. Bases change by
+    one power iteration as in algorithm 4. The authors' code also sorts them by their eigenvalues.
+    Bases are replicated on all devices: the state of the base model is 3.3 times Adam's, or 1.7
+    times with max_size=1024.
     """
     b1, b2 = hyperparameters.b1, hyperparameters.b2
 
@@ -74,7 +75,8 @@ def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax
         # After the step: an update is not rotated by bases that its own gradient changed.
         kind = jnp.where(number == 0, 0, jnp.where(number % settings.precondition_every == 0, 1, 2))
         changes = (
-            lambda covariance, basis: jnp.linalg.eigh(covariance)[1][:, :, ::-1],  # The largest eigenvalue first.
+            # The largest eigenvalue first.
+            lambda covariance, basis: jnp.linalg.eigh(covariance)[1][:, :, ::-1],
             lambda covariance, basis: jnp.linalg.qr(matmul(covariance, basis))[0],
             lambda covariance, basis: basis,
         )

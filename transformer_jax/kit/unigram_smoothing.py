@@ -17,7 +17,7 @@ class UnigramSmoothingSettings:
     weight: float = setting(0.1, "Probability of all other tokens together.", below=1, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError where ``training.label_smoothing`` would smooth too."""
+        """Raise ConfigError where ``training.label_smoothing`` would smooth too."""
         if smoothing := config.training.label_smoothing:
             problem = f"{smoothing} would smooth twice, since unigram_smoothing replaces it; use 0"
             raise ConfigError("training.label_smoothing", problem)
@@ -27,9 +27,10 @@ class UnigramSmoothingSettings:
 class UnigramSmoothing(LossTerm):
     """Cross entropy against (1 - weight) one-hot + weight u; use label_smoothing=0 (Pereyra et al. 2017, section 3.2).
 
-    u are the frequencies of the labels, counted over the whole batch. With accumulation they are over a micro-batch; if the
-    mesh has only a ``data`` axis, over the part of it on one device. Recurrent models count over one device on every mesh. The
-    difference from the cross entropy is weight (z_label - sum u z).
+    u are the frequencies of the labels, counted over the whole batch. With accumulation they are
+    over a micro-batch; if the mesh has only a ``data`` axis, over the part of it on one device.
+    Recurrent models count over one device on every mesh. The difference from the cross entropy is
+    weight (z_label - sum u z).
     """
 
     is_sum_of_tokens = False

@@ -25,8 +25,8 @@ from transformer_jax.registry.plugins import register
 class KVCache(NamedTuple):
     """Projected keys [B, H, K, M] and values [B, H, M, U] of one attention, in the ``compute`` type of its products.
 
-    Keys are stored transposed, as the product of a decoding step reads them: on a CPU scores of keys [B, H, M, K] took three
-    times as long, of keys [B, M, H, K] thirty times.
+    Keys are stored transposed, as the product of a decoding step reads them: on a CPU scores of
+    keys [B, H, M, K] took three times as long, of keys [B, M, H, K] thirty times.
     """
 
     keys: Float[Array, "B H K M"]
@@ -86,8 +86,9 @@ class ByLength:
 class MultiHeadAttention(Layer):
     """Concat(head_1, ..., head_H) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i); no biases, as in the paper.
 
-    Parameters: ``query`` and ``key`` [D, H, K], ``value`` [D, H, U], ``output`` [H, U, D]. If the collection ``intermediates``
-    is mutable, every call sows ``attention_weights`` [B, H, Q, M], before dropout, and computes them without ``backend``.
+    Parameters: ``query`` and ``key`` [D, H, K], ``value`` [D, H, U], ``output`` [H, U, D]. If the
+    collection ``intermediates`` is mutable, every call sows ``attention_weights`` [B, H, Q, M],
+    before dropout, and computes them without ``backend``.
     """
 
     num_heads: int
@@ -100,7 +101,7 @@ class MultiHeadAttention(Layer):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site, **options: Any) -> "MultiHeadAttention":
-        """The attention at a site; ``settings`` of its part, ``config`` of the model, ``options``: the fields."""
+        """Return the attention at a site; ``settings`` of its part, ``config`` of the model, ``options``: the fields."""
         return cls(**options)
 
     def setup(self) -> None:
@@ -125,11 +126,11 @@ class MultiHeadAttention(Layer):
         return self.project_output(heads_BHQU)
 
     def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """The cache of ``num_slots`` cache slots a row, zeros."""
+        """Return the cache of ``num_slots`` cache slots a row, zeros."""
         return LayerCache(empty_kv(rows, self.num_heads, num_slots, self.key_size, self.value_size, self.precision))
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
-        """The cache of a whole ``memory``, such as an encoded source."""
+        """Return the cache of a whole ``memory``, such as an encoded source."""
         keys, values = self.project_memory(memory)
         return KVCache(jnp.swapaxes(keys, 2, 3).astype(self.precision.compute), values.astype(self.precision.compute))
 
@@ -161,7 +162,7 @@ class MultiHeadAttention(Layer):
         return project_heads(queries, self.query_kernel, self.precision)
 
     def project_output(self, heads_BHQU: Float[Array, "B H Q U"]) -> Float[Array, "B Q D"]:
-        """The heads [B, H, Q, U] side by side, times W^O."""
+        """Return the heads [B, H, Q, U] side by side, times W^O."""
         return einsum("BQHU,HUD->BQD", jnp.swapaxes(heads_BHQU, 1, 2), self.output_kernel, self.precision)
 
     def attend_dense(
@@ -176,7 +177,7 @@ class MultiHeadAttention(Layer):
 
 
 def empty_kv(rows: int, heads: int, num_slots: int, key_size: int, value_size: int, precision: Precision) -> KVCache:
-    """A cache of keys and values, zeros."""
+    """Return a cache of keys and values, zeros."""
     keys = jnp.zeros((rows, heads, key_size, num_slots), precision.compute)
     return KVCache(keys, jnp.zeros((rows, heads, num_slots, value_size), precision.compute))
 
@@ -186,5 +187,6 @@ def project_heads(
 ) -> Float[Array, "B H L K"]:
     """``inputs_BLD`` projected into every head."""
     with jax.named_scope("project_heads"):
-        # Transposed after the product, not by it: on a CPU the product would transpose its larger operand.
+        # Transposed after the product, not by it: on a CPU the product would transpose its larger
+        # operand.
         return jnp.swapaxes(einsum("BLD,DHK->BLHK", inputs_BLD, kernel_DHK, precision), 1, 2)

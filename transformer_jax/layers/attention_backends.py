@@ -1,7 +1,7 @@
 """Backends of scaled dot-product attention for accelerators, long sequences and sharded sequences.
 
-Each equals ``EinsumAttention`` to rounding and has its ``AttentionOptions``. What a kernel cannot take, blockwise
-attention computes instead, and the log says so once.
+Each equals ``EinsumAttention`` to rounding and has its ``AttentionOptions``. What a kernel cannot
+take, blockwise attention computes instead, and the log says so once.
 """
 
 import logging
@@ -30,7 +30,8 @@ from transformer_jax.private_modules import splash_attention
 BY_POSITION = P(ROW_AXES, "tensor", "context")
 BY_HEAD = P(ROW_AXES, ("tensor", "context"))
 WHOLE_SEQUENCES = P(ROW_AXES, "tensor")
-# Scores of a device, over all rows: for the gradient of a bias cuDNN may keep 2 bytes of each, for one layer at a time.
+# Scores of a device, over all rows: for the gradient of a bias cuDNN may keep 2 bytes of each, for
+# one layer at a time.
 MAX_BIASED_SCORES = 2**30
 
 
@@ -45,10 +46,11 @@ def blockwise_instead(kernel: str, reason: str) -> BlockwiseAttention:
 class CudnnAttention:
     """cuDNN's fused attention for NVIDIA GPUs: bfloat16, no dropout.
 
-    Takes shared key heads. With ``one_sentence`` each row is one sentence padded on the right, described by causality, lengths,
-    and a window to the left or the bias that ``score_mod`` adds. Otherwise, for packed rows on a GPU before Hopper, the mask is
-    passed as an array, whose memory grows with the square of the length. Blockwise attention computes every other ``score_mod``
-    and, with ``one_sentence``, every other ``mask_mod``.
+    Takes shared key heads. With ``one_sentence`` each row is one sentence padded on the right,
+    described by causality, lengths, and a window to the left or the bias that ``score_mod`` adds.
+    Otherwise, for packed rows on a GPU before Hopper, the mask is passed as an array, whose memory
+    grows with the square of the length. Blockwise attention computes every other ``score_mod`` and,
+    with ``one_sentence``, every other ``mask_mod``.
     """
 
     one_sentence: bool = False
@@ -66,7 +68,8 @@ class CudnnAttention:
             lengths = _lengths(mask.key_segments)
             query_lengths, window = 0 * lengths + q.shape[1], None
             if mask.mask_mod is not None:
-                # A padded query may be too far from the last key to see any, so only the tokens are computed.
+                # A padded query may be too far from the last key to see any, so only the tokens are
+                # computed.
                 query_lengths, window = _lengths(mask.query_segments), (mask.window.left, 0)
             heads = attend(
                 is_causal=mask.window.right == 0,
@@ -82,7 +85,7 @@ class CudnnAttention:
     def _obstacle(
         self, mask: SentenceMask, score_mod: ScoreMod | None, bias: Array | None, scores: tuple[int, ...]
     ) -> str | None:
-        """The reason that cuDNN cannot run, or None; ``scores``: B, H, Q, M."""
+        """Return the reason that cuDNN cannot run, or None; ``scores``: B, H, Q, M."""
         if score_mod is not None and bias is None:
             return "change of scores (score_mod) except a bias that is the same in all rows of one sentence"
         if bias is not None and mask.mask_mod is not None:
@@ -101,8 +104,8 @@ class CudnnAttention:
 class PackedCudnnAttention:
     """cuDNN's fused attention from each query of a packed row to a range of keys: bfloat16, no dropout, from Hopper on.
 
-    Takes windows and shared key heads. Each device runs the kernel on its own rows and heads. Blockwise attention computes
-    changes of scores and masks of other positions.
+    Takes windows and shared key heads. Each device runs the kernel on its own rows and heads.
+    Blockwise attention computes changes of scores and masks of other positions.
     """
 
     mesh: Mesh
@@ -123,7 +126,7 @@ class PackedCudnnAttention:
 
 
 def added_bias(score_mod: ScoreMod, q: Float[Array, "B H Q K"], keys: int) -> Float[Array, "1 H Q M"] | None:
-    """The bfloat16 bias that ``score_mod`` adds to the scores of all rows; None if it does anything else.
+    """Return the bfloat16 bias that ``score_mod`` adds to the scores of all rows; None if it does anything else.
 
     Its program may only add terms to the scores that read neither scores nor queries. Positions are indices in the row.
     """
@@ -138,7 +141,7 @@ def added_bias(score_mod: ScoreMod, q: Float[Array, "B H Q K"], keys: int) -> Fl
 
 
 def _sum_with(program: Any, scores: Any, *hidden: Any) -> Any:
-    """The variable of ``scores`` plus all terms; None if an equation reads a partial sum otherwise, or ``hidden``."""
+    """Return the variable of ``scores`` plus all terms; None if an equation reads a partial sum otherwise, or ``hidden``."""
     summed, seen = scores, {scores, *hidden}
     for equation in program.eqns:
         read = [each for each in equation.invars if not isinstance(each, Literal) and each in seen]
@@ -183,8 +186,9 @@ def on_each_device(attend: Callable[..., Array], mesh: Mesh, heads: P) -> Callab
 class TpuFlashAttention:
     """JAX's splash attention kernel for TPUs (flash attention that skips masked blocks): no dropout, K = U.
 
-    Takes windows, shared key heads and a learned term of the denominator. The compiler cannot partition a kernel, so each
-    device runs it on its own rows and heads. Blockwise attention computes changes of scores and masks of other positions.
+    Takes windows, shared key heads and a learned term of the denominator. The compiler cannot
+    partition a kernel, so each device runs it on its own rows and heads. Blockwise attention
+    computes changes of scores and masks of other positions.
     """
 
     mesh: Mesh
@@ -216,7 +220,8 @@ class TpuFlashAttention:
             mask = masks.CausalMask(scores)
         elif window != Window(None, None):
             mask = masks.LocalMask(scores, (window.left, window.right), offset=0)
-        # The fused backward kernel writes a gradient of the queries for each block of keys: fewer bytes up to two blocks.
+        # The fused backward kernel writes a gradient of the queries for each block of keys: fewer
+        # bytes up to two blocks.
         is_fused = k.shape[2] <= 2 * block_k
         sizes = kernel.BlockSizes(
             block_q=block_q,
@@ -245,9 +250,10 @@ class TpuFlashAttention:
 class RowBlockAttention:
     """The reference on blocks of rows of at most ``scores`` scores, recomputed in the backward pass.
 
-    A TPU keeps the scores of a block in its vector memory; the scores of a whole batch pass through main memory several times.
-    A dropout mask covers the whole batch, so with dropout there is one block. Takes windows and shared key heads; blockwise
-    attention computes changes of scores, whose arrays are not split over devices, and masks of other positions.
+    A TPU keeps the scores of a block in its vector memory; the scores of a whole batch pass through
+    main memory several times. A dropout mask covers the whole batch, so with dropout there is one
+    block. Takes windows and shared key heads; blockwise attention computes changes of scores, whose
+    arrays are not split over devices, and masks of other positions.
     """
 
     mesh: Mesh
@@ -283,14 +289,14 @@ class RowBlockAttention:
 
 
 def _obstacle_of_kernels(k: Array, v: Array, options: AttentionOptions) -> str | None:
-    """The reason that a kernel cannot run, or None."""
+    """Return the reason that a kernel cannot run, or None."""
     if options.denominator is not None:
         return "change of the denominator (denominator_mod)"
     return None if k.shape == v.shape else "values of another shape than the keys"
 
 
 def _obstacle_of_rows(mask: SentenceMask, options: AttentionOptions, k: Array, v: Array) -> str | None:
-    """The reason that a device with only its own rows and heads cannot run, or None."""
+    """Return the reason that a device with only its own rows and heads cannot run, or None."""
     if options.score_mod is not None:
         return "change of scores (score_mod)"
     if obstacle := _obstacle_of_kernels(k, v, options):
@@ -302,8 +308,9 @@ def _obstacle_of_rows(mask: SentenceMask, options: AttentionOptions, k: Array, v
 class AllToAllAttention:
     """Context parallelism: devices attend with some heads over whole sequences (Jacobs et al. 2023, section 3.1, Ulysses).
 
-    All-to-alls exchange the split of queries, keys and values [B, H, L, K] by positions for one by heads, over ``context`` and
-    ``tensor``, run ``backend``, and exchange the output back. Key heads are repeated until they divide over these devices.
+    All-to-alls exchange the split of queries, keys and values [B, H, L, K] by positions for one by
+    heads, over ``context`` and ``tensor``, run ``backend``, and exchange the output back. Key heads
+    are repeated until they divide over these devices.
     """
 
     backend: AttentionBackend

@@ -1,8 +1,9 @@
 """Blockwise attention: memory linear in the length, not quadratic.
 
-The softmax over blocks of keys keeps a running maximum and sum (Milakov and Gimelshein 2018; Rabe and Staats 2021, section 2).
-The backward pass recomputes each block of weights from the logarithm of that sum (Dao et al. 2022, appendix B). Plain JAX: it
-runs on every platform and under any sharding of rows and heads, and takes every mask and change of scores.
+The softmax over blocks of keys keeps a running maximum and sum (Milakov and Gimelshein 2018; Rabe
+and Staats 2021, section 2). The backward pass recomputes each block of weights from the logarithm
+of that sum (Dao et al. 2022, appendix B). Plain JAX: it runs on every platform and under any
+sharding of rows and heads, and takes every mask and change of scores.
 """
 
 from dataclasses import dataclass
@@ -75,12 +76,12 @@ class Blocks(NamedTuple):
     precision: Precision
 
     def key_blocks_of(self, row: Array, num_blocks: int) -> tuple[Array | int, Array | int]:
-        """The key blocks that query block ``row`` sees: the first, and the end."""
+        """Return the key blocks that query block ``row`` sees: the first, and the end."""
         start, end = row * self.query_block, (row + 1) * self.query_block
         return _blocks_within(start, end, self.window.left, self.window.right, self.key_block, num_blocks)
 
     def query_blocks_of(self, column: Array, num_blocks: int) -> tuple[Array | int, Array | int]:
-        """The query blocks that see key block ``column``: the first, and the end."""
+        """Return the query blocks that see key block ``column``: the first, and the end."""
         start, end = column * self.key_block, (column + 1) * self.key_block
         return _blocks_within(start, end, self.window.right, self.window.left, self.query_block, num_blocks)
 
@@ -122,7 +123,7 @@ def _attention(inputs: Inputs, shape: Blocks) -> Array:
 
 
 def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array, Array]]:
-    """The output and, for the backward pass, the logarithm of each query's denominator."""
+    """Return the output and, for the backward pass, the logarithm of each query's denominator."""
     num_rows = inputs.query.shape[2] // shape.query_block
     num_columns = inputs.key.shape[2] // shape.key_block
 
@@ -234,7 +235,7 @@ _attention.defvjp(_forward, _backward)
 
 
 def _masked(scores: Array, row: Array, column: Array, inputs: Inputs, shape: Blocks) -> tuple[Array, Array]:
-    """The scores of a block, ``MASKED_SCORE`` where they are hidden, and which are visible."""
+    """Return the scores of a block, ``MASKED_SCORE`` where they are hidden, and which are visible."""
     visible = segment_mask(
         _block(inputs.query_segments, row, shape.query_block, axis=1),
         _block(inputs.key_segments, column, shape.key_block, axis=1),

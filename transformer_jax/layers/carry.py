@@ -1,7 +1,7 @@
 """State that self-attentions pass from layer to layer beside the hidden states, such as the values of the first layer.
 
-Layers then have ``Carried`` as input and output, which residual connections of ``carrying_residual`` take apart; the layers
-and their execution are the same.
+Layers then have ``Carried`` as input and output, which residual connections of
+``carrying_residual`` take apart; the layers and their execution are the same.
 """
 
 from collections.abc import Callable

@@ -22,8 +22,8 @@ Rate = float | Float[Array, ""] | None
 class DropoutMask:
     """Inverted dropout (Srivastava et al. 2014, section 10) of the same entries at every call.
 
-    Zeroes each entry with probability ``rate`` (float32, at most 1 - 2^-24) and divides the rest by ``1 - rate``. ``seeds``:
-    uint32 [2]. The mask is computed where it is used and never stored.
+    Zeroes each entry with probability ``rate`` (float32, at most 1 - 2^-24) and divides the rest by
+    ``1 - rate``. ``seeds``: uint32 [2]. The mask is computed where it is used and never stored.
     """
 
     # JAX also puts other objects than arrays into a tree.
@@ -46,7 +46,7 @@ class Dropout(nn.Module):
     rate: Rate
 
     def mask(self, *, train: bool) -> DropoutMask | None:
-        """A new mask; None, which drops nothing, unless ``train``."""
+        """Return a new mask; None, which drops nothing, unless ``train``."""
         if not train or self.rate is None:
             return None
         return dropout_mask(self.rate, self.make_rng("dropout"))
@@ -62,7 +62,7 @@ def dropout_mask(rate: float | Float[Array, ""], key: Array) -> DropoutMask:
 
 
 def dropout_keys(key: Array, count: int) -> Array:
-    """A key [B] for each of ``count`` local rows, by its index in the batch."""
+    """Return a key [B] for each of ``count`` local rows, by its index in the batch."""
     first, _ = local_rows(count)
     return jax.vmap(lambda row: jax.random.fold_in(key, row))(first + jnp.arange(count))
 
@@ -99,9 +99,10 @@ def hashed_bits(
 ) -> UInt32[Array, "..."]:
     """32 random bits an entry: a hash of the seeds and of its index in an array of shape ``whole``, uint32 of ``shape``.
 
-    A counter-based generator with a far shorter mixing function than threefry: good enough for masks, and elementwise, so that
-    the compiler fuses it (on a CPU 0.4 ms against 42 ms for four million entries). Bits depend on seeds and index only, so any
-    sharding and any division into blocks gives the same. Beyond 2^32 entries the first axes are hashed separately.
+    A counter-based generator with a far shorter mixing function than threefry: good enough for
+    masks, and elementwise, so that the compiler fuses it (on a CPU 0.4 ms against 42 ms for four
+    million entries). Bits depend on seeds and index only, so any sharding and any division into
+    blocks gives the same. Beyond 2^32 entries the first axes are hashed separately.
     """
     first = next(axis for axis in range(len(whole) + 1) if math.prod(whole[axis:]) <= 2**32)
     bits = _mix(_index(shape, start, whole, range(first, len(shape))) ^ seeds[0]) + seeds[1]
@@ -119,7 +120,9 @@ def _index(shape: tuple[int, ...], start: Sequence[int | Array], whole: tuple[in
 
 
 def _mix(bits: Array) -> Array:
-    """The finalizer of MurmurHash3 (Appleby 2011): a bijection of 32 bits in which every input bit moves every output bit."""
+    """Return the finalizer of MurmurHash3 (Appleby 2011): a bijection of 32 bits in which every
+    input bit moves every output bit.
+    """
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * jnp.uint32(0xC2B2AE35)
     return bits ^ (bits >> 16)

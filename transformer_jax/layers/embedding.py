@@ -25,8 +25,9 @@ def rows_of_table(table: Float[Array, "V D"], token_ids: Int[Array, "B L"]) -> F
 class LogitFactors(NamedTuple):
     """Logits before they are multiplied: ``hidden`` [B, T, D] times ``matrix`` [V, D] transposed, then ``logit_mod``.
 
-    ``logit_mod``: ``Partial(function, *arrays)``, an elementwise ``function(*arrays, logits)`` of float32 logits [..., V]; no
-    array has the axis V, to which a GPU or TPU adds columns. None changes nothing.
+    ``logit_mod``: ``Partial(function, *arrays)``, an elementwise ``function(*arrays, logits)`` of
+    float32 logits [..., V]; no array has the axis V, to which a GPU or TPU adds columns. None
+    changes nothing.
     """
 
     hidden: Hidden
@@ -99,7 +100,7 @@ class BiasedProjection(OutputLayer):
         return self.embedding.logits(hidden) + self.logits_bias[None, None]
 
     def factors(self, hidden: Hidden) -> LogitFactors:
-        """The two factors of ``logits``: the matrix has the bias in more columns, and hidden states get columns of ones.
+        """Return the two factors of ``logits``: the matrix has the bias in more columns, and hidden states get columns of ones.
 
         Where operands may be rounded, as ``float32`` of a GPU or TPU does, a second column has the rest of the bias.
         """

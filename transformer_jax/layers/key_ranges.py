@@ -1,7 +1,8 @@
 """Attention from each query to a range of keys, by cuDNN: packed rows without an array of queries x keys.
 
-The sentences of a packed row are neighbors, so two numbers describe the keys that a query sees. cuDNN's kernel compares them
-with the index of each key where it has the scores (a ``score_mod``, as in flex attention), forward and backward.
+The sentences of a packed row are neighbors, so two numbers describe the keys that a query sees.
+cuDNN's kernel compares them with the index of each key where it has the scores (a ``score_mod``, as
+in flex attention), forward and backward.
 """
 
 from typing import Any
@@ -19,8 +20,8 @@ from transformer_jax.private_modules import cudnn_attention
 def key_ranges(mask: SentenceMask) -> tuple[Int[Array, "B Q"], Int[Array, "B Q"]]:
     """Return for each query the first key of its segment in ``mask.window``, and the key after the last.
 
-    Segments of a row are numbered up to its length, and the tokens of each are neighbors. A query that sees no key (padding)
-    gets the first of the row, so that its weights are finite.
+    Segments of a row are numbered up to its length, and the tokens of each are neighbors. A query
+    that sees no key (padding) gets the first of the row, so that its weights are finite.
     """
     queries, keys = jnp.asarray(mask.query_segments), jnp.asarray(mask.key_segments)
     (rows, num_queries), num_keys = queries.shape, keys.shape[1]
@@ -57,8 +58,9 @@ def _forward(query: Array, key: Array, value: Array, first: Array, end: Array) -
 
 def _backward(residuals: tuple[Array, ...], gradient: Array) -> tuple[Array | None, ...]:
     *operands, first, end = residuals
-    # XLA takes the function of the scores from the forward kernel that computed the normalizers, so it has to be beside the
-    # backward kernel: in the loop of ``scan_layers`` too. Elsewhere the compiler merges both calls.
+    # XLA takes the function of the scores from the forward kernel that computed the normalizers, so
+    # it has to be beside the backward kernel: in the loop of ``scan_layers`` too. Elsewhere the
+    # compiler merges both calls.
     heads, log_normalizers = _with_log_normalizers(*residuals)
     kernel = cudnn_attention()._dot_product_attention_bwd_p
     gradients = _bind(kernel, visible_gradients, 2, tuple(operands), first, end, log_normalizers, heads, gradient)
@@ -116,12 +118,13 @@ def visible_scores(scores: Float[Array, "B H Q M"], first: Array, end: Array) ->
 def visible_gradients(
     gradient: Float[Array, "B H Q M"], scores: Float[Array, "B H Q M"], first: Array, end: Array
 ) -> Float[Array, "B H Q M"]:
-    """The gradient of the argument of ``visible_scores``."""
+    """Return the gradient of the argument of ``visible_scores``."""
     return lax.select(_is_visible(scores, first, end), gradient, lax.full_like(gradient, 0.0))
 
 
 def _is_visible(scores: Array, first: Array, end: Array) -> Array:
-    # The index comes first in every comparison: cuDNN's first operand has to be an array of the kernel.
+    # The index comes first in every comparison: cuDNN's first operand has to be an array of the
+    # kernel.
     key = lax.broadcasted_iota(jnp.int32, scores.shape, 3)
     first, end = (jnp.broadcast_to(each, scores.shape) for each in (first, end))
     return (key >= first) & (key < end)

@@ -17,8 +17,9 @@ MaskMod = Callable[[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]], Bool[Array, "
 class Window:
     """A sliding window: a query sees keys at most ``left`` positions before it and ``right`` after it (None: no limit).
 
-    For self-attention (Beltagy et al. 2020, section 3.1). A ``SentenceMask`` counts distances in the row, like causality;
-    positions in a sentence are consecutive, so they give the same distances. So backends skip blocks outside of it.
+    For self-attention (Beltagy et al. 2020, section 3.1). A ``SentenceMask`` counts distances in
+    the row, like causality; positions in a sentence are consecutive, so they give the same
+    distances. So backends skip blocks outside of it.
     """
 
     left: int | None
@@ -42,10 +43,11 @@ class Window:
 class SentenceMask:
     """A token sees the tokens of its own sentence, and if ``is_causal`` none after it (Vaswani et al. 2017, section 3.2.3).
 
-    Padding (segment 0) and packed neighbors are invisible. Kept as segments [B, Q] and [B, M], so that blockwise attention
-    never needs the whole mask. ``mask_mod`` hides more keys. It and score changes read ``query_positions`` [B, Q] and
-    ``key_positions`` [B, M], which count from 0 in each sentence; without them indices in the row count as positions.
-    ``score_mod`` changes the scores of all layers of a stack (``layers.positions.score_mod_of``).
+    Padding (segment 0) and packed neighbors are invisible. Kept as segments [B, Q] and [B, M], so
+    that blockwise attention never needs the whole mask. ``mask_mod`` hides more keys. It and score
+    changes read ``query_positions`` [B, Q] and ``key_positions`` [B, M], which count from 0 in each
+    sentence; without them indices in the row count as positions. ``score_mod`` changes the scores
+    of all layers of a stack (``layers.positions.score_mod_of``).
     """
 
     # JAX also puts other objects than arrays into a tree.
@@ -61,12 +63,14 @@ class SentenceMask:
     def between(
         cls, queries: PyTree, keys: PyTree, *, is_causal: bool = False, score_mod: PyTree = None
     ) -> "SentenceMask":
-        """The mask of attention from ``queries`` to ``keys``: both have ``segments`` and ``positions``, as ``Tokens`` do."""
+        """Return the mask of attention from ``queries`` to ``keys``: both have ``segments`` and
+        ``positions``, as ``Tokens`` do.
+        """
         sides = queries.segments, keys.segments, is_causal, queries.positions, keys.positions
         return cls(*sides, score_mod=score_mod)
 
     def array(self) -> AttentionMask:
-        """The mask [B, Q, M]."""
+        """Return the mask [B, Q, M]."""
         mask = segment_mask(self.query_segments, self.key_segments)
         if self.mask_mod is not None:
             mask &= visible_to_mod(self.mask_mod, row_indices(mask.shape[1], mask.shape[2]), self.positions)
@@ -100,7 +104,7 @@ def row_indices(queries: int, keys: int) -> tuple[Int[Array, "1 Q"], Int[Array, 
 
 
 def segment_mask(query_segments: Int[AnyArray, "B Q"], key_segments: Int[AnyArray, "B M"]) -> AttentionMask:
-    """A position sees the tokens of its own sentence, never padding or packed neighbors. [B, Q, M].
+    """Return a position sees the tokens of its own sentence, never padding or packed neighbors. [B, Q, M].
 
     For queries ``[[1, 1, 2]]`` and keys ``[[1, 2, 0]]``::
 
@@ -114,7 +118,7 @@ def segment_mask(query_segments: Int[AnyArray, "B Q"], key_segments: Int[AnyArra
 
 
 def causal_mask(length: int) -> Bool[Array, "1 length length"]:
-    """A position sees itself and what precedes it; [1, length, length]."""
+    """Return a position sees itself and what precedes it; [1, length, length]."""
     return jnp.tril(jnp.ones((1, length, length), dtype=bool))
 
 

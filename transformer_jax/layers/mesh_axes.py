@@ -40,7 +40,7 @@ def local_rows(count: int) -> tuple[int | Int[Array, ""], int]:
 
 
 def constrain_rows(mesh: Mesh) -> Callable[[Array], Array]:
-    """A sharding constraint for arrays [B, ...], and for their gradients: split by rows, whole in other dimensions.
+    """Return a sharding constraint for arrays [B, ...], and for their gradients: split by rows, whole in other dimensions.
 
     Without it the compiler may move hidden states between devices instead of gathering the parameters of a layer.
     """

@@ -30,7 +30,7 @@ class Mixer(nn.Module):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site, precision: Precision) -> "Mixer":
-        """The mixer for the settings of a model."""
+        """Return the mixer for the settings of a model."""
         sizes = config.num_heads, config.head_key_size, config.head_value_size, config.d_model
         return cls(*sizes, site, settings, precision)
 
@@ -57,7 +57,7 @@ class Mixer(nn.Module):
         return self._run(queries, mask)[0]
 
     def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """The states of all beams, zeros."""
+        """Return the states of all beams, zeros."""
         return LayerCache((), jnp.zeros((rows, beams, *self.state_shape)))
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:

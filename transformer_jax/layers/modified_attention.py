@@ -26,8 +26,8 @@ from transformer_jax.precision import FLOAT32, Precision
 class AttentionChange(nn.Module):
     """One change of multi-head attention; a subclass overrides the methods of what it changes.
 
-    Parameters are created in ``setup``. ``settings``: the settings dataclass that the part was registered with. The attention
-    sets ``value_size`` and ``precision``, which are its own.
+    Parameters are created in ``setup``. ``settings``: the settings dataclass that the part was
+    registered with. The attention sets ``value_size`` and ``precision``, which are its own.
     """
 
     num_heads: int
@@ -90,7 +90,7 @@ class AttentionChange(nn.Module):
         return None
 
     def mask_mod(self) -> MaskMod | None:
-        """A window of visible keys (self-attention only), or a function of positions of queries and keys."""
+        """Return a window of visible keys (self-attention only), or a function of positions of queries and keys."""
         return None
 
     def denominator_mod(self) -> Denominator | None:
@@ -106,7 +106,7 @@ class AttentionChange(nn.Module):
         return None
 
     def heads(self, heads_BHQU: Float[Array, "B H Q X"], inputs: Float[Array, "B Q D"]) -> Float[Array, "B H Q U"]:
-        """The outputs of the heads before W^O; ``inputs`` are the hidden states that queries are projected from.
+        """Return the outputs of the heads before W^O; ``inputs`` are the hidden states that queries are projected from.
 
         A part that changes values comes first.
         """
@@ -137,8 +137,8 @@ class SelfAttentionChange(AttentionChange):
 class ModifiedAttention(MultiHeadAttention):
     """Multi-head attention with the changes that ``makers`` make, in their order; None is no change.
 
-    Query head h uses key head h // (H / G). Parameters: ``query`` [D, H, K], ``key`` [D, G, K], ``value`` [D, G, U], ``output``
-    [H, U, D], and of each change in ``changes_NAME``.
+    Query head h uses key head h // (H / G). Parameters: ``query`` [D, H, K], ``key`` [D, G, K],
+    ``value`` [D, G, U], ``output`` [H, U, D], and of each change in ``changes_NAME``.
     """
 
     makers: tuple[tuple[str, Callable[[], AttentionChange | None]], ...] = ()
@@ -205,14 +205,14 @@ class ModifiedAttention(MultiHeadAttention):
         return self.output_of(heads, queries)
 
     def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """The cache: G heads of keys and values, in a ring of cache slots where a window ends there."""
+        """Return the cache: G heads of keys and values, in a ring of cache slots where a window ends there."""
         heads, slots = self.num_key_value_heads, self.num_kept_slots(num_slots, beams)
         cache = empty_kv(rows, heads, slots, self.key_size, self.value_size, self.precision)
         values = self._in_turn("values", cache.values, np.zeros((rows, slots), np.int32))
         return LayerCache(cache._replace(values=values.astype(self.precision.compute)))
 
     def num_kept_slots(self, num_slots: int, beams: int) -> int:
-        """The number of cache slots: a window needs no more than its own."""
+        """Return the number of cache slots: a window needs no more than its own."""
         window = self._window()
         if isinstance(window, Window) and window.left is not None and window.right == 0:
             return min(num_slots, (window.left + 1) * beams)
@@ -238,7 +238,7 @@ class ModifiedAttention(MultiHeadAttention):
         return attended, cache._replace(kv_cache=written)
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
-        """The changed keys and the values of a whole ``memory``."""
+        """Return the changed keys and the values of a whole ``memory``."""
         keys, values = self.memory_of(memory, positions)
         return KVCache(jnp.swapaxes(keys, 2, 3).astype(self.precision.compute), values.astype(self.precision.compute))
 
@@ -263,7 +263,7 @@ class ModifiedAttention(MultiHeadAttention):
         return self._in_turn("keys", keys, positions, "B, G, M, K"), self._in_turn("values", values, positions)
 
     def output_of(self, heads: Float[Array, "B H Q X"], inputs: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
-        """The heads with every change, times W^O; ``inputs`` are those of the queries."""
+        """Return the heads with every change, times W^O; ``inputs`` are those of the queries."""
         changes = [each for each in self.changes.values() if type(each).heads is not AttentionChange.heads]
         for change in sorted(changes, key=lambda each: type(each).values is AttentionChange.values):
             changed, shape = change.heads(heads, inputs), (*heads.shape[:3], self.value_size)
@@ -271,7 +271,9 @@ class ModifiedAttention(MultiHeadAttention):
         return self.project_output(heads)
 
     def _in_turn(self, method: str, array: Array, positions: Int[AnyArray, "B L"], axes: str = "") -> Array:
-        """The array that the method of each change makes of the one before, of the same shape if ``axes`` names its axes."""
+        """Return the array that the method of each change makes of the one before, of the same
+        shape if ``axes`` names its axes.
+        """
         for change in self.changes.values():
             changed = getattr(change, method)(array, positions)
             array = require_shape(changed, array.shape, axes, getattr(type(change), method)) if axes else changed
@@ -317,7 +319,7 @@ class ModifiedAttention(MultiHeadAttention):
         return self.output_of(heads, inputs)
 
     def score_mod(self, of_stack: Partial | None) -> Partial | None:
-        """The changes of scores of this attention, then the one that all layers share."""
+        """Return the changes of scores of this attention, then the one that all layers share."""
         mods = [*self._mods("score_mod"), *([of_stack] if of_stack else [])]
         return Partial(_in_order, mods) if mods else None
 
@@ -335,7 +337,7 @@ class ModifiedAttention(MultiHeadAttention):
 
 
 def class_for(changes: Mapping[str, Any]) -> type[ModifiedAttention]:
-    """The class of attention that changes need, by name: the one that one of them names, else ``ModifiedAttention``.
+    """Return the class of attention that changes need, by name: the one that one of them names, else ``ModifiedAttention``.
 
     Raises ConfigError where several name one, and for a part that is no change.
     """

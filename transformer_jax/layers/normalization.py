@@ -46,8 +46,8 @@ def normalize(
 ) -> Float[Array, "*B D"]:
     """``hidden``, standardized along its last axis, times ``scale`` plus ``bias``, rounded to ``precision.output``.
 
-    For standardized rows y, their deviations s, the cotangent g and c = scale g, the gradient is
-    (c - mean(c) - y mean(c y)) / s. Automatic differentiation would store several arrays of that size.
+    For standardized rows y, their deviations s, the cotangent g and c = scale g, the gradient is (c -
+    mean(c) - y mean(c y)) / s. Automatic differentiation would store several arrays of that size.
     """
     return _forward(hidden, scale, bias, epsilon, precision)[0]
 
@@ -72,10 +72,10 @@ def _moments(hidden: Array) -> tuple[Array, Array]:
 
 
 def _moments_in_one_pass(hidden: Array) -> tuple[Array, Array]:
-    """The same for rounded results, in the kernel that writes ``hidden``.
+    """Return the same for rounded results, in the kernel that writes ``hidden``.
 
-    The relative error of the variance is about 1e-7 (mean / deviation)^2: the result is off by 1 % where the mean of a row is
-    300 deviations, and useless from 3,000 on.
+    The relative error of the variance is about 1e-7 (mean / deviation)^2: the result is off by 1 %
+    where the mean of a row is 300 deviations, and useless from 3,000 on.
     """
     wide = hidden.astype(jnp.float32)
     mean, square = (jnp.mean(each, axis=-1, keepdims=True) for each in (wide, jnp.square(wide)))

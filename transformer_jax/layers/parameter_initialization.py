@@ -14,7 +14,9 @@ class Layer(nn.Module):
 
     @nn.nowrap
     def param(self, name: str, init_fn: Any, *init_args: Any, **options: Any) -> Any:
-        """The parameter, if it has the shape that the initializer takes; else as in Flax, which traces the initializer."""
+        """Return the parameter, if it has the shape that the initializer takes; else as in Flax,
+        which traces the initializer.
+        """
         found: Any = self.get_variable("params", name)
         if found is not None and init_args[:1] == (jnp.shape(found),):
             return found
@@ -26,9 +28,10 @@ def xavier_uniform(
 ) -> Initializer:
     """Uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010, equation 16).
 
-    The fans are the products of the named axes, so that a kernel stored as [D, H, K] starts as the matrix [D, H·K] would.
-    ``batch_axes`` number independent kernels. Any other axis multiplies both fans: ``xavier_uniform(0, 2)`` of [D, G, N] is
-    smaller by sqrt(G) than that of G matrices [D, N].
+    The fans are the products of the named axes, so that a kernel stored as [D, H, K] starts as the
+    matrix [D, H·K] would. ``batch_axes`` number independent kernels. Any other axis multiplies both
+    fans: ``xavier_uniform(0, 2)`` of [D, G, N] is smaller by sqrt(G) than that of G matrices [D,
+    N].
     """
     return initializers.variance_scaling(
         1.0, "fan_avg", "uniform", in_axis=in_axes, out_axis=out_axes, batch_axis=batch_axes

@@ -28,7 +28,8 @@ def sinusoid_table(length: int, d_model: int, dtype: type[np.floating] = np.floa
 
 
 def fairseq_table(length: int, d_model: int) -> np.ndarray:
-    """The sinusoids of fairseq and M2M-100: sines, then cosines, wavelengths to 2 pi 10000, from position 2. [length, D].
+    """Return the sinusoids of fairseq and M2M-100: sines, then cosines, wavelengths to 2 pi 10000,
+    from position 2. [length, D].
 
     (Their positions 0 and 1 belong to padding.) ``d_model`` is even and above 2.
     """
@@ -85,7 +86,9 @@ def change_scores(positions: nn.Module | None) -> bool:
 
 
 def score_mod_of(positions: nn.Module) -> Partial | None:
-    """The change of scores that all layers of a stack share: the ``score_mod()`` of its module of positions, if it has one."""
+    """Return the change of scores that all layers of a stack share: the ``score_mod()`` of its
+    module of positions, if it has one.
+    """
     return positions.score_mod() if change_scores(positions) else None
 
 

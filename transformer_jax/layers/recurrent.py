@@ -21,15 +21,15 @@ class Cell:
     num_gates: ClassVar[int]
 
     def start(self, like: Float[Array, "*B N"]) -> PyTree:
-        """The state before the first token: zeros, with leaves of the shape of ``like``."""
+        """Return the state before the first token: zeros, with leaves of the shape of ``like``."""
         return jnp.zeros_like(like)
 
     def hidden(self, state: PyTree) -> Float[Array, "*B N"]:
-        """The part of a state that attention and the next layer read."""
+        """Return the part of a state that attention and the next layer read."""
         return state
 
     def step(self, from_input: Float[Array, "*B G N"], from_hidden: Float[Array, "*B G N"], state: PyTree) -> PyTree:
-        """The next state."""
+        """Return the next state."""
         raise NotImplementedError
 
 
@@ -90,9 +90,10 @@ CELLS: dict[str, type[Cell]] = {"lstm": LstmCell, "gru": GruCell}
 class RecurrentLayer(nn.Module):
     """One layer of cells; the contribution of all inputs is one product before the scan over time.
 
-    Parameters: ``input_kernel`` [D, G, N], ``recurrent_kernel`` [N, G, N], ``input_bias`` and ``recurrent_bias`` [G, N].
-    Kernels start at the Xavier values of a gate divided by sqrt(G). At the full values Luong's general attention learned more
-    slowly: after 600 updates on Multi30k the validation loss was 3.56, against 3.15.
+    Parameters: ``input_kernel`` [D, G, N], ``recurrent_kernel`` [N, G, N], ``input_bias`` and
+    ``recurrent_bias`` [G, N]. Kernels start at the Xavier values of a gate divided by sqrt(G). At
+    the full values Luong's general attention learned more slowly: after 600 updates on Multi30k the
+    validation loss was 3.56, against 3.15.
     """
 
     cell: Cell
@@ -138,7 +139,7 @@ class RecurrentLayer(nn.Module):
         return gates_from(inputs, kernel, jnp.zeros_like(self.input_bias), self.precision)
 
     def step(self, from_input: Float[Array, "*B G N"], state: PyTree) -> PyTree:
-        """The state after one more token, given its ``project``."""
+        """Return the state after one more token, given its ``project``."""
         hidden = self.cell.hidden(state)
         from_hidden = gates_from(hidden, self.recurrent_kernel, self.recurrent_bias, self.precision)
         return self.cell.step(from_input, from_hidden, state)
@@ -173,8 +174,8 @@ def recurrent_states(
 ) -> tuple[Float[Array, "L B N"], PyTree]:
     """Hidden states of every position and the last state [B, N]; padding leaves the state unchanged.
 
-    The gradient of ``kernel_NGN`` is one product over all positions after the loop; automatic differentiation would add up a
-    matrix at every step.
+    The gradient of ``kernel_NGN`` is one product over all positions after the loop; automatic
+    differentiation would add up a matrix at every step.
     """
     return _forward(recurrence, from_inputs_LBGN, is_token_LB, kernel_NGN, bias_GN, start)[0]
 
@@ -227,7 +228,8 @@ recurrent_states.defvjp(_forward, _backward)
 def gates_from(
     inputs: Float[Array, "*B D"], kernel_DGN: Float[Array, "D G N"], bias_GN: Float[Array, "G N"], precision: Precision
 ) -> Float[Array, "*B G N"]:
-    # As a product of two matrices: XLA's CPU backend lacks the bfloat16 gradient of a kernel with three axes.
+    # As a product of two matrices: XLA's CPU backend lacks the bfloat16 gradient of a kernel with
+    # three axes.
     rows, matrix = inputs.reshape(-1, inputs.shape[-1]), kernel_DGN.reshape(kernel_DGN.shape[0], -1)
     gates = einsum("BD,DC->BC", rows, matrix, precision) + bias_GN.reshape(1, -1)
     return gates.reshape(*inputs.shape[:-1], *bias_GN.shape)

@@ -17,8 +17,8 @@ from transformer_jax.registry.plugins import register
 class Residual(nn.Module):
     """x + Dropout(Sublayer(x)), without a norm: the base of residual connections, each with its norm elsewhere.
 
-    ``has_norm``: it uses ``make_norm``. ``has_final_norm``: the stack needs one more norm after its last layer.
-    ``residual_dtype``: type of x between the layers; None: of the outputs of the model.
+    ``has_norm``: it uses ``make_norm``. ``has_final_norm``: the stack needs one more norm after its
+    last layer. ``residual_dtype``: type of x between the layers; None: of the outputs of the model.
     """
 
     dropout: Rate
@@ -29,7 +29,9 @@ class Residual(nn.Module):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site, **options: Any) -> "Residual":
-        """The residual connection at a site; ``settings`` of its part, ``config`` of the model, ``options``: the fields."""
+        """Return the residual connection at a site; ``settings`` of its part, ``config`` of the
+        model, ``options``: the fields.
+        """
         return cls(**options)
 
     def setup(self) -> None:
@@ -39,7 +41,7 @@ class Residual(nn.Module):
     # Not wrapped by Flax, so that models whose stream is the hidden states record no call.
     @nn.nowrap
     def enter(self, x: Hidden, token_ids: TokenIds) -> PyTree:
-        """The residual stream of a stack with input x and ``token_ids`` [B, L]: an array [B, L, ...] or a tree of them.
+        """Return the residual stream of a stack with input x and ``token_ids`` [B, L]: an array [B, L, ...] or a tree of them.
 
         Called for the first sublayer of the stack.
         """
@@ -47,15 +49,15 @@ class Residual(nn.Module):
 
     @nn.nowrap
     def leave(self, x: PyTree) -> Hidden:
-        """The output [B, L, D] of the stack, before its final norm; called for the last sublayer."""
+        """Return the output [B, L, D] of the stack, before its final norm; called for the last sublayer."""
         return x
 
     def before(self, x: Hidden) -> Hidden:
-        """The input of the sublayer."""
+        """Return the input of the sublayer."""
         return x
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """The sum of x and the sublayer's output y."""
+        """Return the sum of x and the sublayer's output y."""
         return residual_sum(x, y, self.sublayer_dropout, train=train)
 
 
@@ -66,7 +68,7 @@ class PostNormResidual(Residual):
     residual_dtype: ClassVar[str | None] = None
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """The norm of the sum of x and the sublayer's output y."""
+        """Return the norm of the sum of x and the sublayer's output y."""
         return self.norm(residual_sum(x, y, self.sublayer_dropout, train=train))
 
 
@@ -80,7 +82,7 @@ class PreNormResidual(Residual):
     has_final_norm: ClassVar[bool] = True
 
     def before(self, x: Hidden) -> Hidden:
-        """The sublayer reads the norm of x."""
+        """Return the sublayer reads the norm of x."""
         return self.norm(x)
 
 

@@ -1,7 +1,8 @@
 """The attention models before the Transformer.
 
-The memory [B, M, E] is read once a sentence (``prepare``); queries [B, Q, D] are positions, or the beams of a decoding step;
-scores are [B, Q, M]. A state carries what an attention remembers from one step to the next.
+The memory [B, M, E] is read once a sentence (``prepare``); queries [B, Q, D] are positions, or the
+beams of a decoding step; scores are [B, Q, M]. A state carries what an attention remembers from one
+step to the next.
 """
 
 from collections.abc import Callable
@@ -48,7 +49,9 @@ def attend(
     normalize: Normalizer = masked_softmax,
     precision: Precision = FLOAT32,
 ) -> tuple[Float[Array, "B Q U"], Float[Array, "B Q M"]]:
-    """The expectation of the values under the normalized scores (Bahdanau et al. 2015, equations 5 and 6), and the weights."""
+    """Return the expectation of the values under the normalized scores (Bahdanau et al. 2015,
+    equations 5 and 6), and the weights.
+    """
     weights_BQM = normalize(scores_BQM, jnp.broadcast_to(mask_BQM, scores_BQM.shape))
     return einsum("BQM,BMU->BQU", weights_BQM, value_BMU, precision), weights_BQM
 
@@ -57,7 +60,7 @@ class Score(nn.Module):
     """A content-based score: called with queries [B, Q, D] and ``keys``, it returns scores [B, Q, M]."""
 
     def keys(self, memory: Float[Array, "B M E"]) -> Array:
-        """The part that depends on the memory alone."""
+        """Return the part that depends on the memory alone."""
         return memory
 
 
@@ -91,10 +94,11 @@ class GeneralScore(Score):
 class AdditiveScore(Score):
     """v · tanh(W q + U h) (Bahdanau et al. 2015, appendix A.1.2).
 
-    The score ``concat`` of Luong et al. 2015 (section 3.1), v · tanh(W [q; h]), is the same with the two halves of W.
-    ``is_normalized``: g v / |v| · tanh(W q + U h + b) (Salimans and Kingma 2016, equation 2), as in the public implementation
-    of Luong et al. 2017 (tensorflow/nmt, ``normed_bahdanau``). Parameters: ``query_kernel`` [D, A], ``memory_kernel``
-    [E, A], ``vector`` [A]; ``gain`` and ``bias`` [A] where normalized.
+    The score ``concat`` of Luong et al. 2015 (section 3.1), v · tanh(W [q; h]), is the same with
+    the two halves of W. ``is_normalized``: g v / |v| · tanh(W q + U h + b) (Salimans and Kingma
+    2016, equation 2), as in the public implementation of Luong et al. 2017 (tensorflow/nmt,
+    ``normed_bahdanau``). Parameters: ``query_kernel`` [D, A], ``memory_kernel`` [E, A], ``vector``
+    [A]; ``gain`` and ``bias`` [A] where normalized.
     """
 
     query_size: int
@@ -156,10 +160,11 @@ class MonotonicWindow(nn.Module):
 class PredictedWindow(nn.Module):
     """``half_width`` positions s to each side of a predicted center p, with a Gaussian around it (local-p).
 
-    p = S · sigmoid(v · tanh(W q)) (Luong et al. 2015, equation 9), with S - 1 instead of S: it is a source position, counted
-    from 0. The paper multiplies the normalized weights by exp(-(s - p)^2 / (2 sigma^2)), sigma = D / 2 (equation 10). Added to
-    the scores, the exponent gives the same weights up to a factor, and they sum to one. Parameters: ``position_kernel`` [D, A]
-    and ``position_vector`` [A].
+    p = S · sigmoid(v · tanh(W q)) (Luong et al. 2015, equation 9), with S - 1 instead of S: it is a
+    source position, counted from 0. The paper multiplies the normalized weights by exp(-(s - p)^2 /
+    (2 sigma^2)), sigma = D / 2 (equation 10). Added to the scores, the exponent gives the same
+    weights up to a factor, and they sum to one. Parameters: ``position_kernel`` [D, A] and
+    ``position_vector`` [A].
     """
 
     half_width: int
@@ -224,7 +229,7 @@ class RnnAttention(nn.Module):
         return Prepared(memory, memory, mask)
 
     def start(self, prepared: Prepared, queries: int) -> PyTree:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return ()
 
 
@@ -253,8 +258,8 @@ class ContentAttention(RnnAttention):
 class LocationBasedAttention(RnnAttention):
     """softmax(W q), a weight for each position whatever its content (Luong et al. 2015, equation 8).
 
-    A shorter source uses the first of the P positions (the paper normalizes over all P); positions beyond P get no weight.
-    Parameter: ``kernel`` [D, P].
+    A shorter source uses the first of the P positions (the paper normalizes over all P); positions
+    beyond P get no weight. Parameter: ``kernel`` [D, P].
     """
 
     query_size: int
@@ -278,8 +283,9 @@ class LocationBasedAttention(RnnAttention):
 class LocationSensitiveAttention(RnnAttention):
     """w · tanh(W q + V h + U f + b) with features f of the previous weights (Chorowski et al. 2015, equations 8 and 9).
 
-    The state is the weights of the previous step, or the sum of all steps if ``is_cumulative``. Parameters: ``query_kernel``
-    [D, A], ``memory_kernel`` [E, A], ``filters`` [R, C], ``feature_kernel`` [C, A], ``vector`` and ``bias`` [A].
+    The state is the weights of the previous step, or the sum of all steps if ``is_cumulative``.
+    Parameters: ``query_kernel`` [D, A], ``memory_kernel`` [E, A], ``filters`` [R, C],
+    ``feature_kernel`` [C, A], ``vector`` and ``bias`` [A].
     """
 
     query_size: int

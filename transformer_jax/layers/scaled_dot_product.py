@@ -69,15 +69,17 @@ class At(NamedTuple):
 
 
 ScoreMod = Callable[[Float[Array, "B H Q M"], At], Float[Array, "B H Q M"]]
-"""Other scores, before the mask and the softmax: ``jax.tree_util.Partial(function, *arrays)``, called as
-``function(*arrays, scores, at)`` with a block of float32 scores. Arrays with a gradient must be among ``arrays``."""
+"""Other scores, before the mask and the softmax: ``jax.tree_util.Partial(function, *arrays)``,
+called as ``function(*arrays, scores, at)`` with a block of float32 scores. Arrays with a gradient
+must be among ``arrays``."""
 
 
 class Denominator(NamedTuple):
     """A denominator of the weights: exp(``log_rest``) and the sum over the keys of a term, by default exp(score).
 
-    ``terms``, ``jax.tree_util.Partial(function, *arrays)``, replaces exp(score) in the numerator and in the denominator:
-    ``function(*arrays, scores, shift)`` returns the two [B, H, Q, M] times exp(-shift), ``shift`` [B, H, Q, 1], float32.
+    ``terms``, ``jax.tree_util.Partial(function, *arrays)``, replaces exp(score) in the numerator
+    and in the denominator: ``function(*arrays, scores, shift)`` returns the two [B, H, Q, M] times
+    exp(-shift), ``shift`` [B, H, Q, 1], float32.
     """
 
     log_rest: Float[Array, " H"]
@@ -108,9 +110,9 @@ def modified_attention(
 ) -> tuple[Float[Array, "B H Q U"], Float[Array, "B H Q M"]]:
     """``scaled_dot_product_attention`` with shared heads, changed scores and weights; and the weights before dropout.
 
-    Query head h uses key head h // (H / G) (Ainslie et al. 2023, section 2.2), and value head h // (H / V). ``score_mod`` reads
-    ``positions`` of queries and keys; None: indices in the row. ``weights_mod`` changes the weights after the softmax; it reads
-    them and the masked scores.
+    Query head h uses key head h // (H / G) (Ainslie et al. 2023, section 2.2), and value head h //
+    (H / V). ``score_mod`` reads ``positions`` of queries and keys; None: indices in the row.
+    ``weights_mod`` changes the weights after the softmax; it reads them and the masked scores.
     """
     dropout, precision, score_mod, denominator = options
     scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
@@ -173,7 +175,7 @@ def weighted_values(
 
 
 def by_key_head(array_BHQX: Float[Array, "B H Q X"], key_heads: int) -> Float[Array, "B G R X"]:
-    """The queries of all heads that share a key head, one head after the other: R = H / G · Q."""
+    """Return the queries of all heads that share a key head, one head after the other: R = H / G · Q."""
     return array_BHQX.reshape(array_BHQX.shape[0], key_heads, -1, array_BHQX.shape[3])
 
 

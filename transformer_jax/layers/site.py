@@ -12,8 +12,9 @@ SiteKind = Literal["self", "cross", "feed_forward", "embedding", "projection"]
 class Site:
     """Where a part is: its stack of ``depth`` layers, the kind of sublayer, and whether it sees earlier positions only.
 
-    ``index`` is the number of the layer, None where the part belongs to no layer. Scanned layers compute as the first, so only
-    initial values may depend on it; other code reads ``layer``. ``part`` is the name of the part in messages.
+    ``index`` is the number of the layer, None where the part belongs to no layer. Scanned layers
+    compute as the first, so only initial values may depend on it; other code reads ``layer``.
+    ``part`` is the name of the part in messages.
     """
 
     stack: Literal["encoder", "decoder"]
@@ -36,9 +37,9 @@ class Site:
         return self.index
 
     def of(self, kind: SiteKind) -> "Site":
-        """The site of another sublayer of the same layer."""
+        """Return the site of another sublayer of the same layer."""
         return replace(self, kind=kind, is_causal=self.is_causal and kind != "cross")
 
     def named(self, part: str) -> "Site":
-        """The same site with the name of its part."""
+        """Return the same site with the name of its part."""
         return replace(self, part=part)

@@ -61,10 +61,11 @@ def build_model(
     rates: Rates | None = None,
     parts: Mapping[str, Any] | None = None,
 ) -> "Transformer | RnnSeq2Seq":
-    """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared).
+    """Return the model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared).
 
-    ``rates`` replace the rates of ``config``: a compiled function may have them as arguments. ``parts``: the settings of parts
-    by name, by default the declared ones. A recurrent model ignores ``on``.
+    ``rates`` replace the rates of ``config``: a compiled function may have them as arguments.
+    ``parts``: the settings of parts by name, by default the declared ones. A recurrent model
+    ignores ``on``.
     """
     rates = rates_of(config) if rates is None else rates
     parts = default_parts(config) if parts is None else parts
@@ -100,7 +101,7 @@ def build_decoder_only(
     rates: Rates | None = None,
     parts: Mapping[str, Any] | None = None,
 ) -> "DecoderOnly":
-    """The language model of ``config`` for a vocabulary of this size; ``rates`` and ``parts`` as for ``build_model``."""
+    """Return the language model of ``config`` for a vocabulary of this size; ``rates`` and ``parts`` as for ``build_model``."""
     from transformer_jax.models.decoder_only import DecoderOnly
 
     rates = rates_of(config) if rates is None else rates
@@ -177,7 +178,7 @@ class PartMaker(NamedTuple):
         return made
 
     def positions(self, site: Site) -> nn.Module:
-        """The positions that are added to embeddings."""
+        """Return the positions that are added to embeddings."""
         made = self.part("positions", self.config.positions, site)
         return NoPositions(self.config.d_model) if made is None else made
 
@@ -216,7 +217,7 @@ class PartMaker(NamedTuple):
         return carry
 
     def mixer(self, site: Site) -> str:
-        """The name of the mixer at a site of self-attention, in an encoder ``attention``."""
+        """Return the name of the mixer at a site of self-attention, in an encoder ``attention``."""
         mixers = self.config.layer_mixers if site.is_causal else ("attention",)
         return mixers[0] if len(set(mixers)) == 1 else mixers[site.layer]
 
@@ -228,10 +229,11 @@ class PartMaker(NamedTuple):
         return self.part("mixer", name, site, precision=self.precision)
 
     def attention(self, changed: frozenset[str], site: Site) -> MultiHeadAttention:
-        """The paper's attention, another class, or the paper's with the changes of ``model.attention``, then of the positions.
+        """Return the paper's attention, another class, or the paper's with the changes of
+        ``model.attention``, then of the positions.
 
-        ``changed``: stacks whose positions change the scores of all layers. Raises ConfigError when changes are asked of
-        another class.
+        ``changed``: stacks whose positions change the scores of all layers. Raises ConfigError when
+        changes are asked of another class.
         """
         config, registrations = self.config, registered("attention")
         options: dict[str, Any] = {
@@ -265,5 +267,5 @@ def is_attention(registration: Any) -> bool:
 
 
 def no_norm(site: Site) -> Callable[[Hidden], Hidden]:
-    """The final norm of a stack without one."""
+    """Return the final norm of a stack without one."""
     return identity

@@ -43,7 +43,7 @@ from transformer_jax.registry.plugins import register, registered
 def build_rnn(
     config: RnnConfig, source_vocabulary: int, target_vocabulary: int, rates: Rates, parts: Mapping[str, Any]
 ) -> RnnSeq2Seq:
-    """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
+    """Return the model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
     # Gates and states of a recurrence are float32: only operands of products are rounded.
     precision = POLICIES[config.compute_dtype].float32_output
     source, target, projection = tied_embeddings(

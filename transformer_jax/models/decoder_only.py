@@ -48,11 +48,11 @@ class DecoderOnly(nn.Module):
         return self.projection.logits(self.hidden_states(tokens, train=train))
 
     def factors(self, tokens: Tokens, *, train: bool) -> LogitFactors:
-        """The two factors of the logits."""
+        """Return the two factors of the logits."""
         return self.projection.factors(self.hidden_states(tokens, train=train))
 
     def hidden_states(self, tokens: Tokens, *, train: bool) -> Hidden:
-        """Runs the layers over ``tokens`` [B, T] shifted right by one."""
+        """Run the layers over ``tokens`` [B, T] shifted right by one."""
         mask = SentenceMask.between(tokens, tokens, is_causal=True, score_mod=score_mod_of(self.positions))
         length = tokens.ids.shape[1]
         inputs = shift_right(tokens)
@@ -61,7 +61,8 @@ class DecoderOnly(nn.Module):
         return self.decoder_norm(leave(self.decoder_layers, stream))
 
     def init_cache(self, inputs: TokenIds, *, beam_width: int, max_length: int) -> DecodeCache:
-        """The cache after ``inputs`` [B, P], filled in one pass, with cache slots for ``max_length`` more tokens in each beam.
+        """Return the cache after ``inputs`` [B, P], filled in one pass, with cache slots for
+        ``max_length`` more tokens in each beam.
 
         ``inputs`` begin with BOS and end together: shorter rows have PAD on their left. P may be 0.
         """
@@ -109,5 +110,5 @@ class DecoderOnly(nn.Module):
 
 
 def prompt_positions(is_filled: Bool[Array, "B P"]) -> Int[Array, "B P"]:
-    """The positions of prompts, counted from the first token of each row; 0 on padding."""
+    """Return the positions of prompts, counted from the first token of each row; 0 on padding."""
     return jnp.maximum(jnp.cumsum(is_filled.astype(jnp.int32), axis=1) - 1, 0)

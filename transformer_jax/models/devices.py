@@ -28,8 +28,8 @@ def identity(hidden: Hidden) -> Hidden:
 class Devices(NamedTuple):
     """Device-dependent parts of a Transformer.
 
-    The attention backend, the sharding constraint of hidden states [B, L, D], the lookup in a table that may be sharded,
-    and the precision policies by ``compute_dtype``.
+    The attention backend, the sharding constraint of hidden states [B, L, D], the lookup in a table
+    that may be sharded, and the precision policies by ``compute_dtype``.
     """
 
     attention: AttentionBackend = ByLength()
@@ -42,7 +42,7 @@ ANY_DEVICES = Devices()
 
 
 def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_sentence: bool = False) -> Devices:
-    """The parts for ``mesh``; ``one_sentence``: each row is one sentence, padded on the right.
+    """Return the parts for ``mesh``; ``one_sentence``: each row is one sentence, padded on the right.
 
     Raises ConfigError when ``model.attention_backend`` cannot run there, or heads cannot be split as ``mesh`` says.
     """
@@ -65,7 +65,7 @@ def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_s
 def attention_of(
     config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_sentence: bool = False
 ) -> AttentionBackend:
-    """The backend ``model.attention_backend``; ``auto`` is the best that can run on the devices of ``mesh``.
+    """Return the backend ``model.attention_backend``; ``auto`` is the best that can run on the devices of ``mesh``.
 
     Raises ConfigError when it cannot run here.
     """
@@ -95,7 +95,8 @@ def attention_of(
     if kernel == "cudnn":
         is_packed = not one_sentence and takes_key_ranges(device_of(mesh))
         cudnn = PackedCudnnAttention(mesh, BY_HEAD) if is_packed else CudnnAttention(one_sentence)
-        # Counted: cuDNN moves fewer bytes from 40 positions on where it needs no mask; 64 is the next width of a program.
+        # Counted: cuDNN moves fewer bytes from 40 positions on where it needs no mask; 64 is the
+        # next width of a program.
         limit = 64 * 64 if one_sentence or is_packed else ByLength.limit
         return cudnn if name == "cudnn" else ByLength(long=cudnn, limit=limit)
     flash = TpuFlashAttention(mesh, BY_HEAD)
@@ -132,10 +133,12 @@ def policies_on(mesh: Mesh, *, of_evaluation: bool = False) -> Mapping[str, Prec
 
 
 def constrain_hidden(mesh: Mesh) -> Callable[[Array], Array]:
-    """The sharding constraint of hidden states [B, L, D] between sublayers: positions split over ``context`` and ``tensor``.
+    """Return the sharding constraint of hidden states [B, L, D] between sublayers: positions split
+    over ``context`` and ``tensor``.
 
-    So no device repeats the norms, residuals and dropout of another, and the all-reduce of a sublayer's output becomes a
-    reduce-scatter and an all-gather (Korthikanti et al. 2022, section 4.2.2).
+    So no device repeats the norms, residuals and dropout of another, and the all-reduce of a
+    sublayer's output becomes a reduce-scatter and an all-gather (Korthikanti et al. 2022, section
+    4.2.2).
     """
     if mesh.shape["context"] * mesh.shape["tensor"] == 1:
         return constrain_rows(mesh)
@@ -148,7 +151,7 @@ def constrain_hidden(mesh: Mesh) -> Callable[[Array], Array]:
 
 
 def sharded_lookup(mesh: Mesh) -> Lookup:
-    """Reads rows of a table [V, D] split over ``tensor``: each device reads the rows it has, and a psum joins them.
+    """Read rows of a table [V, D] split over ``tensor``: each device reads the rows it has, and a psum joins them.
 
     The compiler alone would gather the whole table on every device.
     """

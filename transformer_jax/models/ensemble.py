@@ -15,8 +15,9 @@ from transformer_jax.sequence_types import DecodeCache, Tokens
 def mean_log_probs(logits: Sequence[Float[Array, "*N V"]]) -> Float[Array, "*N V"]:
     """Log of the arithmetic mean of the softmax probabilities of every member, float32: logsumexp - log N.
 
-    As in the ensembles of Sutskever et al. 2014 (section 3.6) and of fairseq; with the mean of logarithms one member could veto
-    the others. The result is normalized: its softmax is the mean again.
+    As in the ensembles of Sutskever et al. 2014 (section 3.6) and of fairseq; with the mean of
+    logarithms one member could veto the others. The result is normalized: its softmax is the mean
+    again.
     """
     log_probs = jnp.stack([jax.nn.log_softmax(each.astype(jnp.float32)) for each in logits])
     return jax.nn.logsumexp(log_probs, axis=0) - math.log(len(logits))
@@ -25,14 +26,14 @@ def mean_log_probs(logits: Sequence[Float[Array, "*N V"]]) -> Float[Array, "*N V
 class Ensemble(nn.Module):
     """An ensemble of ``members`` with the interface of one model; they share the vocabularies and nothing else.
 
-    Memories and the parts of the cache are tuples with one entry a member. Members must not share modules. Parameters:
-    ``joined_params``.
+    Memories and the parts of the cache are tuples with one entry a member. Members must not share
+    modules. Parameters: ``joined_params``.
     """
 
     members: tuple[Module, ...]
 
     def encode(self, source: Tokens, *, train: bool) -> tuple[PyTree, ...]:
-        """The memory of each member."""
+        """Return the memory of each member."""
         return tuple(member.encode(source, train=train) for member in self.members)
 
     def decode(self, target: Tokens, memory: tuple[PyTree, ...], *, train: bool) -> Logits:
@@ -41,7 +42,7 @@ class Ensemble(nn.Module):
         return mean_log_probs([member.decode(target, each, train=train) for member, each in pairs])
 
     def init_cache(self, memory: tuple[PyTree, ...], *, beam_width: int, max_length: int) -> DecodeCache:
-        """The states of all members before the first token."""
+        """Return the states of all members before the first token."""
         sizes = {"beam_width": beam_width, "max_length": max_length}
         caches = [member.init_cache(each, **sizes) for member, each in zip(self.members, memory, strict=True)]
         return _joined_caches(caches)
@@ -56,7 +57,7 @@ class Ensemble(nn.Module):
 
 
 def joined_params(params: Sequence[PyTree]) -> dict[str, PyTree]:
-    """The parameters of an ``Ensemble`` from its members' parameters, in their order."""
+    """Return the parameters of an ``Ensemble`` from its members' parameters, in their order."""
     return {f"members_{number}": each for number, each in enumerate(params)}
 
 

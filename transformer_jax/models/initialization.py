@@ -15,9 +15,9 @@ from transformer_jax.registry.plugins import register, registered
 def initialized(init: Callable[[Array], PyTree], config: Any, parts: Mapping[str, Any], key: Array) -> PyTree:
     """Parameters as ``model.initialization`` begins, from the initial ones of the layers, ``init(key)``.
 
-    A part takes its settings, the settings of the model, the site and the path of a parameter; it returns a factor on the
-    initial value, or an initializer (key, shape, type) that replaces it. Raises ConfigError where a part of the model returns a
-    wrong shape.
+    A part takes its settings, the settings of the model, the site and the path of a parameter; it
+    returns a factor on the initial value, or an initializer (key, shape, type) that replaces it.
+    Raises ConfigError where a part of the model returns a wrong shape.
     """
     with checked_parts(config.d_model):
         params = init(key)
@@ -37,9 +37,10 @@ def initialized(init: Callable[[Array], PyTree], config: Any, parts: Mapping[str
 
 
 def site_of(path: str, config: Any) -> Site:
-    """The site of the parameter at a path such as ``encoder_layers_0/self_attention/query``."""
+    """Return the site of the parameter at a path such as ``encoder_layers_0/self_attention/query``."""
     is_encoder, layer = path.startswith(("encoder", "source")), re.search(r"layers_(\d+)/", path)
-    # The first word, as in `target_positions/norm/scale`, decides. A final norm has the site of self-attention.
+    # The first word, as in `target_positions/norm/scale`, decides. A final norm has the site of
+    # self-attention.
     found = re.search("embedding|positions|self|cross|feed_forward|projection|norm", path)
     kind = cast(SiteKind, {"positions": "embedding", "norm": "self"}.get(found[0], found[0]) if found else "embedding")
     depth = config.num_encoder_layers if is_encoder else config.decoder_depth
@@ -52,5 +53,5 @@ def site_of(path: str, config: Any) -> Site:
 
 @register("initialization", "xavier")
 def xavier(settings: None, config: Any, site: Site, path: str) -> float:
-    """The initial values of the layers: Xavier uniform for kernels, normal for embeddings."""
+    """Return the initial values of the layers: Xavier uniform for kernels, normal for embeddings."""
     return 1.0

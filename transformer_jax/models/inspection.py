@@ -60,7 +60,9 @@ def layers_by_kind(values: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
 
 
 def layer_number(path: str) -> int:
-    """The number of the layer of a module, from 1; 1 for the attention of a recurrent decoder, which all its layers share."""
+    """Return the number of the layer of a module, from 1; 1 for the attention of a recurrent
+    decoder, which all its layers share.
+    """
     found = re.search(r"layers_(\d+)", path)
     return int(found[1]) + 1 if found else 1
 
@@ -114,8 +116,8 @@ VALUES_OF: dict[str, Callable[[Any], Array]] = {
 class AttentionRecord(NamedTuple):
     """``weights`` [B, H, Q, M] of an attention, and ``transformed`` [B, H, M, D]: every value times the output matrix.
 
-    The output of the attention is the sum over heads and memory of weights times transformed values (Kobayashi et al. 2020,
-    equation 6).
+    The output of the attention is the sum over heads and memory of weights times transformed values
+    (Kobayashi et al. 2020, equation 6).
     """
 
     weights: Float[Array, "B H Q M"]
@@ -123,7 +125,7 @@ class AttentionRecord(NamedTuple):
 
 
 def attention_records(model: Module, params: PyTree, *inputs: Tokens) -> dict[str, AttentionRecord]:
-    """The record of every attention of a teacher-forced pass over ``inputs``, by the path of its module."""
+    """Return the record of every attention of a teacher-forced pass over ``inputs``, by the path of its module."""
     with captured_calls(*VALUES_OF) as calls:
         weights = attention_maps(model, params, *inputs)
     values = {each.path: VALUES_OF[each.method](each.returned) for each in calls if each.returned is not None}
@@ -188,7 +190,7 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
 
 
 def head_counts(params: PyTree) -> dict[str, int]:
-    """The number of heads of every attention, or mixer in its place, by module path, in natural order (10 after 9)."""
+    """Return the number of heads of every attention, or mixer in its place, by module path, in natural order (10 after 9)."""
     outputs = flatten_dict(params, sep="/").items()
     return in_natural_order(
         {path.removesuffix("/output"): len(leaf) for path, leaf in outputs if path.endswith("attention/output")}
@@ -196,7 +198,7 @@ def head_counts(params: PyTree) -> dict[str, int]:
 
 
 def without_head(params: PyTree, attention: str, head: int) -> PyTree:
-    """The parameters with zeros for ``head`` in the output projection [H, U, D] of ``attention``."""
+    """Return the parameters with zeros for ``head`` in the output projection [H, U, D] of ``attention``."""
     leaves = flatten_dict(params, sep="/")
     output = leaves[f"{attention}/output"]
     return unflatten_dict(leaves | {f"{attention}/output": output.at[head].set(0.0)}, sep="/")
@@ -212,8 +214,9 @@ def target_log_probs(model: Module, params: PyTree, *inputs: Tokens) -> Float[Ar
 def gradients_times_inputs(model: Module, params: PyTree, *inputs: Tokens, at_once: int = 8) -> tuple[Array, ...]:
     """Gradient x input of every target token's log-probability, summed over the width (Shrikumar et al. 2017, section 2).
 
-    For ``inputs`` of one row, [T, L] each: how much the embedding of token ``l`` (of the last input shifted right by one)
-    adds to the log-probability of target token ``t``, to first order. T backward passes, ``at_once`` in parallel.
+    For ``inputs`` of one row, [T, L] each: how much the embedding of token ``l`` (of the last input
+    shifted right by one) adds to the log-probability of target token ``t``, to first order. T
+    backward passes, ``at_once`` in parallel.
     """
 
     def scored(shifts: Sequence[Array]) -> tuple[Array, list[Array]]:
@@ -261,7 +264,7 @@ class ModuleCall:
 
 
 def module_calls(model: nn.Module, params: PyTree, *inputs: PyTree) -> ModuleCall:
-    """The calls of an abstract teacher-forced pass over ``inputs``, as a tree; ``params`` and ``inputs`` may be shapes.
+    """Return the calls of an abstract teacher-forced pass over ``inputs``, as a tree; ``params`` and ``inputs`` may be shapes.
 
     A call that a scan or a retrace repeats is there once.
     """
@@ -284,7 +287,8 @@ def module_calls(model: nn.Module, params: PyTree, *inputs: PyTree) -> ModuleCal
         return result
 
     def forward(params: PyTree, *inputs: PyTree) -> PyTree:
-        # Where ``intermediates`` are mutable, the layers of every stack are bound, and so have a path.
+        # Where ``intermediates`` are mutable, the layers of every stack are bound, and so have a
+        # path.
         with nn.intercept_methods(record):
             return call(model, params, "__call__", *inputs, train=False, mutable=["intermediates"])
 

@@ -15,14 +15,14 @@ Module = nn.Module
 
 
 def call(model: Module, params: PyTree, method: str, *arguments: Any, **options: Any) -> Any:
-    """A method of a sequence model, as a pure function of the parameters.
+    """Return a method of a sequence model, as a pure function of the parameters.
 
     ``encode(source, train)``: read the source; the result is the ``memory`` of others.
-    ``decode(target, memory, train)``: teacher-forced logits [B, T, V] of each token of ``target`` given the tokens before it.
-    ``factors(source, target, train)``: encode and decode up to the output layer, as ``LogitFactors``.
-    ``init_cache(memory, beam_width, max_length)``: the ``DecodeCache`` before the first token.
-    ``decode_step(token_ids, cache)``: logits [B, W, V] of the next token after ids [B, W], and the cache after them. The first
-    ids are ``BOS_ID``.
+    ``decode(target, memory, train)``: teacher-forced logits [B, T, V] of each token of ``target``
+    given the tokens before it. ``factors(source, target, train)``: encode and decode up to the
+    output layer, as ``LogitFactors``. ``init_cache(memory, beam_width, max_length)``: the
+    ``DecodeCache`` before the first token. ``decode_step(token_ids, cache)``: logits [B, W, V] of
+    the next token after ids [B, W], and the cache after them. The first ids are ``BOS_ID``.
 
     Attention weights are sown into the collection ``intermediates`` under the name ``attention_weights``.
     """
@@ -32,8 +32,8 @@ def call(model: Module, params: PyTree, method: str, *arguments: Any, **options:
 class EncoderDecoder(nn.Module):
     """A sequence model whose subclasses have ``encode``, ``decode_hidden``, ``init_cache`` and ``decode_step``.
 
-    ``source_embedding``, ``target_embedding`` and ``projection`` share a matrix, named after the first of them, where they are
-    the same module.
+    ``source_embedding``, ``target_embedding`` and ``projection`` share a matrix, named after the
+    first of them, where they are the same module.
     """
 
     source_embedding: Embedding
@@ -49,7 +49,7 @@ class EncoderDecoder(nn.Module):
         return self.projection.logits(self.decode_hidden(target, memory, train=train))
 
     def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
-        """The two factors of the teacher-forced logits."""
+        """Return the two factors of the teacher-forced logits."""
         return self.projection.factors(self.decode_hidden(target, self.encode(source, train=train), train=train))
 
 
@@ -69,7 +69,7 @@ def shift_right(target: Tokens) -> Int[Array, "B T"]:
 
 
 def activations(model: nn.Module, params: PyTree, *inputs: PyTree, key: Array) -> PyTree:
-    """The outputs of every module in a training pass."""
+    """Return the outputs of every module in a training pass."""
     _, sown = model.apply(
         {"params": params},
         *inputs,
@@ -90,8 +90,8 @@ def tied_embeddings(
 ) -> tuple[Embedding, Embedding, Embedding]:
     """Source embedding, target embedding and output projection; modules that share a matrix are the same object.
 
-    ``tying``: ``all`` three (Vaswani et al. 2017, section 3.4), the two ``embeddings``, target embedding and ``output`` (Press
-    and Wolf 2017), ``none``.
+    ``tying``: ``all`` three (Vaswani et al. 2017, section 3.4), the two ``embeddings``, target
+    embedding and ``output`` (Press and Wolf 2017), ``none``.
     """
     source, target, projection = embedding(source_size), embedding(target_size), output(target_size)
     return {

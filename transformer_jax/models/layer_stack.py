@@ -1,8 +1,8 @@
 """Execution of a stack of equal layers: scanned or unrolled, with activations stored or rematerialized.
 
-All compute the same from the same parameters, which are stored layer by layer, so a checkpoint fits every one. Only dropout
-masks differ: scanned and rematerialized layers run unbound and derive other keys. While a collection is sown, all layers run
-bound and unrolled.
+All compute the same from the same parameters, which are stored layer by layer, so a checkpoint fits
+every one. Only dropout masks differ: scanned and rematerialized layers run unbound and derive other
+keys. While a collection is sown, all layers run bound and unrolled.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class Unrolled:
     """Whether one compiled layer stands for all."""
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
-        """The output of the last layer; each is called as ``layer(hidden, *context, train=train)``."""
+        """Return the output of the last layer; each is called as ``layer(hidden, *context, train=train)``."""
         for layer in layers:
             hidden = layer(hidden, *context, train=train)
         return hidden
@@ -88,7 +88,7 @@ class Scanned(Unrolled):
 
 
 def stack_of(scan_layers: bool, rematerialize: str) -> Unrolled:
-    """The stack for these settings of a model; ``rematerialize``: ``none`` or a key of ``REMATERIALIZATIONS``."""
+    """Return the stack for these settings of a model; ``rematerialize``: ``none`` or a key of ``REMATERIALIZATIONS``."""
     policy = REMATERIALIZATIONS.get(rematerialize)
     if scan_layers:
         return Scanned(policy)
@@ -96,7 +96,7 @@ def stack_of(scan_layers: bool, rematerialize: str) -> Unrolled:
 
 
 def layer_sites(stack: Unrolled, site: Site) -> list[Site]:
-    """The site of every layer of a stack that begins at ``site``."""
+    """Return the site of every layer of a stack that begins at ``site``."""
     return [replace(site, index=index, is_scanned=stack.is_scanned) for index in range(site.depth)]
 
 
@@ -110,7 +110,7 @@ def _must_be_bound(layers: Sequence[nn.Module]) -> bool:
 
 
 def _unbound(layer: nn.Module, train: bool) -> Callable[..., Hidden]:
-    """The layer as a pure function of its input, its parameters, a dropout key, and its context."""
+    """Return the layer as a pure function of its input, its parameters, a dropout key, and its context."""
     module = layer.clone(parent=None, name=None)
 
     def run(hidden: Hidden, params: PyTree, key: Array | None, *context: Any) -> Hidden:

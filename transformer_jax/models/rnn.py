@@ -69,8 +69,8 @@ class RnnEncoder(nn.Module):
 class Bridge(nn.Module):
     """tanh(W h) of the encoder's top state for every leaf of every decoder layer (Bahdanau et al. 2015, appendix A.2.2).
 
-    Unlike there, h is the last state of both directions, not of the backward one alone; the memory of an LSTM is computed
-    in the same way.
+    Unlike there, h is the last state of both directions, not of the backward one alone; the memory
+    of an LSTM is computed in the same way.
     """
 
     memory_size: int
@@ -107,9 +107,10 @@ class ZeroStates(nn.Module):
 class RnnSeq2Seq(EncoderDecoder):
     """Encoder, bridge and decoder; one sentence a row.
 
-    ``bridge`` makes the first states of the decoder from the last states of the encoder and from zeros of their structure.
-    ``scheduled_sampling``: the probability, in training, that the decoder reads a token sampled from the model (Bengio et al.
-    2015); it is constant, as in Chan et al. 2016, section 3.3. None: the decoder reads the reference, all tokens at once.
+    ``bridge`` makes the first states of the decoder from the last states of the encoder and from
+    zeros of their structure. ``scheduled_sampling``: the probability, in training, that the decoder
+    reads a token sampled from the model (Bengio et al. 2015); it is constant, as in Chan et al.
+    2016, section 3.3. None: the decoder reads the reference, all tokens at once.
     """
 
     encoder: RnnEncoder
@@ -123,8 +124,9 @@ class RnnSeq2Seq(EncoderDecoder):
         self.sum_dropout = Dropout(self.embedding_dropout)
 
     def encode(self, source: Tokens, *, train: bool) -> RnnMemory:
-        """Runs the encoder over source tokens [B, S]."""
-        # Reversed, the encoder ends at the first words (Sutskever et al. 2014, section 3.3); attention sees the true order.
+        """Run the encoder over source tokens [B, S]."""
+        # Reversed, the encoder ends at the first words (Sutskever et al. 2014, section 3.3);
+        # attention sees the true order.
         reverse = mirrored if self.reverses_source else lambda array, _: array
         embedded = reverse(self.source_embedding.embed(jnp.asarray(source.ids)), source)
         hidden, states = self.encoder(self.sum_dropout(embedded, train=train), source, train=train)
@@ -132,7 +134,7 @@ class RnnSeq2Seq(EncoderDecoder):
         return RnnMemory(hidden, jnp.asarray(source.segments) != 0, states)
 
     def decode_hidden(self, target: Tokens, memory: RnnMemory, *, train: bool) -> Hidden:
-        """Runs the decoder over target tokens [B, T] shifted right by one, as a scan over time."""
+        """Run the decoder over target tokens [B, T] shifted right by one, as a scan over time."""
         prepared, state = self._begin(memory, beams=1)
         ids = shift_right(target)
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
@@ -174,7 +176,7 @@ class RnnSeq2Seq(EncoderDecoder):
         return self.sum_dropout(self.target_embedding.embed(ids), train=train)
 
     def init_cache(self, memory: RnnMemory, *, beam_width: int, max_length: int) -> DecodeCache:
-        """The decoder's first state in every beam, and the source prepared for attention."""
+        """Return the decoder's first state in every beam, and the source prepared for attention."""
         prepared, state = self._begin(memory, beams=beam_width)
         return DecodeCache(RnnPerBeam(state, jnp.zeros((), jnp.int32)), prepared)
 
@@ -192,7 +194,7 @@ class RnnSeq2Seq(EncoderDecoder):
         return logits, DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
 
     def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:
-        """The memory prepared for attention, and the state before the first token in each beam."""
+        """Return the memory prepared for attention, and the state before the first token in each beam."""
         rows = memory.mask.shape[0]
         states = self.bridge(memory.states, self.decoder.stack.zeros(rows))
         in_beams = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, beams, leaf.shape[1])), states)

@@ -1,8 +1,9 @@
 """Recurrent decoders: the wiring of cell, attention and output.
 
-Each has three parts. ``read``: contributions of the tokens, all at once. ``advance``: the part that depends on the previous
-token, one token at a time. ``write``: the outputs, all at once, from the results of ``advance``. Training runs whole sentences
-with ``advance_all``, which equals ``advance`` token by token; decoding runs one token in every beam.
+Each has three parts. ``read``: contributions of the tokens, all at once. ``advance``: the part that
+depends on the previous token, one token at a time. ``write``: the outputs, all at once, from the
+results of ``advance``. Training runs whole sentences with ``advance_all``, which equals ``advance``
+token by token; decoding runs one token in every beam.
 """
 
 from collections.abc import Callable
@@ -48,7 +49,7 @@ class Stack(nn.Module):
     def __call__(
         self, gates: Float[Array, "B Q G N"], states: tuple[PyTree, ...], *, train: bool
     ) -> tuple[Float[Array, "B Q N"], tuple[PyTree, ...]]:
-        """The top layer's hidden state and all new states."""
+        """Return the top layer's hidden state and all new states."""
         after = [self.layers[0].step(gates, states[0])]
         for layer, state in zip(self.layers[1:], states[1:], strict=True):
             hidden = self.layer_dropout(layer.cell.hidden(after[-1]), train=train)
@@ -58,7 +59,7 @@ class Stack(nn.Module):
     def over_time(
         self, gates: Float[Array, "B T G N"], states: tuple[PyTree, ...], *, train: bool
     ) -> Float[Array, "B T N"]:
-        """The top layer's hidden states after every token, from states [B, 1, N], layer by layer as in the encoder."""
+        """Return the top layer's hidden states after every token, from states [B, 1, N], layer by layer as in the encoder."""
         is_token = jnp.ones(gates.shape[:2], bool)
         hidden = gates
         for index, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
@@ -72,7 +73,7 @@ class Stack(nn.Module):
         return tuple(layer.cell.start(jnp.zeros((rows, self.hidden_size))) for layer in self.layers)
 
     def top(self, states: tuple[PyTree, ...]) -> Float[Array, "B Q N"]:
-        """The top layer's hidden state."""
+        """Return the top layer's hidden state."""
         return self.layers[-1].cell.hidden(states[-1])
 
 
@@ -108,11 +109,11 @@ class PlainDecoder(nn.Module):
         self.output_dropout = Dropout(self.dropout)
 
     def prepare(self, memory: Array, mask: Array) -> Prepared | None:
-        """The memory prepared for attention, if there is one."""
+        """Return the memory prepared for attention, if there is one."""
         return None
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
-        """The state before the first token, from the first states of the layers."""
+        """Return the state before the first token, from the first states of the layers."""
         return DecoderState(states)
 
     def read(self, tokens: DecoderInputs) -> Array:
@@ -122,14 +123,14 @@ class PlainDecoder(nn.Module):
     def advance(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
     ) -> tuple[DecoderState, PyTree]:
-        """The new state, and the top layer's hidden state."""
+        """Return the new state, and the top layer's hidden state."""
         top, layers = self.stack(read, state.layers, train=train)
         return DecoderState(layers), top
 
     def advance_all(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
     ) -> PyTree:
-        """The second result of ``advance`` for all tokens."""
+        """Return the second result of ``advance`` for all tokens."""
         return self.stack.over_time(read, state.layers, train=train)
 
     def write(self, tokens: DecoderInputs, advanced: PyTree, prepared: PyTree, *, train: bool) -> Written:
@@ -191,7 +192,7 @@ class InputFeedingDecoder(LuongDecoder):
     def advance(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
     ) -> tuple[DecoderState, PyTree]:
-        """The new state, and the output and weights."""
+        """Return the new state, and the output and weights."""
         top, layers = self.stack(read + self.stack.read_rest(state.feed), state.layers, train=train)
         attended = self.cross_attention(top, positions, prepared, state.attention)
         output = self._combined(attended.context, top, train=train)
@@ -206,8 +207,8 @@ class InputFeedingDecoder(LuongDecoder):
 class BahdanauDecoder(PlainDecoder):
     """Attends with the previous state; cell and output read the context (Bahdanau et al. 2015, appendix A.1.2 and A.2.2).
 
-    The output is the maxout, over pairs, of a layer of previous state, previous token and context. Parameter:
-    ``readout_kernel`` [N + D + E, 2 O].
+    The output is the maxout, over pairs, of a layer of previous state, previous token and context.
+    Parameter: ``readout_kernel`` [N + D + E, 2 O].
     """
 
     cross_attention: RnnAttention
@@ -230,7 +231,7 @@ class BahdanauDecoder(PlainDecoder):
     def advance(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
     ) -> tuple[DecoderState, PyTree]:
-        """The new state; the previous one, the context and the weights."""
+        """Return the new state; the previous one, the context and the weights."""
         previous = self.stack.top(state.layers)
         attended = self.cross_attention(previous, positions, prepared, state.attention)
         _, layers = self.stack(read + self.stack.read_rest(attended.context), state.layers, train=train)
@@ -239,7 +240,7 @@ class BahdanauDecoder(PlainDecoder):
     advance_all = _token_by_token
 
     def write(self, tokens: DecoderInputs, advanced: PyTree, prepared: PyTree, *, train: bool) -> Written:
-        """The maxout layer is the output."""
+        """Return the maxout layer is the output."""
         previous, context, weights = advanced
         inputs = jnp.concatenate([previous, tokens.embedded, context], axis=-1)
         readout = einsum("BQC,CN->BQN", inputs, self.readout_kernel, self.precision)
@@ -256,12 +257,13 @@ def over_time(
     carry: PyTree,
     inputs: PyTree,
 ) -> tuple[PyTree, PyTree]:
-    """A scan over the second axis, which each step sees with length 1, of inputs and outputs [B, T, ...]."""
+    """Return a scan over the second axis, which each step sees with length 1, of inputs and outputs [B, T, ...]."""
     counts: list[dict] = []
 
     def one(module: ModuleType, carry: PyTree, at: PyTree) -> tuple[PyTree, PyTree]:
-        # Flax folds the number of draws so far into every key, and the calls of a scan's body share that number: one call to
-        # find constants, one to compile, but one a step under ``jax.disable_jit``. Here all steps count from the same number.
+        # Flax folds the number of draws so far into every key, and the calls of a scan's body share
+        # that number: one call to find constants, one to compile, but one a step under
+        # ``jax.disable_jit``. Here all steps count from the same number.
         assert module.scope is not None
         counts.append(_copied(module.scope.rng_counters))
         _restore(module.scope.rng_counters, counts[:2][-1])
@@ -279,7 +281,7 @@ def _copied(counters: dict) -> dict:
 
 
 def _restore(counters: dict, saved: dict) -> None:
-    """Sets the nested ``counters`` in place: other scopes hold the inner dictionaries."""
+    """Set the nested ``counters`` in place: other scopes hold the inner dictionaries."""
     for name, count in saved.items():
         if isinstance(count, dict):
             _restore(counters[name], count)

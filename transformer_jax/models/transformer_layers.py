@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class LayerParts(NamedTuple):
     """Makers of the parts of a layer, from the site of the part: another part, another variant.
 
-    ``constrain`` is a sharding constraint on the hidden states [B, L, D] between the parts; ``residual_dtype`` is their type
-    between layers.
+    ``constrain`` is a sharding constraint on the hidden states [B, L, D] between the parts;
+    ``residual_dtype`` is their type between layers.
     """
 
     self_attention: Callable[[Site], "MultiHeadAttention | Mixer"]
@@ -115,10 +115,10 @@ class DecoderLayer(EncoderLayer):
 
 
 def enter(layers: Sequence[EncoderLayer], hidden: Hidden, token_ids: TokenIds) -> PyTree:
-    """The residual stream that the first layer reads, the hidden states unless their residual connection has another."""
+    """Return the residual stream that the first layer reads, the hidden states unless their residual connection has another."""
     return layers[0].self_attention_residual.enter(hidden, token_ids) if layers else hidden
 
 
 def leave(layers: Sequence[EncoderLayer], stream: PyTree) -> Hidden:
-    """The hidden states after the last layer."""
+    """Return the hidden states after the last layer."""
     return layers[-1].feed_forward_residual.leave(stream) if layers else stream

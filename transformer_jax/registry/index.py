@@ -16,8 +16,8 @@ A folder of the package, a tool in ``tools/NAME/``, or a tool of another distrib
     [doors.run_hooks]                      # a door of the core: name = "module:function"
     curves = "curves:curves_at_end"
 
-Modules are named relative to their folder. Another distribution names the package of its tool as an entry point of the group
-``transformer_jax.tools``. docs/architecture.md lists the doors.
+Modules are named relative to their folder. Another distribution names the package of its tool as an
+entry point of the group ``transformer_jax.tools``. docs/architecture.md lists the doors.
 """
 
 import importlib

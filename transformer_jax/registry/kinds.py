@@ -1,8 +1,9 @@
 """The kinds of parts: the setting that selects parts of a kind, and the call that makes one.
 
-A part is a class, or a function that is called as the ``Protocol`` of its kind. ``settings`` are the settings of the part, None
-if it has none; where a Protocol lacks them, a part that has some gets them as its first argument. ``model`` is the
-``ModelConfig``, and a ``site`` (``layers.site.Site``) says where in the model the part stands. Arrays and modules are ``Any``:
+A part is a class, or a function that is called as the ``Protocol`` of its kind. ``settings`` are
+the settings of the part, None if it has none; where a Protocol lacks them, a part that has some
+gets them as its first argument. ``model`` is the ``ModelConfig``, and a ``site``
+(``layers.site.Site``) says where in the model the part stands. Arrays and modules are ``Any``:
 settings do without JAX.
 """
 
@@ -90,9 +91,9 @@ class OpensTracker(Protocol):
 class Kind(NamedTuple):
     """A kind of parts.
 
-    ``setting``: selects parts of the kind. ``part``: a part in words. ``maker``: how a part that is a function is called; None
-    where it must not be a function. ``has_settings``: whether parts may have settings of their own.
-    ``has_parameters``: whether parts may add parameters to the model.
+    ``setting``: selects parts of the kind. ``part``: a part in words. ``maker``: how a part that is
+    a function is called; None where it must not be a function. ``has_settings``: whether parts may
+    have settings of their own. ``has_parameters``: whether parts may add parameters to the model.
     """
 
     setting: str

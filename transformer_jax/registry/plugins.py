@@ -1,9 +1,10 @@
 """Parts by name: of models, optimizers, data sources, tasks and trackers, from the package and from plugins.
 
-A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
-group ``transformer_jax.plugins``; it calls ``register``. A run records the digests of plugin files, and keeps their text, which
-no command runs.
-The package registers its own parts, of the core and of the kit (``transformer_jax.kit``), in the same way, on first use.
+A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution
+names as an entry point of the group ``transformer_jax.plugins``; it calls ``register``. A run
+records the digests of plugin files, and keeps their text, which no command runs. The package
+registers its own parts, of the core and of the kit (``transformer_jax.kit``), in the same way, on
+first use.
 """
 
 import importlib
@@ -38,11 +39,13 @@ def register(
 ) -> Callable[[Registered], Registered]:
     """Decorator that adds a function or class as ``name``, a value of the setting of this ``kind``.
 
-    ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at ``parts.NAME.FIELD``.
-    ``reference``: a function ``(params, inputs, mask)`` that computes the same in NumPy; ``conform`` compares the two.
+    ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at
+    ``parts.NAME.FIELD``. ``reference``: a function ``(params, inputs, mask)`` that computes the
+    same in NumPy; ``conform`` compares the two.
 
-    Raises ConfigError when there is no such kind, or its parts have no settings. The name must not be taken by the package, by
-    settings of another kind, or by a metric of the log. A function must take exactly the arguments that its kind passes.
+    Raises ConfigError when there is no such kind, or its parts have no settings. The name must not
+    be taken by the package, by settings of another kind, or by a metric of the log. A function must
+    take exactly the arguments that its kind passes.
     """
     if kind not in KINDS:
         raise ConfigError("register", f"{kind!r} is not one of {', '.join(KINDS)}")
@@ -112,7 +115,7 @@ def setting_of(kind: str) -> str:
 
 
 def registered(kind: str, made: Callable[[Any], Any] = lambda part: part) -> Mapping[str, Any]:
-    """The parts of a kind by name, each converted by ``made``; modules of the package are imported on first use."""
+    """Return the parts of a kind by name, each converted by ``made``; modules of the package are imported on first use."""
     return _PartsOfKind(kind, made)
 
 
@@ -124,7 +127,7 @@ def names_of(kind: str) -> tuple[str, ...]:
 
 
 def settings_class(kind: str, name: str) -> type | None:
-    """The settings of a part; None if it has none, as parts of the core, or there is no such part."""
+    """Return the settings of a part; None if it has none, as parts of the core, or there is no such part."""
     listed = _listed(kind, name) if KINDS[kind].has_settings else None
     if listed and not listed.owner.is_core:
         _import_part(kind, name)
@@ -144,18 +147,18 @@ def reference_of(kind: str, name: str) -> Callable[..., Any] | None:
 
 
 def with_settings(kind: str, name: str, parts: Mapping[str, Any]) -> Callable[..., Any]:
-    """The part of this name, with its settings in ``parts``, or their defaults, as first argument if it has some."""
+    """Return the part of this name, with its settings in ``parts``, or their defaults, as first argument if it has some."""
     made, settings = registered(kind)[name], settings_class(kind, name)
     return partial(made, parts[name] if name in parts else settings()) if settings else made
 
 
 def kind_with_settings(name: str) -> str | None:
-    """The kind of the part with settings of this name; None if there is none."""
+    """Return the kind of the part with settings of this name; None if there is none."""
     return next((kind for kind in KINDS if is_registered(kind, name) and settings_class(kind, name)), None)
 
 
 def names_with_settings() -> tuple[str, ...]:
-    """The names of all parts that have settings; imports the whole kit."""
+    """Return the names of all parts that have settings; imports the whole kit."""
     load_installed_plugins()
     for (kind, name), listed in all_parts().items():
         if KINDS[kind].has_settings and not listed.owner.is_core:
@@ -164,7 +167,9 @@ def names_with_settings() -> tuple[str, ...]:
 
 
 def _listed(kind: str, name: str) -> ListedPart | None:
-    """The entry of a part in an index; the indexes of other distributions are read only for a name that the package lacks."""
+    """Return the entry of a part in an index; the indexes of other distributions are read only for
+    a name that the package lacks.
+    """
     if (kind, name) in own_parts():
         return own_parts()[kind, name]
     return None if name in _REGISTERED[kind] else all_parts().get((kind, name))

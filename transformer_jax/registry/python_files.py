@@ -18,7 +18,7 @@ _LOADED: dict[str, tuple[str, bytes]] = {}
 
 
 def load_plugin(file: str) -> None:
-    """Runs the Python file of a plugin; raises ConfigError when it does not exist or fails."""
+    """Run the Python file of a plugin; raises ConfigError when it does not exist or fails."""
     path = Path(file).expanduser()
     if not path.is_file():
         hint = "; repeat --plugin for each file" if "," in file else ""
@@ -39,7 +39,7 @@ def module_of_file(file: str | Path) -> str:
 
 
 def loaded_plugins() -> dict[str, str]:
-    """The loaded files, each with its SHA-256 when it was loaded."""
+    """Return the loaded files, each with its SHA-256 when it was loaded."""
     return {file: sha256(text).hexdigest() for file, (_, text) in _LOADED.items()}
 
 
@@ -74,12 +74,13 @@ def plugin_flags() -> str:
 def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
     """Calls a function of a Python file, with ``argument`` unless it is empty, and returns its result.
 
-    ``kind`` names such files in messages. Raises ConfigError when the file fails or has no such function, or the argument is
-    not in its ``VARIANTS``.
+    ``kind`` names such files in messages. Raises ConfigError when the file fails or has no such
+    function, or the argument is not in its ``VARIANTS``.
     """
     spec = f"{path}:{argument}" if argument else str(path)
     with _running(path, spec):
-        # Under a separate name: run_path puts the module where a file called copy.py would hide the real copy.
+        # Under a separate name: run_path puts the module where a file called copy.py would hide the
+        # real copy.
         namespace = runpy.run_path(str(path), run_name=module_of_file(path))
         called = namespace.get(function)
         if not callable(called):
@@ -95,7 +96,7 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
 
 
 def names_in_file(path: Path) -> dict[str, Any]:
-    """The names that a Python file defines; raises ConfigError when it fails."""
+    """Return the names that a Python file defines; raises ConfigError when it fails."""
     with _running(path, str(path)):
         return runpy.run_path(str(path), run_name=module_of_file(path))
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
-# Files of a start that failed before it wrote the settings; ``lost+found`` belongs to the file system.
+# Files of a start that failed before it wrote the settings; ``lost+found`` belongs to the file
+# system.
 BEFORE_SETTINGS = (RUN_LOCK, "checkpoints", "outcome.json", "lost+found")
 # Endings of unfinished files, and of the output of shells and schedulers.
 NO_RUN = (".partial", ".log", ".out", ".err")
@@ -50,9 +51,9 @@ class RunIsBusy(ConfigError):
 class RunDirectory:
     """Names of the files of a run, on a disk or in an object store.
 
-    All processes write checkpoints. Other files are written by process 0; the other processes write theirs to ``scratch``.
-    Libraries that need a disk (events, traces) write to ``local``: of a run in a store it is the ``scratch`` of process 0 too,
-    and ``publish`` copies it.
+    All processes write checkpoints. Other files are written by process 0; the other processes write
+    theirs to ``scratch``. Libraries that need a disk (events, traces) write to ``local``: of a run
+    in a store it is the ``scratch`` of process 0 too, and ``publish`` copies it.
     """
 
     def __init__(self, path: str | Path, scratch: Path | None = None, *, is_first: bool = True) -> None:
@@ -66,20 +67,22 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.config = own / "config.json"  # The resolved settings.
         self.tokenizer = own / "tokenizer"  # The folder of the trained tokenizers.
-        self.data_report = own / "data.json"  # Statistics of the training data; examples left out, by reason.
+        # Statistics of the training data; examples left out, by reason.
+        self.data_report = own / "data.json"
         self.run_record = own / "run.json"  # For each start: command, versions, host, devices.
         self.metrics = own / "metrics.jsonl"  # Metrics by update, one JSON object a line.
         self.curves = own / "curves.png"  # Plot of the metrics.
         self.plugins = own / "plugins"  # The folder of the text of the plugins that a start loaded.
         self.goodput = own / "goodput.json"  # Wall time by kind, over all starts.
-        self.outcome = own / "outcome.json"  # Missing while the run is in progress and after a crash.
+        # Missing while the run is in progress and after a crash.
+        self.outcome = own / "outcome.json"
         self.tracker_ids = own / IDS_FILE  # Ids of the run in trackers, by tracker.
         self.hang = own / "hang.txt"  # Stacks of all threads of a process that the watchdog ended.
         self.profile = self.local / "profile"  # The folder of traces.
         self.lock_file = own / RUN_LOCK
 
     def remove_partial_files(self) -> None:
-        """Removes unfinished files of a killed training process; a store has none."""
+        """Remove unfinished files of a killed training process; a store has none."""
         if in_store(self.config):
             return
         written = self.config, self.metrics, self.curves, self.goodput, self.outcome, self.data_report, self.run_record
@@ -90,11 +93,11 @@ class RunDirectory:
         return bool(self.checkpoint_steps())
 
     def checkpoint_steps(self) -> list[int]:
-        """The steps of the complete checkpoints, oldest first."""
+        """Return the steps of the complete checkpoints, oldest first."""
         return [int(name) for name in step_names(self.checkpoints)]
 
     def remove_earlier_scores(self) -> None:
-        """Removes time spent, starts, ids of trackers and scores of an earlier run, whose checkpoints were removed."""
+        """Remove time spent, starts, ids of trackers and scores of an earlier run, whose checkpoints were removed."""
         folder = self.goodput.parent
         reports = list(folder.glob("evaluation-*.json"))
         files = [*reports, *(each.with_suffix(".txt") for each in reports)]
@@ -102,7 +105,7 @@ class RunDirectory:
             file.unlink(missing_ok=True)
 
     def publish(self) -> None:
-        """Copies the files in ``local`` that changed since the last call to the store of the run, if it is in one.
+        """Copy the files in ``local`` that changed since the last call to the store of the run, if it is in one.
 
         Raises LockLost where another process trains there, and StoreError.
         """
@@ -120,12 +123,12 @@ class RunDirectory:
                     self._published[file] = version
 
     def require_lock(self) -> None:
-        """Raises LockLost where another process took the lock of the run over."""
+        """Raise LockLost where another process took the lock of the run over."""
         if self.lock:
             self.lock.require_held()
 
     def require_no_links(self) -> None:
-        """Raises ConfigError where a folder or a checkpoint of the run is a link: writes would change another folder."""
+        """Raise ConfigError where a folder or a checkpoint of the run is a link: writes would change another folder."""
         for entry in (*self.path.glob("*"), *self.checkpoints.glob("*")):
             if entry.is_symlink() and (entry.is_dir() or not entry.exists()):
                 raise ConfigError(
@@ -134,10 +137,10 @@ class RunDirectory:
 
     @contextmanager
     def locked(self, refusal: str = "") -> Iterator[None]:
-        """Makes the folder and locks it; removes it at the end if the run has not begun.
+        """Make the folder and locks it; removes it at the end if the run has not begun.
 
-        Raises ConfigError where the folder cannot be written or has files that are not of a run, and RunIsBusy, with
-        ``refusal``, while another process trains here.
+        Raises ConfigError where the folder cannot be written or has files that are not of a run,
+        and RunIsBusy, with ``refusal``, while another process trains here.
         """
         problem = (
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
@@ -166,7 +169,7 @@ class RunDirectory:
                 _remove_unused(made, self.path)
 
     def require_run(self, flag: str = "--workdir") -> None:
-        """Raises ConfigError, which names ``flag``, unless this is the folder of a run."""
+        """Raise ConfigError, which names ``flag``, unless this is the folder of a run."""
         if not self.config.is_file():
             if not self.path.is_dir():
                 problem = "is a file" if self.path.exists() else "does not exist"
@@ -181,7 +184,7 @@ class RunDirectory:
             write_json(self.outcome, with_crc(content))
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
-        """Appends an entry to ``run.json`` for this start of the run; ``origin``: further values of the entry.
+        """Append an entry to ``run.json`` for this start of the run; ``origin``: further values of the entry.
 
         Also writes the text of the loaded plugins into ``plugins``, for readers: no command runs them from there.
         """
@@ -216,7 +219,7 @@ class ChosenRun(NamedTuple):
 
 
 def require_own(folder: Path) -> None:
-    """Raises ConfigError where the folder has files, except hidden ones, but no settings or checkpoints of a run."""
+    """Raise ConfigError where the folder has files, except hidden ones, but no settings or checkpoints of a run."""
     entries = sorted(entry.name for entry in folder.glob("[!.]*"))
     foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(NO_RUN)]
     if foreign and CONFIG_FILE not in entries and not _has_begun(folder):
@@ -228,7 +231,7 @@ def require_own(folder: Path) -> None:
 
 
 def require_run_to_start_from(text: str) -> None:
-    """Raises ConfigError unless ``init.run`` is a run, and DataError where an address comes from the settings of a run."""
+    """Raise ConfigError unless ``init.run`` is a run, and DataError where an address comes from the settings of a run."""
     if is_unasked(text):
         address = without_mark(text)
         raise DataError(
@@ -238,10 +241,10 @@ def require_run_to_start_from(text: str) -> None:
 
 
 def require_settings(folder: Path) -> None:
-    """Raises ConfigError, which names the keys, where the settings differ from the newest readable checkpoint.
+    """Raise ConfigError, which names the keys, where the settings differ from the newest readable checkpoint.
 
-    Ignores settings that may change when a run resumes, but says that the file was changed. Does nothing with
-    ``--trust_config``.
+    Ignores settings that may change when a run resumes, but says that the file was changed. Does
+    nothing with ``--trust_config``.
     """
     if os.environ.get(TRUST_CONFIG) == "1":
         return
@@ -279,10 +282,10 @@ def keep_text(folder: Path, name: str, text: bytes) -> None:
 
 
 def changed_plugins(folder: Path) -> list[str]:
-    """The loaded plugin files that changed since the last start of the run in ``folder``.
+    """Return the loaded plugin files that changed since the last start of the run in ``folder``.
 
-    Files are compared by name, as a run may be resumed in another checkout. A file of another name, with a text that the run
-    did not load, counts if it registers a part that the run selects.
+    Files are compared by name, as a run may be resumed in another checkout. A file of another name,
+    with a text that the run did not load, counts if it registers a part that the run selects.
     """
     if not loaded_plugins():
         return []
@@ -305,13 +308,13 @@ def changed_plugins(folder: Path) -> list[str]:
 
 
 def _selected_of(file: str, folder: Path) -> list[str]:
-    """The parts that a loaded file registers and the run in ``folder`` selects."""
+    """Return the parts that a loaded file registers and the run in ``folder`` selects."""
     selections = [(each.kind, each.name) for each in load_run_config(folder).selections]
     return [name for kind, name in parts_of_file(file) if (kind, name) in selections]
 
 
 def require_plugins(folder: Path) -> None:
-    """Raises ConfigError where a plugin file changed since the run was last started, unless with ``--trust_config``."""
+    """Raise ConfigError where a plugin file changed since the run was last started, unless with ``--trust_config``."""
     changed = [] if os.environ.get(TRUST_CONFIG) == "1" else changed_plugins(folder)
     if changed:
         raise ConfigError(
@@ -322,7 +325,7 @@ def require_plugins(folder: Path) -> None:
 
 
 def _remove_unused(made: Iterable[Path], folder: Path) -> None:
-    """Removes the lock and the empty folders that this start made, the innermost first, unless the run has begun."""
+    """Remove the lock and the empty folders that this start made, the innermost first, unless the run has begun."""
     if _has_begun(folder):
         return
     with suppress(OSError):
@@ -339,7 +342,7 @@ def _has_begun(folder: Path) -> bool:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replaces a file atomically."""
+    """Replace a file atomically."""
     write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 

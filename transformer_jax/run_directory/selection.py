@@ -13,7 +13,7 @@ from transformer_jax.run_directory.stored_checkpoints import (
 
 
 def selection_of(run: RunDirectory) -> Metric:
-    """The metric that selects the checkpoints of a run; the default task's where ``config.json`` is missing."""
+    """Return the metric that selects the checkpoints of a run; the default task's where ``config.json`` is missing."""
     return (load_run_config(run.config) if run.config.is_file() else ExperimentConfig()).selection
 
 
@@ -24,16 +24,16 @@ def basis_of_validations(run: RunDirectory) -> str:
 
 
 def best_step(stored: list[StoredCheckpoint], selection: Metric) -> int | None:
-    """The step with the best score, the newest of equal ones; None when none was scored."""
+    """Return the step with the best score, the newest of equal ones; None when none was scored."""
     scores = {each.step: each.score for each in stored if each.score is not None}
     return selection.best_step(scores) if scores else None
 
 
 def chosen_step(run: RunDirectory, which: str, *, tells: bool = True) -> int:
-    """The step of ``best``, ``last`` or a number; where no checkpoint was scored, ``best`` is the last.
+    """Return the step of ``best``, ``last`` or a number; where no checkpoint was scored, ``best`` is the last.
 
-    Says, if it ``tells``, where a damaged score may have been better than ``best``. Raises CheckpointError when there is no
-    such checkpoint.
+    Says, if it ``tells``, where a damaged score may have been better than ``best``. Raises
+    CheckpointError when there is no such checkpoint.
     """
     stored = stored_checkpoints(run.checkpoints)
     steps = [each.step for each in stored]
@@ -54,7 +54,7 @@ def chosen_step(run: RunDirectory, which: str, *, tells: bool = True) -> int:
 
 
 def steps_to_average(run: RunDirectory, which: str, count: int) -> list[int]:
-    """The ``count`` newest steps up to ``which``, oldest first; of several, never the untrained step 0.
+    """Return the ``count`` newest steps up to ``which``, oldest first; of several, never the untrained step 0.
 
     Raises CheckpointError when there are fewer.
     """

@@ -15,10 +15,12 @@ from transformer_jax.files.paths import in_store
 
 # Orbax writes it into every checkpoint.
 MARKER = "_CHECKPOINT_METADATA"
-# A store cannot rename a folder: a checkpoint there has IN_PROGRESS, an empty object, until it is complete, then COMMIT alone.
+# A store cannot rename a folder: a checkpoint there has IN_PROGRESS, an empty object, until it is
+# complete, then COMMIT alone.
 IN_PROGRESS = "in_progress"
 COMMIT = "commit_success.txt"
-# In the name of a folder that is half-written or half-deleted; the next start of the run removes it.
+# In the name of a folder that is half-written or half-deleted; the next start of the run removes
+# it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
 
 
@@ -35,8 +37,8 @@ class CheckpointUnread(CheckpointError):
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint as files: ``score`` is the selection metric, None where it was not measured; ``is_sound`` is False where the
-    score cannot be read.
+    """A checkpoint as files: ``score`` is the selection metric, None where it was not measured;
+    ``is_sound`` is False where the score cannot be read.
     """
 
     step: int
@@ -60,7 +62,7 @@ class StoredCheckpoint(NamedTuple):
 
 
 def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
-    """The complete checkpoints of a folder, oldest first."""
+    """Return the complete checkpoints of a folder, oldest first."""
     if not in_store(directory):
         return [_stored(directory / name) for name in step_names(directory)]
     with directory.listed() as listed:
@@ -68,7 +70,7 @@ def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
 
 
 def step_names(directory: Path) -> list[str]:
-    """The names of the complete checkpoints in a folder, oldest first."""
+    """Return the names of the complete checkpoints in a folder, oldest first."""
     if in_store(directory):
         objects = directory.objects()
         found = {name.partition("/")[0] for name in objects}
@@ -80,7 +82,7 @@ def step_names(directory: Path) -> list[str]:
 
 
 def written_settings(directory: Path) -> tuple[int, ExperimentConfig | None]:
-    """The step and the settings of the newest checkpoint whose settings can be read; (0, None) where there is none."""
+    """Return the step and the settings of the newest checkpoint whose settings can be read; (0, None) where there is none."""
     for step, progress in written_progress(directory):
         with suppress(ValueError, KeyError, TypeError):
             return step, from_json(progress["config"])
@@ -118,7 +120,7 @@ def unused_name(checkpoints: Path, step: int) -> Path:
 
 
 def were_set_aside(run: Path) -> list[Path]:
-    """The damaged checkpoints that were moved into the folder of a run."""
+    """Return the damaged checkpoints that were moved into the folder of a run."""
     return sorted(entry for entry in run.glob("damaged-[0-9]*") if entry.is_dir())
 
 
@@ -139,7 +141,7 @@ def _stored(folder: Path) -> StoredCheckpoint:
 
 
 def _scores(folder: Path) -> dict[str, float] | None:
-    """The scores of a checkpoint by name, None where they cannot be read."""
+    """Return the scores of a checkpoint by name, None where they cannot be read."""
     try:
         scores = parse_json((folder / "metrics" / "metrics").read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -15,9 +15,10 @@ from transformer_jax.training.update import Update
 class CompilationAhead:
     """Compiles ``update.jitted`` in a thread for one shape of batches after another.
 
-    It only fills the caches of JAX. A call of ``update.jitted`` finds the program there, and would compile it otherwise.
-    Tracing stays in the caller's thread, where a debugger can stop in it. The first shape is compiled at once, while the
-    caller makes its dry run. Later waiting and tracing count as ``compile``.
+    It only fills the caches of JAX. A call of ``update.jitted`` finds the program there, and would
+    compile it otherwise. Tracing stays in the caller's thread, where a debugger can stop in it. The
+    first shape is compiled at once, while the caller makes its dry run. Later waiting and tracing
+    count as ``compile``.
     """
 
     def __init__(self, update: Update, shapes: Sequence[PyTree], clock: Clock) -> None:

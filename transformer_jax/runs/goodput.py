@@ -20,7 +20,8 @@ TRAINING = ("step", "data_wait")
 """Kinds that count for the speed of training."""
 
 SECONDS_BETWEEN_WRITES = 10.0
-# The current speed is measured over the last 30 seconds or the last 10 % of the run, and over at least 10 updates.
+# The current speed is measured over the last 30 seconds or the last 10 % of the run, and over at
+# least 10 updates.
 RECENT_SECONDS, RECENT_SHARE, RECENT_UPDATES = 30.0, 0.1, 10
 
 
@@ -28,7 +29,7 @@ class Clock:
     """Wall time of this process by kind; the current one is ``kind``, since the time ``since``."""
 
     def __init__(self) -> None:
-        """Starts with ``start_up``."""
+        """Start with ``start_up``."""
         self.seconds = dict.fromkeys(KINDS_OF_TIME, 0.0)
         self.kind, self.since = "start_up", time.perf_counter()
         # Time in TRAINING at the beginning of recent updates.
@@ -70,8 +71,9 @@ class Clock:
 class Goodput:
     """Wall time of a run by kind, over all its starts.
 
-    ``compile`` is waiting for a step to be compiled, ``data_wait`` waiting for a batch, ``step`` updates that were kept, and
-    ``lost`` updates after the newest checkpoint of a killed process, which the next start repeats.
+    ``compile`` is waiting for a step to be compiled, ``data_wait`` waiting for a batch, ``step``
+    updates that were kept, and ``lost`` updates after the newest checkpoint of a killed process,
+    which the next start repeats.
     """
 
     def __init__(self, path: Path, first_update: int, clock: Clock) -> None:
@@ -79,7 +81,8 @@ class Goodput:
         self._path, self._clock = path, clock
         self._before = _earlier_seconds(path, first_update)
         self._written_at = 0.0
-        # The updates of the last two checkpoints, and the step seconds at them: a kill leaves the last one unfinished.
+        # The updates of the last two checkpoints, and the step seconds at them: a kill leaves the
+        # last one unfinished.
         self._saves = deque([(first_update, 0.0)], maxlen=2)
 
     def seconds(self) -> dict[str, float]:
@@ -88,16 +91,16 @@ class Goodput:
         return {kind: self._before[kind] + self._clock.seconds[kind] for kind in KINDS_OF_TIME}
 
     def write_between_saves(self, step: int, after: float = SECONDS_BETWEEN_WRITES) -> None:
-        """Writes the file if that was not done for ``after`` seconds; in a store, at checkpoints alone."""
+        """Write the file if that was not done for ``after`` seconds; in a store, at checkpoints alone."""
         if not in_store(self._path) and time.time() - self._written_at >= after:
             self.write(step)
 
     def saved(self, step: int) -> None:
-        """Records that writing a checkpoint of update ``step`` has begun."""
+        """Record that writing a checkpoint of update ``step`` has begun."""
         self._saves.append((step, self._clock.total(["step"])))
 
     def write(self, step: int) -> None:
-        """Writes the file, as of update ``step``, unless the folder of the run was removed."""
+        """Write the file, as of update ``step``, unless the folder of the run was removed."""
         if not (in_store(self._path) or self._path.parent.is_dir()):
             return
         self._written_at = time.time()

@@ -138,8 +138,8 @@ class Callback:
 def count(run: RunParts, position: Position) -> None:
     """Add the metrics of the update to the counters.
 
-    Raises TrainingDiverged when more updates than ``training.skip_nonfinite`` were not finite, and, in a single process,
-    SaveFailed when writing a checkpoint has failed.
+    Raises TrainingDiverged when more updates than ``training.skip_nonfinite`` were not finite, and,
+    in a single process, SaveFailed when writing a checkpoint has failed.
     """
     run.checkpoints.require_saving()
     metrics, counters = position.results.metrics, position.counters
@@ -263,9 +263,9 @@ def write_checkpoint(run: RunParts, position: Position) -> None:
 def dry_run(run: RunParts, position: Position, parameters: str) -> None:
     """Evaluate, decode and save the first state, so that none of these fails for the first time after hours.
 
-    ``parameters``: a word on their origin, for the log, which also gets the signature of the scores. The evaluation counts as
-    start-up. Raises KeyboardInterrupt where a signal interrupts it: there is nothing to save; ConfigError where the evaluation
-    lacks the selection metric.
+    ``parameters``: a word on their origin, for the log, which also gets the signature of the
+    scores. The evaluation counts as start-up. Raises KeyboardInterrupt where a signal interrupts
+    it: there is nothing to save; ConfigError where the evaluation lacks the selection metric.
     """
     done = "saving done"
     if run.config.training.evaluate_every:
@@ -352,8 +352,9 @@ def _write_stacks(path: Path) -> None:
 def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], object] = os._exit) -> Iterator[None]:
     """End the process when an update takes ``factor`` times the mean of recent ones, at least a minute; 0: never.
 
-    A call on a lost device or a dead collective never returns. The stacks of all threads are first appended to ``stacks`` and
-    printed. Also ends it when the run waits an hour for a checkpoint. Compilation and evaluation may take any time.
+    A call on a lost device or a dead collective never returns. The stacks of all threads are first
+    appended to ``stacks`` and printed. Also ends it when the run waits an hour for a checkpoint.
+    Compilation and evaluation may take any time.
     """
 
     def watch(over: threading.Event) -> None:

@@ -67,11 +67,11 @@ def with_rows(table: Float[Array, "V D"], ids: Int[Array, " N"], vectors: Float[
 
 
 def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) -> InitialEmbeddings:
-    """Finds the vectors of the pieces of every embedding table of ``like``, the parameters of a model, or their shapes.
+    """Find the vectors of the pieces of every embedding table of ``like``, the parameters of a model, or their shapes.
 
-    The reader of kind ``word_table`` returns words and their vectors (float32 [V, D]).
-    Raises ConfigError when vectors and a table differ in dimension, or when no vector is found; DataError when the file is
-    broken.
+    The reader of kind ``word_table`` returns words and their vectors (float32 [V, D]). Raises
+    ConfigError when vectors and a table differ in dimension, or when no vector is found; DataError
+    when the file is broken.
     """
     readers = registered("word_table")
     if not readers:
@@ -107,12 +107,13 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
 
 
 def row_of_each_piece(pieces: Sequence[str], row_of: Mapping[str, int]) -> list[int | None]:
-    """The row of each piece, or None, from the rows of words.
+    """Return the row of each piece, or None, from the rows of words.
 
-    In a table of pieces, which has at least as many pieces with a mark of WORD_STARTS as written as without their marks, each
-    piece is looked up as written. In a table of words, a piece that begins a word is looked up without its mark, as written or
-    in lower case. A piece that continues a word has no row: the word "ing" is not the end of "sleeping". Where no piece of the
-    tokenizer has a mark, all are looked up.
+    In a table of pieces, which has at least as many pieces with a mark of WORD_STARTS as written as
+    without their marks, each piece is looked up as written. In a table of words, a piece that
+    begins a word is looked up without its mark, as written or in lower case. A piece that continues
+    a word has no row: the word "ing" is not the end of "sleeping". Where no piece of the tokenizer
+    has a mark, all are looked up.
     """
     marked = [piece for piece in pieces if piece.startswith(WORD_STARTS)]
     as_written = sum(piece in row_of for piece in marked)

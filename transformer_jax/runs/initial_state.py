@@ -41,8 +41,8 @@ def restored_position(
 ) -> tuple[Position, LogContents, list[str]]:
     """Return the position of the newest checkpoint that can be read, its log, and notes on newer ones that are damaged.
 
-    Without checkpoints the ``state`` is None. Raises ConfigError when the data changed since the checkpoint was written;
-    CheckpointError when none can be read.
+    Without checkpoints the ``state`` is None. Raises ConfigError when the data changed since the
+    checkpoint was written; CheckpointError when none can be read.
     """
     config, length = task.config, task.config.training.num_updates
     if not checkpoints.steps():
@@ -156,10 +156,10 @@ class InitialParameters:
 
 
 def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: TokenizerPair) -> InitialParameters:
-    """Matches the parameters of a checkpoint with ``like`` (parameters, or shapes); reads no arrays.
+    """Match the parameters of a checkpoint with ``like`` (parameters, or shapes); reads no arrays.
 
-    Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when matched embeddings belong to
-    other tokenizers; CheckpointError when there is no such checkpoint.
+    Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when
+    matched embeddings belong to other tokenizers; CheckpointError when there is no such checkpoint.
     """
     require_run_to_start_from(init.run)
     source = RunDirectory(init.run)

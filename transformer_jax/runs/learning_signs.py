@@ -56,7 +56,7 @@ class LearningSigns:
                 self._smallest_norm = min(self._smallest_norm, median(self._norms))
 
     def sentences(self, num_updates: int = 0) -> list[str]:
-        """The signs after the newest record; none while it is too early, which it never is at the end of a run.
+        """Return the signs after the newest record; none while it is too early, which it never is at the end of a run.
 
         ``num_updates``: the length of a run that was shortened.
         """
@@ -142,7 +142,7 @@ class LearningSigns:
 
 
 def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
-    """The signs of a run, from its log and the report on its data. Raises DataError when one of them is damaged."""
+    """Return the signs of a run, from its log and the report on its data. Raises DataError when one of them is damaged."""
     records = read_metrics(run.metrics)
     report = read_checked(run.data_report) or {}
     try:

@@ -17,7 +17,8 @@ from transformer_jax.files.checked_json import CheckedLog, read_log, with_crc
 from transformer_jax.files.paths import in_store
 from transformer_jax.runtime.background import future_of
 
-# Between checkpoints a log in a store is rewritten after this many seconds, and at most at this rate.
+# Between checkpoints a log in a store is rewritten after this many seconds, and at most at this
+# rate.
 SECONDS_BETWEEN_UPLOADS = 30.0
 UPLOADED_BYTES_PER_SECOND = 100_000
 
@@ -34,7 +35,7 @@ class LogContents(NamedTuple):
         return cls(len(records), _digest_of(records).hexdigest())
 
     def changes_since(self, before: "LogContents") -> list[str]:
-        """A sentence if records were lost or changed since ``before``."""
+        """Return a sentence if records were lost or changed since ``before``."""
         if self.num_records < before.num_records:
             return [f"metrics.jsonl: records were lost: {self.num_records} left of {before.num_records}"]
         is_same = before.digest in ("", self.digest)
@@ -44,9 +45,9 @@ class LogContents(NamedTuple):
 class MetricsLog:
     """Appends to ``metrics.jsonl``.
 
-    Lines that a killed run wrote after ``step``, or after the first ``max_records`` lines, are removed first: a resumed run
-    leaves the same file as an uninterrupted one. ``earlier``: the records that are kept. In a store ``require_lock`` is
-    called before the log is written.
+    Lines that a killed run wrote after ``step``, or after the first ``max_records`` lines, are
+    removed first: a resumed run leaves the same file as an uninterrupted one. ``earlier``: the
+    records that are kept. In a store ``require_lock`` is called before the log is written.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class MetricsLog:
         return LogContents(self._num_records, self._sum.hexdigest())
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
-        """Records ``metrics`` measured after ``step`` updates; a number that is not finite becomes null."""
+        """Record ``metrics`` measured after ``step`` updates; a number that is not finite becomes null."""
         clean = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         record = {"step": step, **clean}
         self._file.write(_line(with_crc(record)))
@@ -72,7 +73,7 @@ class MetricsLog:
         self._file.flush()
 
     def sync(self) -> None:
-        """Returns when everything written is on disk, or in the store."""
+        """Return when everything written is on disk, or in the store."""
         if isinstance(self._file, _StoredText):
             self._file.upload()
             return
@@ -95,13 +96,13 @@ class _StoredText:
         self._text += text
 
     def flush(self) -> None:
-        """Starts an upload where one is due and the last one has ended; the next checkpoint reports its failure."""
+        """Start an upload where one is due and the last one has ended; the next checkpoint reports its failure."""
         pause = max(SECONDS_BETWEEN_UPLOADS, len(self._text) / UPLOADED_BYTES_PER_SECOND)
         if time.monotonic() - self._time > pause and (self._upload is None or self._upload.done()):
             self._time, self._upload = time.monotonic(), future_of(self._replace, self._text)
 
     def upload(self) -> None:
-        """Uploads what was written; raises StoreError."""
+        """Upload what was written; raises StoreError."""
         with suppress(StoreError):
             if self._upload:
                 # An older text must not replace a newer one.
@@ -115,7 +116,7 @@ class _StoredText:
         self._uploaded = text
 
     def close(self) -> None:
-        """Uploads once more; an error that ends the run is the one to report."""
+        """Upload once more; an error that ends the run is the one to report."""
         with suppress(StoreError):
             self.upload()
 

@@ -40,9 +40,9 @@ class TrainingDiverged(RuntimeError):
 class Outcome(NamedTuple):
     """Outcome of a run, as in ``outcome.json``.
 
-    ``reason``: ``finished``, ``patience``, ``stopped`` (by a hook) or ``interrupted`` (by ``signal``). ``best``: the best
-    validation of ``metric``, on ``basis``. ``seconds``: of all its starts. ``time_spent``: a line of text. ``signs``: signs
-    that the model does not learn.
+    ``reason``: ``finished``, ``patience``, ``stopped`` (by a hook) or ``interrupted`` (by
+    ``signal``). ``best``: the best validation of ``metric``, on ``basis``. ``seconds``: of all its
+    starts. ``time_spent``: a line of text. ``signs``: signs that the model does not learn.
     """
 
     step: int
@@ -60,10 +60,11 @@ class Outcome(NamedTuple):
 class Counters:
     """Counters that are saved in every checkpoint, so that a resumed run has them.
 
-    ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the
-    last line of the log, ``extras`` of loss terms by name, ``statistics`` ratios by name. ``skipped`` updates were not finite
-    and changed nothing. ``num_updates``: the length of the run, which a hook may change. ``validated_at``: the update of the
-    last validation, and ``basis`` its examples and search.
+    ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and
+    ``tokens`` are sums since the last line of the log, ``extras`` of loss terms by name,
+    ``statistics`` ratios by name. ``skipped`` updates were not finite and changed nothing.
+    ``num_updates``: the length of the run, which a hook may change. ``validated_at``: the update of
+    the last validation, and ``basis`` its examples and search.
     """
 
     best: float | None = None
@@ -81,7 +82,7 @@ class Counters:
     statistics: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, metrics: StepMetrics) -> None:
-        """Adds the metrics of one update; of a skipped one, only the count."""
+        """Add the metrics of one update; of a skipped one, only the count."""
         if not metrics.finite:
             self.skipped += 1
             return
@@ -122,9 +123,10 @@ class Counters:
 class Results:
     """Results of the newest update.
 
-    ``metrics``: on the host; None before the first update. ``logged``: everything recorded after the update, by name
-    (``train/loss``, ``validation/bleu``). ``validated``: the validation alone. ``score``: its value of the selection metric.
-    ``is_saved``: whether writing a checkpoint was started.
+    ``metrics``: on the host; None before the first update. ``logged``: everything recorded after
+    the update, by name (``train/loss``, ``validation/bleu``). ``validated``: the validation alone.
+    ``score``: its value of the selection metric. ``is_saved``: whether writing a checkpoint was
+    started.
     """
 
     metrics: StepMetrics | None = None
@@ -138,9 +140,10 @@ class Results:
 class Position:
     """The position of a run, after update ``number``; hooks read and write it.
 
-    ``state`` is the state after update ``number`` where a validation or a checkpoint is due; elsewhere it is one update ahead,
-    because an update is dispatched before the metrics of the previous one are read. ``is_validation_due``: a signal prevented
-    the validation, and the resumed run begins with it. ``ends``: one of ``REASONS``, empty while the run continues.
+    ``state`` is the state after update ``number`` where a validation or a checkpoint is due;
+    elsewhere it is one update ahead, because an update is dispatched before the metrics of the
+    previous one are read. ``is_validation_due``: a signal prevented the validation, and the resumed
+    run begins with it. ``ends``: one of ``REASONS``, empty while the run continues.
     ``has_new_length``: a hook changed the length after the last checkpoint.
     """
 
@@ -211,7 +214,7 @@ class RunParts:
     first_update: int = 0
 
     def hyperparameters(self, num_updates: int) -> Hyperparameters:
-        """The hyperparameters of a run of this length."""
+        """Return the hyperparameters of a run of this length."""
         return hyperparameters_of_length(self.config, num_updates)
 
     def seconds_per_update(self, position: Position) -> float:
@@ -235,8 +238,8 @@ class RunParts:
     def score_line(self, found: Evaluation) -> str:
         """Return the metrics of a validation, first the one that selects checkpoints.
 
-        For example ``BLEU 21.27 (96 of 1,014 sentences, greedy), chrF 45.30``. Perplexity shows the loss. Raises ConfigError
-        where the evaluation lacks the selection metric.
+        For example ``BLEU 21.27 (96 of 1,014 sentences, greedy), chrF 45.30``. Perplexity shows the
+        loss. Raises ConfigError where the evaluation lacks the selection metric.
         """
         first, values = self.config.selection, found.metrics
         others = (each for each in self.config.metrics if each != first and each.name in values and each.name != "loss")
@@ -286,6 +289,6 @@ def outcome_of_divergence(run: RunParts, position: Position) -> Iterator[None]:
 Hook = Callable[[RunParts, Position], object]
 """Called after an update, callbacks also once before the first; its result is ignored.
 
-A hook with a method ``needs_state(run, position, number)`` is called after the updates for which that returns True: with their
-state, before a checkpoint.
+A hook with a method ``needs_state(run, position, number)`` is called after the updates for which
+that returns True: with their state, before a checkpoint.
 """

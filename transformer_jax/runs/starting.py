@@ -87,15 +87,16 @@ def resolved_config(
 ) -> ExperimentConfig:
     """Return the settings that the run saves, with absolute paths, and with ``auto`` resolved for the devices.
 
-    Raises ConfigError when no new run should begin with the settings, the model is larger than the memory, rows do not divide
-    over the devices, nothing or everything is frozen, or the compiler does not take ``training.xla_options``, and DataError
-    when there is no validation split.
+    Raises ConfigError when no new run should begin with the settings, the model is larger than the
+    memory, rows do not divide over the devices, nothing or everything is frozen, or the compiler
+    does not take ``training.xla_options``, and DataError when there is no validation split.
     """
     compiler_options(config.training, mesh)
     is_new = not directory.has_checkpoints()
     if is_new:
         config.check_new_run()
-    # The embeddings alone, before corpus and tokenizers are read; the whole state follows in require_state_fits.
+    # The embeddings alone, before corpus and tokenizers are read; the whole state follows in
+    # require_state_fits.
     embeddings = 4 * config.model.d_model * config.tokenizer.vocabulary_size
     require_memory(embeddings * len(mesh.local_devices) // mesh.size, mesh.local_devices)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
@@ -116,7 +117,7 @@ def resolved_config(
 
 
 def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
-    """The saved settings of a run with checkpoints; for a new run the settings for the device of process 0."""
+    """Return the saved settings of a run with checkpoints; for a new run the settings for the device of process 0."""
 
     def find() -> DeviceSettings:
         if not directory.has_checkpoints():

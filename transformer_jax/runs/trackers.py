@@ -29,7 +29,7 @@ class Tracker(Protocol):
     """
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Records ``metrics`` measured after ``step`` updates."""
+        """Record ``metrics`` measured after ``step`` updates."""
 
     def sync(self) -> None:
         """Called at every checkpoint: makes the records so far durable."""
@@ -96,7 +96,7 @@ class WeightsAndBiases(Tracker):
 
 
 def require_libraries(config: ExperimentConfig) -> None:
-    """Raises ConfigError when the library of a tracker of ``config`` is not installed; imports none."""
+    """Raise ConfigError when the library of a tracker of ``config`` is not installed; imports none."""
     for name in dict.fromkeys(config.training.tracker_names):
         library = "tensorboardX" if name == "tensorboard" else name
         if ("tracker", name) in own_parts() and importlib.util.find_spec(library) is None:
@@ -129,7 +129,7 @@ class Trackers:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Closes all, also where closing one fails, as on a full disk."""
+        """Close all, also where closing one fails, as on a full disk."""
         with ExitStack() as stack:
             for tracker in self.trackers:
                 is_failed = isinstance(error, Exception)
@@ -137,7 +137,9 @@ class Trackers:
 
 
 def run_id(folder: Path, tracker: str, new: Callable[[], str]) -> str:
-    """The name of this run in ``tracker``, kept in its folder, so that a resumed run continues under it; ``new`` makes one."""
+    """Return the name of this run in ``tracker``, kept in its folder, so that a resumed run
+    continues under it; ``new`` makes one.
+    """
     file = folder / IDS_FILE
     try:
         ids = parse_json(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -152,5 +154,5 @@ def run_id(folder: Path, tracker: str, new: Callable[[], str]) -> str:
 
 
 def group_of(folder: Path) -> str | None:
-    """The name of the sweep of a trial, SWEEP/trials/TRIAL; None for other folders."""
+    """Return the name of the sweep of a trial, SWEEP/trials/TRIAL; None for other folders."""
     return folder.absolute().parents[1].name if folder.absolute().parent.name == "trials" else None

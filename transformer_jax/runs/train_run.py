@@ -72,8 +72,9 @@ def settings_to_train(
     """Return the settings of a run, with sizes for ``budget`` and the languages of its text, and a record for ``run.json``.
 
     Prints remarks. A run that resumes keeps the ``init`` with which it began. Does not import JAX.
-    Raises ConfigError when the settings cannot resume the run in ``workdir``, when the text of a new run is not in its target
-    language, and for a budget where no tool chooses sizes; DataError when the text cannot be read.
+    Raises ConfigError when the settings cannot resume the run in ``workdir``, when the text of a
+    new run is not in its target language, and for a budget where no tool chooses sizes; DataError
+    when the text cannot be read.
     """
     resolved = _resolved(recipe, overrides, workdir, budget, is_distributed=is_distributed)
     config, remark = completed(resolved.config)
@@ -118,8 +119,9 @@ def train_run(
 ) -> "Outcome":
     """Train or resume a run as ``run_training`` does, surrounded by the installed tools.
 
-    ``origin``: the record of ``settings_to_train``. ``is_trial``: the run is one of many, so that tools print and draw less.
-    Prints faults of the text before a run begins; raises DataError at serious ones.
+    ``origin``: the record of ``settings_to_train``. ``is_trial``: the run is one of many, so that
+    tools print and draw less. Prints faults of the text before a run begins; raises DataError at
+    serious ones.
     """
     from transformer_jax.runs.trainer import run_training
 

@@ -38,8 +38,9 @@ def run_training(
 ) -> Outcome:
     """Train a new run in ``workdir``, or resume the one there, until its end, a signal, or ``position.stop()`` by a hook.
 
-    ``callbacks``: hooks of the caller. ``is_distributed``: this is one of several processes that train one model. ``origin``:
-    where the settings come from, for ``run.json``. ``training.budget_seconds`` needs a hook that watches it.
+    ``callbacks``: hooks of the caller. ``is_distributed``: this is one of several processes that
+    train one model. ``origin``: where the settings come from, for ``run.json``.
+    ``training.budget_seconds`` needs a hook that watches it.
 
     Raises:
         ConfigError, DataError: mistakes that the user can correct, nearly all found before the corpus is tokenized.

@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 @contextmanager
 def in_background(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """Runs ``work(over)`` in a daemon thread; at the end of the block sets the event ``over`` and joins the thread."""
+    """Run ``work(over)`` in a daemon thread; at the end of the block sets the event ``over`` and joins the thread."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()
@@ -23,7 +23,7 @@ def in_background(work: Callable[[threading.Event], None], name: str) -> Iterato
 
 
 def future_of(function: Callable[..., Result], *arguments: object) -> Future[Result]:
-    """The result of ``function``, in a thread that the end of the process does not wait for."""
+    """Return the result of ``function``, in a thread that the end of the process does not wait for."""
     found: Future[Result] = Future()
 
     def run() -> None:

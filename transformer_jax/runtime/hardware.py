@@ -14,21 +14,23 @@ from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.data import CPU_WIDTH_MULTIPLE
 from transformer_jax.files.paths import absolute_path
 
-# Linux's names for the bfloat16 instructions of x86 processors: dot products of AVX-512, and the matrix unit (AMX).
+# Linux's names for the bfloat16 instructions of x86 processors: dot products of AVX-512, and the
+# matrix unit (AMX).
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 # Compute capabilities.
 FIRST_NVIDIA_GENERATION = 8.0  # Ampere
 HOPPER = 9.0
 FIRST_CUDNN_WITH_SCORE_CHANGES = 91300
-# Widths that fill the tiles of matrix products: tensor cores take multiples of 8 numbers of 2 bytes, TPUs rows of 16.
+# Widths that fill the tiles of matrix products: tensor cores take multiples of 8 numbers of 2
+# bytes, TPUs rows of 16.
 WIDTH_MULTIPLES = {"gpu": 8, "tpu": 16}
 
 
 def has_bfloat16_units(device: Any, cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether a device has units for matrix products of bfloat16.
 
-    TPUs and AMD GPUs: yes. NVIDIA GPUs: from Ampere on. x86 processors: by the instructions that Linux reports. Other
-    processors: no, since XLA's kernels for them widen to float32.
+    TPUs and AMD GPUs: yes. NVIDIA GPUs: from Ampere on. x86 processors: by the instructions that
+    Linux reports. Other processors: no, since XLA's kernels for them widen to float32.
     """
     if device.platform == "cpu":
         text = cpu_info.read_text(encoding="utf-8") if cpu_info.is_file() else ""
@@ -39,7 +41,7 @@ def has_bfloat16_units(device: Any, cpu_info: Path = Path("/proc/cpuinfo")) -> b
 
 
 def require_memory(needed: int, devices: Sequence[Any]) -> None:
-    """Raises ConfigError where parameters and optimizer, ``needed`` bytes on these devices, are more than their memory."""
+    """Raise ConfigError where parameters and optimizer, ``needed`` bytes on these devices, are more than their memory."""
     if devices[0].platform == "cpu":
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     else:
@@ -72,13 +74,14 @@ def takes_key_ranges(device: Any) -> bool:
 
 
 def device_of(mesh: Any) -> Any:
-    """The first device of a mesh, whose devices are all of one kind."""
+    """Return the first device of a mesh, whose devices are all of one kind."""
     return mesh.devices.flat[0]
 
 
 def batch_tokens_on(mesh: Any, stated: int) -> int:
     """Input positions that a device of ``mesh`` decodes at once: ``decoding.batch_tokens``, or a default for 0."""
-    # A decoding step reads all parameters, so large batches pay on accelerators; a CPU is limited by arithmetic earlier.
+    # A decoding step reads all parameters, so large batches pay on accelerators; a CPU is limited
+    # by arithmetic earlier.
     return stated or (4096 if device_of(mesh).platform == "cpu" else 16_384)
 
 
@@ -88,7 +91,7 @@ def few_shapes_on(mesh: Any) -> bool:
 
 
 def evaluation_dtype(stated: str, of_model: str, device: Any) -> str:
-    """The precision of ``decoding.compute_dtype``; ``model`` stands for the model's own, on CPUs for float32.
+    """Return the precision of ``decoding.compute_dtype``; ``model`` stands for the model's own, on CPUs for float32.
 
     Bfloat16 pays only on CPUs with units for it (``decoding.compute_dtype=bfloat16``).
     """
@@ -105,7 +108,7 @@ class DeviceSettings(NamedTuple):
 
 
 def settings_on(device: Any) -> DeviceSettings:
-    """The settings for ``device``: bfloat16 where it has units for it, widths that fill the tiles of its products."""
+    """Return the settings for ``device``: bfloat16 where it has units for it, widths that fill the tiles of its products."""
     compute_dtype = "bfloat16" if has_bfloat16_units(device) else "float32"
     return DeviceSettings(compute_dtype, WIDTH_MULTIPLES.get(device.platform, CPU_WIDTH_MULTIPLE))
 
@@ -139,7 +142,7 @@ def _memory_bytes() -> int:
 
 
 def start_jax(cache_directory: str | Path) -> None:
-    """Turns on the persistent compilation cache, below ``cache_directory`` unless the environment names another folder.
+    """Turn on the persistent compilation cache, below ``cache_directory`` unless the environment names another folder.
 
     Raises ConfigError when there are several processes that did not join: each would use the others' devices as its own.
     """

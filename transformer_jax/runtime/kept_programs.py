@@ -1,15 +1,18 @@
 """Executables that are kept on disk: the next process neither traces, nor lowers, nor compiles them again.
 
-The folder ``programs``, in the folder of JAX's compilation cache, has two kinds of files. One is named by everything that a
-program follows from: settings, this package, versions, processor, flags, shapes; it has the name of another, which is the
-executable, named by the text of the program. So after a change of the package that leaves a program as it was, only tracing is
-done again. A file whose first line differs in anything is not used. A process with plugins uses none, nor does one whose files
-of this package were edited after it started, nor a notebook, which may replace functions: only a command is sure of its code.
+The folder ``programs``, in the folder of JAX's compilation cache, has two kinds of files. One is
+named by everything that a program follows from: settings, this package, versions, processor, flags,
+shapes; it has the name of another, which is the executable, named by the text of the program. So
+after a change of the package that leaves a program as it was, only tracing is done again. A file
+whose first line differs in anything is not used. A process with plugins uses none, nor does one
+whose files of this package were edited after it started, nor a notebook, which may replace
+functions: only a command is sure of its code.
 
-All files may be deleted at any time, and nothing else deletes them; ``TRANSFORMER_JAX_PROGRAMS=none`` keeps none. Loading an
-executable runs its machine code, as in the compilation cache: both folders are for people who may run programs as this user. So
-a run directory, which is shared, has none, and a file is not read that belongs to another user than this one or root, or that
-anybody may write.
+All files may be deleted at any time, and nothing else deletes them;
+``TRANSFORMER_JAX_PROGRAMS=none`` keeps none. Loading an executable runs its machine code, as in the
+compilation cache: both folders are for people who may run programs as this user. So a run
+directory, which is shared, has none, and a file is not read that belongs to another user than this
+one or root, or that anybody may write.
 """
 
 import hashlib
@@ -94,7 +97,7 @@ class ProgramStore:
             write_whole(folder / name, line + hashlib.sha256(body).digest() + body)
 
     def _named(self, key: Sequence[Any], is_text: bool) -> tuple[str, bytes]:
-        """The name of the file of ``key`` and its first line; ``is_text``: the key has the text of the program."""
+        """Return the name of the file of ``key`` and its first line; ``is_text``: the key has the text of the program."""
         follows_from = [] if is_text else [self._settings, _package()]
         everything = [*key, follows_from, _environment(), _processor(self.device), _jax_settings()]
         line = json.dumps(everything, default=repr, sort_keys=True).encode() + b"\n"
@@ -113,9 +116,10 @@ class ProgramStore:
 class Program:
     """A compiled function, called as ``program(*arguments, static=..., key=...)``; returns the leaves of its result.
 
-    ``function(static, *arguments)``: ``static()`` is evaluated only where the function is traced, and ``key``, which it follows
-    from, stands for it in the key of a kept program. With a ``store`` programs are kept there, except those that call back into
-    Python, or have typed keys among their arguments.
+    ``function(static, *arguments)``: ``static()`` is evaluated only where the function is traced,
+    and ``key``, which it follows from, stands for it in the key of a kept program. With a ``store``
+    programs are kept there, except those that call back into Python, or have typed keys among their
+    arguments.
     """
 
     def __init__(
@@ -148,7 +152,7 @@ class Program:
         return result
 
     def _kept(self, store: ProgramStore, key: Hashable, arguments: tuple, static: Callable[[], Hashable]) -> Run | None:
-        """The executable from the store, or compiled and added to it; None if it cannot be kept."""
+        """Return the executable from the store, or compiled and added to it; None if it cannot be kept."""
         leaves, structure = jax.tree.flatten(arguments)
         if any(jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves):
             return None
@@ -160,8 +164,8 @@ class Program:
         def function(*arguments: Any) -> PyTree:
             return self._function(*arguments)
 
-        # XLA cannot write again what it read: a name that JAX's own cache does not have makes it compile. A kept executable
-        # takes all leaves.
+        # XLA cannot write again what it read: a name that JAX's own cache does not have makes it
+        # compile. A kept executable takes all leaves.
         function.__name__ = f"{self._function.__name__}_{uuid.uuid4().hex}"
         lowered = jax.jit(function, keep_unused=True, **self._options).lower(static(), *arguments)
         text = lowered.as_text().replace(function.__name__, self._function.__name__)
@@ -183,7 +187,7 @@ class Program:
 
 
 def _loaded(store: ProgramStore, text_digest: str) -> Any:
-    """The executable of a text; None if there is none, or XLA does not take it."""
+    """Return the executable of a text; None if there is none, or XLA does not take it."""
     code = store.read((text_digest,), is_text=True)
     with suppress(RuntimeError):
         return code and store.device.client.deserialize_executable(code, [store.device], None)
@@ -202,13 +206,13 @@ def _shape_from_json(entries: dict[str, Any]) -> Any:
 
 
 def _jax_settings() -> tuple[tuple[str, Any], ...]:
-    """The settings of JAX in this thread."""
+    """Return the settings of JAX in this thread."""
     return tuple(each for each in jax.config.values.items() if not each[0].startswith(IGNORED))
 
 
 @cache
 def _processor(device: Any) -> list[Any]:
-    """The client of a device, and the processor with its instructions, as Linux names them."""
+    """Return the client of a device, and the processor with its instructions, as Linux names them."""
     cpu_info, client = Path("/proc/cpuinfo"), device.client
     first = cpu_info.read_text(encoding="utf-8").partition("\n\n")[0] if cpu_info.is_file() else ""
     lines = [line for line in first.splitlines() if line.startswith(("model name", "flags", "Features", "CPU part"))]
@@ -217,14 +221,14 @@ def _processor(device: Any) -> list[Any]:
 
 @cache
 def _environment() -> list[Any]:
-    """The versions of libraries, and flags."""
+    """Return the versions of libraries, and flags."""
     versions = [(name, metadata.version(name)) for name in ("jax", "jaxlib", "flax", "numpy")]
     return [platform.python_version(), versions, [os.environ.get(name, "") for name in FLAGS]]
 
 
 @cache
 def _package() -> str:
-    """The digest of this package; empty where this process may have imported other files than there are now."""
+    """Return the digest of this package; empty where this process may have imported other files than there are now."""
     return digest_of_code(Path(__file__).parents[1], _began())
 
 
@@ -239,7 +243,7 @@ def digest_of_code(folder: Path, began: float) -> str:
 
 
 def _began() -> float:
-    """The time at which this process started, from proc(5); 0 where there is none."""
+    """Return the time at which this process started, from proc(5); 0 where there is none."""
     with suppress(OSError):
         ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
         return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")

@@ -15,8 +15,8 @@ from transformer_jax.errors import is_out_of_memory
 def ending_without_memory(problem: Callable[[], str], *, watches_aborts: bool = False) -> Iterator[None]:
     """End the process with status 1 and the sentence ``problem()`` when memory gives out in a thread or a callback.
 
-    There Python drops the exception, and whoever waits for the thread would wait for ever. ``watches_aborts``: also where a
-    C++ library aborts the process.
+    There Python drops the exception, and whoever waits for the thread would wait for ever.
+    ``watches_aborts``: also where a C++ library aborts the process.
     """
     of_thread, of_callback = threading.excepthook, sys.unraisablehook
 

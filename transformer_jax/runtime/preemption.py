@@ -14,7 +14,8 @@ import jax
 from jax.experimental import multihost_utils
 
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-# A signal to a process group can reach a process twice: directly, and from the parent that forwards it.
+# A signal to a process group can reach a process twice: directly, and from the parent that forwards
+# it.
 ECHO_SECONDS = 1.0
 
 
@@ -55,7 +56,7 @@ class Interruption:
 
     @contextmanager
     def cutting_short(self) -> Iterator[None]:
-        """Raises CutShort at a signal before or in the block, which then leaves the time to saving."""
+        """Raise CutShort at a signal before or in the block, which then leaves the time to saving."""
         if self.number:
             raise CutShort
         self._cuts_short = True
@@ -77,8 +78,9 @@ class Interruption:
 class AgreedInterruption:
     """``Interruption`` of several processes: all stop after the same update when one gets a signal.
 
-    JAX's preemption service handles SIGTERM and finds that update, once in the life of a process; SIGINT is turned into
-    SIGTERM, and a second SIGINT ends its process at once. ``number`` is the signal that ends this process.
+    JAX's preemption service handles SIGTERM and finds that update, once in the life of a process;
+    SIGINT is turned into SIGTERM, and a second SIGINT ends its process at once. ``number`` is the
+    signal that ends this process.
     """
 
     def __init__(self) -> None:
@@ -94,7 +96,8 @@ class AgreedInterruption:
 
     def stops_after(self, step: int) -> bool:
         """Whether update ``step`` must be the last of all processes; each must call it once an update."""
-        # A signal that came before the first update counts for update 1, which a resumed run does not make.
+        # A signal that came before the first update counts for update 1, which a resumed run does
+        # not make.
         came_early = self._is_first_call and multihost_utils.reached_preemption_sync_point(1)
         self._is_first_call = False
         return multihost_utils.reached_preemption_sync_point(step) or came_early
@@ -115,10 +118,10 @@ def interruption() -> AbstractContextManager[Interruption | AgreedInterruption]:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Raises KeyboardInterrupt(signal) at SIGINT, SIGTERM and SIGHUP in the block, when there is nothing to save yet.
+    """Raise KeyboardInterrupt(signal) at SIGINT, SIGTERM and SIGHUP in the block, when there is nothing to save yet.
 
-    A signal that comes in a callback, where Python drops exceptions, is raised again. Does nothing outside the main thread.
-    For a single process: of several, JAX handles SIGTERM.
+    A signal that comes in a callback, where Python drops exceptions, is raised again. Does nothing
+    outside the main thread. For a single process: of several, JAX handles SIGTERM.
     """
     if not _is_main_thread():
         yield

@@ -21,10 +21,12 @@ from transformer_jax.runtime.distributed import (
     wait_for_all,
 )
 
-# A process without a heartbeat for this long counts as dead, and all others end. JAX's default is 100 s.
+# A process without a heartbeat for this long counts as dead, and all others end. JAX's default is
+# 100 s.
 SECONDS_UNTIL_DEAD = seconds_in("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", 30)
-# Errors of the collective libraries and of JAX's coordination service, raised when another process has ended.
-# TensorStore says "ABORTED: All 3 retry attempts failed" of a store that does not answer.
+# Errors of the collective libraries and of JAX's coordination service, raised when another process
+# has ended. TensorStore says "ABORTED: All 3 retry attempts failed" of a store that does not
+# answer.
 OF_ANOTHER = re.compile(r"Gloo|NCCL|[Cc]oordination|heartbeat|^(?:UNAVAILABLE|ABORTED(?!.*retry)|DEADLINE_EXCEEDED)")
 # 75 of sysexits.h: a scheduler starts the process again, and the run resumes.
 STATUS_TO_RESTART = os.EX_TEMPFAIL
@@ -34,13 +36,15 @@ BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 def join_processes() -> int:
     """Connects this process to the others that run the same command, and returns its number; call before any other use of JAX.
 
-    JAX recognizes SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods. Elsewhere the environment has
-    ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``, like torchrun's.
-    Raises ConfigError when the number of processes is unknown, or when they cannot connect.
+    JAX recognizes SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods. Elsewhere
+    the environment has ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES``
+    and ``JAX_PROCESS_ID``, like torchrun's. Raises ConfigError when the number of processes is
+    unknown, or when they cannot connect.
     """
     if jax.distributed.is_initialized():
         return jax.process_index()
-    # C++ connects the processes. It aborts where one is missing, and Python's handler of Ctrl-C does not run meanwhile.
+    # C++ connects the processes. It aborts where one is missing, and Python's handler of Ctrl-C
+    # does not run meanwhile.
     explain_aborts(
         f"transformer-jax: --distributed: not all processes came in {SECONDS_TO_WAIT} s; look at the output of the others, and "
         "raise TRANSFORMER_JAX_SECONDS_TO_WAIT if they are slow"
@@ -74,7 +78,7 @@ _HANDLERS: list[object] = []
 
 
 def explain_aborts(message: str) -> None:
-    """Makes SIGABRT print ``message`` and end the process with status 75.
+    """Make SIGABRT print ``message`` and end the process with status 75.
 
     ``abort`` runs in a C++ thread, where a Python handler would never run (signal(2)).
     """

@@ -23,12 +23,13 @@ PLUGINS = ("libtpu", "jax_cuda13_plugin", "jax_cuda12_plugin")
 
 
 def keep_freed_memory() -> bool:
-    """Makes glibc keep freed memory, and returns whether it does; call it before any thread starts.
+    """Make glibc keep freed memory, and returns whether it does; call it before any thread starts.
 
-    JAX on a CPU allocates the buffers of a step as one large block. glibc would return it to the system after every step and
-    fetch it again, page by page: 10 to 16 % of the time of a run (experiments/benchmarks).
-    Does nothing outside Linux, with another C library, where there is an accelerator that JAX may use, or with
-    ``TRANSFORMER_JAX_MALLOC=default``. Processes that this one starts decide for themselves.
+    JAX on a CPU allocates the buffers of a step as one large block. glibc would return it to the
+    system after every step and fetch it again, page by page: 10 to 16 % of the time of a run
+    (experiments/benchmarks). Does nothing outside Linux, with another C library, where there is an
+    accelerator that JAX may use, or with ``TRANSFORMER_JAX_MALLOC=default``. Processes that this
+    one starts decide for themselves.
     """
     platforms = os.environ.get("JAX_PLATFORMS", "")
     may_use_accelerator = platforms != "cpu" and (bool(platforms) or _has_accelerator(DEVICES))
@@ -39,7 +40,7 @@ def keep_freed_memory() -> bool:
 
 
 def skip_missing_accelerators(devices: Path = DEVICES) -> None:
-    """Sets ``JAX_PLATFORMS=cpu`` where there is no accelerator, or JAX's plugins, which preflight needs, would search for one.
+    """Set ``JAX_PLATFORMS=cpu`` where there is no accelerator, or JAX's plugins, which preflight needs, would search for one.
 
     Does nothing where ``JAX_PLATFORMS`` is set.
     """
@@ -56,7 +57,7 @@ def _has_accelerator(devices: Path) -> bool:
 
 
 def program_name() -> str:
-    """The command of this package for printed examples, which work when pasted.
+    """Return the command of this package for printed examples, which work when pasted.
 
     ``transformer-jax`` where the shell finds this installation under that name, else the path by which it was started.
     """
@@ -68,5 +69,5 @@ def program_name() -> str:
 
 
 def available_cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

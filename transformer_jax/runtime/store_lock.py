@@ -35,7 +35,7 @@ class StoreLock:
 
     @contextmanager
     def held(self, busy: Callable[[str], Exception]) -> Iterator[None]:
-        """Raises ``busy(HOST AND PROCESS)`` while another process trains at the address."""
+        """Raise ``busy(HOST AND PROCESS)`` while another process trains at the address."""
         seen, since = None, 0.0
         while not self._create():
             found = self._read()
@@ -60,13 +60,13 @@ class StoreLock:
             self.release()
 
     def release(self) -> None:
-        """Removes the lock, unless another process took it over."""
+        """Remove the lock, unless another process took it over."""
         with suppress(StoreError):
             self.require_held()
             self._object.unlink()
 
     def require_held(self) -> None:
-        """Raises LockLost where another process took the lock over."""
+        """Raise LockLost where another process took the lock over."""
         found = self._read()
         if found and not found.startswith(self._owner.encode()):
             raise LockLost(str(self._run), f"another process trains there now ({_holder(found)})")
@@ -80,7 +80,8 @@ class StoreLock:
                 self._object.write_text(f"{self._owner}, {beat}")
             except LockLost as error:
                 complain(f"{error}; this run ends")
-                # The run ends after this update, as at Ctrl-C. Another thread would not wake the main one.
+                # The run ends after this update, as at Ctrl-C. Another thread would not wake the
+                # main one.
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 return
             except StoreError:

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory, task: "type[Task]") -> TokenizerPair:
-    """The tokenizers of a run that has checkpoints; for a new run, from ``init.run``, the cache, or trained.
+    """Return the tokenizers of a run that has checkpoints; for a new run, from ``init.run``, the cache, or trained.
 
-    Tokenizers in a folder without checkpoints are ignored: they may be of other settings or data. Process 0 finds or trains
-    them for all. Raises ConfigError when the settings differ from the tokenizers of ``init.run``.
+    Tokenizers in a folder without checkpoints are ignored: they may be of other settings or data.
+    Process 0 finds or trains them for all. Raises ConfigError when the settings differ from the
+    tokenizers of ``init.run``.
     """
 
     def find_or_train() -> TokenizerPair:
@@ -56,7 +57,7 @@ def cached_tokenizers(config: ExperimentConfig, task: "type[Task]") -> Tokenizer
 
 
 def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-    """The tokenizers of ``init.run``; raises ConfigError when the settings state others."""
+    """Return the tokenizers of ``init.run``; raises ConfigError when the settings state others."""
     require_run_to_start_from(config.init.run)
     source = RunDirectory(config.init.run)
     theirs = load_run_config(source.path).tokenizer

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Objective:
     """A model on the devices of ``mesh``, and the ``loss`` of its training.
 
-    ``build(devices, rates, parts)`` makes the model, on any devices by default, and ``init(model, key)`` its parameters.
-    Losses are imported when they are used: decoding does without them, and without models where its programs are kept.
+    ``build(devices, rates, parts)`` makes the model, on any devices by default, and
+    ``init(model, key)`` its parameters. Losses are imported when they are used: decoding does
+    without them, and without models where its programs are kept.
 
     Raises ConfigError when ``model.attention_backend`` cannot run on the devices.
     """
@@ -60,7 +61,7 @@ class Objective:
         return initialized(init_all, self.config.model, self.config.parts, key)
 
     def training_model(self, hyperparameters: Hyperparameters) -> "Module":
-        """The model, with hyperparameters that may be traced."""
+        """Return the model, with hyperparameters that may be traced."""
         return self._build(self._devices, hyperparameters.rates, parts_with(self.config, hyperparameters))
 
     @property

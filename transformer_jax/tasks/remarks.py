@@ -26,7 +26,8 @@ OUTPUTS = {CUT: "reached the length limit and may be cut", REPEATS: "repeat the 
 SHOWN = 12
 # A longer input is reported for a model whose training text is not known.
 USUAL_TOKENS = 128
-# Maximum tokens of a repeated sequence; its minimum repetitions in a row, and tokens in all of them.
+# Maximum tokens of a repeated sequence; its minimum repetitions in a row, and tokens in all of
+# them.
 LONGEST_PERIOD, REPETITIONS, REPEATED_TOKENS = 8, 3, 8
 
 
@@ -77,8 +78,8 @@ class TrainingInput:
 class Remarks:
     """Counts the lines of an input by kind of remark, and remembers the first of each; a single line is not counted.
 
-    ``name``: of the input. ``unit``: of its parts. ``tags``: every source of the training text begins with one of them.
-    ``has_limit``: an input that is longer than in training is reported.
+    ``name``: of the input. ``unit``: of its parts. ``tags``: every source of the training text
+    begins with one of them. ``has_limit``: an input that is longer than in training is reported.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from transformer_jax.runtime.distributed import from_first
 
 
 def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
-    """The tokenizers of a run, restored from its newest checkpoint if they are missing or damaged.
+    """Return the tokenizers of a run, restored from its newest checkpoint if they are missing or damaged.
 
     Raises DataError where no checkpoint has them.
     """
@@ -52,12 +52,12 @@ def stored_tokenizers(run: RunDirectory) -> TokenizerPair:
 
 
 def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
-    """The tokenizer files in base 64, by name, for a checkpoint."""
+    """Return the tokenizer files in base 64, by name, for a checkpoint."""
     return {name: base64.b64encode(data).decode() for name, data in tokenizer_files(tokenizers).items()}
 
 
 def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
-    """Writes tokenizer files into a folder and loads them; raises DataError at a name that is not of a tokenizer file."""
+    """Write tokenizer files into a folder and loads them; raises DataError at a name that is not of a tokenizer file."""
     if unknown := set(saved) - set(TOKENIZER_FILES):
         raise DataError(
             f"{folder}: a checkpoint names a tokenizer file {min(unknown)!r}; known are {', '.join(TOKENIZER_FILES)}"

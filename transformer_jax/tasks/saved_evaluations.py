@@ -57,11 +57,11 @@ class SavedEvaluation:
 def evaluation_stem(
     split: str, step: int, averaged: int, trained: ExperimentConfig, used: ExperimentConfig, ensemble: str = ""
 ) -> str:
-    """The name of an evaluation: ``evaluation-test-30``, ``evaluation-test-30-average3-beam_width=1``.
+    """Return the name of an evaluation: ``evaluation-test-30``, ``evaluation-test-30-average3-beam_width=1``.
 
-    It has the settings of decoding, of scores, of their parts and of the split's file in which ``used`` differs from
-    ``trained``, the settings of the run, and ``ensemble``, an ``ensemble_suffix``. If that is too long for a file, it has a
-    digest of them instead.
+    It has the settings of decoding, of scores, of their parts and of the split's file in which
+    ``used`` differs from ``trained``, the settings of the run, and ``ensemble``, an
+    ``ensemble_suffix``. If that is too long for a file, it has a digest of them instead.
     """
     files = [f"data.{each}" for each in ("validation", "test") if used.data.split_name(each) == split]
     changed = "".join(
@@ -84,15 +84,15 @@ def stem_of_text(stem: Path, report: Mapping[str, Any]) -> Path:
 
 
 def _short(value: str) -> str:
-    """The value of a setting in a name; a path is shortened to its last part and a digest of the whole."""
+    """Return the value of a setting in a name; a path is shortened to its last part and a digest of the whole."""
     return f"{Path(value).name}~{digest([value])[:8]}" if "/" in value else value
 
 
 def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
     """Suffix of the names of results in ``workdir``: ``-ensemble+b-2434+c-4000``; empty without ``others``.
 
-    A run outside the folder of ``workdir`` gets a digest of its path or address, ``+b~0f3a9c21-2434``, since names repeat
-    between folders.
+    A run outside the folder of ``workdir`` gets a digest of its path or address,
+    ``+b~0f3a9c21-2434``, since names repeat between folders.
     """
     siblings = _whole_name(workdir).rpartition("/")[0]
     suffix = ""
@@ -105,13 +105,13 @@ def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
 
 
 def _whole_name(run: str | Path) -> str:
-    """The address of a run, or its absolute path."""
+    """Return the address of a run, or its absolute path."""
     name = str(run)
     return name.rstrip("/") if is_address(name) else str(Path(name).expanduser().resolve())
 
 
 def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
-    """Writes the scores, and the outputs if there are any; ``stem`` is their path without the suffix."""
+    """Write the scores, and the outputs if there are any; ``stem`` is their path without the suffix."""
     report, outputs = scored.to_json(), scored.evaluation.outputs
     if outputs is not None:
         text = "".join(f"{line}\n" for line in outputs).encode()
@@ -174,7 +174,7 @@ def signature_of(report: Mapping[str, Any]) -> str:
 
 
 def whose_parameters(report: Mapping[str, Any]) -> str:
-    """The checkpoints of a report: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
+    """Return the checkpoints of a report: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
     averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
     # Older versions had no ensembles.
     ensemble = f", with {' and '.join(members)}" if (members := report.get("ensemble")) else ""
@@ -182,7 +182,7 @@ def whose_parameters(report: Mapping[str, Any]) -> str:
 
 
 def stem_of(file: Path) -> Path:
-    """The path without ``.json`` or ``.txt`` (``Path.stem`` would cut ``length_penalty=0.6``)."""
+    """Return the path without ``.json`` or ``.txt`` (``Path.stem`` would cut ``length_penalty=0.6``)."""
     return file.with_name(file.name.removesuffix(".json").removesuffix(".txt"))
 
 

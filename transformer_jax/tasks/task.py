@@ -45,10 +45,10 @@ class Evaluation(Protocol):
         """All results in types that ``json.dumps`` accepts."""
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """The results as rows of a table: name, value, remark."""
+        """Return the results as rows of a table: name, value, remark."""
 
     def examples(self, count: int) -> str:
-        """The first ``count`` inputs, outputs and references as text; empty if nothing is generated."""
+        """Return the first ``count`` inputs, outputs and references as text; empty if nothing is generated."""
 
 
 class PrintedEvaluation:
@@ -115,7 +115,7 @@ class TrainingData(Protocol):
         """Counts of the data and of its batches."""
 
     def batch_shapes(self, first_update: int) -> list[PyTree]:
-        """The shapes of all (global) batches, in the order in which the updates after ``first_update`` need them."""
+        """Return the shapes of all (global) batches, in the order in which the updates after ``first_update`` need them."""
 
     def batches(self, first_update: int) -> Iterator[PyTree]:
         """The batches of the updates after ``first_update``, forever; each process reads only its ``parts_of_rows``."""
@@ -124,20 +124,21 @@ class TrainingData(Protocol):
 class Task(OpenTask, ABC):
     """What a run trains: data, model, loss, evaluation and their identity; static methods need no run.
 
-    One class a task, registered with its settings and its selection metric (``config.tasks``). An object has no
-    hyperparameters of a run, and serves all runs of the same structure on the same data. Data is read on first use.
+    One class a task, registered with its settings and its selection metric (``config.tasks``). An
+    object has no hyperparameters of a run, and serves all runs of the same structure on the same
+    data. Data is read on first use.
 
-    ``objective`` is model and loss, without data. ``init_params(key)`` makes the parameters before the first update.
-    ``loss(params, batch, key, hyperparameters)`` returns sums over the batch, whose ``loss`` is differentiated;
-    ``activations`` takes the same, and returns all module outputs of a training pass. ``update_rule`` replaces gradient
-    and optimizer, unless it is None. ``training_model(hyperparameters)`` is the model with hyperparameters that may be
-    traced.
+    ``objective`` is model and loss, without data. ``init_params(key)`` makes the parameters before
+    the first update. ``loss(params, batch, key, hyperparameters)`` returns sums over the batch,
+    whose ``loss`` is differentiated; ``activations`` takes the same, and returns all module outputs
+    of a training pass. ``update_rule`` replaces gradient and optimizer, unless it is None.
+    ``training_model(hyperparameters)`` is the model with hyperparameters that may be traced.
 
-    ``commands``: commands to try with a trained run, in which ``{run}`` are the flags of the run, and ``{input}`` is a file
-    of lines. ``needs_tensorflow``: it feeds the training data.
+    ``commands``: commands to try with a trained run, in which ``{run}`` are the flags of the run,
+    and ``{input}`` is a file of lines. ``needs_tensorflow``: it feeds the training data.
 
-    A task may have more methods: a tool declares the ones that it needs as a ``Protocol``, and gets the task with
-    ``task_that``. A subclass sets an inherited method to None to take it away.
+    A task may have more methods: a tool declares the ones that it needs as a ``Protocol``, and gets
+    the task with ``task_that``. A subclass sets an inherited method to None to take it away.
     """
 
     settings: ClassVar[TaskSettings]

@@ -54,13 +54,13 @@ class TextTask(Task):
         return DocumentTokenization(self.source, data.train_split, self.tokenizer, data)
 
     def _store(self, split: str) -> DocumentStore:
-        """The tokens of a split, which is tokenized unless that was done before; stays open."""
+        """Return the tokens of a split, which is tokenized unless that was done before; stays open."""
         if split not in self._stores:
             self._stores[split] = self._open_store(self.source, split)
         return self._stores[split]
 
     def _text(self, split: str) -> str:
-        """The digest of the text of a split, computed once."""
+        """Return the digest of the text of a split, computed once."""
         if split not in self._texts:
             is_training = split == self.config.data.train_split
             self._texts[split] = self.identity["training data"] if is_training else content_of(self.source, split)

@@ -85,11 +85,13 @@ class TrainedRun(Generic[AnyTask]):
 def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_decodes: bool = False) -> TrainedRun[Any]:
     """Restores the checkpoint of a run, or the mean of the last ``average`` up to it; several runs become an ensemble.
 
-    An ensemble averages the probabilities of its members; everything else is the first run's. Starts JAX, with the compilation
-    cache of the first run. With ``only_decodes`` the task is its ``decoder``, if it names one, which has no evaluation.
+    An ensemble averages the probabilities of its members; everything else is the first run's.
+    Starts JAX, with the compilation cache of the first run. With ``only_decodes`` the task is its
+    ``decoder``, if it names one, which has no evaluation.
 
-    Raises ConfigError when a folder is not a run, or not one of ``task`` where that is given, or the runs cannot form an
-    ensemble; CheckpointError when there is no such checkpoint, or not enough to average.
+    Raises ConfigError when a folder is not a run, or not one of ``task`` where that is given, or
+    the runs cannot form an ensemble; CheckpointError when there is no such checkpoint, or not
+    enough to average.
     """
     if len(chosen) > 1:
         from transformer_jax.tasks.task import task_that
@@ -135,7 +137,7 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
 
 
 def opened_class(task: str, only_decodes: bool) -> Any:
-    """The class of a task, or the part of it that decodes where the task names one."""
+    """Return the class of a task, or the part of it that decodes where the task names one."""
     if only_decodes and (decoder := TASKS[task].decoder):
         return imported(decoder)
     from transformer_jax.tasks.task import task_class
@@ -146,7 +148,7 @@ def opened_class(task: str, only_decodes: bool) -> Any:
 def restored_params(
     run: RunDirectory, shapes: PyTree, mesh: Mesh, checkpoint: str, average: int
 ) -> tuple[PyTree, list[int]]:
-    """The mean parameters of the last ``average`` checkpoints up to ``checkpoint``, on their devices, and their steps.
+    """Return the mean parameters of the last ``average`` checkpoints up to ``checkpoint``, on their devices, and their steps.
 
     ``shapes``: of the parameters of the model.     Parameters of loss terms are left out: only training uses them.
 

@@ -36,7 +36,7 @@ class TrainedModel(Protocol):
         """The precision of the model."""
 
     def training_model(self, hyperparameters: Hyperparameters) -> Module:
-        """The model."""
+        """Return the model."""
 
 
 def training_loss(

@@ -17,10 +17,11 @@ from transformer_jax.training.state import LOSS_TERMS, SOWN
 class ForcedPass(NamedTuple):
     """The teacher-forced pass of a training batch: logits are ``hidden`` times the transposed output matrix.
 
-    ``weights``: 1 on tokens of ``target``, 0 on padding. ``sown``: the scalars that modules sowed into ``losses``.
-    ``cross_entropy(hidden, labels, weights)``: the training loss of hidden states, without terms, by default of ``target``;
-    only its ``loss`` has a gradient, and none by ``weights``. ``config``: of the run.
-    ``params``: of the term, from ``init_params``. ``key``: of the dropout of the pass; fold a number into it.
+    ``weights``: 1 on tokens of ``target``, 0 on padding. ``sown``: the scalars that modules sowed
+    into ``losses``. ``cross_entropy(hidden, labels, weights)``: the training loss of hidden states,
+    without terms, by default of ``target``; only its ``loss`` has a gradient, and none by
+    ``weights``. ``config``: of the run. ``params``: of the term, from ``init_params``. ``key``: of
+    the dropout of the pass; fold a number into it.
     """
 
     hidden: Hidden
@@ -37,9 +38,10 @@ class ForcedPass(NamedTuple):
 class LossTerm:
     """A part that adds to the training loss; override one or both of ``of_logits`` and ``of_pass``.
 
-    ``further_passes``: passes of the batch with other dropout masks whose logits ``of_logits`` also reads.
-    ``reads_sown``: whether it uses ``ForcedPass.sown``. ``is_sum_of_tokens``: whether the term of a batch is the sum of the
-    terms of its micro-batches; if not, it depends on ``batching.accumulation_steps`` and, for recurrent models, on the mesh.
+    ``further_passes``: passes of the batch with other dropout masks whose logits ``of_logits`` also
+    reads. ``reads_sown``: whether it uses ``ForcedPass.sown``. ``is_sum_of_tokens``: whether the
+    term of a batch is the sum of the terms of its micro-batches; if not, it depends on
+    ``batching.accumulation_steps`` and, for recurrent models, on the mesh.
     """
 
     further_passes = 0
@@ -52,17 +54,18 @@ class LossTerm:
     def of_logits(self, labels: Int[Array, "B T"], weights: Float[Array, "B T"]) -> Partial | None:
         """``Partial(function, *arrays)``; ``function(*arrays, logits, labels)``: float32 logits [..., V] to values of tokens.
 
-        It costs little: the loss computes the logits anyway, a block at a time. ``labels`` and ``weights``: of the batch. With
-        ``further_passes`` the function gets ``(logits, losses)`` of each behind ``labels``; see ``LogitTerms``.
+        It costs little: the loss computes the logits anyway, a block at a time. ``labels`` and
+        ``weights``: of the batch. With ``further_passes`` the function gets ``(logits, losses)`` of
+        each behind ``labels``; see ``LogitTerms``.
         """
         return None
 
     def init_params(self, config: ExperimentConfig, model: Any, key: Array) -> PyTree:
-        """The parameters of the term. They are trained and saved beside the model; decoding does not use them."""
+        """Return the parameters of the term. They are trained and saved beside the model; decoding does not use them."""
         return {}
 
     def of_pass(self, forced: ForcedPass) -> Array | None:
-        """A sum over the tokens of the batch."""
+        """Return a sum over the tokens of the batch."""
         return None
 
 
@@ -86,7 +89,7 @@ class LossTerms:
         return max((term.further_passes for term in self._terms.values()), default=0)
 
     def of_logits(self, labels: Array, weights: Array) -> dict[str, Partial]:
-        """The terms that ``projected_cross_entropy`` adds; raises ConfigError for one of an earlier version."""
+        """Return the terms that ``projected_cross_entropy`` adds; raises ConfigError for one of an earlier version."""
         found = {}
         for name, term in self._terms.items():
             signature = inspect.signature(term.of_logits)

@@ -20,9 +20,10 @@ NO_LOGIT = -1e30
 class LossSums(NamedTuple):
     """Sums over the tokens of some batch, float32 scalars; adding two of them gives the sums over both batches.
 
-    ``loss`` is what training minimizes, ``nll`` the negative log-likelihood in nats (exp(nll / tokens) is the perplexity per
-    token), ``correct`` the number of tokens that were the most likely one. ``extras``: loss terms by name, part of ``loss``.
-    ``statistics`` have a rule of their own (``joined_statistics``), since some are maxima. Only ``loss`` has a gradient.
+    ``loss`` is what training minimizes, ``nll`` the negative log-likelihood in nats (exp(nll /
+    tokens) is the perplexity per token), ``correct`` the number of tokens that were the most likely
+    one. ``extras``: loss terms by name, part of ``loss``. ``statistics`` have a rule of their own
+    (``joined_statistics``), since some are maxima. Only ``loss`` has a gradient.
     """
 
     loss: Array
@@ -34,7 +35,7 @@ class LossSums(NamedTuple):
 
     @classmethod
     def zero(cls, extras: Iterable[str] = ()) -> "LossSums":
-        """The sums over nothing, with ``extras`` of these names."""
+        """Return the sums over nothing, with ``extras`` of these names."""
         loss, nll, correct, tokens = (jnp.zeros((), jnp.float32) for _ in range(4))
         return cls(loss, nll, correct, tokens, {name: jnp.zeros((), jnp.float32) for name in extras})
 
@@ -43,7 +44,7 @@ class LossSums(NamedTuple):
         return result
 
     def with_term(self, name: str, value: Array) -> "LossSums":
-        """The sums with a loss term, which is added to the loss and to what is reported under ``name``."""
+        """Return the sums with a loss term, which is added to the loss and to what is reported under ``name``."""
         return self._replace(loss=self.loss + value, extras={**self.extras, name: self.extras.get(name, 0.0) + value})
 
 
@@ -73,10 +74,11 @@ def label_smoothed_cross_entropy(
 ) -> LossSums:
     """Cross entropy against (1 - eps) one-hot + eps / V (Szegedy et al. 2016, section 7).
 
-    ``weights`` is 1 on the tokens that count and 0 elsewhere; ``smoothing`` is eps, None where there is none. The cross entropy
-    with the smoothed distribution q' is log Z - (1 - eps) z_label - eps mean(z), so no logarithm of a probability is ever
-    taken. Logits and their gradient may be bfloat16; everything computed from them is float32. Columns from ``vocabulary`` on
-    only fill the last tile of a product: they get no probability, and their gradient is arbitrary.
+    ``weights`` is 1 on the tokens that count and 0 elsewhere; ``smoothing`` is eps, None where
+    there is none. The cross entropy with the smoothed distribution q' is log Z - (1 - eps) z_label -
+    eps mean(z), so no logarithm of a probability is ever taken. Logits and their gradient may be
+    bfloat16; everything computed from them is float32. Columns from ``vocabulary`` on only fill the
+    last tile of a product: they get no probability, and their gradient is arbitrary.
     """
     labels, weights = jnp.asarray(labels), jnp.asarray(weights)
     loss, nll, is_correct = token_losses(vocabulary or logits.shape[-1], logits, labels, smoothing)
@@ -127,7 +129,7 @@ def _statistics(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, A
 
 
 def _statistics_in_one_pass(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, Array, Array, Array]:
-    """The same, read once (Milakov and Gimelshein 2018, algorithm 3), for which the CPU backend has only a slow loop."""
+    """Return the same, read once (Milakov and Gimelshein 2018, algorithm 3), for which the CPU backend has only a slow loop."""
 
     def joined(left: tuple[Array, ...], right: tuple[Array, ...]) -> tuple[Array, ...]:
         largest = jnp.maximum(left[0], right[0])

@@ -24,9 +24,9 @@ def find_nonfinite(
 ) -> str | None:
     """Repeats an update and names the first parameter, activation or gradient that is not finite; None when all are.
 
-    The parameters are still finite, since the update was skipped. The next update may already have changed the
-    parameters; then the repetition may be finite. With ``model.scan_layers`` or ``model.rematerialize`` the
-    activations have other dropout masks than the loss.
+    The parameters are still finite, since the update was skipped. The next update may already have
+    changed the parameters; then the repetition may be finite. With ``model.scan_layers`` or
+    ``model.rematerialize`` the activations have other dropout masks than the loss.
     """
     names: list[str] = []
 
@@ -35,7 +35,8 @@ def find_nonfinite(
     def are_finite(params: PyTree, *inputs: PyTree) -> list[Array]:
         gradient = jax.grad(lambda params: loss(params, *inputs).loss)(params)
         tensors = _in_order({"parameters": params, "activations": activations(params, *inputs), "gradient": gradient})
-        # A compiled function returns dictionaries with their keys sorted, so the order is noted while it is traced.
+        # A compiled function returns dictionaries with their keys sorted, so the order is noted
+        # while it is traced.
         names[:] = tensors
         return [jnp.all(jnp.isfinite(tensor)) for tensor in tensors.values()]
 
@@ -49,7 +50,7 @@ def find_nonfinite(
 
 
 def _in_order(tree: PyTree, path: tuple = ()) -> dict[str, AnyArray]:
-    """The leaves by their paths; dictionaries keep their order, which for sown values is the order of execution."""
+    """Return the leaves by their paths; dictionaries keep their order, which for sown values is the order of execution."""
     if isinstance(tree, dict):
         inner = (_in_order(branch, (*path, jax.tree_util.DictKey(key))) for key, branch in tree.items())
         return {name: leaf for leaves in inner for name, leaf in leaves.items()}

@@ -17,9 +17,11 @@ from transformer_jax.training.sharding import path_of
 
 # By the last part of their path, whatever their axes: biases of heads and gates have two.
 VECTORS = r"(bias|scale|gain|vector)$"
-# In attention changes all but kernels: distances and mixtures of heads are parameters of scores, not of projections.
+# In attention changes all but kernels: distances and mixtures of heads are parameters of scores,
+# not of projections.
 NEVER_DECAYED = rf"{VECTORS}|biases$|(^|/)changes_.*(?<!kernel)$"
-# optax's 128 would leave kernels of attention [D, H, K] as they are: their second largest axis is a head of 64.
+# optax's 128 would leave kernels of attention [D, H, K] as they are: their second largest axis is a
+# head of 64.
 SMALLEST_FACTORED = 32
 
 
@@ -43,7 +45,7 @@ def adafactor(hyperparameters: Hyperparameters) -> list[optax.GradientTransforma
 
 @register("optimizer", "sgd")
 def sgd(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """The gradient itself."""
+    """Return the gradient itself."""
     return []
 
 
@@ -67,12 +69,12 @@ class Averaging(ABC):
     def averaged(
         settings: Any, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
     ) -> optax.GradientTransformation:
-        """The update of ``make_rule(hyperparameters)``, with the average in its state; ``rate``: the learning rate."""
+        """Return the update of ``make_rule(hyperparameters)``, with the average in its state; ``rate``: the learning rate."""
 
     @staticmethod
     @abstractmethod
     def evaluation_params(state: Any, params: PyTree) -> PyTree:
-        """The average, from the state of ``averaged`` and the parameters that are trained."""
+        """Return the average, from the state of ``averaged`` and the parameters that are trained."""
 
 
 def make_optimizer(
@@ -85,8 +87,9 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Clipping by global norm, the rule of that name, weight decay, then minus the learning rate of the update after ``step``.
 
-    Rules get no weight decay: it is added behind them, as in adamw. Adafactor multiplies its rate with the parameter's scale,
-    so its ``learning_rate`` is relative. ``parts``: the settings of parts.
+    Rules get no weight decay: it is added behind them, as in adamw. Adafactor multiplies its rate
+    with the parameter's scale, so its ``learning_rate`` is relative. ``parts``: the settings of
+    parts.
     """
 
     def make_rule(hyperparameters: Hyperparameters) -> optax.GradientTransformation:

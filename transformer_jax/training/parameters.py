@@ -21,12 +21,12 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def named_leaves(tree: PyTree) -> dict[str, Any]:
-    """The leaves of a tree by their paths: ``{"encoder_layers_0/self_attention/query": ...}``."""
+    """Return the leaves of a tree by their paths: ``{"encoder_layers_0/self_attention/query": ...}``."""
     return {path_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def some_of(names: Sequence[str]) -> str:
-    """The first names of a list, and how many more there are."""
+    """Return the first names of a list, and how many more there are."""
     rest = len(names) - NAMES_SHOWN
     return ", ".join(names[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -68,8 +68,8 @@ def with_frozen(average: Callable[..., PyTree], pattern: str, state: PyTree, par
 def without_gradient(loss: Callable[..., Any], pattern: str) -> Callable[..., Any]:
     """``loss(params, ...)`` whose gradient is 0 for the parameters that ``pattern`` chooses, so its norm leaves them out.
 
-    It is not computed for them, except under ``model.scan_layers`` where only some layers are frozen: the gradient of stacked
-    layers is computed whole.
+    It is not computed for them, except under ``model.scan_layers`` where only some layers are
+    frozen: the gradient of stacked layers is computed whole.
     """
 
     def loss_of_trained(params: PyTree, *rest: Any) -> Any:
@@ -92,8 +92,8 @@ def trained_share(params: PyTree, pattern: str) -> str:
 class Match(NamedTuple):
     """Parameters that a model takes from a checkpoint: ``taken`` maps its own name to the name in the checkpoint.
 
-    ``missing`` are not in the checkpoint and ``left_out`` are excluded: both are randomly initialized. ``unused`` are only in
-    the checkpoint, under their names there.
+    ``missing`` are not in the checkpoint and ``left_out`` are excluded: both are randomly
+    initialized. ``unused`` are only in the checkpoint, under their names there.
     """
 
     taken: dict[str, str]
@@ -114,10 +114,10 @@ class Match(NamedTuple):
 
 
 def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
-    """Finds for every parameter of the model, ``wanted``, its source among the parameters ``saved`` in a checkpoint.
+    """Find for every parameter of the model, ``wanted``, its source among the parameters ``saved`` in a checkpoint.
 
-    Raises ConfigError, with names, when two of the checkpoint are renamed to one, when a rule has no effect, when the shape
-    differs, or when there is nothing to take.
+    Raises ConfigError, with names, when two of the checkpoint are renamed to one, when a rule has
+    no effect, when the shape differs, or when there is nothing to take.
     """
     outputs = [name for name in wanted if OUTPUT_MATRIX.fullmatch(name)]
     origin = {

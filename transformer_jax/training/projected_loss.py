@@ -20,8 +20,9 @@ from transformer_jax.training.losses import LossSums, label_smoothed_cross_entro
 class LogitBlocks(NamedTuple):
     """Division of the logits of a batch.
 
-    A group of rows computes at most ``at_once`` logits at a time, or one column of positions if that has more. The vocabulary
-    is padded to a multiple of ``vocabulary_multiple``, whole tiles of a product.
+    A group of rows computes at most ``at_once`` logits at a time, or one column of positions if
+    that has more. The vocabulary is padded to a multiple of ``vocabulary_multiple``, whole tiles of
+    a product.
     """
 
     at_once: int = 2**21
@@ -29,8 +30,9 @@ class LogitBlocks(NamedTuple):
 
 
 SMALL_BLOCKS = LogitBlocks()
-# On a CPU the logits of a chunk fit into the cache; elsewhere chunks are large, for large products. Each chunk reads and writes
-# the gradient of the whole matrix, so a GPU, which has the memory, takes larger ones.
+# On a CPU the logits of a chunk fit into the cache; elsewhere chunks are large, for large products.
+# Each chunk reads and writes the gradient of the whole matrix, so a GPU, which has the memory,
+# takes larger ones.
 LOGIT_BLOCKS = {"cpu": LogitBlocks(2**21, 1), "gpu": LogitBlocks(2**30, 128)}
 LOGIT_BLOCKS_ELSEWHERE = LogitBlocks(2**26, 128)
 # Several float32 arrays of all logits of a chunk may exist for the gradients of loss terms.
@@ -45,8 +47,9 @@ def logit_blocks(mesh: Mesh, platform: str) -> LogitBlocks:
 
 
 LogitTerms = Mapping[str, Partial]
-"""Loss terms by name: function(*arrays, logits [..., V] in float32, labels [...], *passes) of tokens [...]. A pass is the pair
-of another pass's logits and training losses of the tokens, without terms."""
+"""Loss terms by name: function(*arrays, logits [..., V] in float32, labels [...], *passes) of
+tokens [...]. A pass is the pair of another pass's logits and training losses of the tokens, without
+terms."""
 
 
 class _LogitOptions(NamedTuple):
@@ -72,11 +75,12 @@ def projected_cross_entropy(
 ) -> LossSums:
     """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, of which ``blocks.at_once`` exist at a time.
 
-    Value and gradient of a chunk of columns are computed together, so nothing is computed twice. ``groups``: numbers of equal
-    parts of rows and columns; each part adds up its own gradient of ``matrix``. With a part for every device that has tokens of
-    the batch, devices exchange that gradient once, and not once a chunk.
-    ``precision``: of the products and of the logits, as in ``einsum``. ``logit_mod``: see ``LogitFactors``. ``terms`` are added
-    to the loss and are the extras; they also read the logits of the ``further`` passes.
+    Value and gradient of a chunk of columns are computed together, so nothing is computed twice.
+    ``groups``: numbers of equal parts of rows and columns; each part adds up its own gradient of
+    ``matrix``. With a part for every device that has tokens of the batch, devices exchange that
+    gradient once, and not once a chunk. ``precision``: of the products and of the logits, as in
+    ``einsum``. ``logit_mod``: see ``LogitFactors``. ``terms`` are added to the loss and are the
+    extras; they also read the logits of the ``further`` passes.
     """
     row_groups, column_groups = groups
     at_once = min(blocks.at_once, MAX_LOGITS_WITH_TERMS) if terms else blocks.at_once
@@ -97,7 +101,8 @@ def _chunks_of(
     row_groups, column_groups = groups
     rows, width = shape[0], -(-shape[1] // column_groups)
     max_columns = max(at_once * row_groups // (rows * vocabulary), 1)
-    # Equal chunks: of 49 columns, at most 48 at a time, 25 and 24 and not 48 and 1, which would be padded to 48.
+    # Equal chunks: of 49 columns, at most 48 at a time, 25 and 24 and not 48 and 1, which would be
+    # padded to 48.
     columns = math.ceil(width / math.ceil(width / max_columns))
     padding = -shape[1] % column_groups, -width % columns
     # Columns, not rows: the rows may be spread over devices.
@@ -179,7 +184,7 @@ def _subscripts(matrices: Array) -> str:
 
 
 def _chunked_loss_forward(options: _LogitOptions, chunks: _Chunks) -> tuple[LossSums, tuple]:
-    """The sums, and the gradients of the loss: of hidden states, matrices and ``logit_mod``."""
+    """Return the sums, and the gradients of the loss: of hidden states, matrices and ``logit_mod``."""
     precision, matrices, logit_mod = options.precision, chunks.matrices, chunks.logit_mod
     # Once, and not in every chunk.
     rounded = precision.rounded(matrices)

@@ -49,7 +49,7 @@ def noam(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> 
 
 @_registered
 def inverse_square_root(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
-    """The shape of ``noam`` with the peak stated: ``learning_rate`` after ``warmup_updates``."""
+    """Return the shape of ``noam`` with the peak stated: ``learning_rate`` after ``warmup_updates``."""
     warmup = hyperparameters.warmup_updates
     return hyperparameters.learning_rate * xp.minimum(step / warmup, (warmup / step) ** 0.5)
 
@@ -91,7 +91,7 @@ def of_next_update(hyperparameters: PyTree, step: AnyArray | int) -> PyTree:
 def make_schedule(
     name: str, hyperparameters: Hyperparameters, d_model: int, parts: Mapping[str, Any] = MappingProxyType({})
 ) -> Schedule:
-    """The schedule of that name; ``parts``: the settings of parts."""
+    """Return the schedule of that name; ``parts``: the settings of parts."""
     schedule: Schedule = registered("schedule")[name](parts.get(name), hyperparameters, d_model)
     return schedule
 

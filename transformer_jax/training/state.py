@@ -26,14 +26,14 @@ class TrainState(NamedTuple):
     key_data: Array
 
     def dropout_key(self) -> Array:
-        """The key of the next update."""
+        """Return the key of the next update."""
         return jax.random.fold_in(jax.random.wrap_key_data(self.key_data), self.step)
 
 
 def create_state(
     init_params: Callable[[Array], PyTree], init_optimizer: Callable[[PyTree], PyTree], seed: Array | int
 ) -> TrainState:
-    """The state before the first update."""
+    """Return the state before the first update."""
     params = init_params(jax.random.fold_in(jax.random.key(seed), 0x1217))
     return TrainState(
         step=jnp.zeros((), jnp.int32),
@@ -49,7 +49,7 @@ def param_shapes(init_params: Callable[[Array], PyTree]) -> PyTree:
 
 
 def without_loss_terms(params: PyTree) -> PyTree:
-    """The parameters of the model: only training uses the parameters of loss terms."""
+    """Return the parameters of the model: only training uses the parameters of loss terms."""
     return {name: value for name, value in params.items() if name != LOSS_TERMS}
 
 

@@ -18,10 +18,11 @@ Ratios = dict[str, Array]
 class Statistic:
     """Numbers that ``training.watch`` adds to the log, as train/NAME or train/NAME/PATH; override some of the methods.
 
-    Results are ratios, so that they are means over whole batches: numerators and denominators are added up over micro-batches,
-    devices and the updates since the last line of the log, and then divided. ``is_maximum``: the largest of all
-    counts instead of the sum. ``reads_activations``: whether it overrides ``of_pass``; layers then run unrolled, their
-    activations are stored, and attention computes all weights at once, without a backend. ``reads_sown``: whether its
+    Results are ratios, so that they are means over whole batches: numerators and denominators are
+    added up over micro-batches, devices and the updates since the last line of the log, and then
+    divided. ``is_maximum``: the largest of all counts instead of the sum. ``reads_activations``:
+    whether it overrides ``of_pass``; layers then run unrolled, their activations are stored, and
+    attention computes all weights at once, without a backend. ``reads_sown``: whether its
     ``of_pass`` uses ``Activations.sown``; layers then run unrolled.
     """
 
@@ -48,18 +49,19 @@ class Statistic:
 class AfterUpdate(Statistic):
     """A part that changes the parameters after each update: a projection, a clipping, state that is not trained.
 
-    The methods of ``Statistic`` give it numbers of the batch, of any shape behind the two of a ratio. ``not_trained``: regular
-    expression of the paths of parameters that it alone changes: they have no gradient, no optimizer state and no average.
+    The methods of ``Statistic`` give it numbers of the batch, of any shape behind the two of a
+    ratio. ``not_trained``: regular expression of the paths of parameters that it alone changes:
+    they have no gradient, no optimizer state and no average.
     """
 
     not_trained: ClassVar[str] = ""
 
     def initial_params(self, params: PyTree) -> PyTree:
-        """The parameters before the first update."""
+        """Return the parameters before the first update."""
         return params
 
     def after_update(self, params: PyTree, statistics: Ratios) -> PyTree:
-        """The parameters after an update; it is not called where an update is skipped."""
+        """Return the parameters after an update; it is not called where an update is skipped."""
         raise NotImplementedError
 
 
@@ -102,7 +104,7 @@ class Watch:
         return params
 
     def after_update(self, params: PyTree, statistics: dict[str, Ratios]) -> tuple[PyTree, dict[str, Ratios]]:
-        """The changed parameters, and the statistics to log; raises ConfigError where a part lacks its statistics."""
+        """Return the changed parameters, and the statistics to log; raises ConfigError where a part lacks its statistics."""
         before, shapes = params, jax.tree.map(jnp.shape, params)
         for name, each in self._after.items():
             if (each.reads_activations or each.reads_sown) and not statistics[name]:
@@ -130,5 +132,5 @@ def join(name: str, ratios: Any) -> Any:
 
 
 def ratio(numerator: Array | float, denominator: Array | float = 1.0) -> Array:
-    """The two numbers of a ratio, as ``Statistic`` returns them."""
+    """Return the two numbers of a ratio, as ``Statistic`` returns them."""
     return jnp.stack([jnp.asarray(numerator, jnp.float32), jnp.asarray(denominator, jnp.float32)])

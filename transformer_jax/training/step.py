@@ -54,13 +54,14 @@ def make_train_step(
     mesh: Mesh | None = None,
     make_watch: MakeWatch | None = None,
 ) -> TrainStep:
-    """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
+    """Return the gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
 
-    The hyperparameters of loss and optimizer are an argument, so that runs with different ones run the same program. With
-    ``accumulation_steps`` the batch is split into interleaved micro-batches, whose gradients are added up one after another; on
-    a ``mesh`` that only splits rows, devices exchange their gradients once, after the last. When the loss or the gradient is
-    not finite the parameters and the optimizer state stay as they were. ``make_watch``: statistics that the sums return, and
-    changes of the updated parameters.
+    The hyperparameters of loss and optimizer are an argument, so that runs with different ones run
+    the same program. With ``accumulation_steps`` the batch is split into interleaved micro-batches,
+    whose gradients are added up one after another; on a ``mesh`` that only splits rows, devices
+    exchange their gradients once, after the last. When the loss or the gradient is not finite the
+    parameters and the optimizer state stay as they were. ``make_watch``: statistics that the sums
+    return, and changes of the updated parameters.
     """
 
     def loss_and_sums(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> tuple[Array, LossSums]:
@@ -125,8 +126,8 @@ def _accumulated(
 def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
     """``gradient_of`` under ``shard_map`` over the rows, followed by one psum.
 
-    The compiler alone would reduce the gradient of every micro-batch. It still does where parameters are sharded: there no
-    device can hold a whole gradient.
+    The compiler alone would reduce the gradient of every micro-batch. It still does where
+    parameters are sharded: there no device can hold a whole gradient.
     """
 
     def of_local_rows(*arguments: PyTree) -> tuple[PyTree, LossSums]:
@@ -140,7 +141,7 @@ def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
 
 
 def key_of_micro_batch(key: Array, index: Array | int) -> Array:
-    """The dropout key of a micro-batch."""
+    """Return the dropout key of a micro-batch."""
     return jax.random.fold_in(key, index)
 
 

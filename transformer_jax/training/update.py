@@ -31,8 +31,8 @@ from transformer_jax.training.statistics import Watch
 from transformer_jax.training.step import UpdateRule, make_train_step
 
 ON_NVIDIA: dict[str, str | bool] = {"xla_gpu_dot_merger_threshold_mb": "8"}
-"""Larger products of the same array stay apart: attention reads queries, keys and values as arrays of their own, which would be
-copied out of a common one."""
+"""Larger products of the same array stay apart: attention reads queries, keys and values as arrays
+of their own, which would be copied out of a common one."""
 DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
 """Options of XLA that make a GPU add up in a fixed order; they change nothing elsewhere."""
 
@@ -40,10 +40,11 @@ DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": 
 class Update:
     """One optimizer update on the devices of ``mesh``, for every run with the structure of ``config``.
 
-    ``jitted``: the step, which keeps the shardings of the state, whose memory it reuses, and splits the rows of the batch.
-    ``not_trained``: regular expression of the parameters that the optimizer does not change, empty if there are none.
-    The hyperparameters of a run are an argument of its step, its seed an argument of its first state. A task may bring its own
-    ``rule``; by default parameters are updated with the gradient of ``loss`` and the optimizer of ``config``.
+    ``jitted``: the step, which keeps the shardings of the state, whose memory it reuses, and splits
+    the rows of the batch. ``not_trained``: regular expression of the parameters that the optimizer
+    does not change, empty if there are none. The hyperparameters of a run are an argument of its
+    step, its seed an argument of its first state. A task may bring its own ``rule``; by default
+    parameters are updated with the gradient of ``loss`` and the optimizer of ``config``.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Update:
         mesh: Mesh,
         rule: UpdateRule | None = None,
     ) -> None:
-        """Raises ConfigError where the compiler does not take ``training.xla_options``."""
+        """Raise ConfigError where the compiler does not take ``training.xla_options``."""
         self.mesh, self._config = mesh, config
         hyperparameters = hyperparameters_of(config)
         after = [registered("after_update")[name] for name in config.optimizer.after_update_names]
@@ -108,7 +109,7 @@ class Update:
         return jax.jit(self._create, in_shardings=replicated(self.mesh), out_shardings=shardings)
 
     def schedule(self, hyperparameters: Hyperparameters) -> Schedule:
-        """The learning rate of a run."""
+        """Return the learning rate of a run."""
         config = self._config
         parts = parts_with(config, hyperparameters)
         return make_schedule(config.optimizer.schedule, hyperparameters, config.model.d_model, parts)
@@ -120,7 +121,7 @@ class Update:
         return self.state_shapes, self.state_shapes.params if has_average else ()
 
     def evaluation_params(self, state: TrainState) -> PyTree:
-        """The parameters to evaluate and to save: the trained ones, or their average (``optimizer.averaging``)."""
+        """Return the parameters to evaluate and to save: the trained ones, or their average (``optimizer.averaging``)."""
         return state.params if self._config.optimizer.averaging == "none" else self._average(state)
 
     @cached_property
@@ -139,7 +140,9 @@ class Update:
         return jax.tree.map(lambda leaf: leaf.sharding, shapes)
 
     def lower(self, batch: PyTree) -> jax.stages.Lowered:
-        """The step for batches of these shapes, ready to be compiled; ``jitted`` finds the program in the caches of JAX."""
+        """Return the step for batches of these shapes, ready to be compiled; ``jitted`` finds the
+        program in the caches of JAX.
+        """
 
         def sharded(shapes: PyTree, sharding: NamedSharding) -> PyTree:
             # Without shardings JAX would trace and compile the step again for the arrays.

@@ -275,7 +275,8 @@ def test_combinations_are_the_whole_kit():
 def test_costs_count_every_step_of_a_loop(monkeypatch):
     monkeypatch.setattr(costs, "optimized", nullcontext)
     found = costs_of(Trial(trial_config("rnn", {})))
-    # Two FLOPs for a parameter in the forward pass, four in the backward pass; embeddings have none.
+    # Two FLOPs for a parameter in the forward pass, four in the backward pass; embeddings have
+    # none.
     assert found.flops > 4 * costs.ROWS * costs.LENGTH * found.parameters
 
 

@@ -26,7 +26,8 @@ def tree(tmp_path):
 
 def test_brackets_are_counted_as_evalb_does(tree):
     gold = tree("(S (NP (DT a) (NN dog)) (, ,) (VP (VBZ goes) (PRT (RP on))) (. .))")
-    # Punctuation and TOP do not count, ADVP equals PRT, and the gold tree gives the parts of speech.
+    # Punctuation and TOP do not count, ADVP equals PRT, and the gold tree gives the parts of
+    # speech.
     same = tree("(TOP (S (NP (XX a) (XX dog) (XX ,)) (VP (XX goes) (ADVP (XX on)) (XX .))))")
     assert bracket_counts(gold, same) == (4, 4, 4, 0, 1, 1, 1, 6)
     other = tree("(S (NP (XX a)) (VP (XX dog) (XX ,) (XX goes)) (NP (XX on) (XX .)))")

@@ -18,7 +18,8 @@ def scored(text, tmp_path, vectors=None):
 
 
 def test_analogies_are_counted_by_section_and_kind(tmp_path):
-    # The nearest to man - king + queen is the question word queen itself; without the three, woman is right.
+    # The nearest to man - king + queen is the question word queen itself; without the three, woman
+    # is right.
     report = scored(
         ": family\nman king woman queen\nKing man Queen woman\nman king woman apple\n"
         ": currency\ndollar usa euro europe\n:gram1\nman woman king queen\nman woman king duck\n",

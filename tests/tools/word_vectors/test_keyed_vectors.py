@@ -34,7 +34,8 @@ def vectors():
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_is_written_is_read_bit_for_bit(vectors, name, tmp_path):
-    # U+2028 and U+00A0 are white space to Python, and part of a word here: only ASCII white space separates.
+    # U+2028 and U+00A0 are white space to Python, and part of a word here: only ASCII white space
+    # separates.
     path = tmp_path / "new" / FILES[name]
     assert write_vectors(path, vectors, name) == path
     for found in (read_vectors(path), read_vectors(path, name)):

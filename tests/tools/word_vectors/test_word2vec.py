@@ -16,7 +16,8 @@ from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipG
 from transformer_jax.tools.word_vectors.task.word_vector_settings import Word2vecConfig
 
 D, WINDOW, NEGATIVES, SHARED = 5, 2, 3, 4
-# Two rows of five centers, with two words more on each side; a document ends in the first, the second is padded.
+# Two rows of five centers, with two words more on each side; a document ends in the first, the
+# second is padded.
 WORDS = np.array([[4, 5, 6, EOS_ID, 7, 8, 4, 9, 5], [6, 9, 4, 4, 7, PAD_ID, PAD_ID, PAD_ID, PAD_ID]], np.int32)
 REACH = np.array([[1, 2, 2, 1, 2], [2, 1, 2, 1, 1]], np.int32)
 DRAWN = np.array([[4, 9, 9, 6], [5, 7, 4, 8]], np.int32)

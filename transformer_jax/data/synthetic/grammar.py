@@ -1,9 +1,10 @@
 """The embedded default corpus: English sentences and their German translations, generated from a synchronous grammar.
 
-``MeaningSampler`` samples a meaning, and ``english`` and ``german`` express it with the words of ``lexicon.py``. Every English
-sentence has exactly one translation. Each validation and test sentence contains a combination of words (adjective and noun,
-noun and verb, verb and object) that never occurs in the training split: a model that memorizes phrases fails on them, a model
-that learned the words and the rules translates them all.
+``MeaningSampler`` samples a meaning, and ``english`` and ``german`` express it with the words of
+``lexicon.py``. Every English sentence has exactly one translation. Each validation and test
+sentence contains a combination of words (adjective and noun, noun and verb, verb and object) that
+never occurs in the training split: a model that memorizes phrases fails on them, a model that
+learned the words and the rules translates them all.
 """
 
 import itertools
@@ -89,9 +90,9 @@ class Adjunct(NamedTuple):
 class Clause(NamedTuple):
     """A subject and its predicate.
 
-    ``subject`` None: an infinitive clause, or a relative clause whose subject is the noun that it modifies. ``tense``: present,
-    perfect or auxiliary; ``auxiliary``: a row of ``MODALS``, or ``FUTURE``. ``gap``: a relative clause whose object is the noun
-    that it modifies.
+    ``subject`` None: an infinitive clause, or a relative clause whose subject is the noun that it
+    modifies. ``tense``: present, perfect or auxiliary; ``auxiliary``: a row of ``MODALS``, or
+    ``FUTURE``. ``gap``: a relative clause whose object is the noun that it modifies.
     """
 
     subject: Phrase | None
@@ -124,7 +125,7 @@ class Sentence(NamedTuple):
 
 
 def person(subject: Phrase | None) -> str:
-    """The verb form for a subject: ``first`` or ``third`` person singular, or ``plural``."""
+    """Return the verb form for a subject: ``first`` or ``third`` person singular, or ``plural``."""
     match subject:
         case Pronoun():
             return subject.person
@@ -141,7 +142,9 @@ def spell(words: list[str], end: str) -> str:
 
 @cache
 def combination_split(first: str, second: str) -> str:
-    """The split of a pair of English words (noun and verb, verb and object, adjective and noun); 9 of 10 are in training."""
+    """Return the split of a pair of English words (noun and verb, verb and object, adjective and
+    noun); 9 of 10 are in training.
+    """
     return held_out_split(f"{first}+{second}")
 
 
@@ -157,7 +160,7 @@ class MeaningSampler:
         self.has_held_out = False
 
     def sentence(self) -> Sentence:
-        """The next meaning."""
+        """Return the next meaning."""
         self.has_held_out = False
         kind = self._rng.choices(tuple(_KINDS), tuple(_KINDS.values()))[0]
         if kind == "statement":
@@ -249,7 +252,7 @@ class MeaningSampler:
         return clause
 
     def _with_setting(self, clause: Clause, probability: float) -> Clause:
-        """Adds manner, company and place, each with some probability."""
+        """Add manner, company and place, each with some probability."""
         manner = self._rng.choice(lexicon.MANNERS) if self._chance(probability) else None
         adjuncts = clause.adjuncts
         if self._chance(probability / 2):
@@ -274,7 +277,8 @@ class MeaningSampler:
     def _subject(self, verb: Verb, is_rich: bool) -> Phrase:
         draw = self._rng.random()
         if draw < 0.18:
-            return self._rng.choice((lexicon.PRONOUNS[0], *lexicon.PRONOUNS))  # "I" twice: it has verb forms of its own
+            # "I" twice: it has verb forms of its own
+            return self._rng.choice((lexicon.PRONOUNS[0], *lexicon.PRONOUNS))
         if draw < 0.28:
             return self._name()
         noun = self._fitting(lexicon.ANIMATES, verb)
@@ -285,7 +289,7 @@ class MeaningSampler:
         return self._noun_phrase(noun)
 
     def _relative(self, noun: Noun) -> Clause:
-        """A relative clause on a subject: ``who sleeps``, ``who loves the cat``."""
+        """Return a relative clause on a subject: ``who sleeps``, ``who loves the cat``."""
         frame = self._rng.choice(("none", "animate", "thing", "any", "dative"))
         clause = self._with_objects(Clause(None, self._fitting(lexicon.VERBS[frame], noun)), is_rich=False)
         return clause if clause.verb.prefix else self._with_tense(clause)
@@ -330,7 +334,7 @@ class MeaningSampler:
 
 
 def english(sentence: Sentence) -> str:
-    """The English sentence: subject, verb, objects, place, time; "do" in questions and negations."""
+    """Return the English sentence: subject, verb, objects, place, time; "do" in questions and negations."""
     joint = [sentence.joint[0]] if sentence.joint else []
     if sentence.kind == "question":
         return spell(joint + _english_clause(sentence.first, is_question=True), "?")
@@ -355,7 +359,7 @@ def _english_clause(clause: Clause, *, is_question: bool = False, time_first: bo
 
 
 def _english_verb(clause: Clause, agreement: str, needs_auxiliary: bool) -> tuple[list[str], list[str]]:
-    """The auxiliary, if any, and the main verb."""
+    """Return the auxiliary, if any, and the main verb."""
     verb, is_third = clause.verb, agreement == "third"
     if verb is BE:
         return [verb.english_third if is_third else verb.english], []
@@ -417,10 +421,11 @@ def _english_phrase(phrase: Phrase | None, is_subject: bool = False) -> list[str
 
 
 def german(sentence: Sentence) -> str:
-    """The German sentence.
+    """Return the German sentence.
 
-    The finite verb is second in a statement, first in a question and last in a subordinate clause; participles, infinitives
-    and separable prefixes go to the end; articles, adjectives and nouns agree in case, gender and number.
+    The finite verb is second in a statement, first in a question and last in a subordinate clause;
+    participles, infinitives and separable prefixes go to the end; articles, adjectives and nouns
+    agree in case, gender and number.
     """
     joint = [sentence.joint[1]] if sentence.joint else []
     first, second = sentence.first, sentence.second
@@ -460,7 +465,7 @@ def _german_clause(clause: Clause, order: str, agreement: str = "") -> list[str]
 
 
 def _german_verb(clause: Clause, agreement: str) -> tuple[str, list[str]]:
-    """The finite verb, and the last words of a main clause: prefix, participle or infinitive."""
+    """Return the finite verb, and the last words of a main clause: prefix, participle or infinitive."""
     verb = clause.verb
     column = ("first", "third", "plural").index(agreement)
     if clause.auxiliary:
@@ -472,7 +477,7 @@ def _german_verb(clause: Clause, agreement: str) -> tuple[str, list[str]]:
 
 
 def _german_middle(clause: Clause) -> list[str]:
-    """The words between the verbs: pronouns, time, objects, "nicht", manner, prepositional phrases, predicate."""
+    """Return the words between the verbs: pronouns, time, objects, "nicht", manner, prepositional phrases, predicate."""
     direct_case = "dative" if clause.verb.objects == "dative" else "accusative"
     objects = ((clause.indirect, "dative"), (clause.direct, direct_case))
     adverb = clause.frequency or clause.time
@@ -536,7 +541,7 @@ def _ending(endings: dict[str, str], gender: str, case: str) -> str:
 
 
 def noun_form(noun: Noun, case: str, plural: bool) -> str:
-    """The German noun in a case and number."""
+    """Return the German noun in a case and number."""
     if plural:
         adds_n = case == "dative" and noun.german_plural[-1] not in "ns"
         return noun.german_plural + "n" * adds_n
@@ -549,8 +554,8 @@ def noun_form(noun: Noun, case: str, plural: bool) -> str:
 def common_words() -> frozenset[str]:
     """Words of both languages, as written, with at least 4 occurrences in 8000 training pairs.
 
-    Evaluation sentences use no other words: they then practically always occur in 20,000 training pairs of any seed, and the
-    evaluation measures new combinations of known words.
+    Evaluation sentences use no other words: they then practically always occur in 20,000 training
+    pairs of any seed, and the evaluation measures new combinations of known words.
     """
     reference = GrammarCorpus(_REFERENCE_PAIRS, _REFERENCE_SEED).pairs("train")
     counts = Counter(word for pair in reference for text in pair for word in _words(text))
@@ -591,7 +596,7 @@ class GrammarCorpus(GeneratedCorpus):
 
 @register("data_source", "grammar")
 def grammar_corpus(data: DataConfig, seed: int) -> GrammarCorpus:
-    """The corpus of ``data.generated_pairs``."""
+    """Return the corpus of ``data.generated_pairs``."""
     return GrammarCorpus(data.generated_pairs, seed, data.source_language, data.target_language)
 
 
@@ -611,7 +616,7 @@ class GeneratedParagraphs:
             yield Document(text, len(text.encode()) + 1)
 
     def count_bytes(self, split: str) -> int:
-        """An estimate of 40 bytes a sentence."""
+        """Return an estimate of 40 bytes a sentence."""
         return 40 * self._grammar.count(split)
 
     def fingerprint(self, split: str) -> str:

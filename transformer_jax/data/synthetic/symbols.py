@@ -14,7 +14,7 @@ SYMBOLS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def held_out_split(text: str) -> str:
-    """The split of ``text`` by its hash: 1/20 validation, 1/20 test, the rest training."""
+    """Return the split of ``text`` by its hash: 1/20 validation, 1/20 test, the rest training."""
     return {0: "validation", 1: "test"}.get(zlib.crc32(text.encode()) % 20, "train")
 
 
@@ -52,8 +52,8 @@ class GeneratedCorpus:
 class SymbolCorpus(GeneratedCorpus):
     """Sequences of 1 to ``max_symbols`` letters, separated by spaces; the target is the source, or with ``reverse`` reversed.
 
-    Example: ``SentencePair("q a f", "f a q")``. All sequences are distinct over all splits: the hash of a sequence chooses its
-    split.
+    Example: ``SentencePair("q a f", "f a q")``. All sequences are distinct over all splits: the
+    hash of a sequence chooses its split.
     """
 
     reverse: bool

@@ -12,8 +12,8 @@ from transformer_jax.data.tokenizers.tokenizer_interface import SPACE_SIGN
 class BpeDropout:
     """Segments text by the merges of a BPE model, and leaves out some of them at random.
 
-    The sampling of sentencepiece never tries a merge again that it left out once, so that it splits words into more pieces.
-    ``processor``: of a model that ``train_subword_tokenizer`` trained.
+    The sampling of sentencepiece never tries a merge again that it left out once, so that it splits
+    words into more pieces. ``processor``: of a model that ``train_subword_tokenizer`` trained.
     """
 
     def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:

@@ -31,7 +31,7 @@ LISTED_KINDS = registered("tokenizer", lambda made: imported(made) if isinstance
 
 
 def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:
-    """The tokenizer with this ``kind`` and ``to_bytes()``; raises DataError if ``data`` is something else."""
+    """Return the tokenizer with this ``kind`` and ``to_bytes()``; raises DataError if ``data`` is something else."""
     if kind in SUBWORD_KINDS:
         from transformer_jax.data.tokenizers.subword import SubwordTokenizer
 
@@ -60,13 +60,13 @@ def tokenizer_files(pair: TokenizerPair) -> dict[str, bytes]:
 
 
 def save_tokenizers(pair: TokenizerPair, directory: Path) -> None:
-    """Writes ``tokenizer_files`` to a folder."""
+    """Write ``tokenizer_files`` to a folder."""
     for name, data in tokenizer_files(pair).items():
         write_whole(directory / name, data)
 
 
 def load_tokenizers(directory: Path) -> TokenizerPair:
-    """Reads the files of ``save_tokenizers``; raises DataError, with the file, when one is missing or damaged."""
+    """Read the files of ``save_tokenizers``; raises DataError, with the file, when one is missing or damaged."""
     path = directory / DESCRIPTION_FILE
     content, stored = _read(path), {}
     try:

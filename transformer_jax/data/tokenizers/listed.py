@@ -50,7 +50,7 @@ class ListedTokenizer(PiecesTokenizer):
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
-        """The text of some units."""
+        """Return the text of some units."""
         return "".join(units)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -58,7 +58,7 @@ class ListedTokenizer(PiecesTokenizer):
         return self.join(self.unknown if i == UNK_ID else self._pieces[i] for i in kept)
 
     def surfaces(self, text: str) -> list[bytes]:
-        """The units, known or not, in UTF-8."""
+        """Return the units, known or not, in UTF-8."""
         return [unit.encode("utf-8", "surrogatepass") for unit in self.split(text)]
 
 
@@ -88,9 +88,9 @@ class WordTokenizer(PatternTokenizer):
 
         "Ein Hund, der  bellt"  ->  [" Ein", " Hund", ",", " der", " ", " bellt"]
 
-    Every character outside a word is its own unit, and so is white space except for the one space before a word or mark. The
-    text is split as if a space preceded it, so that its first word is the same unit as elsewhere. An unknown word decodes to
-    ``<unk>``.
+    Every character outside a word is its own unit, and so is white space except for the one space
+    before a word or mark. The text is split as if a space preceded it, so that its first word is
+    the same unit as elsewhere. An unknown word decodes to ``<unk>``.
     """
 
     kind = "word"
@@ -99,12 +99,12 @@ class WordTokenizer(PatternTokenizer):
     pattern_of_older = r" ?(?:\w+|[^\w\s])|\s"
 
     def split(self, text: str) -> Sequence[str]:
-        """The units of a text; concatenated, they are the text after a space."""
+        """Return the units of a text; concatenated, they are the text after a space."""
         return self._find(" " + text) if text else []
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
-        """The text of some units, without the space before the first."""
+        """Return the text of some units, without the space before the first."""
         return "".join(units).removeprefix(" ")
 
 

@@ -30,7 +30,8 @@ _ESCAPES = {_ESCAPE: _ESCAPE + "0", SPACE_SIGN: _ESCAPE + "1"}
 _TO_ESCAPE = re.compile(f"[{_ESCAPE}{SPACE_SIGN}]")
 _ESCAPED = re.compile(f"{_ESCAPE}[01]")
 _UNESCAPES = {escaped: character for character, escaped in _ESCAPES.items()}
-# Unigram training sums floats by thread: with a fixed number of threads the vocabulary is the same on every machine.
+# Unigram training sums floats by thread: with a fixed number of threads the vocabulary is the same
+# on every machine.
 _TRAINING_THREADS = 16
 # Unigram training needs minutes for a line of a megabyte: longer lines are split.
 _MAX_TRAINING_CHARACTERS = 2000
@@ -48,9 +49,9 @@ class TooManyPieces(ConfigError):
 class SubwordTokenizer(Tokenizer):
     """A trained sentencepiece model of ``kind`` ``bpe`` or ``unigram``.
 
-    ``decode(encode(text)) == text`` for every string without lone surrogates: nothing is normalized, spaces are kept, and a
-    character outside of the vocabulary becomes its UTF-8 bytes. sentencepiece writes a space as U+2581, so U+2581 in the text
-    is escaped.
+    ``decode(encode(text)) == text`` for every string without lone surrogates: nothing is
+    normalized, spaces are kept, and a character outside of the vocabulary becomes its UTF-8 bytes.
+    sentencepiece writes a space as U+2581, so U+2581 in the text is escaped.
     """
 
     def __init__(self, kind: str, model: bytes) -> None:
@@ -93,22 +94,23 @@ class SubwordTokenizer(Tokenizer):
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:
-        """The pieces in UTF-8, with escapes; concatenated, they are the escaped text after a space."""
+        """Return the pieces in UTF-8, with escapes; concatenated, they are the escaped text after a space."""
         return [
             bytes([int(piece[3:5], 16)]) if BYTE_PIECE.fullmatch(piece) else piece.replace(SPACE_SIGN, " ").encode()
             for piece in self.pieces(self.encode(text))
         ]
 
     def to_bytes(self) -> bytes:
-        """The serialized model of sentencepiece."""
+        """Return the serialized model of sentencepiece."""
         return self._model
 
 
 class MappedSubwordTokenizer(PiecesTokenizer):
     """A sentencepiece model, the ``pieces`` of the vocabulary by id, and a ``prefix`` of pieces.
 
-    The model normalizes text as in its training. ``prefix``, such as the token of a language, precedes every text. A code such
-    as ``>>de<<`` at the beginning of a text is one piece, if it is listed.
+    The model normalizes text as in its training. ``prefix``, such as the token of a language,
+    precedes every text. A code such as ``>>de<<`` at the beginning of a text is one piece, if it is
+    listed.
     """
 
     kind = "mapped"
@@ -141,7 +143,7 @@ class MappedSubwordTokenizer(PiecesTokenizer):
         return self._processor.decode_pieces([piece for piece in pieces if piece not in self._prefix])
 
     def surfaces(self, text: str) -> list[bytes]:
-        """The pieces in UTF-8; concatenated, they are the normalized text after a space."""
+        """Return the pieces in UTF-8; concatenated, they are the normalized text after a space."""
         return [piece.replace(SPACE_SIGN, " ").encode() for piece in self.split(text)]
 
     def split(self, text: str) -> list[str]:
@@ -155,7 +157,7 @@ class MappedSubwordTokenizer(PiecesTokenizer):
 
 
 def sentencepiece_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
-    """Loads a serialized model; raises DataError if it is none."""
+    """Load a serialized model; raises DataError if it is none."""
     processor = sentencepiece.SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(model)
@@ -175,8 +177,8 @@ def train_subword_tokenizer(
 
     Each of ``tags``, at the beginning of a text or after a space, is one of the pieces.
 
-    The same sentences give the same model on every machine. Raises ConfigError, with the largest or smallest possible
-    ``tokenizer.vocabulary_size``, when the sentences do not support this one.
+    The same sentences give the same model on every machine. Raises ConfigError, with the largest or
+    smallest possible ``tokenizer.vocabulary_size``, when the sentences do not support this one.
     """
     model = io.BytesIO()
     try:
@@ -221,7 +223,7 @@ def _escape(text: str) -> str:
 
 
 def _explain(message: str, vocabulary_size: int) -> ConfigError | DataError:
-    """The error for a message of sentencepiece."""
+    """Return the error for a message of sentencepiece."""
     too_large = re.search(r"set it to a value <= (\d+)", message)
     too_small = re.search(r"required_chars\. \d+ vs (\d+)", message)
     if too_large:

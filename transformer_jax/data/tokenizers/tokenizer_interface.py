@@ -82,11 +82,13 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def surfaces(self, text: str) -> list[bytes]:
-        """The UTF-8 part of ``text`` of each id of ``encode(text)``; concatenated, they are the text, maybe after a space."""
+        """Return the UTF-8 part of ``text`` of each id of ``encode(text)``; concatenated, they are
+        the text, maybe after a space.
+        """
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """The vocabulary as the content of a file."""
+        """Return the vocabulary as the content of a file."""
 
     def fingerprint(self) -> str:
         """SHA-256 of the kind and the vocabulary."""
@@ -107,7 +109,7 @@ class PiecesTokenizer(Tokenizer):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "PiecesTokenizer":
-        """The inverse of ``to_bytes``; raises DataError if ``data`` is something else."""
+        """Return the inverse of ``to_bytes``; raises DataError if ``data`` is something else."""
         try:
             return cls.from_content(parse_json(data))
         except (ValueError, KeyError, TypeError):
@@ -116,15 +118,15 @@ class PiecesTokenizer(Tokenizer):
     @classmethod
     @abstractmethod
     def from_content(cls, content: Any) -> "PiecesTokenizer":
-        """The inverse of ``content``; raises ValueError, KeyError or TypeError if it is something else."""
+        """Return the inverse of ``content``; raises ValueError, KeyError or TypeError if it is something else."""
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
-        """The vocabulary as a JSON object."""
+        """Return the vocabulary as a JSON object."""
 
     @abstractmethod
     def split(self, text: str) -> Sequence[str]:
-        """The pieces of a text, known or not."""
+        """Return the pieces of a text, known or not."""
 
     @property
     def vocabulary_size(self) -> int:

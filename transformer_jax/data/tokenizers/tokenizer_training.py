@@ -21,7 +21,7 @@ Example = TypeVar("Example")
 
 
 def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[Example]:
-    """A uniform sample of at most ``count`` examples of a stream (Vitter 1985, algorithm R).
+    """Return a uniform sample of at most ``count`` examples of a stream (Vitter 1985, algorithm R).
 
     It is smaller where the first ``count`` examples have more than ``MAX_SAMPLED`` characters.
     """
@@ -51,9 +51,10 @@ def train_tokenizers(
 ) -> TokenizerPair:
     """Learns one vocabulary or two from at most ``settings.training_sentences`` pairs sampled over a whole split.
 
-    ``bpe`` and ``unigram`` have exactly ``settings.vocabulary_size`` ids, and each of ``tags`` as one piece of the source
-    vocabulary; ``word`` and ``character`` have at most that many ids. Raises ConfigError, with the possible sizes, when the
-    text does not support the size, and DataError when a side of the sample has no text.
+    ``bpe`` and ``unigram`` have exactly ``settings.vocabulary_size`` ids, and each of ``tags`` as
+    one piece of the source vocabulary; ``word`` and ``character`` have at most that many ids.
+    Raises ConfigError, with the possible sizes, when the text does not support the size, and
+    DataError when a side of the sample has no text.
     """
     sample = sample_examples(corpus.pairs(split), settings.training_sentences, seed)
     sides = {"source": [pair.source for pair in sample], "target": [pair.target for pair in sample]}
@@ -75,8 +76,8 @@ def train_tokenizers(
 def train_text_tokenizer(settings: TokenizerConfig, source: DocumentSource, split: str, seed: int) -> Tokenizer:
     """Learns a vocabulary from at most ``settings.training_sentences`` documents sampled over a whole split.
 
-    Raises ConfigError, with the possible sizes, when the text does not support ``settings.vocabulary_size``, and DataError when
-    there is no text.
+    Raises ConfigError, with the possible sizes, when the text does not support
+    ``settings.vocabulary_size``, and DataError when there is no text.
     """
     if settings.kind == "byte":
         return ByteTokenizer()
@@ -111,7 +112,7 @@ def train_supported(settings: TokenizerConfig, sentences: Sequence[str]) -> Toke
 
 
 def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
-    """A warning for each side with over four subwords a word, or 1.5 a character in text without spaces."""
+    """Return a warning for each side with over four subwords a word, or 1.5 a character in text without spaces."""
     found = []
     texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
     for language, sentences, tokenizer in zip(languages, texts, tokenizers, strict=True):

@@ -25,7 +25,8 @@ from transformer_jax.runtime.hardware import batch_tokens_on
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, unshard_fsdp
 
-# Characters that later tokens may change: the replacement of incomplete UTF-8, and the first half of an escape sequence.
+# Characters that later tokens may change: the replacement of incomplete UTF-8, and the first half
+# of an escape sequence.
 UNFINISHED_CHARACTERS = "\ufffd\x1b"
 
 
@@ -41,12 +42,12 @@ def left_padded(rows: Sequence[Sequence[int]], num_rows: int, width: int) -> np.
 
 
 def tokens_before_document(config: ExperimentConfig) -> list[int]:
-    """The tokens between BOS and a document: in rows of a stream, a document begins after the EOS of another."""
+    """Return the tokens between BOS and a document: in rows of a stream, a document begins after the EOS of another."""
     return [EOS_ID] if config.batching.kind == "split" else []
 
 
 def cache_after_prompt(cache: DecodeCache, last_ids: Int[Array, "B"]) -> DecodeCache:
-    """The cache for ``step_after_prompt``, from the cache after all tokens of the prompts but the last, ``last_ids``."""
+    """Return the cache for ``step_after_prompt``, from the cache after all tokens of the prompts but the last, ``last_ids``."""
     return DecodeCache((cache.per_beam, jnp.ones((), bool)), (cache.per_sentence, last_ids), cache.kv_cache)
 
 
@@ -95,8 +96,9 @@ class Generator:
     def windows(self, prompts: Sequence[str], name: str = "prompt") -> PromptWindows:
         """BOS and the end of each prompt that fits, with ``max_new_tokens``, into the context; a remark if one is cut.
 
-        Documents in a prompt have EOS between them. Raises DataError, which begins with ``name``, where no token of a prompt
-        would fit, or it has several documents and the model was trained to see one at a time.
+        Documents in a prompt have EOS between them. Raises DataError, which begins with ``name``,
+        where no token of a prompt would fit, or it has several documents and the model was trained
+        to see one at a time.
         """
         names = [f"{name} {number}" if len(prompts) > 1 else name for number in range(1, len(prompts) + 1)]
         encoded = [self._encoded(prompt, each) for each, prompt in zip(names, prompts, strict=True)]
@@ -113,7 +115,7 @@ class Generator:
         return PromptWindows([[BOS_ID, *ids[1:][-window:]] for ids in encoded], remark)
 
     def _rows(self, prompts: Sequence[str]) -> list[list[int]]:
-        """The ids of ``windows``, as beginnings of documents where the tokens before a document fit too."""
+        """Return the ids of ``windows``, as beginnings of documents where the tokens before a document fit too."""
         rows = self.windows(prompts).ids
         return [[BOS_ID, *self._before, *ids[1:]] if len(ids) <= self._window else ids for ids in rows]
 
@@ -132,10 +134,10 @@ class Generator:
         return [BOS_ID, *chain.from_iterable([*self._tokenizer.encode(each), EOS_ID] for each in documents)][:-1]
 
     def continuations(self, params: PyTree, prompts: Sequence[str], *, seed: int = 0) -> list[Continuation]:
-        """A continuation of each prompt, in their order: sampled, or the best of beam search.
+        """Return a continuation of each prompt, in their order: sampled, or the best of beam search.
 
-        The sample for prompt ``i`` depends only on ``seed``, ``i`` and the prompt. Raises DataError as ``windows`` does, before
-        anything is computed.
+        The sample for prompt ``i`` depends only on ``seed``, ``i`` and the prompt. Raises DataError
+        as ``windows`` does, before anything is computed.
         """
         encoded = self._rows(prompts)
         results = [Continuation("", [], 0.0)] * len(encoded)
@@ -177,13 +179,13 @@ class Generator:
                 return
 
     def _text_after(self, prompt_ids: list[int], token_ids: list[int]) -> str:
-        """The text that ``token_ids`` add to the last document of the prompt."""
+        """Return the text that ``token_ids`` add to the last document of the prompt."""
         begin = max(index for index, token in enumerate(prompt_ids) if token in (BOS_ID, EOS_ID)) + 1
         prefix = prompt_ids[begin:]
         return self._tokenizer.decode(prefix + token_ids)[len(self._tokenizer.decode(prefix)) :]
 
     def _width(self, longest: int) -> int:
-        """A width from a small set, at least ``longest``, at most the window and BOS."""
+        """Return a width from a small set, at least ``longest``, at most the window and BOS."""
         return min(padded_width(longest), self._window + 1)
 
 
@@ -209,7 +211,7 @@ class PromptDecoder:
         return found.ids[:, 0], found.lengths[:, 0], found.log_probs[:, 0]
 
     def start(self, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array) -> BeamState:
-        """The state before the first token: the model has read all tokens of the prompts but the last."""
+        """Return the state before the first token: the model has read all tokens of the prompts but the last."""
         length = self._decoding.max_new_tokens
         sizes = {"beam_width": self._decoding.beam_width, "max_length": length}
         cache = cache_after_prompt(call(self._model, params, "init_cache", ids[:, :-1], **sizes), ids[:, -1])
@@ -226,7 +228,7 @@ class PromptDecoder:
 
 
 def generation_program(model: Module, decoding: GenerationConfig, width: int, mesh: Mesh) -> DecodingProgram:
-    """The decoding of ``Generator`` for a full batch of prompts of ``width`` tokens."""
+    """Return the decoding of ``Generator`` for a full batch of prompts of ``width`` tokens."""
     batch_tokens = batch_tokens_on(mesh, decoding.batch_tokens)
     rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), decoding.max_new_tokens
     decoder = PromptDecoder(model, decoding)

@@ -54,9 +54,10 @@ SAMPLED_DOCUMENTS = 1000
 class LanguageModelEvaluation(PrintedEvaluation):
     """One evaluation: sums over a split, or its first ``documents``, divided once, at the end.
 
-    ``nll``: negative log-likelihood in nats of all ``tokens``, including the EOS of every document. ``num_bytes``: UTF-8 bytes
-    of the raw text, line feeds included. ``context_length``: maximum number of tokens in a window; ``stride``: how many of
-    them are scored. ``corpora``: metrics by corpus of a mixture. ``text``: digest of the whole split.
+    ``nll``: negative log-likelihood in nats of all ``tokens``, including the EOS of every document.
+    ``num_bytes``: UTF-8 bytes of the raw text, line feeds included. ``context_length``: maximum
+    number of tokens in a window; ``stride``: how many of them are scored. ``corpora``: metrics by
+    corpus of a mixture. ``text``: digest of the whole split.
     """
 
     split: str
@@ -73,7 +74,7 @@ class LanguageModelEvaluation(PrintedEvaluation):
 
     @classmethod
     def joined(cls, parts: "Mapping[str, LanguageModelEvaluation]") -> "LanguageModelEvaluation":
-        """The sums over the corpora of a mixture, with loss and bits per byte of each."""
+        """Return the sums over the corpora of a mixture, with loss and bits per byte of each."""
         counted = ("nll", "correct", "tokens", "num_bytes", "documents")
         sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts.values()) for name in counted}
         corpora = {name: {"loss": part.loss, "bits_per_byte": part.bits_per_byte} for name, part in parts.items()}
@@ -196,7 +197,7 @@ class LanguageModelObjective(Objective):
 
 
 def window_starts(num_tokens: int, length: int) -> range:
-    """The first tokens of windows of ``length`` tokens over a text; they overlap by half, for context."""
+    """Return the first tokens of windows of ``length`` tokens over a text; they overlap by half, for context."""
     stride = length - length // 2
     return range(0, max(num_tokens - length, 0) + stride, stride)
 
@@ -206,7 +207,7 @@ def log_probs_of(model: Module, params: PyTree, tokens: Tokens) -> Float[Array, 
 
 
 def ids_of_text(tokenizer: Tokenizer, text: str, limit: int, name: str = "the text") -> list[int]:
-    """The tokens of a text and EOS; raises DataError when they are more than ``limit``, the training context."""
+    """Return the tokens of a text and EOS; raises DataError when they are more than ``limit``, the training context."""
     ids = [*tokenizer.encode(text), EOS_ID]
     if len(ids) > limit:
         raise DataError(
@@ -216,7 +217,7 @@ def ids_of_text(tokenizer: Tokenizer, text: str, limit: int, name: str = "the te
 
 
 def axes_of(tokenizer: Tokenizer, ids: list[int]) -> dict[str, list[str]]:
-    """The pieces of a text that ends with EOS, and the pieces of the decoder input."""
+    """Return the pieces of a text that ends with EOS, and the pieces of the decoder input."""
     pieces = [*tokenizer.shown(ids[:-1]), "</s>"]
     return {"target": pieces, "input": ["<s>", *pieces[:-1]]}
 
@@ -273,7 +274,9 @@ class LanguageModelTask(TextTask):
         return LanguageModelData(split, store, rows, plan, batching.context_length, self.mesh, times, self._warnings())
 
     def _warnings(self) -> tuple[str, ...]:
-        """A carriage return at the end, or a byte order mark at the beginning, of one of the first training documents."""
+        """Return a carriage return at the end, or a byte order mark at the beginning, of one of the
+        first training documents.
+        """
         data, found = self.config.data, []
         if data.source == "grammar" or data.store or jax.process_index():
             return ()
@@ -289,8 +292,8 @@ class LanguageModelTask(TextTask):
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
         """Scores every token of a split, or of its first ``limit`` documents if above 0, without dropout or smoothing.
 
-        ``split``: ``train``, ``validation``, ``test`` or another name in the data. Raises DataError when the split is empty or
-        unknown.
+        ``split``: ``train``, ``validation``, ``test`` or another name in the data. Raises DataError
+        when the split is empty or unknown.
         """
         name = self.config.data.split_name(split)
         store = self._store(name)
@@ -306,7 +309,7 @@ class LanguageModelTask(TextTask):
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> NamedTexts:
-        """The documents of a file, separated as in the training text.
+        """Return the documents of a file, separated as in the training text.
 
         Raises ConfigError where references are given, DataError without a text.
         """
@@ -330,10 +333,10 @@ class LanguageModelTask(TextTask):
     def score_texts(
         self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None = None
     ) -> list[TokenScores]:
-        """The log-probability of every token of each text, a document that ends with EOS; ``targets`` is ignored.
+        """Return the log-probability of every token of each text, a document that ends with EOS; ``targets`` is ignored.
 
-        With ``batching.kind=split`` a text begins after the EOS of another, as nearly all documents in training. A text longer
-        than the context is scored in windows that overlap by half.
+        With ``batching.kind=split`` a text begins after the EOS of another, as nearly all documents
+        in training. A text longer than the context is scored in windows that overlap by half.
         """
         del targets
         length, mesh, before = self.config.batching.context_length, self.mesh, tokens_before_document(self.config)

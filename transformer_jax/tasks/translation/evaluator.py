@@ -42,10 +42,11 @@ WIDTHS = (32, 64, 128)
 class TranslationEvaluation(PrintedEvaluation):
     """A report, and the translations and their pairs, in the order of the split.
 
-    ``references``: one or several lists, only for text that is not a split of the data; saved with the scores and sources.
-    ``diagnostics``: measurements of whether the model uses its source, for the log. ``corpora``: scores and loss by
-    corpus of a mixture. ``split_size``: pairs of the split, of which these are the first; 0: these are all. ``remarks``: on
-    each output, ``cut`` or ``repeats``.
+    ``references``: one or several lists, only for text that is not a split of the data; saved with
+    the scores and sources. ``diagnostics``: measurements of whether the model uses its source, for
+    the log. ``corpora``: scores and loss by corpus of a mixture. ``split_size``: pairs of the
+    split, of which these are the first; 0: these are all. ``remarks``: on each output, ``cut`` or
+    ``repeats``.
     """
 
     report: EvaluationReport
@@ -150,9 +151,10 @@ class Evaluator:
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Scores ``params`` on a split (its first ``limit`` sentences if above 0).
 
-        ``split``: ``train``, ``validation``, ``test`` or another name in the data. Scores are of the raw text of the
-        references; no sentence is left out or truncated. Of a mixture, ``limit`` is divided between the corpora, and there are
-        metrics of each. Raises DataError when the split is empty or unknown.
+        ``split``: ``train``, ``validation``, ``test`` or another name in the data. Scores are of
+        the raw text of the references; no sentence is left out or truncated. Of a mixture,
+        ``limit`` is divided between the corpora, and there are metrics of each. Raises DataError
+        when the split is empty or unknown.
         """
         name = self.config.data.split_name(split)
         parts, store = self.pairs_by_corpus(name, limit), self.store(name)
@@ -185,7 +187,7 @@ class Evaluator:
         nll: float,
         tokens: float,
     ) -> TranslationEvaluation:
-        """Translates the sources of ``pairs`` and scores them against ``references``; ``nll``: in nats, of ``tokens``."""
+        """Translate the sources of ``pairs`` and scores them against ``references``; ``nll``: in nats, of ``tokens``."""
         started = time.perf_counter()
         translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
         measured = Measured(name, nll / max(tokens, 1), perplexity(nll, max(tokens, 1)), time.perf_counter() - started)
@@ -198,7 +200,7 @@ class Evaluator:
         references: Sequence[str] | Sequence[Sequence[str]],
         translations: Sequence[Translation],
     ) -> TranslationEvaluation:
-        """The report of ``translations``, and their texts."""
+        """Return the report of ``translations``, and their texts."""
         hypotheses = [translation.text for translation in translations]
         report = EvaluationReport(
             split=measured.split,
@@ -265,7 +267,7 @@ class Evaluator:
         return total
 
     def store(self, split: str) -> TokenStore:
-        """The tokens of all pairs of a split; raises DataError when one is too long for ``decoding`` or the model."""
+        """Return the tokens of all pairs of a split; raises DataError when one is too long for ``decoding`` or the model."""
         if split not in self._stores:
             with first_goes_first("tokenized data"):
                 tokenizers = self.translator.tokenizers
@@ -277,11 +279,12 @@ class Evaluator:
 
 
 def sharpest_entropy(model: Module, params: PyTree, batch: Batch) -> Float[Array, ""] | None:
-    """For each head of cross attention, the entropy of its weights divided by ln n (uniform weights over n tokens), averaged
-    over target tokens; returns the lowest.
+    """For each head of cross attention, the entropy of its weights divided by ln n (uniform weights
+    over n tokens), averaged over target tokens; returns the lowest.
 
-    The weights are those before dropout. Near 1, every head of every layer is uniform. Heads with negative weights, which have
-    no entropy, are left out: infinity where all have some. None for a model without cross attention.
+    The weights are those before dropout. Near 1, every head of every layer is uniform. Heads with
+    negative weights, which have no entropy, are left out: infinity where all have some. None for a
+    model without cross attention.
     """
     layers = layers_by_kind(attention_maps(model, params, *batch)).get("cross")
     if layers is None:
@@ -304,7 +307,8 @@ def _entropy_shares(
 
 
 def first_pairs(store: TokenStore, row_multiple: int, longest: int | None = None) -> Batch | None:
-    """The first ``PAIRS`` pairs of at most one of ``WIDTHS`` tokens, in a batch of that width; None where all are longer.
+    """Return the first ``PAIRS`` pairs of at most one of ``WIDTHS`` tokens, in a batch of that
+    width; None where all are longer.
 
     ``longest``: maximum length of a sequence of the model, which limits the width; None: any.
     """

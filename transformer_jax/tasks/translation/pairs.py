@@ -49,7 +49,7 @@ class EncodedPairs(NamedTuple):
 def encode_pairs(
     tokenizers: TokenizerPair, sources: Sequence[str], targets: Sequence[str], max_tokens: int, longest: int | None
 ) -> EncodedPairs:
-    """The tokens of both sides.
+    """Return the tokens of both sides.
 
     Raises DataError when their numbers differ, or a sentence has more than ``max_tokens`` or the model's ``longest``.
     """

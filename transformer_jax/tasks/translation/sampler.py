@@ -51,8 +51,8 @@ class Sampler(TextTranslator):
     ) -> None:
         """Draw ``num_results`` translations of each sentence; of a blank one, one empty text.
 
-        The samples of a sentence depend only on the seed, its number (counted from ``first``) and its text. Fewer results are
-        the first of more. A sample is cut at its length limit.
+        The samples of a sentence depend only on the seed, its number (counted from ``first``) and
+        its text. Fewer results are the first of more. A sample is cut at its length limit.
 
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens`` or the model allows.
         """
@@ -92,7 +92,7 @@ class Sampler(TextTranslator):
             yield batch._replace(inputs=inputs, padded_inputs=(batch.padded_inputs, shape))
 
     def _new_search(self, samples: int) -> SegmentedSearch:
-        """The search for rows of ``samples`` samples."""
+        """Return the search for rows of ``samples`` samples."""
         model, rules = self._translator.model, Rules(samples, samples, self._translator.decoding.length_penalty)
         init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
         make_step = steps_of(model)
@@ -105,7 +105,7 @@ class Sampler(TextTranslator):
 def _cache_of_samples(
     model: Module, samples: int, params_and_key: PyTree, inputs: tuple[Array, Int[Array, "B 2"]], capacity: int
 ) -> DecodeCache:
-    """The encoded sources before the first token, with a key for each sample."""
+    """Return the encoded sources before the first token, with a key for each sample."""
     (params, key), (source_ids, numbers) = params_and_key, inputs
     keys = jax.vmap(row_keys)(row_keys(key, numbers[:, 0]), numbers[:, 1:] + jnp.arange(samples)[None])
     return cache_with_keys(init_cache(model, samples, params, source_ids, capacity), keys)

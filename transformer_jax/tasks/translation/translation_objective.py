@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 class TranslationObjective(Objective):
     """A model for vocabularies of these sizes, on the devices of ``mesh``, and its loss.
 
-    ``model`` evaluates (decoding and loss) in the precision ``evaluation_dtype``; ``training_model`` trains.
-    ``loss(params, batch, key, hyperparameters)``: label-smoothed cross entropy of a training batch, with dropout.
+    ``model`` evaluates (decoding and loss) in the precision ``evaluation_dtype``;
+    ``training_model`` trains. ``loss(params, batch, key, hyperparameters)``: label-smoothed cross
+    entropy of a training batch, with dropout.
     """
 
     def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:

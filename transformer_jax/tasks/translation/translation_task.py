@@ -148,8 +148,8 @@ class TranslationTask(Translating, Task):
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
         """Return the settings with the tokenizer of BLEU and the selection metric.
 
-        Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
-        tokenizer is not installed.
+        Stated values stay; the run in ``directory`` gives the others, or the language for a new
+        run. Raises ConfigError when a tokenizer is not installed.
         """
         if not config.scores_translations:
             return config
@@ -221,7 +221,7 @@ class TranslationTask(Translating, Task):
         return PairTokenization(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
 
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
+        """Translate and scores a split as validations do, and measures whether the outputs depend on the source.
 
         Of a mixture, also the loss of the first training pairs of each corpus, which may have no validation split.
         """
@@ -262,7 +262,7 @@ class TranslationTask(Translating, Task):
         return tuple(found)
 
     def _cut_translations(self, pairs: Sequence[SentencePair], of: str) -> list[str]:
-        """A warning where over a hundredth of the targets are longer than a translation of their source can be."""
+        """Return a warning where over a hundredth of the targets are longer than a translation of their source can be."""
         sides = encoded_sides(pairs, self.tokenizers, None, num_threads=1)
         left_out, limit = reasons_to_drop(self.config.data, pairs, sides), self.config.decoding.max_extra_tokens
         sizes = zip(*([len(ids) for ids in side] for side in sides), strict=True)
@@ -300,7 +300,7 @@ class TranslationTask(Translating, Task):
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
-        """The lines of a file and of its references.
+        """Return the lines of a file and of its references.
 
         Raises ConfigError without references, DataError where the numbers of lines differ.
         """
@@ -318,7 +318,7 @@ class TranslationTask(Translating, Task):
         return ReferencedText(sources, translations)
 
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
-        """Translates a text and scores it against its references; perplexity is of the first references."""
+        """Translate a text and scores it against its references; perplexity is of the first references."""
         sources, references = text
         nll, tokens = sum_of_scores(self.scorer.score(params, sources, references[0]))
         pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]

@@ -38,16 +38,21 @@ if TYPE_CHECKING:
 
 # Maximum number of beams in a batch: more are no faster on a CPU.
 MAX_BEAMS = {"cpu": 5 * MIN_ROWS}
-# Up to this number of sentences, compiling programs for more than MIN_ROWS rows takes longer than they save.
+# Up to this number of sentences, compiling programs for more than MIN_ROWS rows takes longer than
+# they save.
 MIN_ROWS_UP_TO = 1024
-# For more sentences than this, padding to two widths costs more than compiling programs for more widths.
+# For more sentences than this, padding to two widths costs more than compiling programs for more
+# widths.
 SENTENCES_OF_A_VALIDATION = 10_000
-# The state of shorter sources is padded to this width: compiling a program for each width takes longer than it saves.
+# The state of shorter sources is padded to this width: compiling a program for each width takes
+# longer than it saves.
 MIN_SOURCE_COLUMNS = 64
-# Searches at once: on a CPU the products of few rows use about one core; other devices would wait while the host reads results.
+# Searches at once: on a CPU the products of few rows use about one core; other devices would wait
+# while the host reads results.
 THREADS = 2
-# Bytes for each device and search; 8 GiB on accelerators. Without a limit a model of base size would take 8 GB on a CPU, by
-# calculation; captions, for which 2 GiB suffice, took a fifth more time with a third of their groups.
+# Bytes for each device and search; 8 GiB on accelerators. Without a limit a model of base size
+# would take 8 GB on a CPU, by calculation; captions, for which 2 GiB suffice, took a fifth more
+# time with a third of their groups.
 WAITING_BYTES = {"cpu": 2 << 30}
 
 
@@ -101,8 +106,8 @@ class InOrder:
 class TextTranslator:
     """Translates sentences, by search or by sampling.
 
-    ``translate_each(params, sentences, on_translation, **options)`` calls ``on_translation`` for each sentence in their order,
-    as soon as it and all before it are done.
+    ``translate_each(params, sentences, on_translation, **options)`` calls ``on_translation`` for
+    each sentence in their order, as soon as it and all before it are done.
     """
 
     translate_each: Callable[..., None]
@@ -131,9 +136,9 @@ class Translator(TextTranslator):
     ) -> None:
         """``model()`` is evaluated where a program is traced. ``longest``: maximum length of its sequences; None: any.
 
-        ``compute_dtype``: of the model. ``constraint``, whose inputs are source ids: the tokens that beam search may choose.
-        ``parts``: the settings of parts.
-        ``store``: keeps the programs of beam search without a constraint.
+        ``compute_dtype``: of the model. ``constraint``, whose inputs are source ids: the tokens
+        that beam search may choose. ``parts``: the settings of parts. ``store``: keeps the programs
+        of beam search without a constraint.
         """
         self.tokenizers = tokenizers
         self.decoding = decoding
@@ -161,12 +166,13 @@ class Translator(TextTranslator):
     ) -> None:
         """Find the ``num_results`` best translations of each sentence, best first.
 
-        A blank sentence (``Tokenizer.is_blank``) has the empty translation. Every other translation begins with ``prefix``,
-        whose last word it may continue.
+        A blank sentence (``Tokenizer.is_blank``) has the empty translation. Every other translation
+        begins with ``prefix``, whose last word it may continue.
 
-        Raises, before the search, SentenceTooLong when a sentence is longer than ``decoding.max_source_tokens`` or the model
-        allows; and DataError at a sentence that has no translation with the prefix. The message has ``name`` and the number of
-        the sentence, counted from ``first``.
+        Raises, before the search, SentenceTooLong when a sentence is longer than
+        ``decoding.max_source_tokens`` or the model allows; and DataError at a sentence that has no
+        translation with the prefix. The message has ``name`` and the number of the sentence,
+        counted from ``first``.
         """
         nonempty, sources = self.encode_sources(sentences, name, first)
         blank = set(range(len(sentences))).difference(nonempty)
@@ -204,7 +210,7 @@ class Translator(TextTranslator):
         return nonempty, sources
 
     def translate_ids(self, params: PyTree, sources: Sequence[list[int]]) -> list[list[Translation]]:
-        """The best translation of each source, whose token ids end with EOS, and are not EOS alone."""
+        """Return the best translation of each source, whose token ids end with EOS, and are not EOS alone."""
         found: dict[int, list[Translation]] = {}
 
         def on_done(rows: np.ndarray, hypotheses: Hypotheses) -> None:
@@ -242,8 +248,8 @@ class Translator(TextTranslator):
     def prefix(self, text: str) -> Prefix:
         """Encode a prefix of translations, without white space at its end.
 
-        Raises ConfigError when they decode to other text, as where the vocabulary lacks a character, and when they leave no
-        position of the model for EOS.
+        Raises ConfigError when they decode to other text, as where the vocabulary lacks a
+        character, and when they leave no position of the model for EOS.
         """
         target = self.tokenizers.target
         ids = target.encode(text.rstrip())
@@ -299,7 +305,7 @@ def limits_of(source_ids: np.ndarray, max_extra_tokens: int) -> np.ndarray:
 def init_cache(
     model: "Module", beam_width: int, params: PyTree, source_ids: Int[Array, "B S"], capacity: int
 ) -> DecodeCache:
-    """The encoded source and empty beams for at most ``capacity`` tokens; rows of source ids end with EOS."""
+    """Return the encoded source and empty beams for at most ``capacity`` tokens; rows of source ids end with EOS."""
     from transformer_jax.models.interface import call
 
     memory = call(model, params, "encode", Tokens.from_ids(source_ids), train=False)
@@ -310,7 +316,7 @@ def init_cache(
 def require_translatable(
     lengths: np.ndarray, limit: int, name: str, first: int = 1, longest: int | None = None
 ) -> None:
-    """Raises SentenceTooLong for the first sentence of more than ``limit`` tokens; ``lengths`` include EOS.
+    """Raise SentenceTooLong for the first sentence of more than ``limit`` tokens; ``lengths`` include EOS.
 
     ``longest``: maximum length of a sequence of the model, EOS included; None: any.
     """
@@ -334,7 +340,7 @@ def search_for(
     parts: Mapping[str, Any] = MappingProxyType({}),
     store: ProgramStore | None = None,
 ) -> SegmentedSearch:
-    """The search of the settings, beam search or a part, whose inputs are source ids.
+    """Return the search of the settings, beam search or a part, whose inputs are source ids.
 
     ``model()`` is evaluated where a program is traced; ``store`` keeps programs.
     """
@@ -359,7 +365,7 @@ def search_for(
 
 
 def devices_of_search(mesh: Mesh) -> SearchDevices:
-    """The search over rows that are split over the devices of ``mesh``."""
+    """Return the search over rows that are split over the devices of ``mesh``."""
     return SearchDevices(
         row_multiple=row_groups(mesh),
         constrain=constrain_rows(mesh),

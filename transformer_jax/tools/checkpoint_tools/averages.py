@@ -141,10 +141,11 @@ def _size(shapes: PyTree) -> str:
 
 
 def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> RunDirectory:
-    """Writes a run directory whose only checkpoint has the mean of the parameters of ``steps`` (Vaswani et al. 2017, 6.1).
+    """Write a run directory whose only checkpoint has the mean of the parameters of ``steps`` (Vaswani et al. 2017, 6.1).
 
-    Step number and counters are of the newest step, settings, tokenizers and data report of the run. Raises ConfigError when
-    ``output`` is not empty, CheckpointError when a checkpoint cannot be read.
+    Step number and counters are of the newest step, settings, tokenizers and data report of the
+    run. Raises ConfigError when ``output`` is not empty, CheckpointError when a checkpoint cannot
+    be read.
     """
     require_local(output, "--output")
     if any(Path(output).expanduser().glob("*")):
@@ -173,7 +174,7 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
 
 
 def chosen_steps(run: RunDirectory, count: int, which: str, stated: Sequence[str]) -> list[int]:
-    """The steps to average, oldest first: ``stated``, or else the ``count`` newest up to ``which``.
+    """Return the steps to average, oldest first: ``stated``, or else the ``count`` newest up to ``which``.
 
     Raises ConfigError when one is stated twice, CheckpointError when one does not exist or there are too few.
     """

@@ -73,10 +73,10 @@ def checkpoint(values: flags.Values) -> int:
         transformer-jax checkpoint info    runs/m30k --checkpoint=last
         transformer-jax checkpoint average runs/m30k --count=5 --checkpoint=last --output=runs/m30k-average
 
-    ls: every checkpoint with its score, size and time, and damaged ones that were set aside.
-    info: the content of one: score, parameters by module, optimizer state, digests of the data and the settings; with --all
-    every array.
-    average: a new run directory with the mean of several checkpoints, without optimizer state.
+    ls: every checkpoint with its score, size and time, and damaged ones that were set aside. info:
+    the content of one: score, parameters by module, optimizer state, digests of the data and the
+    settings; with --all every array. average: a new run directory with the mean of several
+    checkpoints, without optimizer state.
     """
     action, runs = chosen_action("checkpoint", ACTIONS, values)
     action.do(values, runs)

@@ -7,7 +7,8 @@ from transformer_jax.array_types import PyTree
 
 ROUNDING = 2e-4
 """Largest difference, relative to the largest entry of an array, that sums in another order may make."""
-# Arrays with smaller entries, relative to the largest of the tree, may be rounding of zero: gradients of key biases are.
+# Arrays with smaller entries, relative to the largest of the tree, may be rounding of zero:
+# gradients of key biases are.
 SMALL = 1e-3
 
 
@@ -20,7 +21,9 @@ class Broken(Exception):
 
 
 def require_near(found: PyTree, expected: PyTree, where: str = "", tolerance: float = ROUNDING) -> str:
-    """The largest relative difference as text; raises Broken, with the path of the array, when it exceeds ``tolerance``."""
+    """Return the largest relative difference as text; raises Broken, with the path of the array,
+    when it exceeds ``tolerance``.
+    """
     worst, path_of_worst = 0.0, ""
     pairs = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True)
     largest = max((float(np.abs(other).max(initial=0.0)) for other in jax.tree.leaves(expected)), default=0.0)
@@ -37,7 +40,7 @@ def require_near(found: PyTree, expected: PyTree, where: str = "", tolerance: fl
 
 
 def require_same_bits(found: PyTree, expected: PyTree) -> str:
-    """Raises Broken, with the path of the first array, unless all arrays are equal to the bit."""
+    """Raise Broken, with the path of the first array, unless all arrays are equal to the bit."""
     pairs = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True)
     for (path, leaf), other in pairs:
         if np.asarray(leaf).tobytes() != np.asarray(other).tobytes():

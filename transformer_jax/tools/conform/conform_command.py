@@ -30,13 +30,15 @@ def conform(values: flags.Values) -> int:
         transformer-jax conform grouped_query --config.parts.grouped_query.key_value_heads=2 --config.model.norm=rmsnorm
         transformer-jax conform my_task.py --config.tokenizer.kind=byte
 
-    Parts of models are checked in an encoder-decoder of one layer each and in a language model of two, and parts of training
-    in updates on a mesh of 8 devices (virtual ones on a CPU); a task in a run of four updates. docs/extending.md lists the
-    properties. A property that fails is tried again with shorter sentences, and the shortest is shown. --config.KEY=VALUE holds
-    for all models, which have no dropout (both passes of r_drop are equal). About a minute of CPU time for each part, a quarter
-    less with --nocosts.
+    Parts of models are checked in an encoder-decoder of one layer each and in a language model of
+    two, and parts of training in updates on a mesh of 8 devices (virtual ones on a CPU); a task in
+    a run of four updates. docs/extending.md lists the properties. A property that fails is tried
+    again with shorter sentences, and the shortest is shown. --config.KEY=VALUE holds for all
+    models, which have no dropout (both passes of r_drop are equal). About a minute of CPU time for
+    each part, a quarter less with --nocosts.
     """
-    # Warnings of XLA, some of which it calls errors, would stand among the rows; its aborts are still printed.
+    # Warnings of XLA, some of which it calls errors, would stand among the rows; its aborts are
+    # still printed.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import jax
 

@@ -99,7 +99,7 @@ def findings(
 
 
 def trial_of(model: str, idea: Idea, stated: Mapping[str, Any] = MappingProxyType({})) -> Trial:
-    """The small model with the idea, beside its settings without it; two layers where the idea depends on its layer."""
+    """Return the small model with the idea, beside its settings without it; two layers where the idea depends on its layer."""
     config, base = (
         trial_config(model, each if KINDS[idea.kind].is_of_training else with_values(BY_SGD, each), small=True)
         for each in (idea.settings(stated), idea.settings_without(stated))
@@ -126,7 +126,7 @@ def depends_on_layers(idea: Idea, config: ExperimentConfig) -> bool:
 
 
 def with_two_layers(model: Any) -> Any:
-    """The settings of a model with two layers in each stack, unless they state more."""
+    """Return the settings of a model with two layers in each stack, unless they state more."""
     names = ("num_layers", "num_encoder_layers", "num_decoder_layers")
     return replace(model, **{name: max(getattr(model, name), 2) for name in names if hasattr(model, name)})
 
@@ -135,7 +135,7 @@ def with_two_layers(model: Any) -> Any:
 def checked(
     trial: Any, model: str, name: str, check: Callable[[Any, int], str], smaller: tuple[int, ...] = SMALLER
 ) -> Finding:
-    """A property, at the shortest length where it fails; a task has batches of its own."""
+    """Return a property, at the shortest length where it fails; a task has batches of its own."""
     smaller = () if name in AT_ONE_LENGTH else smaller
     try:
         return Finding(model, name, True, check(trial, LENGTH))
@@ -151,7 +151,7 @@ def checked(
 
 
 def _words(error: Exception, trial: Any) -> str:
-    """The first line of an error, after the line of the plugin that raised it or, if none did, that defines the idea."""
+    """Return the first line of an error, after the line of the plugin that raised it or, if none did, that defines the idea."""
     first = next(iter(str(error).splitlines()), "")
     idea = getattr(trial, "idea", None)
     where = (error.line if isinstance(error, Broken) else "") or line_of_plugin(error)

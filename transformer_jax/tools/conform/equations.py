@@ -1,7 +1,8 @@
 """Equations of the Transformer in NumPy, from which references of parts are written, and the inputs of references.
 
-A reference is a function ``reference(params, inputs, mask)`` of float64 arrays, written from the equations of a paper and
-without the code of the part. ``inputs`` are one of the classes below, by the kind of the part.
+A reference is a function ``reference(params, inputs, mask)`` of float64 arrays, written from the
+equations of a paper and without the code of the part. ``inputs`` are one of the classes below, by
+the kind of the part.
 """
 
 import math
@@ -21,9 +22,10 @@ MASKED = -1e9
 class AttentionInputs(NamedTuple):
     """Of ``attention``, ``positions`` and ``mixer``; the reference returns the output [B, Q, D] of the whole attention.
 
-    ``params``: of the attention, with ``changes_NAME`` of each change, and with ``positions``, the parameters of the positions
-    of the stack. ``mask`` [B, Q, M]: True where a query sees a key, before a window of the part. ``memory`` is ``x`` in
-    self-attention. ``token_ids``: of the memory. ``earlier``: parameters and inputs of the same attention in earlier layers.
+    ``params``: of the attention, with ``changes_NAME`` of each change, and with ``positions``, the
+    parameters of the positions of the stack. ``mask`` [B, Q, M]: True where a query sees a key,
+    before a window of the part. ``memory`` is ``x`` in self-attention. ``token_ids``: of the
+    memory. ``earlier``: parameters and inputs of the same attention in earlier layers.
     """
 
     x: Float[np.ndarray, "B Q D"]
@@ -40,9 +42,9 @@ class AttentionInputs(NamedTuple):
 class LayerInputs(NamedTuple):
     """Of ``norm``, ``feed_forward``, ``residual`` and ``projection``; ``params``: of the module, ``mask`` [B, L]: tokens.
 
-    The reference returns the norm, the output or the logits of ``x``; of a ``residual`` the pair of ``before(x)`` and
-    ``after(x, y)``. Of an ``initialization`` it returns the factor of each parameter by path; ``params`` are the initial values
-    without it, by path.
+    The reference returns the norm, the output or the logits of ``x``; of a ``residual`` the pair of
+    ``before(x)`` and ``after(x, y)``. Of an ``initialization`` it returns the factor of each
+    parameter by path; ``params`` are the initial values without it, by path.
     """
 
     x: Float[np.ndarray, "B L D"]
@@ -55,8 +57,9 @@ class LayerInputs(NamedTuple):
 class LossInputs(NamedTuple):
     """Of a ``loss_term``, whose reference returns the sum over the tokens of ``mask`` [B, T]; ``params``: of the term.
 
-    ``logits``: of every pass, the first of which is the pass of the loss. ``hidden``: before ``matrix`` [V, D], of the first
-    pass. ``feed_forward``: parameters and input of every feed-forward layer of the first pass. ``parts``: settings by part.
+    ``logits``: of every pass, the first of which is the pass of the loss. ``hidden``: before
+    ``matrix`` [V, D], of the first pass. ``feed_forward``: parameters and input of every
+    feed-forward layer of the first pass. ``parts``: settings by part.
     """
 
     logits: list[Float[np.ndarray, "B T V"]]
@@ -73,10 +76,12 @@ class LossInputs(NamedTuple):
 class UpdateInputs(NamedTuple):
     """Of ``optimizer``, ``averaging``, ``schedule`` and ``after_update``; ``mask`` is None.
 
-    Parameters and gradients are dictionaries by path. ``gradients``: of every update, at parameters that stay. The reference of
-    an optimizer returns the direction of the last update, which the learning rate multiplies and the parameters lose; of an
-    averaging the evaluated parameters after updates by sgd with the learning rate ``rate``; of a schedule the learning rates of
-    the updates ``numbers``; of an ``after_update`` the changed parameters, from updated ones and its ``statistics`` of a batch.
+    Parameters and gradients are dictionaries by path. ``gradients``: of every update, at parameters
+    that stay. The reference of an optimizer returns the direction of the last update, which the
+    learning rate multiplies and the parameters lose; of an averaging the evaluated parameters after
+    updates by sgd with the learning rate ``rate``; of a schedule the learning rates of the updates
+    ``numbers``; of an ``after_update`` the changed parameters, from updated ones and its
+    ``statistics`` of a batch.
     """
 
     gradients: list[dict[str, np.ndarray]]
@@ -108,9 +113,9 @@ def multi_head(
 ) -> np.ndarray:
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) with changes of its arrays, each in its order.
 
-    ``queries``, ``keys`` and ``values`` [B, H, L, K] are changed after their projection, ``scores`` [B, H, Q, M] after the
-    division by sqrt(K) and before the mask, ``heads`` [B, H, Q, U] before the output projection. ``weights`` are a function of
-    masked scores, by default their softmax.
+    ``queries``, ``keys`` and ``values`` [B, H, L, K] are changed after their projection, ``scores``
+    [B, H, Q, M] after the division by sqrt(K) and before the mask, ``heads`` [B, H, Q, U] before
+    the output projection. ``weights`` are a function of masked scores, by default their softmax.
     """
     query, key, value = (
         np.einsum("bld,dhk->bhlk", each, params[name])
@@ -151,7 +156,7 @@ def relu(x: np.ndarray) -> np.ndarray:
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
-    """The approximation of x Phi(x) by a tanh (Hendrycks and Gimpel 2016, section 2)."""
+    """Return the approximation of x Phi(x) by a tanh (Hendrycks and Gimpel 2016, section 2)."""
     return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 

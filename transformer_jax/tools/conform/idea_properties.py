@@ -46,7 +46,7 @@ def _line_of_string(text: str) -> str:
 
 
 def differs_from_the_base(trial: Trial, length: int) -> str:
-    """The model or the update is another one than without the idea."""
+    """Return the model or the update is another one than without the idea."""
     base = Trial(trial.base)
     if trial.base == trial.config:
         return "not compared: the base selects it too"

@@ -114,7 +114,7 @@ def _names(text: str) -> list[str]:
 
 
 def ideas_named(text: str) -> list[Idea]:
-    """The parts of a name (``rope``), of a kind and a name (``schedule:cosine``), or those that a Python file registers.
+    """Return the parts of a name (``rope``), of a kind and a name (``schedule:cosine``), or those that a Python file registers.
 
     Raises ConfigError where there is none, with the nearest name, or the file registers nothing that can be checked.
     """

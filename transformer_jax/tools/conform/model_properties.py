@@ -145,7 +145,7 @@ def causal_by_gradient(trial: Trial, length: int) -> str:
 
 
 def bfloat16_near_float32(trial: Trial, length: int) -> str:
-    """The logits in bfloat16 are near the logits in float32."""
+    """Return the logits in bfloat16 are near the logits in float32."""
     batch = sentences(ROWS, length).batch
     is_token = (batch.target.segments != 0)[..., None]
     found, expected = (
@@ -155,7 +155,9 @@ def bfloat16_near_float32(trial: Trial, length: int) -> str:
 
 
 def left_padding_changes_nothing(trial: Trial, length: int) -> str:
-    """A language model continues prompts, one of them padded on the left, as the full pass of prompt and continuation."""
+    """Return a language model continues prompts, one of them padded on the left, as the full pass
+    of prompt and continuation.
+    """
     count = max(1, length // 2)
     width = max(2, length - count)
     words = np.random.default_rng(3).integers(FIRST_WORD, VOCABULARY, (2, width + count)).astype(np.int32)

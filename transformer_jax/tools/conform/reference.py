@@ -60,7 +60,7 @@ class Compared(NamedTuple):
 
 
 def equals_reference(trial: Trial, length: int) -> str:
-    """The part computes what its reference does."""
+    """Return the part computes what its reference does."""
     reference = found_reference(trial.idea)
     if reference is None:
         return "not compared: the part has no reference"
@@ -77,7 +77,7 @@ def equals_reference(trial: Trial, length: int) -> str:
 
 
 def found_reference(idea: Idea) -> Reference | None:
-    """The reference that a part was registered with, or of the kit; None if there is none."""
+    """Return the reference that a part was registered with, or of the kit; None if there is none."""
     try:
         of_kind = importlib.import_module(f"{OF_KIT}.{idea.kind}")
     except ModuleNotFoundError:
@@ -86,7 +86,7 @@ def found_reference(idea: Idea) -> Reference | None:
 
 
 def other_parts(trial: Trial) -> list[str]:
-    """The parts of the model that act where the idea does, and that its reference does not compute."""
+    """Return the parts of the model that act where the idea does, and that its reference does not compute."""
     kinds = BESIDE.get(trial.idea.name) or BESIDE.get(trial.idea.kind, {})
     return [each.name for each in trial.base.selections if each.kind in kinds and each.name not in kinds[each.kind]]
 
@@ -123,7 +123,7 @@ def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Co
 
 
 def hidden_of(each: Any) -> Any:
-    """The hidden states of an input or output of attention, which may have states of parts beside them."""
+    """Return the hidden states of an input or output of attention, which may have states of parts beside them."""
     return getattr(each, "hidden", each)
 
 
@@ -259,14 +259,16 @@ COMPARISONS = {
 
 
 def calls_of(trial: Trial, length: int, *methods: str) -> list[CapturedCall]:
-    """The calls of these methods in an eager pass over sentences of unequal lengths; of a method and its base the last."""
+    """Return the calls of these methods in an eager pass over sentences of unequal lengths; of a
+    method and its base the last.
+    """
     with captured_calls(*methods) as calls:
         trial.teacher_forced(trial.params, sentences(ROWS, length).batch)
     return list({(each.path, each.method): each for each in calls}.values())
 
 
 def site_of(path: str, model: Any) -> Site | None:
-    """The site of the module at ``path``; None outside of layers."""
+    """Return the site of the module at ``path``; None outside of layers."""
     match = re.match(SITE, path)
     if match is None:
         return None
@@ -277,17 +279,17 @@ def site_of(path: str, model: Any) -> Site | None:
 
 
 def calls_before(calls: list[CapturedCall], end: CapturedCall) -> int:
-    """The number of feed-forward layers called before ``end``."""
+    """Return the number of feed-forward layers called before ``end``."""
     index = next(index for index, each in enumerate(calls) if each is end)
     return sum(each.path.endswith("/feed_forward") for each in calls[:index])
 
 
 def by_path(tree: PyTree) -> dict[str, np.ndarray]:
-    """The arrays of a tree in NumPy, by path."""
+    """Return the arrays of a tree in NumPy, by path."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {path_of(path): np.asarray(leaf, np.float64) for path, leaf in leaves}
 
 
 def float64(tree: PyTree) -> PyTree:
-    """The arrays of a tree in NumPy."""
+    """Return the arrays of a tree in NumPy."""
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)

@@ -58,7 +58,9 @@ TRAINING: dict[str, Any] = {
 
 
 def task_config(values: Mapping[str, Any]) -> ExperimentConfig:
-    """The settings of a small run of a task, then ``values``, nested by block; raises ConfigError where these are wrong."""
+    """Return the settings of a small run of a task, then ``values``, nested by block; raises
+    ConfigError where these are wrong.
+    """
     sizes = {}
     for block in BLOCKS_OF_TASKS:
         kinds = kinds_of(values["task"], block)
@@ -109,7 +111,7 @@ def wrong_settings_are_refused(trial: TaskTrial, length: int) -> str:
 
 
 def batches_follow_the_update(trial: TaskTrial, length: int) -> str:
-    """The batch of an update does not depend on the batches read before it, so that a resumed run has the same."""
+    """Return the batch of an update does not depend on the batches read before it, so that a resumed run has the same."""
     expected = list(itertools.islice(trial.task.training_data().batches(0), UPDATES))
     for task, origin in ((trial.task, "read again"), (trial.new_task(), "of a new process")):
         for first in (2, 0):
@@ -123,7 +125,7 @@ def batches_follow_the_update(trial: TaskTrial, length: int) -> str:
 
 
 def update_learns(trial: TaskTrial, length: int) -> str:
-    """The loss is finite, and falls in two updates with the same batch."""
+    """Return the loss is finite, and falls in two updates with the same batch."""
     update, state, losses = trial.update, trial.update.initial_state(trial.config.seed), []
     rows = put_rows(trial.batch, update.mesh)
     hyperparameters = put_hyperparameters(scheduled_hyperparameters_of(trial.config), update.mesh)
@@ -136,7 +138,7 @@ def update_learns(trial: TaskTrial, length: int) -> str:
 
 
 def loss_equals_eager(trial: TaskTrial, length: int) -> str:
-    """The loss without a compiler is the compiled one."""
+    """Return the loss without a compiler is the compiled one."""
     params = trial.update.initial_state(trial.config.seed).params
     arguments = params, trial.batch, jax.random.key(0), hyperparameters_of(trial.config)
     expected = jax.jit(trial.task.objective.loss)(*arguments).loss
@@ -145,7 +147,9 @@ def loss_equals_eager(trial: TaskTrial, length: int) -> str:
 
 
 def a_run_is_opened_and_scores_the_same(trial: TaskTrial, length: int) -> str:
-    """A run of a few updates is evaluated by its selection metric and loss, and opened from its folder it scores the same."""
+    """Return a run of a few updates is evaluated by its selection metric and loss, and opened from
+    its folder it scores the same.
+    """
     scores: list[dict[str, float]] = []
 
     def evaluated(task: Task, params: PyTree) -> None:

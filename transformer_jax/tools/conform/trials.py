@@ -35,7 +35,8 @@ from transformer_jax.training.update import Update
 VOCABULARY = 24
 # Words of a sentence; ids below are PAD, BOS, EOS and the unknown word.
 FIRST_WORD = 4
-# Rows of every batch: with the length of a sentence they decide which compiled programs properties share.
+# Rows of every batch: with the length of a sentence they decide which compiled programs properties
+# share.
 ROWS = 8
 LAYERS: dict[str, Any] = {"d_model": 16, "d_ff": 32, "num_heads": 4, "dropout": 0.0, "embedding_dropout": 0.0}
 ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
@@ -77,7 +78,7 @@ NOISE = 0.2
 
 
 def trial_config(model: str, values: Mapping[str, Any], *, small: bool = False) -> ExperimentConfig:
-    """The settings of a small ``model`` (a key of ``SIZES``), then ``values``, nested by block.
+    """Return the settings of a small ``model`` (a key of ``SIZES``), then ``values``, nested by block.
 
     ``small``: parts that it selects have the settings of ``SMALL_PARTS`` unless ``values`` has others.
     """
@@ -136,7 +137,8 @@ class Trial:
     ) -> None:
         """``params``: instead of the model's own. ``idea``: the part that is checked; ``base``: the settings without it."""
         self.config, self.on, self.has_source = config, on, config.task == "translation"
-        # Trials of combinations have neither, and the properties of an idea are not checked on them.
+        # Trials of combinations have neither, and the properties of an idea are not checked on
+        # them.
         self.idea: Any = idea
         self.base: Any = base
         if params is not None:
@@ -155,7 +157,7 @@ class Trial:
         )
 
     def with_model(self, **settings: Any) -> "Trial":
-        """The same parameters in a model of other settings."""
+        """Return the same parameters in a model of other settings."""
         return Trial(replace(self.config, model=replace(self.config.model, **settings)), self.on, self.params)
 
     @cached_property
@@ -174,7 +176,7 @@ class Trial:
         return np.asarray(self._logits(self.params, batch))
 
     def loss(self, params: PyTree, batch: Batch) -> Array:
-        """The mean square of the logits of tokens, a loss to which every one counts."""
+        """Return the mean square of the logits of tokens, a loss to which every one counts."""
         weights = batch.target.segments != 0
         squares = jnp.where(weights[..., None], jnp.square(self.teacher_forced(params, batch)), 0.0)
         return jnp.sum(squares) / jnp.sum(weights)
@@ -185,7 +187,7 @@ class Trial:
             return self._loss_and_gradient(self.params, pairs.batch)
 
     def start(self, params: PyTree, inputs: Array, beams: int, length: int) -> DecodeCache:
-        """The cache before the first token: of sources [B, S] or, in a language model, of prompts [B, P]."""
+        """Return the cache before the first token: of sources [B, S] or, in a language model, of prompts [B, P]."""
         if self.has_source:
             inputs = call(self.model, params, "encode", Tokens.from_ids(inputs), train=False)
         cache: DecodeCache = call(self.model, params, "init_cache", inputs, beam_width=beams, max_length=length)
@@ -224,7 +226,7 @@ class Trial:
         return found
 
     def update_on(self, mesh_config: MeshConfig) -> Update:
-        """The update of the settings on a mesh."""
+        """Return the update of the settings on a mesh."""
         mesh = make_mesh(mesh_config, jax.devices()[: math.prod(mesh_config.sizes.values())])
         objective = objective_of(self.config, mesh)
         return Update(self.config, objective.loss, objective.init_params, mesh, objective.update_rule)
@@ -242,7 +244,7 @@ class Trial:
     def updated(
         self, rows: PyTree, count: int, update: Update | None = None, state: TrainState | None = None, **changed: Any
     ) -> tuple[TrainState, list[float]]:
-        """The state after ``count`` updates with these rows, and their losses; ``changed``: hyperparameters."""
+        """Return the state after ``count`` updates with these rows, and their losses; ``changed``: hyperparameters."""
         update = update or self.update
         shardings = jax.tree.map(lambda leaf: leaf.sharding, update.state_shapes)
         state = jax.device_put(self.initial_state if state is None else state, shardings)

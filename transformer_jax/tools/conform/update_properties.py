@@ -25,7 +25,7 @@ TOLERANCE = 1e-3
 
 
 def update_equals_eager(trial: Trial, length: int) -> str:
-    """An update without a compiler is the compiled one, of a program that it optimizes."""
+    """Return an update without a compiler is the compiled one, of a program that it optimizes."""
     update = trial.update
     with optimized(True):
         expected, _ = Trial(trial.config).updated(trial.rows(length), 1)
@@ -98,7 +98,7 @@ def micro_batches_equal_whole(trial: Trial, length: int) -> str:
 
 
 def learns_a_batch(trial: Trial, length: int) -> str:
-    """The loss of a batch that is repeated falls."""
+    """Return the loss of a batch that is repeated falls."""
     count = trial.config.training.num_updates
     losses = trial.updated(trial.rows(length), count)[1]
     if not losses[-1] < losses[0]:
@@ -107,7 +107,7 @@ def learns_a_batch(trial: Trial, length: int) -> str:
 
 
 def skips_what_is_not_finite(trial: Trial, length: int) -> str:
-    """An update whose loss is not finite leaves parameters and optimizer state as they were."""
+    """Return an update whose loss is not finite leaves parameters and optimizer state as they were."""
     before, (state, _) = trial.initial_state, trial.updated(trial.rows(length), 1, label_smoothing=float("nan"))
     after = jax.device_get(state)
     return require_same_bits((after.params, after.optimizer_state), (before.params, before.optimizer_state))
@@ -118,5 +118,5 @@ def _after_two(trial: Trial, rows: PyTree, update: Update) -> PyTree:
 
 
 def _parameters(update: Update, state: TrainState) -> PyTree:
-    """The trained parameters and, with an average, the evaluated ones."""
+    """Return the trained parameters and, with an average, the evaluated ones."""
     return {"params": state.params, "evaluated": update.evaluation_params(state)}

@@ -53,7 +53,8 @@ EXAMPLES, EXAMPLE_CHARACTERS, ENOUGH_PAIRS = 3, 80, 5000
 # Lines of a chunk; minimum of lines of a part whose shift is found at once.
 CHUNK, SHIFT_LINES = 8192, 200_000
 LONG_LINE = 1000
-# Ratio of the lengths of the sides, relative to the median, that is a fault if the longer side has these characters.
+# Ratio of the lengths of the sides, relative to the median, that is a fault if the longer side has
+# these characters.
 RATIO, RATIO_CHARACTERS = 3.0, 30
 # A line is boilerplate if it occurs at least this often, and at least once in this many lines.
 BOILERPLATE, BOILERPLATE_SHARE = 10, 2000
@@ -110,7 +111,7 @@ class CorpusReport:
         self.is_serious |= lines > 0 and fault in SERIOUS
 
     def show(self, side: str, fault: str, where: str, text: str = "") -> None:
-        """Keeps an example, unless there are enough."""
+        """Keep an example, unless there are enough."""
         if len(self._examples[side, fault]) < EXAMPLES:
             shown = "".join(
                 each if each.isprintable() else f"<U+{ord(each):04X}>" for each in text[:EXAMPLE_CHARACTERS]
@@ -124,7 +125,8 @@ class CorpusReport:
         self.show(side, fault, where, text)
 
     def table(self, names: Sequence[str], faults: Mapping[str, int]) -> str:
-        """A table of lines, share and fault, with examples below each fault; then the number of faults that were not found.
+        """Return a table of lines, share and fault, with examples below each fault; then the number
+        of faults that were not found.
 
         ``faults``: in the order of the table, with the number of lines that were searched for each.
         """
@@ -145,8 +147,9 @@ def check_text(
 ) -> tuple[str, bool, PairText | None]:
     """Checks a text, two parallel files, or a .tsv of pairs.
 
-    Returns a table of faults, whether the text is useless for training, and a sample of its pairs. ``data`` has the filters of
-    training pairs, whose tokens ``tokenizer`` counts. Raises DataError when nothing can be read.
+    Returns a table of faults, whether the text is useless for training, and a sample of its pairs.
+    ``data`` has the filters of training pairs, whose tokens ``tokenizer`` counts. Raises DataError
+    when nothing can be read.
     """
     is_table = plain_name(files[0]).endswith(".tsv")
     names = [f"{files[0].name}, column {column}" for column in (1, 2)] if is_table else [file.name for file in files]
@@ -225,7 +228,7 @@ def check_text(
 
 
 def _add(report: CorpusReport, findings: Iterable[Finding]) -> None:
-    """Adds remarks; a shift, or sides without a relation, are serious for training too."""
+    """Add remarks; a shift, or sides without a relation, are serious for training too."""
     for finding in findings:
         is_serious = finding.is_serious or finding.kind in SERIOUS_KINDS
         report.is_serious |= is_serious
@@ -233,7 +236,7 @@ def _add(report: CorpusReport, findings: Iterable[Finding]) -> None:
 
 
 def remarks_on_size(texts: Sequence[PairText]) -> list[str]:
-    """A remark where the largest text has few pairs."""
+    """Return a remark where the largest text has few pairs."""
     largest = max(texts, key=lambda text: text.total, default=None)
     if largest is None or largest.total >= ENOUGH_PAIRS:
         return []
@@ -242,7 +245,7 @@ def remarks_on_size(texts: Sequence[PairText]) -> list[str]:
 
 
 def compare_texts(texts: Sequence[PairText]) -> tuple[list[str], bool]:
-    """Compares texts with the largest one, as with a training text; returns remarks, and whether one is serious."""
+    """Compare texts with the largest one, as with a training text; returns remarks, and whether one is serious."""
     largest = max(texts, key=lambda text: text.total)
     words, report = TrainingWords(largest), CorpusReport()
     for text in texts:
@@ -303,7 +306,7 @@ def _languages(report: CorpusReport, names: Sequence[str], sample: CorpusSample)
 def _check_lines(
     report: CorpusReport, names: Sequence[str], sample: CorpusSample, languages: Sequence[Sequence[str]], rows: Rows
 ) -> LineShift:
-    """Compares every line and pair with the sample; returns the lags of the lines."""
+    """Compare every line and pair with the sample; returns the lags of the lines."""
     scripts = [_usual_scripts(side) for side in (sample.source, sample.target)]
     usual = float(np.median([(len(pair.source) + 1) / (len(pair.target) + 1) for pair in sample.pairs]))
     hashes, numbers = [array("q") for _ in range(len(names) + 1)], array("q")
@@ -400,7 +403,7 @@ def _usual_scripts(side: SideText) -> frozenset[str]:
 
 
 def _joined(parts: Sequence[LineShift]) -> LineShift:
-    """The shift of consecutive parts of a corpus."""
+    """Return the shift of consecutive parts of a corpus."""
     stretches: list[Stretch] = []
     for stretch in chain.from_iterable(part.stretches for part in parts):
         if not stretches or stretches[-1].lag != stretch.lag:
@@ -424,7 +427,7 @@ def _check_filters(
 
 
 def texts_named(given: Sequence[str]) -> list[list[Path]]:
-    """The files of each text: one, or the two sides of a pair."""
+    """Return the files of each text: one, or the two sides of a pair."""
     texts: list[list[Path]] = []
     alone: list[Path] = []
     for name in given:
@@ -448,7 +451,7 @@ def texts_named(given: Sequence[str]) -> list[list[Path]]:
 
 
 def remarks_on_pairs(texts: Sequence[Sequence[Path]]) -> list[str]:
-    """A remark on each two single texts whose names, such as a.en.txt and a.de.txt, differ only in their language."""
+    """Return a remark on each two single texts whose names, such as a.en.txt and a.de.txt, differ only in their language."""
     groups: dict[Path, list[Path]] = defaultdict(list)
     for file in (files[0] for files in texts if len(files) == 1 and plain_name(files[0]).endswith(".txt")):
         name = plain_name(file).removesuffix(".txt")

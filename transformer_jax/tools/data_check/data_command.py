@@ -17,21 +17,24 @@ def data(values: flags.Values) -> int:
         transformer-jax data check corpus
         transformer-jax data check corpus/train.en --config.data.max_source_tokens=63
 
-    Give two files, where line n of one translates line n of the other (train.en train.de; two .txt as a.txt,b.txt), a .tsv of
-    pairs, one text, or a folder of them; plain, .gz or .xz. Nothing is changed. The table lists faults, the number of lines
-    with each, and the first ones; also lines of a sample that the filters of training would leave out. They allow 127 tokens a
-    side, where --budget chooses 95 to 191, unless you set data.max_source_tokens and data.max_target_tokens. The languages of
-    lines need pip install py3langid. docs/data.md explains all.
+    Give two files, where line n of one translates line n of the other (train.en train.de; two .txt
+    as a.txt,b.txt), a .tsv of pairs, one text, or a folder of them; plain, .gz or .xz. Nothing is
+    changed. The table lists faults, the number of lines with each, and the first ones; also lines
+    of a sample that the filters of training would leave out. They allow 127 tokens a side, where
+    --budget chooses 95 to 191, unless you set data.max_source_tokens and data.max_target_tokens.
+    The languages of lines need pip install py3langid. docs/data.md explains all.
 
-    Faults: lines that cannot be read or that the other side lacks; shifted lines, reversed sides, lines that do not translate
-    each other; empty and long lines, another script or language, other forms than NFC, control, zero-width and full-width
-    characters, UTF-8 read as Latin-1, HTML, boilerplate, copies, lengths that do not match, duplicates. A check that needs
-    more lines is "not checked".
+    Faults: lines that cannot be read or that the other side lacks; shifted lines, reversed sides,
+    lines that do not translate each other; empty and long lines, another script or language, other
+    forms than NFC, control, zero-width and full-width characters, UTF-8 read as Latin-1, HTML,
+    boilerplate, copies, lengths that do not match, duplicates. A check that needs more lines is
+    "not checked".
 
     Several texts are compared with the largest one: swapped sides, other words, another form.
 
-    Exit status 1 if training would be useless or fail: one side is shifted against the other, all lines of a side are empty or
-    copies, sides are swapped, or have different numbers of lines, lines cannot be read, or no vocabulary can be learned.
+    Exit status 1 if training would be useless or fail: one side is shifted against the other, all
+    lines of a side are empty or copies, sides are swapped, or have different numbers of lines,
+    lines cannot be read, or no vocabulary can be learned.
     """
     action, *given = values.arguments or [""]
     if action != "check" or not given:

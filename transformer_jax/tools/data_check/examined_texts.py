@@ -18,7 +18,8 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import plain_name
 from transformer_jax.tools.data_check.pair_examination import Examination, Finding, PairText, TrainingWords, examine
 
-# The first training pairs that other texts are compared with; the share of pairs in training that makes scores useless.
+# The first training pairs that other texts are compared with; the share of pairs in training that
+# makes scores useless.
 READ_TO_COMPARE, REPEATED = 4000, 0.2
 
 

@@ -1,7 +1,8 @@
 """A lexicon learned from sentence pairs: which words belong to each side, and which words translate each other.
 
-IBM model 1 (Brown et al. 1993). Learned from 2,000 pairs of Multi30k, Tatoeba, Tanaka or Python documentation, it gives 96 to
-99.9 % of other pairs a higher score than the same source with the target of another pair.
+IBM model 1 (Brown et al. 1993). Learned from 2,000 pairs of Multi30k, Tatoeba, Tanaka or Python
+documentation, it gives 96 to 99.9 % of other pairs a higher score than the same source with the
+target of another pair.
 """
 
 from collections import Counter
@@ -118,8 +119,8 @@ class Lexicon:
 def reversed_lines(pairs: Sequence[SentencePair], frequent: int = 100) -> tuple[np.ndarray, float, float]:
     """Return which pairs have their sides in the rarer order, the overlap of the sides in the common order, and its coverage.
 
-    The coverage is the number of ``frequent`` words in a line. The leading direction of the differences in frequent words
-    between the sides of a pair separates two languages.
+    The coverage is the number of ``frequent`` words in a line. The leading direction of the
+    differences in frequent words between the sides of a pair separates two languages.
     """
     sides = [[_words(pair[side]) for pair in pairs] for side in (0, 1)]
     counted = Counter(word for side in sides for line in side for word in line)

@@ -1,7 +1,8 @@
 """The languages of a text, and lines in another one, by the identifier langid (Lui and Baldwin 2012) of py3langid.
 
-Measured on 10,000 pairs each of Multi30k, Tatoeba, Python documentation, WMT and Tanaka with 3 % of the lines of each side
-exchanged: lines of the other side are found to 98 %, of a third language to 99 %. docs/data.md has the figures.
+Measured on 10,000 pairs each of Multi30k, Tatoeba, Python documentation, WMT and Tanaka with 3 % of
+the lines of each side exchanged: lines of the other side are found to 98 %, of a third language to
+99 %. docs/data.md has the figures.
 """
 
 import importlib.util
@@ -10,7 +11,8 @@ from collections.abc import Sequence
 
 # Sampled lines, and the share of them that makes a language usual.
 SAMPLED_LINES, USUAL_SHARE = 2000, 0.05
-# The gain in log-likelihood that assigns a line to another language; the minimum of letters in the line.
+# The gain in log-likelihood that assigns a line to another language; the minimum of letters in the
+# line.
 MARGIN, MIN_LETTERS = 15.0, 6
 # The label of numbers, names of files and markup.
 NO_LANGUAGE = "zxx"

@@ -1,7 +1,8 @@
 """Detection of shifted lines in parallel text, by the lengths of lines and their neighbors.
 
-Translations have similar lengths (Gale and Church 1993). The evidence for a lag is a log-likelihood ratio of the two lengths as
-correlated normal variables. The most likely sequence of lags, with a cost for each change, tells where the sides are shifted.
+Translations have similar lengths (Gale and Church 1993). The evidence for a lag is a log-likelihood
+ratio of the two lengths as correlated normal variables. The most likely sequence of lags, with a
+cost for each change, tells where the sides are shifted.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ import numpy as np
 LAGS = range(-3, 4)
 # Lines that share a lag; lines over which lengths are standardized.
 GROUP, NEIGHBORHOOD = 64, 256
-# Log-likelihood that a change of lag, and a lag at the start, must gain; maximum evidence of one line.
+# Log-likelihood that a change of lag, and a lag at the start, must gain; maximum evidence of one
+# line.
 PRICE_OF_CHANGE, PRICE_OF_START, MAX_OF_LINE = 30.0, 10.0, 3.0
 MIN_CORRELATION, MAX_CORRELATION = 0.05, 0.95
 # The mean of the largest of seven random correlations of a group is 0.16.
@@ -43,7 +45,7 @@ class LineShift(NamedTuple):
         return self.correlation >= MIN_KNOWN
 
     def descriptions(self, source: str, target: str) -> list[str]:
-        """A description of each shifted stretch, with the names of the files."""
+        """Return a description of each shifted stretch, with the names of the files."""
         ends = [f"to {stretch.line - 1:,}" for stretch in self.stretches[1:]] + ["to the end"]
         return [
             f"from line {line:,} {end}, line n of {source} translates line n{lag:+} of {target}"
@@ -53,7 +55,7 @@ class LineShift(NamedTuple):
 
 
 def line_shift(lines: Sequence[int] | np.ndarray, lengths: np.ndarray) -> LineShift:
-    """The lags, from -3 to 3, of pairs with ``lengths`` [pairs, 2] in characters at ascending ``lines`` (from 0).
+    """Return the lags, from -3 to 3, of pairs with ``lengths`` [pairs, 2] in characters at ascending ``lines`` (from 0).
 
     The lag is 0 if there are fewer than ``GROUP`` pairs, or nothing shows that they are translations.
     """
@@ -75,7 +77,8 @@ def stretches_of(number: np.ndarray, evidence: np.ndarray, lags: Sequence[int], 
     stretches = [Stretch(int(number[0]) + 1, lags[path[0]])]
     for at in (np.flatnonzero(np.diff(path)) + 1).tolist():
         before, after = int(path[at - 1]), int(path[at])
-        # The path may change a group too early or too late: the exact line is where the evidence for the first lag ends.
+        # The path may change a group too early or too late: the exact line is where the evidence
+        # for the first lag ends.
         first, last = int(starts[at - 1]), min(int(starts[at]) + group, len(number))
         gain = np.cumsum(evidence[before, first:last] - evidence[after, first:last])
         index = min(first + int(np.argmax(gain)) + 1, len(number) - 1)
@@ -84,7 +87,7 @@ def stretches_of(number: np.ndarray, evidence: np.ndarray, lags: Sequence[int], 
 
 
 def _evidence(number: np.ndarray, lengths: np.ndarray) -> tuple[float, np.ndarray]:
-    """The correlation of the log-lengths of pairs, and their evidence for each lag [lags, lines]."""
+    """Return the correlation of the log-lengths of pairs, and their evidence for each lag [lags, lines]."""
     ours, theirs = map(_standardized, np.log(lengths.T + 3))
     lagged = np.array([_at_lag(number, theirs, lag) for lag in LAGS])
     correlation = np.clip(_of_best_lag(ours * lagged), MIN_CORRELATION, MAX_CORRELATION)
@@ -110,7 +113,7 @@ def _at_lag(number: np.ndarray, values: np.ndarray, lag: int) -> np.ndarray:
 
 
 def _of_best_lag(values: np.ndarray) -> float:
-    """The median over groups of the largest mean over lags."""
+    """Return the median over groups of the largest mean over lags."""
     starts = np.arange(0, values.shape[1], GROUP)
     sums = np.add.reduceat(np.nan_to_num(values), starts, axis=1)
     counts = np.add.reduceat(np.isfinite(values), starts, axis=1)
@@ -118,7 +121,7 @@ def _of_best_lag(values: np.ndarray) -> float:
 
 
 def _best_path(evidence: np.ndarray, lags: Sequence[int]) -> np.ndarray:
-    """The most likely lag of each group [groups] from the evidence [groups, lags] (Viterbi 1967)."""
+    """Return the most likely lag of each group [groups] from the evidence [groups, lags] (Viterbi 1967)."""
     best = evidence[0] - PRICE_OF_START * (np.array(lags) != 0)
     origins = []
     for row in evidence[1:]:

@@ -19,17 +19,21 @@ from transformer_jax.tools.data_check.line_shift import GROUP, LineShift, Stretc
 # Pairs of a run, two thirds of which teach the lexicon while the others are scored.
 RUN, LEARNED_OF_THREE = 64, 2
 MIN_LEARNED, MIN_SCORED, MIN_KNOWN_WORDS = 500, 30, 3
-# Training pairs that are read for the lexicon, by default and for a thorough examination, and scored pairs of other texts.
+# Training pairs that are read for the lexicon, by default and for a thorough examination, and
+# scored pairs of other texts.
 READ, READ_THOROUGHLY, READ_OF_TEXT = 2400, 15_000, 1000
-# Estimated shares of lines that translate another line or none, from which on they are reported: by the number of scored pairs,
-# of a text that resembles the training text (more than in that), of few pairs, and of another domain. Clean text has up to 3 %
-# by 2,500 pairs, 4.5 % by 600, 10 % by 300; noisy pairs of WMT have 7 to 13 %, a text of another domain up to 18 %.
+# Estimated shares of lines that translate another line or none, from which on they are reported: by
+# the number of scored pairs, of a text that resembles the training text (more than in that), of few
+# pairs, and of another domain. Clean text has up to 3 % by 2,500 pairs, 4.5 % by 600, 10 % by 300;
+# noisy pairs of WMT have 7 to 13 %, a text of another domain up to 18 %.
 MISMATCHED = {2500: 0.04, 600: 0.08, 300: 0.16}
 MISMATCHED_MORE, MISMATCHED_OF_FEW, MISMATCHED_OF_OTHER, MANY_OF_TEXT = 0.06, 0.25, 0.4, 500
-# Share of pairs that score higher than three quarters of random pairs: with words of any relation, and with a good lexicon.
+# Share of pairs that score higher than three quarters of random pairs: with words of any relation,
+# and with a good lexicon.
 RELATED, TELLS_APART = 0.45, 0.75
 SEARCHED_LAGS, LAG_GROUP, MAX_EVIDENCE = range(-20, 21), 8, 3.0
-# The mean evidence that confirms a lag; the lexicon of a shifted text is searched with this many pairs.
+# The mean evidence that confirms a lag; the lexicon of a shifted text is searched with this many
+# pairs.
 MIN_EVIDENCE, LAG_PAIRS = 0.75, 900
 MIN_REVERSED, REVERSED, REVERSED_OF_FEW, REVERSED_PAIRS = 60, 0.02, 0.1, 1000
 SWAPPED, MAX_OVERLAP, IN_ORDER, MIN_FREQUENT = 0.8, 0.4, 0.9, 1.0

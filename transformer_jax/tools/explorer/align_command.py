@@ -40,10 +40,11 @@ def align(values: flags.Values) -> int:
     Example:
         transformer-jax align --workdir=runs/m30k --source=test.en --target=test.de --gold=test.talp --layer=3 --head=2
 
-    Every target word is linked to the source word with the largest weight. Writes OUTPUT.pharaoh (links source-target from 0,
-    a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n [target pieces, source pieces], source_n, target_n and
-    word_weights_n [target words, source words]. Spaces separate words; without spaces, pieces of the tokenizer count as words.
-    A gold file has a pair a line: 0-0 is a sure link, 1?2 or 1p2 a possible one.
+    Every target word is linked to the source word with the largest weight. Writes OUTPUT.pharaoh
+    (links source-target from 0, a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n
+    [target pieces, source pieces], source_n, target_n and word_weights_n [target words, source
+    words]. Spaces separate words; without spaces, pieces of the tokenizer count as words. A gold
+    file has a pair a line: 0-0 is a sure link, 1?2 or 1p2 a possible one.
     """
     config = run_config(values)
     if config.task != "translation":
@@ -99,7 +100,9 @@ def align(values: flags.Values) -> int:
 def read_pairs(
     source: str, target: str, gold: str | None, first_word: int
 ) -> "tuple[list[str], list[str], list[GoldAlignment]]":
-    """The sentences of both files, and their gold alignments, if given; raises DataError where the numbers of lines differ."""
+    """Return the sentences of both files, and their gold alignments, if given; raises DataError
+    where the numbers of lines differ.
+    """
     from transformer_jax.tools.explorer.word_alignment import read_gold
 
     sources, targets = (list(read_lines(Path(name))) for name in (source, target))

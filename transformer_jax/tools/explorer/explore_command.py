@@ -55,11 +55,12 @@ def explore(values: flags.Values) -> int:
         transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
         transformer-jax explore runs/m30k --live
 
-    Without a text it reads a sentence of the validation split. By default each run reads its own translation.
-    --checkpoints=all reads the texts with every checkpoint that the run keeps (training.keep_last), each with the same
-    target. --live puts the model of a translation run or language model into the page, where you can edit the text, switch
-    off heads and layers, and force words. --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1,
-    where you can request other continuations and texts. docs/explorer.md explains the views.
+    Without a text it reads a sentence of the validation split. By default each run reads its own
+    translation. --checkpoints=all reads the texts with every checkpoint that the run keeps
+    (training.keep_last), each with the same target. --live puts the model of a translation run or
+    language model into the page, where you can edit the text, switch off heads and layers, and
+    force words. --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1, where
+    you can request other continuations and texts. docs/explorer.md explains the views.
     """
     from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
 
@@ -134,7 +135,7 @@ def explore(values: flags.Values) -> int:
 
 
 def _checkpoints(values: flags.Values) -> list[int]:
-    """The updates of --checkpoints, oldest first; raises ConfigError unless there are two of them, and no --serve."""
+    """Return the updates of --checkpoints, oldest first; raises ConfigError unless there are two of them, and no --serve."""
     from transformer_jax.run_directory.layout import RunDirectory
     from transformer_jax.run_directory.selection import chosen_step
 
@@ -153,7 +154,7 @@ def _checkpoints(values: flags.Values) -> list[int]:
 
 
 def _tables(values: flags.Values, reader: "Reader", aligned: "Aligned | None") -> "list[HeadStatistics]":
-    """The averages of the heads of a run over --split, and their alignment error rates, where the flags are given."""
+    """Return the averages of the heads of a run over --split, and their alignment error rates, where the flags are given."""
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 
     if values.split or aligned:
@@ -174,7 +175,7 @@ def _page(
     texts: list[tuple[str, str | None]],
     checkpoints: "Sequence[int]" = (),
 ) -> "Page":
-    """The page of some texts, with the tables of each run; the last of ``opened`` are ``checkpoints`` of the first."""
+    """Return the page of some texts, with the tables of each run; the last of ``opened`` are ``checkpoints`` of the first."""
     from transformer_jax.tools.explorer.live import live_model, logits_error
     from transformer_jax.tools.explorer.page import Page
 
@@ -210,7 +211,7 @@ def _page(
 
 
 def _add_curves(page: "Page", readings: "list[list[Reading]]", tables: "list[list[HeadStatistics]]") -> None:
-    """Adds the curves over checkpoints: of every text, and of the statistics of all sentences."""
+    """Add the curves over checkpoints: of every text, and of the statistics of all sentences."""
     from transformer_jax.tools.explorer.page import TITLES
     from transformer_jax.tools.explorer.readings import CURVES, curve_points
 

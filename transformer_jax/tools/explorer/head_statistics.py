@@ -65,11 +65,11 @@ def head_statistics(
     sides: Sequence[Sequence[list[int]]],
     longest: int | None = None,
 ) -> list[HeadStatistics]:
-    """The statistics of every kind of attention in teacher-forced passes over sentences.
+    """Return the statistics of every kind of attention in teacher-forced passes over sentences.
 
     ``sums_of``: ``sums_of_heads`` of the model, compiled; it keeps a program for each width.
-    ``sides``: ids of all sentences with EOS, source and target or the text alone, with one of ``tokenizers`` each.
-    ``longest``: maximum number of tokens of the model, or None.
+    ``sides``: ids of all sentences with EOS, source and target or the text alone, with one of
+    ``tokenizers`` each. ``longest``: maximum number of tokens of the model, or None.
     """
     marks = [np.array(punctuation(tokenizer)) for tokenizer in tokenizers]
     totals: dict[str, dict[str, np.ndarray]] = {}
@@ -116,7 +116,8 @@ def _batches(sides: Sequence[Sequence[list[int]]], longest: int | None) -> Itera
 def sums_of_heads(model: Module, params: PyTree, marks: list[Array], *inputs: Tokens) -> SumsOfHeads:
     """Sums over the queries of a batch, and the number of queries, by the path of the attention."""
     target = inputs[-1]
-    # Ids, whether a position is a token and not padding, and whether the piece of each id is punctuation.
+    # Ids, whether a position is a token and not padding, and whether the piece of each id is
+    # punctuation.
     axes = {
         "source": (inputs[0].ids, inputs[0].ids != PAD_ID, marks[0]),
         "target": (target.ids, target.ids != PAD_ID, marks[-1]),
@@ -163,8 +164,9 @@ def head_error_rates(
 ) -> np.ndarray:
     """AER [L, H] of each head, if every target word is linked to the source word with the largest weight (see ``align``).
 
-    ``weights``: index of a pair and its weights [L, H, T, S], EOS included, each pair once. ``name``: the file of ``gold``, for
-    errors. Raises DataError if ``gold`` is empty or does not fit the pairs.
+    ``weights``: index of a pair and its weights [L, H, T, S], EOS included, each pair once.
+    ``name``: the file of ``gold``, for errors. Raises DataError if ``gold`` is empty or does not
+    fit the pairs.
     """
     if not pairs:
         raise DataError(f"{name}: no pairs to align; give at least one")

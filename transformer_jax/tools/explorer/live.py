@@ -44,12 +44,12 @@ class LiveModel(NamedTuple):
 
 
 def worker_source() -> str:
-    """The script of the worker."""
+    """Return the script of the worker."""
     return "\n".join(part_of_page(f"live/{name}.js") for name in WORKER)
 
 
 def part_of_page(name: str) -> str:
-    """A file of the page: HTML, style or script."""
+    """Return a file of the page: HTML, style or script."""
     return files("transformer_jax.tools.explorer").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -64,7 +64,7 @@ def code_of_tour() -> dict[str, str]:
 
 
 def live_model(trained: TrainedRun[Any]) -> LiveModel:
-    """The model of a run that ``require_live`` accepts.
+    """Return the model of a run that ``require_live`` accepts.
 
     Raises DataError for parameters that have no 16-bit value, ConfigError for too many.
     """
@@ -102,7 +102,7 @@ def live_model(trained: TrainedRun[Any]) -> LiveModel:
 
 
 def beams_of(beam_width: int) -> int:
-    """The beams of the search that is shown: a run that samples has a width of 1, which gives no tree."""
+    """Return the beams of the search that is shown: a run that samples has a width of 1, which gives no tree."""
     return beam_width if beam_width > 1 else BEAMS_OF_SAMPLING
 
 
@@ -190,7 +190,7 @@ def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree
 
 
 def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, str | None]]) -> float:
-    """The largest difference of teacher-forced logits between the run's and the page's parameters, both in float32.
+    """Return the largest difference of teacher-forced logits between the run's and the page's parameters, both in float32.
 
     ``texts``: source and target, or the text and None.
     """
@@ -211,7 +211,7 @@ def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, str | None
 
 
 def tokenizer_table(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The vocabulary of a tokenizer for ``tokenizer.js``."""
+    """Return the vocabulary of a tokenizer for ``tokenizer.js``."""
     ids = range(tokenizer.vocabulary_size)
     table: dict[str, Any] = {"kind": tokenizer.kind, "pieces": tokenizer.pieces(list(ids))}
     if isinstance(tokenizer, WordTokenizer):

@@ -34,7 +34,7 @@ IMPLEMENTED: dict[str, Choices] = {
 
 
 def require_live(config: ExperimentConfig) -> None:
-    """Raises ConfigError, with the setting, unless the JavaScript implements the model, its tokenizer and its search."""
+    """Raise ConfigError, with the setting, unless the JavaScript implements the model, its tokenizer and its search."""
     if config.task not in IMPLEMENTED:
         raise ConfigError("--live", f"a run of task={config.task}", f"the live page takes {' and '.join(IMPLEMENTED)}")
     parts = RECURRENT if config.model.is_recurrent else TRANSFORMER

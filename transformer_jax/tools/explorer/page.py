@@ -48,9 +48,10 @@ class RunName(NamedTuple):
 class Page:
     """Collects the content of the page; ``html`` renders it.
 
-    Arrays are quantized to 8 bits with square-root steps, deflated and base64-encoded; the page unpacks each on first use.
-    ``checkpoints``: update by run number, for the runs that are checkpoints of one run. Their weights are stored as differences
-    to the run before, whose texts and targets are the same.
+    Arrays are quantized to 8 bits with square-root steps, deflated and base64-encoded; the page
+    unpacks each on first use. ``checkpoints``: update by run number, for the runs that are
+    checkpoints of one run. Their weights are stored as differences to the run before, whose texts
+    and targets are the same.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Page:
         text: int,
         run: int,
     ) -> None:
-        """Adds reading and search of text number ``text`` by run number ``run``, checkpoints in their order.
+        """Add reading and search of text number ``text`` by run number ``run``, checkpoints in their order.
 
         ``remarks``: on what the model never saw in the text.
 
@@ -110,12 +111,12 @@ class Page:
         )
 
     def add_curves(self, kind: str, title: str, values: Sequence[np.ndarray], *, text: int | None) -> None:
-        """Adds values [L, H] of the heads at every checkpoint, in their order; of one text, or None for all."""
+        """Add values [L, H] of the heads at every checkpoint, in their order; of one text, or None for all."""
         curve = {"kind": kind, "title": title, "text": text, "values": np.round(np.stack(values), 4).tolist()}
         self._data["checkpoints"]["curves"].append(curve)
 
     def add_statistics(self, statistics: Sequence[HeadStatistics], *, run: int) -> None:
-        """Adds the head statistics of run number ``run``, one table each."""
+        """Add the head statistics of run number ``run``, one table each."""
         self._data["statistics"] += [
             {
                 "run": run,
@@ -129,13 +130,13 @@ class Page:
         ]
 
     def add_model(self, model: LiveModel, logits_error: float = 0.0) -> None:
-        """Makes the page live with the ``model`` of the first run; add the first text's reading before."""
+        """Make the page live with the ``model`` of the first run; add the first text's reading before."""
         own = {"block": len(self._packed), "code": code_of_tour(), "logitsError": logits_error}
         self._data["model"] = model.description | own
         self._packed.append(base64.b64encode(zlib.compress(model.parameters, DEFLATE_LEVEL)).decode("ascii"))
 
     def add_examples(self, texts: Sequence[str]) -> None:
-        """Adds texts for a reader of a live page to choose from."""
+        """Add texts for a reader of a live page to choose from."""
         self._data["examples"] = [*texts]
 
     def _attention(self, reading: AttentionReading, before: dict[str, Any] | None) -> dict[str, Any]:
@@ -180,7 +181,9 @@ class Page:
         }
 
     def html(self) -> str:
-        """The whole file. It contains texts as JSON without ``<``, and shows them as text nodes, so none is read as HTML."""
+        """Return the whole file. It contains texts as JSON without ``<``, and shows them as text
+        nodes, so none is read as HTML.
+        """
         data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         blocks = "\n".join(
             f'<script type="text/plain" id="block-{number}">{packed}</script>'
@@ -209,7 +212,8 @@ def quantized(values: np.ndarray, least_scale: float = 0.0) -> tuple[np.ndarray,
     """Values as bytes, and their scale: the largest magnitude, at least ``least_scale``. Small values get fine steps.
 
     Without negative values a byte is ``round(255 sqrt(v / scale))``, else 128 plus the sign times
-    ``round(127 sqrt(|v| / scale))``. An error is at most ``sqrt(v scale) / 255``, twice that with signs, plus a quarter step.
+    ``round(127 sqrt(|v| / scale))``. An error is at most ``sqrt(v scale) / 255``, twice that with
+    signs, plus a quarter step.
     """
     largest = float(np.abs(values).max(initial=least_scale))
     roots = np.sqrt(np.abs(values) / (largest or 1.0))
@@ -219,7 +223,7 @@ def quantized(values: np.ndarray, least_scale: float = 0.0) -> tuple[np.ndarray,
 
 
 def search_to_json(tree: SearchTree) -> dict[str, Any]:
-    """A search as JSON for the page; nodes are lists in the order of ``fields``."""
+    """Return a search as JSON for the page; nodes are lists in the order of ``fields``."""
     return {
         "beamWidth": tree.beam_width,
         "lengthPenalty": tree.length_penalty,
@@ -232,12 +236,12 @@ def search_to_json(tree: SearchTree) -> dict[str, Any]:
 
 
 def forced_to_json(forced: Forced) -> dict[str, Any]:
-    """The result of a forced search."""
+    """Return the result of a forced search."""
     return {"text": forced.text, "score": _rounded(forced.score), "logProb": _rounded(forced.log_prob)}
 
 
 def _rounded(value: Any) -> Any:
-    """The value with every number in it rounded to four digits."""
+    """Return the value with every number in it rounded to four digits."""
     if isinstance(value, (list, tuple)):
         return [_rounded(each) for each in value]
     return round(value, 4) if isinstance(value, float) else value

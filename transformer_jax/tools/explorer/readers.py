@@ -69,7 +69,7 @@ class _RunReader(Generic[AnyTask]):
         raise NotImplementedError
 
     def at_checkpoint(self, run: RunDirectory, step: int) -> Self:
-        """A reader of another checkpoint of the run, with the same compiled programs."""
+        """Return a reader of another checkpoint of the run, with the same compiled programs."""
         task, other = self.trained.task, copy(self)
         params, steps = restored_params(run, task.param_shapes(), task.mesh, str(step), 1)
         other.trained = replace(self.trained, params=params, steps=tuple(steps))
@@ -84,7 +84,7 @@ class TranslationReader(_RunReader[TranslationTask]):
         self._weigh = compiled_weights(trained, partial(jnp.stack, axis=1))
 
     def require_texts(self, texts: Sequence[str], *, with_search: bool) -> None:
-        """Raises DataError, which has its number, for the first text that is too long or blank."""
+        """Raise DataError, which has its number, for the first text that is too long or blank."""
         source = self.trained.tokenizers.source
         encoded = list(map(source.encode, texts))
         for number, (text, ids) in enumerate(zip(texts, encoded, strict=True), start=1):
@@ -96,7 +96,7 @@ class TranslationReader(_RunReader[TranslationTask]):
         require_translatable(np.array([len(ids) + 1 for ids in rows]), limit, name, first, longest)
 
     def read(self, text: str, target: str | None = None, number: int = 1, **options: bool) -> Reading:
-        """A teacher-forced pass over a text and its translation, by default the translation of the run.
+        """Return a teacher-forced pass over a text and its translation, by default the translation of the run.
 
         ``number``: of the text, for errors. ``options``: ``with_gradients`` and ``with_importance``, see ``TextReader``.
         """
@@ -122,15 +122,15 @@ class TranslationReader(_RunReader[TranslationTask]):
         )
 
     def search(self, text: str, alternatives: int) -> SearchTree:
-        """The beam search for a text, and its results if forced to begin with the best ``alternatives``."""
+        """Return the beam search for a text, and its results if forced to begin with the best ``alternatives``."""
         return self._searches.tree(self.trained.params, *self._source(text), alternatives)
 
     def forced(self, text: str, prefix: Sequence[int]) -> Forced:
-        """The best hypothesis that begins with the tokens ``prefix``; raises DataError if there is none."""
+        """Return the best hypothesis that begins with the tokens ``prefix``; raises DataError if there is none."""
         return self._searches.forced(self.trained.params, *self._source(text), prefix)
 
     def _source(self, text: str) -> tuple[np.ndarray, int, int]:
-        """The padded source ids, the maximum length of the translation in tokens, and the capacity of its arrays."""
+        """Return the padded source ids, the maximum length of the translation in tokens, and the capacity of its arrays."""
         config, longest = self.trained.config.decoding, self.trained.config.model.longest_sequence
         ids = [*self.trained.tokenizers.source.encode(text), EOS_ID]
         require_translatable(np.array([len(ids)]), config.max_source_tokens, "text", longest=longest)

@@ -32,10 +32,11 @@ SHARE_OF_ATTENTION = 0.5
 class AttentionReading:
     """One kind of attention (``encoder``, ``decoder`` or ``cross``) in all layers and heads, from ``rows`` to ``columns``.
 
-    ``weights`` [L, H, Q, M]. ``value_norms`` [L, H, M]: norms of the transformed values; multiplied by the weight, the norm of
-    the head's contribution (Kobayashi et al. 2020, section 3.2). ``value_cosines`` [L, pairs, M]: cosines between the
-    transformed values of two heads, (1, 0), (2, 0), (2, 1), ..., which determine the norm of the sum over heads. ``rollout``
-    [L, Q, M] (Abnar and Zuidema 2020): None unless all layers have self-attention.
+    ``weights`` [L, H, Q, M]. ``value_norms`` [L, H, M]: norms of the transformed values; multiplied
+    by the weight, the norm of the head's contribution (Kobayashi et al. 2020, section 3.2).
+    ``value_cosines`` [L, pairs, M]: cosines between the transformed values of two heads, (1, 0),
+    (2, 0), (2, 1), ..., which determine the norm of the sum over heads. ``rollout`` [L, Q, M]
+    (Abnar and Zuidema 2020): None unless all layers have self-attention.
     """
 
     kind: str
@@ -51,10 +52,11 @@ class AttentionReading:
 class Reading:
     """A text, its translation if any, and the tokens of every axis, attention, gradients and probabilities.
 
-    ``gradients`` [Q, M] by kind of attention: gradient x input of the log-probability of the token of each row. ``log_probs``
-    [T]: of the tokens of the axis ``target``. ``tree``: of a parser, depth, text and index of the target token of each node.
-    ``importance`` [L, H] by kind, of a model with heads: the loss of the target, in nats, without the head minus the loss with
-    it (Michel et al. 2019, section 3.2, with the loss as the score).
+    ``gradients`` [Q, M] by kind of attention: gradient x input of the log-probability of the token
+    of each row. ``log_probs`` [T]: of the tokens of the axis ``target``. ``tree``: of a parser,
+    depth, text and index of the target token of each node. ``importance`` [L, H] by kind, of a
+    model with heads: the loss of the target, in nats, without the head minus the loss with it
+    (Michel et al. 2019, section 3.2, with the loss as the score).
     """
 
     text: str
@@ -98,7 +100,7 @@ class TextReader:
         with_gradients: bool = True,
         with_importance: bool = False,
     ) -> Reading:
-        """Reads the ids of all sides, the target last; ``tokens`` are the pieces of every axis."""
+        """Read the ids of all sides, the target last; ``tokens`` are the pieces of every axis."""
         inputs = [self._padded(ids) for ids in sides]
         lengths = [len(ids) for ids in sides]
         records = jax.device_get(self._records(params, *inputs))
@@ -136,10 +138,11 @@ CURVES = {
 
 
 def opening(reading: Reading) -> dict[str, int | str]:
-    """The attention with which the page opens: ``kind``, ``layer`` and ``head``, from 1, 0 for all heads, and ``why``.
+    """Return the attention with which the page opens: ``kind``, ``layer`` and ``head``, from 1, 0 for all heads, and ``why``.
 
-    Of attention to a source, the head that is nearest to a one-to-one alignment of words: its rows and its columns, of tokens
-    with a letter or digit, have the largest maxima. Without a source, all heads of the last layer.
+    Of attention to a source, the head that is nearest to a one-to-one alignment of words: its rows
+    and its columns, of tokens with a letter or digit, have the largest maxima. Without a source,
+    all heads of the last layer.
     """
     if not reading.attentions:
         return {}
@@ -156,7 +159,7 @@ def opening(reading: Reading) -> dict[str, int | str]:
 
 
 def _words(pieces: Sequence[str]) -> list[int]:
-    """The indices of tokens with a letter or digit, without special ones."""
+    """Return the indices of tokens with a letter or digit, without special ones."""
     is_special = re.compile("<.*>").fullmatch
     return [index for index, piece in enumerate(pieces) if any(map(str.isalnum, piece)) and not is_special(piece)]
 
@@ -192,7 +195,7 @@ def attention_readings(records: Mapping[str, AttentionRecord], lengths: Mapping[
 
 
 def with_rollout(readings: list[AttentionReading], depth: int) -> list[AttentionReading]:
-    """The readings with their rollouts; none unless all ``depth`` layers of the decoder have self-attention."""
+    """Return the readings with their rollouts; none unless all ``depth`` layers of the decoder have self-attention."""
     weights = {each.kind: each.weights for each in readings}
     found: dict[str, np.ndarray] = {}
     if len(weights.get("decoder", ())) < depth:
@@ -224,8 +227,9 @@ def decoder_rollout(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rollout from every decoder layer to the embeddings of both sides: [L, T, T] and [L, T, S].
 
-    The paper defines rollout for self-attention only. Here a layer first mixes target states by self-attention, then averages
-    the state and the cross-attention to the encoder output. ``source_SS``: rollout of the encoder.
+    The paper defines rollout for self-attention only. Here a layer first mixes target states by
+    self-attention, then averages the state and the cross-attention to the encoder output.
+    ``source_SS``: rollout of the encoder.
     """
     to_target, to_source = np.eye(own_LHTT.shape[-1]), np.zeros(cross_LHTS.shape[-2:])
     layers = []

@@ -14,9 +14,9 @@ from transformer_jax.decoding.segmented_search import InitCache, MakeStep
 class TracedStep(NamedTuple):
     """One step of the search of one sentence: its ``C`` candidates, most probable first, and what may follow each beam.
 
-    ``tokens`` and ``parents`` int32 [C]: what a candidate adds to which beam; ``log_probs`` [C] of the whole prefix, -inf
-    where there is none. ``best_tokens`` int32 and ``best_log_probs`` [W, K]: the most probable next tokens of each beam; PAD
-    and BOS, which no search chooses, have -inf.
+    ``tokens`` and ``parents`` int32 [C]: what a candidate adds to which beam; ``log_probs`` [C] of
+    the whole prefix, -inf where there is none. ``best_tokens`` int32 and ``best_log_probs`` [W, K]:
+    the most probable next tokens of each beam; PAD and BOS, which no search chooses, have -inf.
     """
 
     tokens: Int[Array, " C"]
@@ -51,7 +51,7 @@ class SearchTrace:
     def __call__(
         self, params: PyTree, inputs: PyTree, limit: int, *, capacity: int
     ) -> tuple[list[TracedStep], Hypotheses]:
-        """The steps of the search for ``inputs``, of one row, and the hypotheses it ends with, leaves [1, N, ...]."""
+        """Return the steps of the search for ``inputs``, of one row, and the hypotheses it ends with, leaves [1, N, ...]."""
         state = self._start(params, inputs, np.int32(limit), capacity=capacity)
         steps: list[TracedStep] = []
         while not state.is_done[0] and len(steps) < limit:

@@ -34,9 +34,10 @@ class Next(NamedTuple):
 class Node(NamedTuple):
     """A prefix: index of its parent, its last token, log-probability, and rank among the candidates of the step.
 
-    ``status``: ``kept`` in the beam, ``dropped``, or ``finished`` (EOS was among the best ``beam_width`` candidates).
-    ``score``: log-probability divided by the length penalty ``divisor``, for a finished prefix. ``following``: the most
-    probable next tokens of a kept prefix.
+    ``status``: ``kept`` in the beam, ``dropped``, or ``finished`` (EOS was among the best
+    ``beam_width`` candidates). ``score``: log-probability divided by the length penalty
+    ``divisor``, for a finished prefix. ``following``: the most probable next tokens of a kept
+    prefix.
     """
 
     parent: int
@@ -70,7 +71,7 @@ class SearchTree(NamedTuple):
     forced: Sequence[Forced] = ()
 
     def path(self, number: int) -> list[Node]:
-        """The nodes that lead to a node, from the first."""
+        """Return the nodes that lead to a node, from the first."""
         nodes: list[Node] = []
         while number != ROOT:
             nodes.insert(0, self.nodes[number])
@@ -78,12 +79,12 @@ class SearchTree(NamedTuple):
         return nodes
 
     def hypotheses(self) -> list[int]:
-        """The finished nodes, best score first."""
+        """Return the finished nodes, best score first."""
         finished = [number for number, node in enumerate(self.nodes) if node.status == FINISHED]
         return sorted(finished, key=lambda number: -(self.nodes[number].score or 0.0))
 
     def alternatives(self, count: int) -> list[tuple[int, ...]]:
-        """The ``count`` most probable tokens that the best hypothesis did not choose, each with its prefix."""
+        """Return the ``count`` most probable tokens that the best hypothesis did not choose, each with its prefix."""
         found: list[tuple[float, tuple[int, ...]]] = []
         before: tuple[int, ...] = ()
         following = self.first
@@ -164,7 +165,7 @@ class Searches:
         self._forced = jax.jit(forced, static_argnames="capacity")
 
     def tree(self, params: PyTree, inputs: PyTree, limit: int, capacity: int, alternatives: int) -> SearchTree:
-        """The search for ``inputs``, and its results if forced to begin with the best ``alternatives``."""
+        """Return the search for ``inputs``, and its results if forced to begin with the best ``alternatives``."""
         steps, _ = self._trace(params, inputs, limit, capacity=capacity)
         tree = build_tree(steps, self._shown, self._rules.beam_width, float(self._rules.length_penalty))
         prefixes = [prefix for prefix in tree.alternatives(alternatives) if _can_end(prefix, limit)]
@@ -174,7 +175,7 @@ class Searches:
         return tree._replace(forced=found)
 
     def forced(self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefix: Sequence[int]) -> Forced:
-        """The best hypothesis that begins with ``prefix``; raises DataError if there is none."""
+        """Return the best hypothesis that begins with ``prefix``; raises DataError if there is none."""
         require_prefix(prefix, self._tokenizer.vocabulary_size, limit)
         (found,) = self._beginning_with(params, inputs, limit, capacity, [tuple(prefix)], 1)
         return found
@@ -182,7 +183,7 @@ class Searches:
     def _beginning_with(
         self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefixes: Sequence[tuple[int, ...]], rows: int
     ) -> list[Forced]:
-        """The best hypothesis for each of ``prefixes``, computed by one program of ``rows`` rows."""
+        """Return the best hypothesis for each of ``prefixes``, computed by one program of ``rows`` rows."""
         repeated = jax.tree.map(lambda leaf: np.repeat(leaf, rows, axis=0), inputs)
         limits = np.where(np.arange(rows) < len(prefixes), limit, 0).astype(np.int32)
         ids = np.full((rows, capacity), PAD_ID, np.int32)
@@ -200,7 +201,7 @@ class Searches:
 
 
 def require_prefix(prefix: Sequence[int], vocabulary_size: int, limit: int) -> None:
-    """Raises DataError unless a hypothesis of at most ``limit`` tokens can begin with ``prefix``."""
+    """Raise DataError unless a hypothesis of at most ``limit`` tokens can begin with ``prefix``."""
     for number, token in enumerate(prefix, start=1):
         if not 0 <= token < vocabulary_size or token in (PAD_ID, BOS_ID):
             raise DataError(f"prefix: token {number}, {token}, is never generated; ids go up to {vocabulary_size - 1}")

@@ -32,11 +32,12 @@ Force = Callable[[int, str, Sequence[int]], Forced]
 
 
 def make_app(render: Render, force: Force) -> Flask:
-    """An app that returns a page for ``GET /?text=...``, and JSON for ``POST /forced`` with ``run``, ``text`` and ``prefix``.
+    """Return an app that returns a page for ``GET /?text=...``, and JSON for ``POST /forced`` with
+    ``run``, ``text`` and ``prefix``.
 
-    Refuses requests for another host name or none (DNS rebinding), from another site or origin (an image or form of another
-    page), to ``/forced`` that are not JSON, and bodies of more than ``MAX_BODY_BYTES``. No other page may frame this one. The
-    model serves one request at a time.
+    Refuses requests for another host name or none (DNS rebinding), from another site or origin (an
+    image or form of another page), to ``/forced`` that are not JSON, and bodies of more than
+    ``MAX_BODY_BYTES``. No other page may frame this one. The model serves one request at a time.
     """
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
@@ -101,5 +102,5 @@ def listen_locally(port: int) -> socket.socket:
 
 
 def make_local_server(app: Flask, listener: socket.socket) -> BaseWSGIServer:
-    """A server on ``listener`` with a thread per connection, so that an idle connection blocks no other."""
+    """Return a server on ``listener`` with a thread per connection, so that an idle connection blocks no other."""
     return make_server(HOST, listener.getsockname()[1], app, threaded=True, fd=listener.fileno())

@@ -27,8 +27,9 @@ MEAN_OF_LAYERS = -1
 class SoftAlignment(NamedTuple):
     """Attention weights ``[T, S]`` of a pair: row i belongs to the prediction of target piece i; EOS is the last.
 
-    ``word_weights`` [target words, source words] sums over the pieces of a source word and averages over the pieces of a target
-    word. Words are separated by white space, or are pieces (see ``lack_spaces``).
+    ``word_weights`` [target words, source words] sums over the pieces of a source word and averages
+    over the pieces of a target word. Words are separated by white space, or are pieces (see
+    ``lack_spaces``).
     """
 
     weights: np.ndarray
@@ -47,8 +48,9 @@ def soft_alignments(
 ) -> list[SoftAlignment]:
     """Teacher-forced cross attention of every pair, in order.
 
-    ``layer`` and ``head`` count from 1. Layer 0 is the last but one, or the only one: in a Transformer it aligns best (Garg et
-    al. 2019). Layer -1 and head 0 are the mean of all. Writes progress lines to standard error.
+    ``layer`` and ``head`` count from 1. Layer 0 is the last but one, or the only one: in a
+    Transformer it aligns best (Garg et al. 2019). Layer -1 and head 0 are the mean of all. Writes
+    progress lines to standard error.
 
     Raises DataError when the numbers of sentences differ or one is too long.
     """
@@ -91,7 +93,7 @@ def compiled_weights(
 def cross_attention(
     trained: TrainedRun[TranslationTask], sources: Sequence[str], targets: Sequence[str], weigh: Weigh
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the index of every pair and its weights [..., T, S] by ``weigh``, the longest pairs first.
+    """Yield the index of every pair and its weights [..., T, S] by ``weigh``, the longest pairs first.
 
     Raises DataError when the numbers of sentences differ or one is too long, ConfigError when nothing attends to the source.
     """
@@ -136,8 +138,9 @@ def word_membership(tokenizer: Tokenizer, text: str, are_words: bool = False) ->
 def words_of_pieces(surfaces: Sequence[bytes], are_words: bool = False) -> list[int]:
     """For each piece the index of its word; space belongs to the word after it, at the end to the last word.
 
-    Pieces ``a``, `` d``, ``og`` of ``a dog`` give ``[0, 1, 1]``. With ``are_words``, letters of a script without spaces also
-    separate words at the borders of pieces: ``私は``, ``JA``, ``X``, ``が`` give ``[0, 1, 1, 2]``.
+    Pieces ``a``, `` d``, ``og`` of ``a dog`` give ``[0, 1, 1]``. With ``are_words``, letters of a
+    script without spaces also separate words at the borders of pieces: ``私は``, ``JA``, ``X``, ``が``
+    give ``[0, 1, 1, 2]``.
     """
     text = b"".join(surfaces).decode("utf-8", "surrogatepass")
     is_space = [character.isspace() for character in text]

@@ -44,7 +44,7 @@ def best_links(weights: np.ndarray) -> Links:
 
 
 def to_pharaoh(links: Links) -> str:
-    """The links as ``0-0 1-2`` (source-target), sorted by source word."""
+    """Return the links as ``0-0 1-2`` (source-target), sorted by source word."""
     return " ".join(f"{source}-{target}" for source, target in sorted(links))
 
 
@@ -70,7 +70,7 @@ def read_gold(lines: Iterable[str], name: str, first_index: int = 0) -> list[Gol
 
 
 def require_words(gold: Sequence[GoldAlignment], shapes: Sequence[tuple[int, ...]], name: str) -> None:
-    """Raises DataError, with file and line, if a link exceeds its sentence; ``shapes``: number of (target, source) words."""
+    """Raise DataError, with file and line, if a link exceeds its sentence; ``shapes``: number of (target, source) words."""
     for number, (each, (targets, sources)) in enumerate(zip(gold, shapes, strict=True), start=1):
         for source, target in sorted(each.possible):
             if source >= sources or target >= targets:

@@ -1,8 +1,8 @@
 """The archive format: parameters in safetensors, settings, tokenizers, and a manifest with digests of the files.
 
-``model.safetensors`` has the parameters by path, in this package's layout. ``golden.safetensors`` has token ids of a few
-sentences and their logits, to check other implementations. ``manifest.json`` has digests of the files, and shapes and types of
-the tensors.
+``model.safetensors`` has the parameters by path, in this package's layout. ``golden.safetensors``
+has token ids of a few sentences and their logits, to check other implementations. ``manifest.json``
+has digests of the files, and shapes and types of the tensors.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ MODEL, GOLDEN = "model.safetensors", "golden.safetensors"
 
 
 def export(model: OpenedModel, folder: Path, texts: Sequence[str]) -> None:
-    """Writes the archive of a translation or language model, with logits for the first ``texts`` that are not too long."""
+    """Write the archive of a translation or language model, with logits for the first ``texts`` that are not too long."""
     write_tensors(folder / MODEL, model.named)
     texts = model.short_enough(texts, model.config.model.longest_sequence)[:GOLDEN_SENTENCES]
     examples = model.examples(texts) if texts else []
@@ -111,7 +111,7 @@ def _read_files(folder: Path) -> ImportedModel:
 
 
 def _golden_checks(folder: Path, model: OpenedModel) -> list[Check]:
-    """Compares the logits of the sentences in the archive with the stored ones; no check of an archive without sentences."""
+    """Compare the logits of the sentences in the archive with the stored ones; no check of an archive without sentences."""
     stored = read_tensors(folder / GOLDEN)
     numbers = range(sum(name.startswith("target_") for name in stored))
     none = np.zeros(0, np.int32)

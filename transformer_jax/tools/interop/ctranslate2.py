@@ -1,8 +1,9 @@
 """Export of translation models to the CTranslate2 runtime (https://github.com/OpenNMT/CTranslate2), and its counterpart.
 
-Its models are the encoder-decoder of Vaswani et al. 2017. Matrices are [out, in]; self-attention fuses query, key and value,
-cross-attention key and value. Its length penalty divides by length^alpha (not equation 14 of Wu et al. 2016), so beam search
-ranks slightly differently; greedy decoding is the same. A bias suppresses PAD and BOS, which search here never chooses, so that
+Its models are the encoder-decoder of Vaswani et al. 2017. Matrices are [out, in]; self-attention
+fuses query, key and value, cross-attention key and value. Its length penalty divides by
+length^alpha (not equation 14 of Wu et al. 2016), so beam search ranks slightly differently; greedy
+decoding is the same. A bias suppresses PAD and BOS, which search here never chooses, so that
 probabilities are over all other tokens.
 """
 
@@ -37,9 +38,10 @@ ACTIVATIONS = {
     "geglu": "GELUTanh",
     "swiglu": "SWISH",
 }
-# Differences of a token's log-probability that rounded weights explain. Measured maximum and mean: 0.13 and 0.010 with int8,
-# 0.04 and 0.022 with int8 at base size, 0.004 and 0.0006 with float16. With int8 the maximum over many tokens has outliers, so
-# the mean decides. Sources without EOS, or another norm epsilon, exceed these bounds.
+# Differences of a token's log-probability that rounded weights explain. Measured maximum and mean:
+# 0.13 and 0.010 with int8, 0.04 and 0.022 with int8 at base size, 0.004 and 0.0006 with float16.
+# With int8 the maximum over many tokens has outliers, so the mean decides. Sources without EOS, or
+# another norm epsilon, exceed these bounds.
 TOLERANCES = {
     "float32": Tolerance(1e-4, 1e-5),
     "float16": Tolerance(1e-2, 2e-3, greedy=0.9),
@@ -49,7 +51,7 @@ Matrices = Mapping[str, np.ndarray]
 
 
 def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quantization: str = "float32") -> None:
-    """Writes a model directory with tokenizer files; raises ConfigError for a setting that the runtime does not support."""
+    """Write a model directory with tokenizer files; raises ConfigError for a setting that the runtime does not support."""
     del texts
     choices = {"feed_forward": ACTIVATIONS, "positions": (*SINUSOIDS, "learned")}
     require_plain_transformer(model, "ctranslate2", "is not supported by CTranslate2", choices)
@@ -94,7 +96,7 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quant
 
 
 def _set_stack(spec: Any, side: str, matrices: Matrices, config: TransformerConfig) -> None:
-    """Sets layers, positions and final norm of the ``encoder`` or ``decoder``."""
+    """Set layers, positions and final norm of the ``encoder`` or ``decoder``."""
     for number, layer in enumerate(spec.layer):
         path = f"{side}_layers_{number}"
         _set_attention(layer.self_attention, f"{path}/self_attention", matrices, fused=["query", "key", "value"])

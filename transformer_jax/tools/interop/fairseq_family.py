@@ -48,12 +48,12 @@ def fairseq_name(name: str) -> str:
 
 
 def halves(d_model: int) -> np.ndarray:
-    """The order 0, 2, 4, ..., 1, 3, 5, ..., which moves sines before cosines in interleaved sinusoids."""
+    """Return the order 0, 2, 4, ..., 1, 3, 5, ..., which moves sines before cosines in interleaved sinusoids."""
     return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
 
 
 def reordered_width(name: str, matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """A parameter with its width axis reordered; if all parameters are reordered, the outputs do not change."""
+    """Return a parameter with its width axis reordered; if all parameters are reordered, the outputs do not change."""
     if WIDTH_LAST.search(name):
         return np.ascontiguousarray(matrix[..., order])
     return np.ascontiguousarray(matrix[order]) if WIDTH_FIRST.search(name) else matrix
@@ -110,7 +110,8 @@ class VocabularyOrder:
 
 
 def vocabulary_order(size: int, *, pad: int, start: int, eos: int, unk: int) -> VocabularyOrder:
-    """The order with ``pad`` as PAD and ``start``, with which the foreign decoder begins, as BOS; other ids keep their order.
+    """Return the order with ``pad`` as PAD and ``start``, with which the foreign decoder begins, as
+    BOS; other ids keep their order.
 
     A ``pad`` that is also another special id is treated as missing; an id that is both ``start`` and ``eos`` is BOS and EOS.
     """
@@ -132,7 +133,7 @@ class Tables(NamedTuple):
     bias: np.ndarray
 
     def tying(self, has_one_vocabulary: bool) -> str:
-        """The setting ``model.tying`` that these tables allow."""
+        """Return the setting ``model.tying`` that these tables allow."""
         is_source = has_one_vocabulary and np.array_equal(self.source, self.target)
         is_output = np.array_equal(self.target, self.projection)
         return {(True, True): "all", (True, False): "embeddings", (False, True): "output"}.get(
@@ -149,10 +150,12 @@ def imported_translation(
     orders: Orders,
     width_order: np.ndarray | None = None,
 ) -> ImportedModel:
-    """A translation model with biased attention from its settings ``model``, a ``state`` with exactly its layers, and tables.
+    """Return a translation model with biased attention from its settings ``model``, a ``state``
+    with exactly its layers, and tables.
 
-    ``width_order``: the order that converts the foreign width axis. Omits attention and logits biases that are all zero. Raises
-    DataError naming tensors that are missing, unexpected or of another shape.
+    ``width_order``: the order that converts the foreign width axis. Omits attention and logits
+    biases that are all zero. Raises DataError naming tensors that are missing, unexpected or of
+    another shape.
     """
     joint, size = orders[0] is orders[1], max(each.vocabulary_size for each in tokenizers)
     tokenizer = {"kind": tokenizers.source.kind, "vocabulary_size": size, "joint": joint}

@@ -22,16 +22,16 @@ MARKS = {"model.bin": "ctranslate2", "manifest.json": "safetensors", "config.jso
 
 
 def format_module(name: str) -> Any:
-    """The module of a format.
+    """Return the module of a format.
 
-    A format in ``EXPORTED`` has ``export(model, folder, texts, **options)`` and ``open_counterpart(folder, model)``, a format
-    in ``IMPORTED`` has ``read(path, **options)``.
+    A format in ``EXPORTED`` has ``export(model, folder, texts, **options)`` and
+    ``open_counterpart(folder, model)``, a format in ``IMPORTED`` has ``read(path, **options)``.
     """
     return importlib.import_module(f"transformer_jax.tools.interop.{MODULES[name]}")
 
 
 def open_counterpart(folder: Path, model: "OpenedModel") -> "Counterpart":
-    """The counterpart in ``folder``, in any exported format; raises ConfigError for an unknown format."""
+    """Return the counterpart in ``folder``, in any exported format; raises ConfigError for an unknown format."""
     if not folder.is_dir():
         raise ConfigError("--against", f"{folder} is not a folder", "give one that export wrote")
     for file, name in MARKS.items():

@@ -1,8 +1,9 @@
 """Export of language models as ``GPT2LMHeadModel`` of transformers (Radford et al. 2019).
 
-GPT-2 is a pre-norm decoder with learned positions and attention biases; absent biases are written as zeros. If the embedding is
-scaled, the scaled table and a separate output projection are written. The tokenizer is written in this package's format, since
-transformers has no tokenizer class with these ids. GPT-2 has no ``activation_dropout``.
+GPT-2 is a pre-norm decoder with learned positions and attention biases; absent biases are written
+as zeros. If the embedding is scaled, the scaled table and a separate output projection are written.
+The tokenizer is written in this package's format, since transformers has no tokenizer class with
+these ids. GPT-2 has no ``activation_dropout``.
 """
 
 from pathlib import Path
@@ -30,7 +31,7 @@ ATTENTION = {"attn.c_attn": ("query", "key", "value"), "attn.c_proj": ("output",
 
 
 def export(model: OpenedModel, folder: Path) -> None:
-    """Writes weights, configuration and tokenizer; raises ConfigError naming a setting that GPT-2 does not support."""
+    """Write weights, configuration and tokenizer; raises ConfigError naming a setting that GPT-2 does not support."""
     config: DecoderOnlyConfig = model.config.model
     choices = {"normalization": ("pre",), "positions": ("learned",), "feed_forward": ACTIVATIONS}
     require_settings(config, "is not supported by GPT-2", choices)
@@ -86,5 +87,5 @@ def _parameter_names(num_layers: int, is_tied: bool) -> dict[str, str]:
 
 
 def _transposed(name: str, leaf: np.ndarray) -> np.ndarray:
-    """The transposed matrix, [in, out] in GPT-2; tables and vectors unchanged."""
+    """Return the transposed matrix, [in, out] in GPT-2; tables and vectors unchanged."""
     return leaf.T if leaf.ndim == 2 and not name.endswith("table") else leaf

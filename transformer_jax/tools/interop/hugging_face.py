@@ -23,7 +23,7 @@ VOCABULARIES = {marian.MODEL_TYPE: marian.vocabulary_orders, m2m.MODEL_TYPE: m2m
 
 
 def export(model: OpenedModel, folder: Path, texts: Sequence[str] = ()) -> None:
-    """Writes a folder for ``from_pretrained``: a Marian model for translation, GPT-2 for a language model.
+    """Write a folder for ``from_pretrained``: a Marian model for translation, GPT-2 for a language model.
 
     Raises ConfigError naming a setting that the class does not support.
     """
@@ -32,7 +32,7 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str] = ()) -> None:
 
 
 def read(folder: Path, **languages: str) -> ImportedModel:
-    """The model in a folder that ``save_pretrained`` wrote; M2M-100 takes ``source_language`` and ``target_language``.
+    """Return the model in a folder that ``save_pretrained`` wrote; M2M-100 takes ``source_language`` and ``target_language``.
 
     Raises ConfigError for an unsupported architecture, and as the ``read`` of the architecture does.
     """
@@ -44,13 +44,13 @@ def read(folder: Path, **languages: str) -> ImportedModel:
 
 
 def open_counterpart(folder: Path, model: OpenedModel) -> Counterpart:
-    """The model in ``folder``; raises ConfigError for an unsupported architecture."""
+    """Return the model in ``folder``; raises ConfigError for an unsupported architecture."""
     is_gpt2 = _model_type(folder, [*READERS, gpt2.MODEL_TYPE]) == gpt2.MODEL_TYPE
     return Gpt2Counterpart(folder, model) if is_gpt2 else TranslationCounterpart(folder, model)
 
 
 def _model_type(folder: Path, known: Collection[str]) -> str:
-    """The architecture that ``config.json`` names; raises ConfigError if it is not ``known``."""
+    """Return the architecture that ``config.json`` names; raises ConfigError if it is not ``known``."""
     path = folder / "config.json"
     kind = str(read_object(path).get("model_type"))
     if kind not in known:
@@ -64,7 +64,7 @@ class HuggingFaceCounterpart(Counterpart):
     tolerance = Tolerance(1e-4, 2e-5)
 
     def _load(self, folder: Path, class_name: str) -> Any:
-        """Loads the model and returns the library; raises DataError if that fails."""
+        """Load the model and returns the library; raises DataError if that fails."""
         self._torch = torch_library()
         with needing("transformers"):
             import transformers
@@ -155,7 +155,7 @@ class TranslationCounterpart(HuggingFaceCounterpart):
         return found
 
     def checks(self, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
-        """Compares the tokens of both tokenizers, except for texts that only this package escapes."""
+        """Compare the tokens of both tokenizers, except for texts that only this package escapes."""
         plain = [(text, each.source) for text, each in zip(texts, examples, strict=True) if not is_escaped(text)]
         alike = [self._source.to_ours(self._tokenizer(text).input_ids) == ids for text, ids in plain]
         return [Check("tokenized alike", sum(alike), len(plain))]

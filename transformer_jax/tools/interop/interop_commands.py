@@ -50,11 +50,13 @@ def export(values: flags.Values) -> int:
         transformer-jax export --workdir=runs/m30k --format=ctranslate2 --output=m30k-ct2
         transformer-jax export --workdir=runs/m30k --format=ctranslate2 --quantization=int8 --output=m30k-int8
 
-    Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive
-    with settings, tokenizers, and a manifest with digests). --output is a new folder, which is written completely or not at
-    all, with origin.json (version and commit of this package, run and updates). The exported model is then loaded and compared
-    with the run, as by verify, on the first sentences of --source (default: the validation split); --no_verify skips this. Exit
-    status 1: they differ by more than the tolerance. Libraries: pip install ctranslate2 safetensors torch transformers.
+    Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model);
+    safetensors (an archive with settings, tokenizers, and a manifest with digests). --output is a
+    new folder, which is written completely or not at all, with origin.json (version and commit of
+    this package, run and updates). The exported model is then loaded and compared with the run, as
+    by verify, on the first sentences of --source (default: the validation split); --no_verify skips
+    this. Exit status 1: they differ by more than the tolerance. Libraries: pip install ctranslate2
+    safetensors torch transformers.
     """
     (run,) = chosen_runs(values, run_config(values))
     output = _new_folder(values.output, "--output")
@@ -86,10 +88,11 @@ def import_model(values: flags.Values) -> int:
         transformer-jax import --format=safetensors --input=m30k-archive --workdir=runs/again
         transformer-jax import --format=huggingface --input=nllb --source_language=eng_Latn --target_language=deu_Latn runs/a
 
-    Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100 or of NLLB); safetensors (written by
-    export). No code in the input is run: a pickle with more than tensors is refused. Data, decoding and training are set as
-    for train, for example --config.data.source=text --config.data.directory=data/wmt; model, its parts and tokenizers are
-    fixed by the input. The run directory is written completely or not at all. Fine-tune with train --config=RUN
+    Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100 or of NLLB);
+    safetensors (written by export). No code in the input is run: a pickle with more than tensors is
+    refused. Data, decoding and training are set as for train, for example --config.data.source=text
+    --config.data.directory=data/wmt; model, its parts and tokenizers are fixed by the input. The
+    run directory is written completely or not at all. Fine-tune with train --config=RUN
     --config.init.run=RUN. Libraries: pip install safetensors torch transformers.
     """
     source, workdir = Path(values.input).expanduser(), _new_folder(values.workdir, "--workdir")
@@ -121,10 +124,11 @@ def verify(values: flags.Values) -> int:
     Example:
         transformer-jax verify --workdir=runs/m30k --against=m30k-ct2 --source=test.en --sentences=1000
 
-    Both compute on this machine, the run in float32. The targets are the run's greedy translations of --source (default: the
-    validation split). Prints a table, and the greedy translations that differ. Exit status 1: an output differs by more than
-    the tolerance of the format, greedy translations differ elsewhere than at a near tie (float16: more than a
-    tenth of them, int8: more than four tenths), or a text is tokenized differently.
+    Both compute on this machine, the run in float32. The targets are the run's greedy translations
+    of --source (default: the validation split). Prints a table, and the greedy translations that
+    differ. Exit status 1: an output differs by more than the tolerance of the format, greedy
+    translations differ elsewhere than at a near tie (float16: more than a tenth of them, int8: more
+    than four tenths), or a text is tokenized differently.
     """
     (run,) = chosen_runs(values, run_config(values))
     against = Path(values.against).expanduser()

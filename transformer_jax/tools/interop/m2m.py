@@ -1,7 +1,8 @@
 """Import of M2M-100 (Fan et al. 2020) and NLLB (NLLB Team 2022): ``M2M100ForConditionalGeneration`` of transformers.
 
-It is a pre-norm Transformer with the sinusoids of fairseq. The source begins with the token of its language; the decoder begins
-with EOS and the token of the target language. One pair of languages is chosen; its tokenizers add these tokens to every text.
+It is a pre-norm Transformer with the sinusoids of fairseq. The source begins with the token of its
+language; the decoder begins with EOS and the token of the target language. One pair of languages is
+chosen; its tokenizers add these tokens to every text.
 """
 
 import re
@@ -30,8 +31,8 @@ LANGUAGE_TOKEN = re.compile(r"__\w+__|[a-z]{3}_[A-Z][a-z]{3}")
 def read(folder: Path, source_language: str = "", target_language: str = "") -> ImportedModel:
     """Settings, tokenizers and parameters for one pair of languages, such as ``en``, or ``eng_Latn`` for NLLB.
 
-    Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming an unsupported setting
-    or language.
+    Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError
+    naming an unsupported setting or language.
     """
     # The default of M2M-100, where it is not stated.
     theirs = {"scale_embedding": True} | read_object(folder / "config.json")
@@ -52,7 +53,7 @@ def read(folder: Path, source_language: str = "", target_language: str = "") -> 
 
 
 def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
-    """The shared vocabulary, twice; raises DataError if the tokenizer has more pieces than config.json has ids."""
+    """Return the shared vocabulary, twice; raises DataError if the tokenizer has more pieces than config.json has ids."""
     path = folder / "config.json"
     size = value_of(theirs, "vocab_size", int, path)
     by_id = pieces_by_id(folder)
@@ -92,7 +93,7 @@ def _listed_languages(folder: Path) -> list[str]:
 
 
 def language_token(by_id: Mapping[int, str], language: str, flag: str) -> str:
-    """The token of ``language``; raises ConfigError, which names ``flag`` and the known languages, if there is none."""
+    """Return the token of ``language``; raises ConfigError, which names ``flag`` and the known languages, if there is none."""
     known = [piece for piece in by_id.values() if LANGUAGE_TOKEN.fullmatch(piece)]
     for token in (language, f"__{language}__"):
         if token in known:

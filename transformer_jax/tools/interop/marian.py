@@ -1,9 +1,11 @@
 """Export and import of Marian models such as OPUS-MT: ``MarianMTModel`` of transformers (Junczys-Dowmunt et al. 2018).
 
-A Marian model is a post-norm Transformer with attention biases, sinusoids with all sines before all cosines, and a layer norm
-epsilon of 1e-5. Absent biases are written as zeros; the width axis of every matrix is permuted, which is exact. An epsilon of
-1e-6 becomes 1e-5, which changes logits by about 1e-5; a larger difference is refused. transformers divides by length^alpha (not
-equation 14 of Wu et al. 2016), so its beam search ranks slightly differently, and has one dropout rate, ``model.dropout``.
+A Marian model is a post-norm Transformer with attention biases, sinusoids with all sines before all
+cosines, and a layer norm epsilon of 1e-5. Absent biases are written as zeros; the width axis of
+every matrix is permuted, which is exact. An epsilon of 1e-6 becomes 1e-5, which changes logits by
+about 1e-5; a larger difference is refused. transformers divides by length^alpha (not equation 14 of
+Wu et al. 2016), so its beam search ranks slightly differently, and has one dropout rate,
+``model.dropout``.
 """
 
 import json
@@ -59,7 +61,7 @@ SIZES = {
 
 
 def export(model: OpenedModel, folder: Path) -> None:
-    """Writes weights, configuration and tokenizer; raises ConfigError naming a setting that Marian does not support."""
+    """Write weights, configuration and tokenizer; raises ConfigError naming a setting that Marian does not support."""
     choices = {"normalization": ("post",), "feed_forward": ACTIVATIONS, "positions": ("sinusoidal",)}
     require_plain_transformer(model, "huggingface", "is not supported by Marian models", choices)
     config: TransformerConfig = model.config.model
@@ -117,7 +119,7 @@ def export(model: OpenedModel, folder: Path) -> None:
 
 
 def _state_dict(model: OpenedModel) -> dict[str, np.ndarray]:
-    """The parameters under Marian's names."""
+    """Return the parameters under Marian's names."""
     config: TransformerConfig = model.config.model
     order = halves(config.d_model)
     matrices = {name: reordered_width(name, leaf, order) for name, leaf in as_matrices(model.named).items()}
@@ -138,7 +140,7 @@ def _state_dict(model: OpenedModel) -> dict[str, np.ndarray]:
 
 
 def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
-    """The sentencepiece model of a tokenizer; raises ConfigError if it has none."""
+    """Return the sentencepiece model of a tokenizer; raises ConfigError if it has none."""
     if tokenizer.kind in ("bpe", "unigram"):
         return tokenizer.to_bytes()
     if tokenizer.kind == "mapped":
@@ -167,13 +169,13 @@ def read(folder: Path) -> ImportedModel:
 
 
 def layers_and_tables(folder: Path) -> dict[str, np.ndarray]:
-    """The tensors of a model without the prefix ``model.``, and without the sinusoids in files of older versions."""
+    """Return the tensors of a model without the prefix ``model.``, and without the sinusoids in files of older versions."""
     state = {name.removeprefix("model."): leaf for name, leaf in read_weights(folder).items()}
     return {name: leaf for name, leaf in state.items() if not re.search(r"embed_positions\.weights?$", name)}
 
 
 def special_ids_of(theirs: Mapping[str, Any], path: Path) -> dict[str, int]:
-    """The ids of PAD, EOS, and the first token of the decoder."""
+    """Return the ids of PAD, EOS, and the first token of the decoder."""
     names = {"pad": "pad_token_id", "start": "decoder_start_token_id", "eos": "eos_token_id"}
     return {role: value_of(theirs, name, int, path) for role, name in names.items()}
 
@@ -197,7 +199,9 @@ def _order(path: Path, size: int, ids: Mapping[str, int]) -> VocabularyOrder:
 
 
 def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings ``model``; raises ConfigError naming an unsupported setting, such as one that differs from ``needed``."""
+    """Return the settings ``model``; raises ConfigError naming an unsupported setting, such as one
+    that differs from ``needed``.
+    """
     path = "config.json"
     both = {f"encoder_{name}": theirs.get(f"decoder_{name}") for name in ("ffn_dim", "attention_heads")}
     require_values(theirs, {**needed, **both}, path)
@@ -217,7 +221,7 @@ def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict
 
 
 def tables_of(state: dict[str, np.ndarray], ties_output: bool) -> Tables:
-    """Removes the tables from ``state``; a side without its own table has the shared one."""
+    """Remove the tables from ``state``; a side without its own table has the shared one."""
     own = [state.pop(f"{side}.embed_tokens.weight", None) for side in ("encoder", "decoder")]
     shared = state.pop("shared.weight", None)
     source, target = (shared if each is None else each for each in own)
@@ -240,7 +244,7 @@ def _tokenizers(folder: Path, orders: Orders) -> TokenizerPair:
 
 
 def _languages(folder: Path) -> dict[str, str]:
-    """The languages, if the tokenizer names two."""
+    """Return the languages, if the tokenizer names two."""
     path = folder / "tokenizer_config.json"
     theirs = read_object(path) if path.is_file() else {}
     languages = {f"{side}_language": theirs.get(f"{side}_lang") for side in ("source", "target")}

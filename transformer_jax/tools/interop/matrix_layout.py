@@ -15,7 +15,7 @@ TRANSPOSED = re.compile(r"attention/(query|key|value|output)$|_kernel$")
 
 
 def as_matrix(name: str, leaf: np.ndarray) -> np.ndarray:
-    """A parameter as a matrix W for x Wᵀ, with heads concatenated; vectors and tables are unchanged."""
+    """Return a parameter as a matrix W for x Wᵀ, with heads concatenated; vectors and tables are unchanged."""
     if HEADS_IN.search(name):
         leaf = leaf.reshape(leaf.shape[0], -1)
     elif HEADS_OUT.search(name):
@@ -31,7 +31,7 @@ def as_matrices(named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def as_kernels(matrices: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """The exact inverse of ``as_matrices`` for parameters of these shapes."""
+    """Return the exact inverse of ``as_matrices`` for parameters of these shapes."""
     return {
         name: np.ascontiguousarray((leaf.T if TRANSPOSED.search(name) else leaf).reshape(shapes[name]))
         for name, leaf in matrices.items()
@@ -39,7 +39,7 @@ def as_kernels(matrices: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[in
 
 
 def matrix_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the matrices of parameters with these shapes."""
+    """Return the shapes of the matrices of parameters with these shapes."""
     return {name: as_matrix(name, np.empty(shape, bool)).shape for name, shape in shapes.items()}
 
 
@@ -51,7 +51,7 @@ def without_zero_biases(named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
 
 
 def table_names(config: TransformerConfig) -> tuple[str, str, str]:
-    """The paths of source table, target table and projection."""
+    """Return the paths of source table, target table and projection."""
     own = "projection/embedding/table" if config.logits_bias else "projection/table"
     source, target = "source_embedding/table", "target_embedding/table"
     return {

@@ -78,7 +78,7 @@ class OpenedModel:
         return {name: np.asarray(leaf, np.float32) for name, leaf in named_leaves(self.params).items()}
 
     def validation_texts(self, count: int) -> list[str]:
-        """The first ``count`` sources or documents of the validation split that are not blank."""
+        """Return the first ``count`` sources or documents of the validation split that are not blank."""
         config = self.config
         split = config.data.split_name("validation")
         texts: Iterator[str]
@@ -107,7 +107,7 @@ class OpenedModel:
         return [Example(source, target) for source, target in zip(sources, self.greedy(sources), strict=True)]
 
     def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
-        """The greedy translation of each source, both with EOS."""
+        """Return the greedy translation of each source, both with EOS."""
         decoding = replace(self.config.decoding, search="beam", beam_width=1)
         longest = self.config.model.longest_sequence
         translator = Translator(lambda: self.model, self.tokenizers, decoding, self.mesh, longest)
@@ -139,8 +139,8 @@ class OpenedModel:
 def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str, average: int) -> OpenedModel:
     """Restores ``checkpoint``, or the mean of the last ``average`` checkpoints up to it, with float32 compute.
 
-    Raises ConfigError if ``workdir`` is not a run of a translation or language model, CheckpointError if it has no such
-    checkpoint.
+    Raises ConfigError if ``workdir`` is not a run of a translation or language model,
+    CheckpointError if it has no such checkpoint.
     """
     run = RunDirectory(workdir)
     run.require_run()
@@ -162,7 +162,7 @@ class ImportedModel:
     named: dict[str, np.ndarray]
 
     def write(self, folder: Path, **origin: Any) -> None:
-        """Writes a run directory; raises DataError as ``params`` does."""
+        """Write a run directory; raises DataError as ``params`` does."""
         params = self.params()
         names = ["tokenizer"] if self.config.task == "language_model" else ["source tokenizer", "target tokenizer"]
         progress = {
@@ -174,22 +174,22 @@ class ImportedModel:
         write_run_directory(folder, self.config, self.tokenizers, STEP, params, progress, imported_from=origin)
 
     def opened(self, mesh: Mesh | None = None) -> OpenedModel:
-        """The opened model without a run, by default on one device; raises DataError as ``params`` does."""
+        """Return the opened model without a run, by default on one device; raises DataError as ``params`` does."""
         params, mesh = self.params(), mesh or _one_device()
         model = replace(self, config=with_exact_products(self.config)).objective(mesh).model
         return OpenedModel(self.config, self.config, self.tokenizers, model, params, mesh, (STEP,))
 
     def objective(self, mesh: Mesh) -> Any:
-        """The model on the devices of ``mesh``, and its loss."""
+        """Return the model on the devices of ``mesh``, and its loss."""
         source, target = (each.vocabulary_size for each in self.tokenizers)
         return task_class(self.config.task).new_objective(self.config, (source, target), mesh)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the parameters by path, according to the settings."""
+        """Return the shapes of the parameters by path, according to the settings."""
         return {name: leaf.shape for name, leaf in named_leaves(self._abstract()).items()}
 
     def params(self) -> Any:
-        """The parameters as a tree; raises DataError naming a tensor that does not fit the settings or is not finite."""
+        """Return the parameters as a tree; raises DataError naming a tensor that does not fit the settings or is not finite."""
         # Building a model that is too large would take all time and memory.
         require_sizes(self.config, {name: leaf.shape for name, leaf in self.named.items()})
         require_same_shapes(self.named, self.shapes(), "the model")
@@ -225,7 +225,7 @@ def require_sizes(config: ExperimentConfig, shapes: Mapping[str, tuple[int, ...]
 def require_same_shapes(
     found: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]], where: object
 ) -> None:
-    """Raises DataError naming tensors that are missing, unexpected or of another shape in ``where``."""
+    """Raise DataError naming tensors that are missing, unexpected or of another shape in ``where``."""
     for problem, names in (
         ("tensors are missing", expected.keys() - found.keys()),
         ("unexpected tensors", found.keys() - expected.keys()),
@@ -240,7 +240,7 @@ def require_same_shapes(
 def require_plain_transformer(
     model: OpenedModel, format_name: str, problem: str, choices: Mapping[str, Collection[str]]
 ) -> None:
-    """Raises ConfigError naming task or setting unless the model is a Transformer for translation that the format supports.
+    """Raise ConfigError naming task or setting unless the model is a Transformer for translation that the format supports.
 
     ``choices``: supported values of settings; ``problem``: the message for any other value.
     """
@@ -254,7 +254,7 @@ def require_plain_transformer(
 
 
 def require_settings(config: TransformerLayersConfig, problem: str, choices: Mapping[str, Collection[str]]) -> None:
-    """Raises ConfigError naming a setting that is not among ``choices``, or that no format supports."""
+    """Raise ConfigError naming a setting that is not among ``choices``, or that no format supports."""
     width = config.d_model // config.num_heads
     both = {
         "attention": ("multi_head", "biased"),

@@ -38,8 +38,8 @@ class Check(NamedTuple):
 class Counterpart:
     """The model in another toolkit, with the token ids of the run.
 
-    ``compares_logits``: whether outputs are logits, else log-probabilities. ``longest``: maximum number of tokens of a source
-    or target, EOS included, or None.
+    ``compares_logits``: whether outputs are logits, else log-probabilities. ``longest``: maximum
+    number of tokens of a source or target, EOS included, or None.
     """
 
     name = ""
@@ -52,7 +52,9 @@ class Counterpart:
         raise NotImplementedError
 
     def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
-        """The greedy translation, without EOS, of each source, at most ``longest`` tokens; only for translation models."""
+        """Return the greedy translation, without EOS, of each source, at most ``longest`` tokens;
+        only for translation models.
+        """
         raise NotImplementedError
 
     def checks(self, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
@@ -62,7 +64,7 @@ class Counterpart:
 
 
 def require_same_tokenizers(folder: Path, model: OpenedModel) -> None:
-    """Raises DataError unless ``folder`` has the tokenizers of the run."""
+    """Raise DataError unless ``folder`` has the tokenizers of the run."""
     for side, theirs, ours in zip(("source", "target"), load_tokenizers(folder), model.tokenizers, strict=True):
         if theirs.fingerprint() != ours.fingerprint():
             sizes = f"{theirs.vocabulary_size:,} pieces there, {ours.vocabulary_size:,} here"
@@ -138,7 +140,7 @@ class Comparison(NamedTuple):
 
 
 def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) -> Comparison:
-    """Compares outputs on the greedy translations of ``texts`` by ``model``; for a language model on the texts themselves."""
+    """Compare outputs on the greedy translations of ``texts`` by ``model``; for a language model on the texts themselves."""
     given = len(texts)
     texts, examples = _short_enough(model, counterpart, texts)
     largest, total, count = 0.0, 0.0, 0
@@ -194,7 +196,7 @@ def token_log_probabilities(logits: Sequence[np.ndarray], examples: Sequence[Exa
 def _short_enough(
     model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]
 ) -> tuple[list[str], list[Example]]:
-    """The texts and examples within the limits of the counterpart; raises DataError if there are none."""
+    """Return the texts and examples within the limits of the counterpart; raises DataError if there are none."""
     if not texts:
         raise DataError(f"{counterpart.name}: no text to compare on; give one with --source")
     longest = counterpart.longest or np.inf

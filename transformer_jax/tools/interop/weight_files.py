@@ -25,7 +25,7 @@ def needing(package: str) -> Iterator[None]:
 
 
 def torch_library() -> Any:
-    """The package torch; raises ConfigError if it is missing."""
+    """Return the package torch; raises ConfigError if it is missing."""
     with needing("torch"):
         import torch
     return torch
@@ -39,7 +39,7 @@ def require_plain_files(source: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file; raises DataError if it cannot be read."""
+    """Return the content of a file; raises DataError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -47,7 +47,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; raises DataError if the file is missing or has no JSON object."""
+    """Return the JSON object in a file; raises DataError if the file is missing or has no JSON object."""
     data = read_bytes(path)
     with contextlib.suppress(ValueError):
         if isinstance(content := parse_json(data), dict):
@@ -65,14 +65,14 @@ def value_of(content: Mapping[str, Any], key: str, kind: type[Value], where: obj
 
 
 def require_values(content: Mapping[str, Any], needed: Mapping[str, Any], where: object) -> None:
-    """Raises ConfigError naming ``where`` unless each key of ``needed`` has that value or is missing."""
+    """Raise ConfigError naming ``where`` unless each key of ``needed`` has that value or is missing."""
     for name, value in needed.items():
         if content.get(name, value) != value:
             raise ConfigError(where, f"{name}={content[name]!r} is not supported", f"expected {value!r}")
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a safetensors file; raises ConfigError if the library is missing."""
+    """Write a safetensors file; raises ConfigError if the library is missing."""
     with needing("safetensors"):
         from safetensors.numpy import save_file
     path.touch()
@@ -83,7 +83,7 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file by name.
+    """Return the arrays of a safetensors file by name.
 
     Raises ConfigError if the library is missing, DataError if the file is missing, damaged, or has tensors of an unknown type.
     """
@@ -98,7 +98,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def load_tensors_only(path: Path) -> Any:
-    """The content of a ``.bin`` file: tensors and containers.
+    """Return the content of a ``.bin`` file: tensors and containers.
 
     Raises DataError if it is missing, damaged, or has objects of other classes, which could run code.
     """
@@ -125,10 +125,10 @@ def as_arrays(tensors: Any, where: object) -> dict[str, np.ndarray]:
 
 
 def read_weights(folder: Path) -> dict[str, np.ndarray]:
-    """The tensors of ``model.safetensors``, else of ``pytorch_model.bin``, by name in float32.
+    """Return the tensors of ``model.safetensors``, else of ``pytorch_model.bin``, by name in float32.
 
-    Either may be split into parts, which an index such as ``model.safetensors.index.json`` lists. Raises DataError if neither
-    exists, or a file cannot be read.
+    Either may be split into parts, which an index such as ``model.safetensors.index.json`` lists.
+    Raises DataError if neither exists, or a file cannot be read.
     """
     for name in NAMES:
         index = folder / f"{name}.index.json"

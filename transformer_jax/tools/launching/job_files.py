@@ -1,8 +1,9 @@
 """Job files for SLURM, Kubernetes and SkyPilot: the templates in this folder, filled for a chain of jobs.
 
-From the manuals of sbatch, srun, scancel and scontrol (slurm.schedmd.com), the references of batch/v1, JobSet
-(jobset.sigs.k8s.io) and Kueue, GKE's pages on TPUs (cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e}), and the schema of SkyPilot
-(docs.skypilot.co). In tasks of SLURM and on TPUs of GKE, JAX reads the variables of the cluster; elsewhere the script sets
+From the manuals of sbatch, srun, scancel and scontrol (slurm.schedmd.com), the references of
+batch/v1, JobSet (jobset.sigs.k8s.io) and Kueue, GKE's pages on TPUs
+(cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e}), and the schema of SkyPilot (docs.skypilot.co). In
+tasks of SLURM and on TPUs of GKE, JAX reads the variables of the cluster; elsewhere the script sets
 JAX's three, for ``jax.distributed.initialize``.
 """
 
@@ -37,7 +38,8 @@ FLAT = "1x1|2x2|2x4|4x4|4x8|8x8|8x16|16x16"
 CUBIC = "2x2x1|2x2x2|2x2x4|2x4x4|4x4x4|4x4x8|4x8x8|8x8x8|8x8x16|8x16x16"
 SLICE = rf"(v5e|v6e):({FLAT})|(v4|v5p):({CUBIC})|v5p:16x16x16", f"v5e: or v6e: and {FLAT}, or v4: or v5p: and {CUBIC}"
 SHELL = r"(?s).+", "a command of the shell"
-# Flags with text: the launchers that take it, its meaning, and the pattern and description of its values.
+# Flags with text: the launchers that take it, its meaning, and the pattern and description of its
+# values.
 TEXTS = {
     "name": ("slurm, kubernetes, skypilot", "of the job (default: from the folder of the run or store)", NAME),
     "time": ("slurm", "limit, D-HH:MM:SS or HH:MM:SS; before it the run saves and is queued again", WORD),
@@ -55,10 +57,12 @@ TEXTS = {
 }
 # Value of GKE's node selector.
 TPUS = {"v4": "tpu-v4-podslice", "v5e": "tpu-v5-lite-podslice", "v5p": "tpu-v5p-slice", "v6e": "tpu-v6e-slice"}
-# SLURM gives a task one core otherwise, and clusters with quotas refuse pods that state no CPU and memory.
+# SLURM gives a task one core otherwise, and clusters with quotas refuse pods that state no CPU and
+# memory.
 REQUIRED = {"slurm": ("gpus_per_node", "cpus"), "kubernetes": ("image", "cpus", "memory"), "skypilot": ()}
 EXAMPLES = {"gpus_per_node": "8, or 0 for CPUs", "cpus": "8", "memory": "32Gi", "image": "REGISTRY/IMAGE"}
-# Plugins go along with a job: Kubernetes mounts them from a ConfigMap of at most 1 MiB, SkyPilot copies them.
+# Plugins go along with a job: Kubernetes mounts them from a ConfigMap of at most 1 MiB, SkyPilot
+# copies them.
 SHIPPED = {"kubernetes": "/plugins", "skypilot": "/tmp/transformer_jax_plugins"}
 MOST_SHIPPED = 2**20 - 2**14
 TOKENIZING, FOLLOWERS, SWEEPS = ("tokenizers", "tokens"), ("evaluate", "sweep"), ("workers", "sweep")
@@ -115,7 +119,7 @@ def job_name(path: str) -> str:
 
 
 def beside(workdir: str, name: str) -> str | None:
-    """The folder ``name`` next to a run directory, on the same shared disk; None for a relative path."""
+    """Return the folder ``name`` next to a run directory, on the same shared disk; None for a relative path."""
     parent = workdir.rstrip("/").rpartition("/")[0]
     return f"{parent}/{name}" if workdir.startswith(("~/", "/")) and parent not in ("", "~") else None
 
@@ -145,7 +149,7 @@ def job_file(launcher: str, flags: Fields, jobs: Sequence[Job]) -> str:
 
 
 def _plugins_of(jobs: Iterable[Job]) -> dict[str, str]:
-    """The files that ``--plugin`` names in the commands of jobs, by their name on the machines of the job."""
+    """Return the files that ``--plugin`` names in the commands of jobs, by their name on the machines of the job."""
     files = dict.fromkeys(word.partition("=")[2] for job in jobs for word in job.words if word.startswith("--plugin="))
     named = {Path(file).name: file for file in files}
     if len(named) < len(files):
@@ -238,7 +242,8 @@ def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
         "array": f"{int(job.kind == 'tokens')}-{job.copies - 1}" if job.kind in ("tokens", *SWEEPS) else None,
         # Without the signal, a shard that takes longer than the limit ends: tokenizing cannot save.
         "seconds_before_limit": flags["seconds_to_save"] if flags["time"] and job.kind not in TOKENIZING else None,
-        # A failed job would restart the run, so those after it have the largest number that Kubernetes takes.
+        # A failed job would restart the run, so those after it have the largest number that
+        # Kubernetes takes.
         "restarts": 0 if is_run else None,
         "restarts_of_each": None if is_run else 2**31 - 1 if job.kind in FOLLOWERS else flags["max_restarts"],
         "storage_variable": STORAGE_VARIABLE if job.kind in SWEEPS and os.environ.get(STORAGE_VARIABLE) else None,

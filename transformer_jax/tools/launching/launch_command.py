@@ -43,11 +43,13 @@ def launch(values: flags.Values) -> int:
         transformer-jax launch kubernetes --tpu=v5e:2x4 --cpus=24 --memory=96Gi --image=REGISTRY/IMAGE --volume_claim=runs \
             -- sweep --sweep=sweep.py --workdir=/shared/sweep --workers=16
 
-    After -- comes the command for one machine: train, sweep or tokenize. With --tokenize_shards=64 and a data.store, jobs on
-    CPUs tokenize before the run begins. A second -- and evaluate or sweep add a job on one device after the run. Settings, mesh
-    and batch are checked here; data are read on the cluster, where relative paths start in the working directory. A run that is
-    stopped saves, and resumes when it is restarted. Files of --plugin go along, by a ConfigMap of Kubernetes or file_mounts of
-    SkyPilot; SLURM reads them on the shared disk. See docs/clusters.md.
+    After -- comes the command for one machine: train, sweep or tokenize. With --tokenize_shards=64
+    and a data.store, jobs on CPUs tokenize before the run begins. A second -- and evaluate or sweep
+    add a job on one device after the run. Settings, mesh and batch are checked here; data are read
+    on the cluster, where relative paths start in the working directory. A run that is stopped
+    saves, and resumes when it is restarted. Files of --plugin go along, by a ConfigMap of
+    Kubernetes or file_mounts of SkyPilot; SLURM reads them on the shared disk. See
+    docs/clusters.md.
     """
     launcher, *command = values.arguments or [""]
     if launcher not in TEMPLATES:
@@ -85,7 +87,7 @@ def launch(values: flags.Values) -> int:
 
 
 def _jobs(command: list[str], shards: int | None) -> list[Job]:
-    """The jobs of a ``train``, ``sweep`` or ``tokenize`` command, with its flags and settings checked."""
+    """Return the jobs of a ``train``, ``sweep`` or ``tokenize`` command, with its flags and settings checked."""
     name, *arguments = command
     if name == "train":
         values = flags.parse(train.flags, arguments)
@@ -163,7 +165,7 @@ def _sweep(arguments: list[str], kind: str, after: str | None) -> Job:
 
 
 def _shared_cache(workdir: str, config: ExperimentConfig) -> list[str]:
-    """The flag for a cache of token stores and programs that all machines share, unless the settings state a folder."""
+    """Return the flag for a cache of token stores and programs that all machines share, unless the settings state a folder."""
     folder, default = beside(workdir, "cache"), getattr(type(config.data), "cache_directory", None)
     is_open = folder and default is not None and config.data.cache_directory == default
     return [f"--config.data.cache_directory={folder}"] if is_open else []

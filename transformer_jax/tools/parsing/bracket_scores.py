@@ -34,7 +34,7 @@ class BracketCounts(NamedTuple):
 
 
 def brackets_of(tree: Tree, is_deleted: Sequence[bool]) -> list[Bracket]:
-    """The constituents that count, innermost first; ``is_deleted`` says of each word whether it is left out."""
+    """Return the constituents that count, innermost first; ``is_deleted`` says of each word whether it is left out."""
     found: list[Bracket] = []
     before = np.concatenate([[0], np.cumsum(~np.asarray(is_deleted, bool))]).tolist()
 
@@ -52,7 +52,7 @@ def brackets_of(tree: Tree, is_deleted: Sequence[bool]) -> list[Bracket]:
 
 
 def bracket_counts(gold: Tree, predicted: Tree) -> BracketCounts:
-    """The counts of one sentence; the parts of speech of ``gold`` say which words are punctuation.
+    """Return the counts of one sentence; the parts of speech of ``gold`` say which words are punctuation.
 
     A bracket matches at most one other. Raises DataError when the trees have different words.
     """
@@ -101,7 +101,7 @@ def counts_of(gold: Sequence[Tree], predicted: Sequence[Tree]) -> np.ndarray:
 
 
 def f1_by_length(counts: np.ndarray) -> dict[str, tuple[int, float]]:
-    """The number of sentences and their F1 by length: 1-10, 11-20, 21-30, 31-40, over 40 words, and 1-40."""
+    """Return the number of sentences and their F1 by length: 1-10, 11-20, 21-30, 31-40, over 40 words, and 1-40."""
     words, found = counts[:, -1], {}
     for low, high in [*zip((0, *LENGTHS), (*LENGTHS, np.inf), strict=True), (0, 40)]:
         chosen = counts[(words > low) & (words <= high)]
@@ -112,7 +112,7 @@ def f1_by_length(counts: np.ndarray) -> dict[str, tuple[int, float]]:
 
 
 def sentence_f1(outputs: Sequence[str], references: Sequence[str]) -> list[float]:
-    """The F1 of each tree, given as text."""
+    """Return the F1 of each tree, given as text."""
     return [scores_of(counts).f1 for counts in counts_of(trees_of_texts(references), trees_of_texts(outputs))]
 
 

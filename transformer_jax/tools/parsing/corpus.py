@@ -99,7 +99,7 @@ class Treebank(TreeCorpus):
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """The files of trees, each once, though it may be there plain and compressed."""
+    """Return the files of trees, each once, though it may be there plain and compressed."""
     files: dict[Path, Path] = {}
     for path in sorted(folder.rglob("*.mrg*")):
         if (name := plain_name(path)).endswith(".mrg"):
@@ -140,7 +140,7 @@ def _read(files: tuple[Path, ...], counts: Counter[str]) -> Iterator[Tree]:
 
 @cache
 def _survey(files: tuple[Path, ...]) -> tuple[int, Counter[str]]:
-    """The number of trees, and what was removed."""
+    """Return the number of trees, and what was removed."""
     counts = Counter[str]()
     return sum(1 for _ in _read(files, counts)), counts
 

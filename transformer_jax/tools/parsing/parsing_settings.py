@@ -61,7 +61,7 @@ class ParserConfig(DecodingConfig):
     )
 
     def check_new_run(self, config: Any) -> None:
-        """Raises ConfigError where the constraint would count wrong words, since ids do not show where words begin."""
+        """Raise ConfigError where the constraint would count wrong words, since ids do not show where words begin."""
         kind = config.tokenizer.kind
         problem = f"the ids of {kind} do not show where words begin; use bpe, unigram or word_class, or "
         hides_words = self.constrained and kind in ("word", "lower_word", "character", "byte")
@@ -76,7 +76,7 @@ def check_parsing(
     model: TransformerConfig | RnnConfig,
     decoding: ParserConfig,
 ) -> None:
-    """Raises ConfigError when the blocks of a run that parses exclude each other."""
+    """Raise ConfigError when the blocks of a run that parses exclude each other."""
     if tokenizer.joint:
         raise ConfigError("tokenizer.joint", "symbols of trees have a vocabulary of their own", "set it to False")
     check_translation(data, tokenizer, batching, model, decoding)

@@ -115,7 +115,7 @@ class ParsingReport(NamedTuple):
 
 
 def open_trees(config: ExperimentConfig) -> TreeCorpus:
-    """The source of the trees, which reads nothing yet; raises ConfigError where a plugin's is no ``TreeCorpus``."""
+    """Return the source of the trees, which reads nothing yet; raises ConfigError where a plugin's is no ``TreeCorpus``."""
     corpus = open_corpus(config.data, config.data_seed, config.parts)
     if not isinstance(corpus, TreeCorpus):
         problem = f"the corpus of {config.data.source} is not a TreeCorpus; subclass TreeCorpus of tools.parsing.corpus"
@@ -133,7 +133,7 @@ class ParsingEvaluator(Evaluator):
     def scored(
         self, measured: Measured, pairs: Sequence[SentencePair], references: Any, translations: Sequence[Translation]
     ) -> TranslationEvaluation:
-        """The report of the trees of outputs, one a line."""
+        """Return the report of the trees of outputs, one a line."""
         repairs, repaired, trees = Counter[str](), 0, []
         form, positions = self.config.data.linearization, known_positions(self.translator.tokenizers.target)
         for pair, output in zip(pairs, translations, strict=True):
@@ -194,7 +194,7 @@ class ParsingTask(TranslationTask):
         return replace(data, warnings=(f"removed from the trees: {counts}",)) if counts else data
 
     def new_translator(self, config: ExperimentConfig, constraint: Constraint | None = None) -> Translator:
-        """A translator whose search is constrained if ``decoding.constrained``."""
+        """Return a translator whose search is constrained if ``decoding.constrained``."""
         if config.decoding.constrained:
             constraint = well_formed(self.tokenizers, config.data, config.decoding, self.objective.longest_sequence)
         return super().new_translator(config, constraint)
@@ -229,7 +229,9 @@ class ParsingTask(TranslationTask):
         return parsed
 
     def outline(self, sentence: str, symbols: str) -> list[tuple[int, str, int]]:
-        """The tree of an output, from the root: depth, label or word, and the index of the symbol that wrote it, or -1."""
+        """Return the tree of an output, from the root: depth, label or word, and the index of the
+        symbol that wrote it, or -1.
+        """
         numbered = [
             each if each[0] == ")" or each == UNKNOWN or is_position(each) else f"{each} {index}"
             for index, each in enumerate(ascii_words(symbols))
@@ -252,7 +254,7 @@ class ParsingTask(TranslationTask):
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
-        """The sentences of a file, and the trees of another; raises DataError where they do not fit."""
+        """Return the sentences of a file, and the trees of another; raises DataError where they do not fit."""
         if len(references) != 1:
             raise ConfigError("--references", "give one file of trees for the sentences of --source")
         name, sentences = references[0], list(read_lines(Path(source)))

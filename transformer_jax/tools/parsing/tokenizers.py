@@ -40,7 +40,7 @@ class WordClassTokenizer(SymbolTokenizer):
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocabulary_size: int, min_count: int = 2) -> "ListedTokenizer":
-        """The most frequent words of ``min_count`` occurrences, and the classes of the others."""
+        """Return the most frequent words of ``min_count`` occurrences, and the classes of the others."""
         counts = Counter(word for sentence in sentences for word in cls.split(sentence))
         classes = Counter[str]()
         for word, count in counts.items():
@@ -59,8 +59,9 @@ class WordClassTokenizer(SymbolTokenizer):
 class SentenceTokenizer(Tokenizer):
     """A tokenizer of the words of trees, for sentences as people write them: whatever reads a sentence reads it in this way.
 
-    Words have one space between them; round brackets are ``-LRB-`` and ``-RRB-``, and the other characters of
-    ``FURTHER_ESCAPES`` have the form of the treebank if the vocabulary has pieces of that form.
+    Words have one space between them; round brackets are ``-LRB-`` and ``-RRB-``, and the other
+    characters of ``FURTHER_ESCAPES`` have the form of the treebank if the vocabulary has pieces of
+    that form.
     """
 
     def __init__(self, of_words: Tokenizer) -> None:
@@ -119,7 +120,7 @@ def class_of(word: str) -> str:
 
 
 def known_positions(tokenizer: Tokenizer) -> int:
-    """The number of positions of words: fewer than ``POSITIONS`` where no sentence of the training text is as long."""
+    """Return the number of positions of words: fewer than ``POSITIONS`` where no sentence of the training text is as long."""
     return sum(map(is_position, tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))))
 
 

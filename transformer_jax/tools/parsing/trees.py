@@ -55,7 +55,7 @@ class Tree(NamedTuple):
     word: str = ""
 
     def __str__(self) -> str:
-        """The tree on one line: ``(S (NP (NNP Ann)) (VP (VBZ sleeps)))``, with ``escaped`` words."""
+        """Return the tree on one line: ``(S (NP (NNP Ann)) (VP (VBZ sleeps)))``, with ``escaped`` words."""
         parts: list[str] = []
         stack: list[Tree | str] = [self]
         while stack:
@@ -107,8 +107,9 @@ def read_trees(path: Path) -> Iterator[Located]:
 def trees_of_lines(lines: Iterable[str], name: str | Path, max_depth: float = MAX_DEPTH) -> Iterator[Located]:
     """Streams bracketed trees, several on a line, or one over several lines.
 
-    Raises DataError, with the name of the text and the line, on brackets that do not match, text outside of trees, empty
-    constituents, a word beside a constituent, and more than ``max_depth`` open brackets.
+    Raises DataError, with the name of the text and the line, on brackets that do not match, text
+    outside of trees, empty constituents, a word beside a constituent, and more than ``max_depth``
+    open brackets.
     """
     # Label and word, children, and first line of every open bracket.
     open_trees: list[tuple[list[str], list[Tree], int]] = []
@@ -147,7 +148,7 @@ def trees_of_texts(texts: Iterable[str]) -> list[Tree]:
 
 
 def _tree_of(names: list[str], children: list[Tree], where: str) -> Tree:
-    """The tree between two brackets: a label and constituents, or a part of speech and its word."""
+    """Return the tree between two brackets: a label and constituents, or a part of speech and its word."""
     if len(names) == 2 and not children:
         return Tree(names[0], (), names[1])
     if len(names) < 2 and children:
@@ -158,11 +159,11 @@ def _tree_of(names: list[str], children: list[Tree], where: str) -> Tree:
 
 
 def normalized(tree: Tree, counts: Counter[str], roots: Sequence[str] = ROOTS) -> Tree | None:
-    """The tree as parsers learn it, or None if it consists of traces.
+    """Return the tree as parsers learn it, or None if it consists of traces.
 
-    Traces (``-NONE-``) and constituents of nothing else go; functional tags and indices (``NP-SBJ-1``, ``NP=2``, ``ADVP|PRT``)
-    leave the label; ``roots`` around one constituent go, however many; a root is TOP if it has several children or a word.
-    ``counts`` what was removed.
+    Traces (``-NONE-``) and constituents of nothing else go; functional tags and indices
+    (``NP-SBJ-1``, ``NP=2``, ``ADVP|PRT``) leave the label; ``roots`` around one constituent go,
+    however many; a root is TOP if it has several children or a word. ``counts`` what was removed.
     """
     cleaned = _without_traces(tree, counts)
     if cleaned is None:
@@ -178,8 +179,9 @@ def normalized(tree: Tree, counts: Counter[str], roots: Sequence[str] = ROOTS) -
 def roots_of(trees: Callable[[], Iterable[Tree]]) -> tuple[str, ...]:
     """Return ``ROOTS`` and labels that span every tree as the only child of the root before, so that none is scored.
 
-    ``trees`` reads them as a file has them, perhaps several times, until a label has another child. A label inside a tree is no
-    root, and neither is the label of a constituent unless there are ``MANY_TREES``.
+    ``trees`` reads them as a file has them, perhaps several times, until a label has another child.
+    A label inside a tree is no root, and neither is the label of a constituent unless there are
+    ``MANY_TREES``.
     """
     roots: tuple[str, ...] = ROOTS
     while label := _label_of_all(tree for each in trees() if (tree := normalized(each, Counter(), roots))):
@@ -213,11 +215,12 @@ def _without_traces(tree: Tree, counts: Counter[str]) -> Tree | None:
 
 
 def symbols_of(tree: Tree, linearization: str, *, has_tags: bool = False, has_positions: bool = False) -> list[str]:
-    """The tree as symbols: ``(NP`` opens, ``)`` closes, ``XX`` is a word (or its part of speech, where it ``has_tags``).
+    """Return the tree as symbols: ``(NP`` opens, ``)`` closes, ``XX`` is a word (or its part of speech, where it ``has_tags``).
 
-    ``brackets``: depth first, with the label also where a constituent closes, ``)NP`` (Vinyals et al. 2015, figure 2).
-    ``top_down``: the same with ``)`` (Dyer et al. 2016). ``in_order``: a constituent is opened after its first child (Liu and
-    Zhang 2017). ``has_positions``: ``@0``, ``@1``, ... before the words.
+    ``brackets``: depth first, with the label also where a constituent closes, ``)NP`` (Vinyals et
+    al. 2015, figure 2). ``top_down``: the same with ``)`` (Dyer et al. 2016). ``in_order``: a
+    constituent is opened after its first child (Liu and Zhang 2017). ``has_positions``: ``@0``,
+    ``@1``, ... before the words.
     """
     positions = itertools.count()
 
@@ -244,13 +247,14 @@ def tree_of_symbols(
     repairs: Counter[str] | None = None,
     positions: int = POSITIONS,
 ) -> Tree:
-    """The inverse of ``symbols_of``, over exactly these words; symbols that are no tree of them are repaired.
+    """Return the inverse of ``symbols_of``, over exactly these words; symbols that are no tree of them are repaired.
 
     1. A word beyond the last, a closing bracket without an opening one, a constituent without words and an unknown symbol
-    are dropped. 2. A closing bracket of another label closes the innermost constituent. 3. At the end missing closing
-    brackets are added. 4. Missing words go into the constituent that was open last, before its missing bracket. 5. Several
-    roots, or a word alone, get the root TOP, which scores ignore. 6. ``in_order``: a constituent that opens without a
-    child before it has only the children after it. 7. Positions of words, written modulo ``POSITIONS`` and ``positions``, are
+    are dropped. 2. A closing bracket of another label closes the innermost constituent. 3. At the
+    end missing closing brackets are added. 4. Missing words go into the constituent that was open
+    last, before its missing bracket. 5. Several roots, or a word alone, get the root TOP, which
+    scores ignore. 6. ``in_order``: a constituent that opens without a child before it has only the
+    children after it. 7. Positions of words, written modulo ``POSITIONS`` and ``positions``, are
     dropped; wrong ones count. ``repairs`` counts what was repaired.
     """
     repairs = Counter() if repairs is None else repairs

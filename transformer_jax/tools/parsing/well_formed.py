@@ -20,8 +20,8 @@ START, OPEN, CLOSE, WORD, POSITION, OTHER = range(6)
 class Prefix(NamedTuple):
     """The symbols of a hypothesis so far: the kind of its ``last`` symbol, the labels of ``depth`` open constituents.
 
-    ``words`` are still to come, after ``written`` ones, in ``capacity`` tokens with EOS. ``labels`` [B, W, 64] are ids of
-    opening symbols, or empty.
+    ``words`` are still to come, after ``written`` ones, in ``capacity`` tokens with EOS. ``labels``
+    [B, W, 64] are ids of opening symbols, or empty.
     """
 
     last: Int[Array, "B W"]
@@ -35,10 +35,11 @@ class Prefix(NamedTuple):
 def well_formed(
     tokenizers: TokenizerPair, data: TreebankConfig, decoding: ParserConfig, longest: int | None
 ) -> Constraint:
-    """The constraint for one linearization; ``longest``: maximum length of a sequence of the model.
+    """Return the constraint for one linearization; ``longest``: maximum length of a sequence of the model.
 
-    A constituent has at least one word, the root has them all, and no more than 64 are open. The tokens that are left suffice
-    for the shortest completion. A sentence whose length limit is too short for any tree gets no tree.
+    A constituent has at least one word, the root has them all, and no more than 64 are open. The
+    tokens that are left suffice for the shortest completion. A sentence whose length limit is too
+    short for any tree gets no tree.
     """
     in_order = data.linearization == "in_order"
     symbols = tokenizers.target.pieces(range(NUM_SPECIAL_IDS, tokenizers.target.vocabulary_size))
@@ -79,7 +80,8 @@ def well_formed(
         last, depth, words, written, capacity, labels = state
         is_start, is_closed, is_position = last == START, (depth == 0) & (last == CLOSE), last == POSITION
         needed = 2 * words - is_position if has_positions else words
-        # Tokens that the shortest completion needs, EOS included, after opening one constituent more.
+        # Tokens that the shortest completion needs, EOS included, after opening one constituent
+        # more.
         is_deeper = (depth < MAX_DEPTH) & (capacity - 1 >= needed + depth + 2)
         if in_order:
             may_open = is_deeper & ((last == WORD) | (last == CLOSE))

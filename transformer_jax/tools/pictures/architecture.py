@@ -20,7 +20,8 @@ from transformer_jax.tools.pictures.canvas import FAINT_INK, FONT_FAMILIES, HAIR
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters, param_shapes
 
-# Sizes of the abstract batch, unlike any width of a model, so that a shape shows the side of a module.
+# Sizes of the abstract batch, unlike any width of a model, so that a shape shows the side of a
+# module.
 ROWS, SOURCE, TARGET = 1009, 11, 13
 LETTERS = {ROWS: "B", SOURCE: "S", TARGET: "T"}
 # Methods of a shared matrix; each has its own block.
@@ -37,9 +38,9 @@ FILL, FRAME_FILL, LINE = "#eef5f8", "#fbfcfd", "#5a6b7a"
 class Block:
     """A module with all its calls merged: a box, or a frame around its ``inner`` modules, the lowest first.
 
-    ``role``: the use of a shared matrix, which has a block for each. ``shape``: of its first output. ``leaves``: sizes of its
-    parameters by path. ``repeats``: size of a stack of equal modules, of which the last is drawn. ``is_shared``: all its
-    parameters are in earlier blocks.
+    ``role``: the use of a shared matrix, which has a block for each. ``shape``: of its first
+    output. ``leaves``: sizes of its parameters by path. ``repeats``: size of a stack of equal
+    modules, of which the last is drawn. ``is_shared``: all its parameters are in earlier blocks.
     """
 
     path: tuple[str, ...]
@@ -118,7 +119,9 @@ class Architecture(NamedTuple):
 
 
 def architecture(config: ExperimentConfig) -> Architecture:
-    """The blocks of the model of ``config`` with the largest vocabulary that its settings allow, by abstract evaluation."""
+    """Return the blocks of the model of ``config`` with the largest vocabulary that its settings
+    allow, by abstract evaluation.
+    """
     config = resolve_for_device(config, lambda: DeviceSettings("float32", 4))
     if config.task not in ("translation", "language_model"):
         raise ConfigError("config", f"task={config.task} cannot be drawn", "give one of translation or language_model")
@@ -146,7 +149,7 @@ def draw_architecture(config: ExperimentConfig, source: str, path: Path) -> str:
 
 
 def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) -> list[Block]:
-    """The modules among ``calls``, each once at its last call; calls of a module by itself are part of it."""
+    """Return the modules among ``calls``, each once at its last call; calls of a module by itself are part of it."""
     merged: dict[tuple[tuple[str, ...], str, object], list[ModuleCall]] = {}
     for call in _in_residuals(calls):
         if call.kind not in WITHOUT_A_BLOCK and call.shape is not None:
@@ -225,7 +228,7 @@ class Box(NamedTuple):
 def draw_block_diagram(
     columns: Sequence[Sequence[Block]], links: Sequence[tuple[str, str]], path: str | Path, *, title: str
 ) -> Path:
-    """Writes an SVG of columns of blocks, each from bottom to top, and returns the path.
+    """Write an SVG of columns of blocks, each from bottom to top, and returns the path.
 
     ``links``: pairs of keys of a block in the first column and a block in the second.
     """

@@ -37,8 +37,9 @@ def attention(values: flags.Values) -> int:
         transformer-jax attention --workdir=runs/m30k --text="A man is riding a red bike."
         transformer-jax attention runs/m30k --text="Two dogs play." --kind=encoder --layer=4 --output=dogs.pdf
 
-    The run translates the sentence with beam search; the weights come from a forward pass over that translation, or over
-    --translation=TEXT. A language model has only attention of the kind decoder: row i predicts piece i of the text.
+    The run translates the sentence with beam search; the weights come from a forward pass over that
+    translation, or over --translation=TEXT. A language model has only attention of the kind
+    decoder: row i predicts piece i of the text.
     """
     config = run_config(values)
     if says_nothing(values.text):

@@ -36,12 +36,14 @@ def draw_attention(
 ) -> Path:
     """Draws attention weights as PNG, PDF or SVG, as ``path`` ends, and returns the path.
 
-    As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``: arrays ``[H, Q, M]``, by layer
-    from top to bottom. ``row_pieces``: the ``Q`` querying tokens (target), on the left; ``column_pieces``: the ``M`` attended
-    tokens (source), below. All panels share one color scale from 0 to 1, or, where weights are negative, of two colors from
-    -1 or less to 1 or more. With several heads the last column is their mean, and the sharpest head has a frame, named in a
-    note that ends with ``hint``. With more than 25 tokens on a side, it is drawn alone with the
-    mean of its layer. Raises ValueError, which shows the shapes, if weights and pieces do not fit.
+    As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``:
+    arrays ``[H, Q, M]``, by layer from top to bottom. ``row_pieces``: the ``Q`` querying tokens
+    (target), on the left; ``column_pieces``: the ``M`` attended tokens (source), below. All panels
+    share one color scale from 0 to 1, or, where weights are negative, of two colors from -1 or less
+    to 1 or more. With several heads the last column is their mean, and the sharpest head has a
+    frame, named in a note that ends with ``hint``. With more than 25 tokens on a side, it is drawn
+    alone with the mean of its layer. Raises ValueError, which shows the shapes, if weights and
+    pieces do not fit.
     """
     rows, columns = ([visible_piece(piece) for piece in side] for side in (row_pieces, column_pieces))
     weights = {name: np.asarray(layer, np.float32) for name, layer in weights.items()}
@@ -53,7 +55,8 @@ def draw_attention(
     if focused and max(len(rows), len(columns)) > MOST_TOKENS:
         panels = {focused.layer: [panels[focused.layer][index] for index in (focused.head - 1, -1)]}
 
-    # Sizes in inches. A large grid is viewed at a smaller scale, so headings grow with it; labels grow with the cells.
+    # Sizes in inches. A large grid is viewed at a smaller scale, so headings grow with it; labels
+    # grow with the cells.
     num_columns = max(map(len, panels.values()))
     is_signed = any((layer < 0).any() for layer in weights.values())
     largest = max(1.0, *(float(np.abs(layer).max(initial=0.0)) for layer in weights.values())) if is_signed else 1.0
@@ -148,7 +151,7 @@ def sharpest(layers: Mapping[str, np.ndarray]) -> SharpestHead | None:
 
 
 def visible_piece(piece: str) -> str:
-    """Returns a token as shown on an axis: sentencepiece's word start as an open box, unprintable characters escaped."""
+    """Return a token as shown on an axis: sentencepiece's word start as an open box, unprintable characters escaped."""
     shown = piece.replace(SPACE_SIGN, SPACE_MARK).replace(" ", SPACE_MARK)
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
 

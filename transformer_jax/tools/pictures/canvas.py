@@ -41,7 +41,8 @@ MOST_PIXELS = 30_000
 # Metadata that would differ between equal figures.
 CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 MISSING, MOST_SHOWN = r"Glyph (\d+) .*missing from font", 20
-# The first font that has a letter draws it. Fonts of Linux distributions, then of macOS and Windows.
+# The first font that has a letter draws it. Fonts of Linux distributions, then of macOS and
+# Windows.
 FONT_FAMILIES = (
     *("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans JP"),
     *("Noto Sans SC", "Noto Sans KR", "IPAexGothic", "IPAGothic", "TakaoGothic", "WenQuanYi Zen Hei", "NanumGothic"),
@@ -54,19 +55,19 @@ FONT_FAMILIES = (
 
 @functools.cache
 def font(size: int | float, *, weight: str = "normal") -> FontProperties:
-    """Returns a font of ``size`` points with umlauts, and with other scripts if a font for them is installed."""
+    """Return a font of ``size`` points with umlauts, and with other scripts if a font for them is installed."""
     installed = set(fontManager.get_font_names())
     return FontProperties(family=[name for name in FONT_FAMILIES if name in installed], size=size, weight=weight)
 
 
 def blank_figure(width: float, height: float) -> Figure:
-    """Returns a white figure of ``width`` x ``height`` inches."""
+    """Return a white figure of ``width`` x ``height`` inches."""
     dots = min(DOTS_PER_INCH, MOST_PIXELS / max(width, height))
     return Figure(figsize=(width, height), dpi=dots, facecolor="white")
 
 
 def add_panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Returns new axes; sizes and offsets from the upper left corner of the figure are in inches."""
+    """Return new axes; sizes and offsets from the upper left corner of the figure are in inches."""
     figure_width, figure_height = figure.get_size_inches()
     bottom = figure_height - top - height
     return figure.add_axes((left / figure_width, bottom / figure_height, width / figure_width, height / figure_height))
@@ -109,7 +110,7 @@ def name_cells(axes: Axes, rows: Sequence[str], columns: Sequence[str], points: 
 
 
 def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
-    """Writes the title, without math parsing, into the upper left corner of the figure."""
+    """Write the title, without math parsing, into the upper left corner of the figure."""
     width, height = figure.get_size_inches()
     margin = 0.014 * points
     text = figure.text(margin / width, 1 - margin / height, title, color=INK, va="top", parse_math=False)
@@ -117,10 +118,10 @@ def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
 
 
 def write_png(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure as PDF or SVG if ``path`` ends so, else as PNG; returns the path.
+    """Write the figure as PDF or SVG if ``path`` ends so, else as PNG; returns the path.
 
-    Equal figures give equal PNG and PDF files. Creates missing folders; replaces a symbolic link. Characters that no installed
-    font has are drawn as boxes and listed in a UserWarning.
+    Equal figures give equal PNG and PDF files. Creates missing folders; replaces a symbolic link.
+    Characters that no installed font has are drawn as boxes and listed in a UserWarning.
     """
     path, content = as_path(path), io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:

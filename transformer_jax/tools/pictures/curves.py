@@ -29,10 +29,11 @@ def draw_curves(
 ) -> Path:
     """Draws a panel per key with a line per ``metrics.jsonl`` as a PNG, and returns its path.
 
-    ``names`` of the lines are by default the shortest that tell the folders of the files apart; a file without a key has no
-    line for it. All panels share one x axis, from 0; a single run has its name and values. Says on standard error which
-    lines are damaged, and leaves them out. ``columns``: panels side by side, by default all. The legend is below the first
-    panel. Raises DataError if a file is missing, or no file has a key.
+    ``names`` of the lines are by default the shortest that tell the folders of the files apart; a
+    file without a key has no line for it. All panels share one x axis, from 0; a single run has its
+    name and values. Says on standard error which lines are damaged, and leaves them out.
+    ``columns``: panels side by side, by default all. The legend is below the first panel. Raises
+    DataError if a file is missing, or no file has a key.
     """
     # Matplotlib would delay the start of training by 0.4 s.
     from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
@@ -76,7 +77,7 @@ def curves_at_end(start: TrainingStart) -> Iterator[Sequence[Hook]]:
 
 
 def read_series(file: Path, keys: Sequence[str]) -> dict[str, Series]:
-    """The series of each of ``keys`` that the file has, in the order of the updates.
+    """Return the series of each of ``keys`` that the file has, in the order of the updates.
 
     If a resumed run wrote an update twice, the later record counts. The unfinished last line of a killed run is skipped.
     """

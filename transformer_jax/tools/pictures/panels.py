@@ -40,8 +40,9 @@ class Panel(Protocol):
 
 @dataclass(frozen=True)
 class LinePanel:
-    """Lines by name, each with x and y values; lines in ``dotted`` are for comparison. ``marks``: markers instead of a
-    line. ``x_scale``: ``linear``, ``integer``, ``log`` or ``log2``, which has powers of 2.
+    """Lines by name, each with x and y values; lines in ``dotted`` are for comparison. ``marks``:
+    markers instead of a line. ``x_scale``: ``linear``, ``integer``, ``log`` or ``log2``, which has
+    powers of 2.
     """
 
     title: str

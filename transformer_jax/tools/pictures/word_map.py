@@ -41,7 +41,7 @@ def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *,
 
 
 def _name_points(axes: Axes, words: Sequence[str], points: np.ndarray) -> None:
-    """Adds each name beside its point where it covers no earlier name and, if possible, no other point."""
+    """Add each name beside its point where it covers no earlier name and, if possible, no other point."""
     axes.autoscale_view()  # Sets the limits that determine positions.
     renderer = FigureCanvasAgg(axes.figure).get_renderer()  # type: ignore[arg-type]
     frame = axes.get_window_extent(renderer)
@@ -77,10 +77,10 @@ def _overlaps(box: np.ndarray, others: np.ndarray) -> bool:
 
 
 def word_map_page(words: Sequence[str], points: np.ndarray, near: Sequence[Sequence[str]], title: str) -> str:
-    """A page of words at ``points [N, 2]`` to search, move and zoom; ``page.html#word`` searches for a word.
+    """Return a page of words at ``points [N, 2]`` to search, move and zoom; ``page.html#word`` searches for a word.
 
-    Hovering over a word shows its row of ``near``. The page contains the words as JSON without ``<``, and shows them as text
-    nodes, so that no word is read as HTML.
+    Hovering over a word shows its row of ``near``. The page contains the words as JSON without
+    ``<``, and shows them as text nodes, so that no word is read as HTML.
     """
     content = {"words": list(words), "points": np.round(points, 4).tolist(), "near": [list(each) for each in near]}
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -87,7 +87,7 @@ def link_bandwidths(devices: Sequence[jax.Device], size: int) -> dict[str, float
 
 
 def _seconds(function: Callable[..., Array], *arguments: Array) -> float:
-    """The median time of ``REPEATS`` runs after a first one that compiles."""
+    """Return the median time of ``REPEATS`` runs after a first one that compiles."""
     jax.block_until_ready(function(*arguments))
     seconds = []
     for _ in range(REPEATS):
@@ -98,12 +98,12 @@ def _seconds(function: Callable[..., Array], *arguments: Array) -> float:
 
 
 def to_json(calibration: Calibration) -> str:
-    """The content of a calibration file."""
+    """Return the content of a calibration file."""
     return json.dumps(calibration._asdict(), indent=1) + "\n"
 
 
 def load_calibration(file: Path) -> Calibration:
-    """Reads a file that ``calibrate`` wrote; raises ConfigError if it is invalid."""
+    """Read a file that ``calibrate`` wrote; raises ConfigError if it is invalid."""
     try:
         found = Calibration(**json.loads(file.read_text(encoding="utf-8")))
         flops = [found.matmul_flops[dtype] for dtype in ("bfloat16", "float32")]
@@ -115,15 +115,15 @@ def load_calibration(file: Path) -> Calibration:
 
 
 def _one_name(kind: str) -> str:
-    """A kind of device by one name: JAX has two for some TPUs, and the description of an absent GPU begins with CUDA."""
+    """Return a kind of device by one name: JAX has two for some TPUs, and the description of an absent GPU begins with CUDA."""
     return {"TPU v5": "TPU v5p"}.get(kind, kind).removeprefix("CUDA ").replace(" lite", "e")
 
 
 def calibrated(topology: Topology, calibration: Calibration) -> Topology:
-    """The topology with measured speeds; an axis that was not measured keeps the figure of the data sheet.
+    """Return the topology with measured speeds; an axis that was not measured keeps the figure of the data sheet.
 
-    The devices of ``cpu:N`` share the cores and the memory that the measured device had alone. Raises ConfigError if another
-    kind of device was measured.
+    The devices of ``cpu:N`` share the cores and the memory that the measured device had alone.
+    Raises ConfigError if another kind of device was measured.
     """
     kind = topology.devices[0].device_kind
     if _one_name(calibration.device) != _one_name(kind):

@@ -1,10 +1,11 @@
 """Absent devices to compile for, with their speeds and memory.
 
-TPU figures are from cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (read 2026): peak bfloat16, memory, memory bandwidth, and
-interconnect bandwidth per chip, both directions of all links. The network between slices is the data center network per chip,
-or per pod divided by its chips (none given for v4). GPU figures are from NVIDIA's data sheets of the SXM modules, without
-sparsity: peak bfloat16 and TF32, half of NVLink's bandwidth (one direction), and the network of DGX machines, one adapter per
-GPU (HDR or NDR InfiniBand).
+TPU figures are from cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (read 2026): peak bfloat16, memory,
+memory bandwidth, and interconnect bandwidth per chip, both directions of all links. The network
+between slices is the data center network per chip, or per pod divided by its chips (none given for
+v4). GPU figures are from NVIDIA's data sheets of the SXM modules, without sparsity: peak bfloat16
+and TF32, half of NVLink's bandwidth (one direction), and the network of DGX machines, one adapter
+per GPU (HDR or NDR InfiniBand).
 """
 
 import os
@@ -26,7 +27,8 @@ GPU_MEMORY_SHARE = 0.8
 GPUS_OF_A_HOST = 8
 """The largest number of GPUs that NVLink connects, in machines of all these kinds."""
 NOT_INSTALLED = ("No PTX compilation provider", "cuDNN not found", "cuDNN is not detected")
-# Without the first, libtpu queries the network for its machine. Several processes may load it, since nothing runs on the chip.
+# Without the first, libtpu queries the network for its machine. Several processes may load it,
+# since nothing runs on the chip.
 OFFLINE = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
@@ -66,7 +68,7 @@ GPU_SPECS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def gpu_spec(kind: str) -> str:
-    """The GpuTargetConfigProto of a GPU as text."""
+    """Return the GpuTargetConfigProto of a GPU as text."""
     file, changes = GPU_SPECS[kind]
     text = resources.files("transformer_jax.tools.preflight").joinpath("gpu_specs", file).read_text(encoding="utf-8")
     for field, value in changes.items():
@@ -75,16 +77,16 @@ def gpu_spec(kind: str) -> str:
 
 
 def gpu_fact(kind: str, field: str) -> float:
-    """A number of a spec, such as ``memory_bandwidth``."""
+    """Return a number of a spec, such as ``memory_bandwidth``."""
     return float(re.findall(rf"^ *{field}: (.*)$", gpu_spec(kind), re.MULTILINE)[0])
 
 
 class Chip(NamedTuple):
     """Speeds and memory of a chip: FLOP/s, bytes available to a program, bytes/s.
 
-    ``flops``: of bfloat16 products. ``float32_flops``: of float32 products, which are one bfloat16 pass on a TPU and TF32 on a
-    GPU. ``exact_flops``: of ``float32_exact``, six bfloat16 passes on a TPU. ``links``: bytes/s that a chip sends along each
-    axis of the interconnect.
+    ``flops``: of bfloat16 products. ``float32_flops``: of float32 products, which are one bfloat16
+    pass on a TPU and TF32 on a GPU. ``exact_flops``: of ``float32_exact``, six bfloat16 passes on a
+    TPU. ``links``: bytes/s that a chip sends along each axis of the interconnect.
     """
 
     name: str
@@ -109,8 +111,9 @@ def _tpu(
     axes: int,
     network: float = 0.0,
 ) -> Chip:
-    # The interconnect bandwidth counts both directions of all links. A chip has two links per axis of the torus, one to each
-    # neighbor, and can send interconnect / (2 axes) along an axis. Small slices are not closed tori and reach less.
+    # The interconnect bandwidth counts both directions of all links. A chip has two links per axis
+    # of the torus, one to each neighbor, and can send interconnect / (2 axes) along an axis. Small
+    # slices are not closed tori and reach less.
     links = dict.fromkeys(TORUS[:axes], interconnect / (2 * axes)) | ({NETWORK: network} if network else {})
     return Chip(name, flops, memory, memory_bandwidth, links, float32_flops=flops, exact_flops=flops / 6)
 
@@ -142,10 +145,11 @@ class Topology(NamedTuple):
 
 
 def open_topology(name: str) -> Topology:
-    """The devices of ``v5e:16x16`` (any TPU slice), ``2xv5e:16x16`` (two slices), ``h100:2x8`` (hosts x GPUs) or ``cpu:8``.
+    """Return the devices of ``v5e:16x16`` (any TPU slice), ``2xv5e:16x16`` (two slices),
+    ``h100:2x8`` (hosts x GPUs) or ``cpu:8``.
 
-    Call it before anything else uses JAX. Raises ConfigError for an unknown name, and if the compiler for these devices is not
-    installed.
+    Call it before anything else uses JAX. Raises ConfigError for an unknown name, and if the
+    compiler for these devices is not installed.
     """
     found = re.fullmatch(r"(?:([1-9]\d{0,3})x(?=[a-z]))?([a-z]\w*):(\d+(?:x\d+)*)", name)
     slices, kind, size = (int(found[1] or 1), found[2], found[3]) if found else (1, "", "")
@@ -209,7 +213,9 @@ def _gpu_devices(kind: str, size: str) -> list[jax.Device]:
 
 
 def hosts_and_gpus(kind: str, size: str) -> tuple[int, int]:
-    """The hosts and the GPUs per host: ``2x8`` gives 2 and 8, ``8`` gives 1 and 8; raises ConfigError for other sizes."""
+    """Return the hosts and the GPUs per host: ``2x8`` gives 2 and 8, ``8`` gives 1 and 8; raises
+    ConfigError for other sizes.
+    """
     sizes = [int(each) for each in size.split("x")]
     hosts, gpus = sizes if len(sizes) == 2 else (1, sizes[0])
     if len(sizes) > 2 or hosts < 1 or not 1 <= gpus <= GPUS_OF_A_HOST:
@@ -220,7 +226,7 @@ def hosts_and_gpus(kind: str, size: str) -> tuple[int, int]:
 
 @contextmanager
 def missing_wheels_named() -> Iterator[None]:
-    """Raises ConfigError naming the wheels to install if JAX or the compiler reports a missing part."""
+    """Raise ConfigError naming the wheels to install if JAX or the compiler reports a missing part."""
     try:
         yield
     except RuntimeError as error:

@@ -69,8 +69,9 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
             size = _result_bytes(each, kind)
             if kind == "all-reduce" and name.startswith(SCATTERED):
                 kind, size = "reduce-scatter", size // len(members)
-            # An operation that is started, overlapped with computation and finished in fusions appears three times, with one
-            # channel. Outside of fusions different operations may share a channel.
+            # An operation that is started, overlapped with computation and finished in fusions
+            # appears three times, with one channel. Outside of fusions different operations may
+            # share a channel.
             channel = _CHANNEL.search(each.line) if name in fused else None
             key = channel[1] if channel else (name, each.name)
             found.setdefault(key, Collective(kind, size, members, times[name]))
@@ -78,7 +79,7 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
 
 
 def _between_slices(send: Instruction, times: int) -> Collective | None:
-    """The collective between chips at the same position of several TPU slices, through their hosts, if this is one."""
+    """Return the collective between chips at the same position of several TPU slices, through their hosts, if this is one."""
     match = _MEGASCALE.search(send.line)
     if not match:
         return None
@@ -99,10 +100,10 @@ def _result_bytes(instruction: Instruction, kind: str) -> int:
 
 
 def members_of(operation: str, num_devices: int) -> tuple[int, ...]:
-    """The first group of devices, by index in the flattened mesh; all devices if no group is written.
+    """Return the first group of devices, by index in the flattened mesh; all devices if no group is written.
 
-    ``{{0,1},{2,3}}``, ``[2,2]<=[4]`` and ``mesh['a'=2,'b'=2] {'b'}`` give 0 and 1. A permutation gives the first pair of sender
-    and receiver, or one device if nothing is sent.
+    ``{{0,1},{2,3}}``, ``[2,2]<=[4]`` and ``mesh['a'=2,'b'=2] {'b'}`` give 0 and 1. A permutation
+    gives the first pair of sender and receiver, or one device if nothing is sent.
     """
     if pairs := _PERMUTATION.search(operation):
         sent = [(int(source), int(target)) for source, target in re.findall(r"(\d+),(\d+)", pairs[1])]
@@ -131,7 +132,9 @@ def _numbering(text: str) -> np.ndarray:
 
 
 def _members_along(axes: str, device_ids: str | None, chosen: str) -> tuple[int, ...]:
-    """The devices of a mesh ``'a'=2,'b'=4`` along axes ``'a','b':(2)2``; ``:(2)2`` is the factor 2 of 'b' after a factor 2."""
+    """Return the devices of a mesh ``'a'=2,'b'=4`` along axes ``'a','b':(2)2``; ``:(2)2`` is the
+    factor 2 of 'b' after a factor 2.
+    """
     sizes = {name: int(size) for name, size in re.findall(r"'?([\w.]+)'?=(\d+)", axes)}
     strides = {name: math.prod(list(sizes.values())[index + 1 :]) for index, name in enumerate(sizes)}
     members = np.zeros(1, int)
@@ -207,9 +210,9 @@ def bytes_along_axes(collectives: Sequence[Collective], coordinates: Sequence[tu
 def bytes_within_and_between(collectives: Sequence[Collective], hosts: Sequence[int]) -> tuple[float, float]:
     """Bytes that a GPU sends within its host and to other hosts; ``hosts`` has the host of each device.
 
-    A group within a host uses only NVLink. A group over several hosts runs a ring through the network adapter of each member,
-    with equal parts of the data: with k members per host each sends one part in k over the network. An all-to-all sends
-    everything for other hosts over the network.
+    A group within a host uses only NVLink. A group over several hosts runs a ring through the
+    network adapter of each member, with equal parts of the data: with k members per host each sends
+    one part in k over the network. An all-to-all sends everything for other hosts over the network.
     """
     within = between = 0.0
     for collective in collectives:

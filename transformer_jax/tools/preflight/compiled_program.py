@@ -45,12 +45,14 @@ class HasBatchShapes(Protocol):
 class Program(NamedTuple):
     """Costs of a compiled program in bytes and FLOPs, on one device unless stated otherwise.
 
-    ``rows`` and ``width``: size of the batch over all devices; ``positions``: its target positions. ``state_bytes``: optimizer,
-    or state of a search. ``training_bytes``: of a search, the training state that a run holds beside it when it validates.
-    ``temporaries``: activations, gradients and workspace. ``model_flops``: matrix products on all devices
-    without recomputation; ``flops``: matrix products of this program. ``traffic_kinds``: bytes read and written, by part of the
-    model. ``sent``: bytes along each axis of the interconnect. ``fits``: whether ``available`` memory suffices; if the compiler
-    refused the program, ``temporaries`` is from its message, and traffic and collectives are empty.
+    ``rows`` and ``width``: size of the batch over all devices; ``positions``: its target positions.
+    ``state_bytes``: optimizer, or state of a search. ``training_bytes``: of a search, the training
+    state that a run holds beside it when it validates. ``temporaries``: activations, gradients and
+    workspace. ``model_flops``: matrix products on all devices without recomputation; ``flops``:
+    matrix products of this program. ``traffic_kinds``: bytes read and written, by part of the
+    model. ``sent``: bytes along each axis of the interconnect. ``fits``: whether ``available``
+    memory suffices; if the compiler refused the program, ``temporaries`` is from its message, and
+    traffic and collectives are empty.
     """
 
     name: str
@@ -113,7 +115,8 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     parameter_bytes, optimizer_bytes = bytes_on_a_device(state.params), bytes_on_a_device(state.optimizer_state)
     found = compile_for(update.lower(batch), mesh, topology.chip, parameter_bytes + optimizer_bytes)
     needed_flops = model_flops(config, topology, batch)
-    # The compiler counts the body of every loop once; product_flops does so only for loops of unknown length.
+    # The compiler counts the body of every loop once; product_flops does so only for loops of
+    # unknown length.
     flops = product_flops(update.step, state, batch, update.hyperparameter_shapes) / mesh.size
     return Program(
         name="train_step",
@@ -151,10 +154,10 @@ def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argu
 def _compiled_and_text(
     lowered: jax.stages.Lowered, platform: str
 ) -> tuple[jax.stages.Compiled | jax.errors.JaxRuntimeError, str]:
-    """The compiled program, or the error of the TPU compiler, and the text of the program.
+    """Return the compiled program, or the error of the TPU compiler, and the text of the program.
 
-    The TPU compiler may use operations that JAX cannot read back. It writes the text to a file, usually also if it refuses the
-    program.
+    The TPU compiler may use operations that JAX cannot read back. It writes the text to a file,
+    usually also if it refuses the program.
     """
     if platform != "tpu":
         compiled = lowered.compile()
@@ -190,7 +193,7 @@ def bytes_on_a_device(tree: PyTree) -> int:
 
 
 def without_recomputation(config: ExperimentConfig) -> ExperimentConfig:
-    """The same model, with every matrix product once in its jaxpr."""
+    """Return the same model, with every matrix product once in its jaxpr."""
     if not config.model.has_attention_backend:
         return config
     plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
@@ -240,7 +243,8 @@ def _product_flops(equation: core.JaxprEqn) -> int:
     """
     name, params = equation.primitive.name, equation.params
     if name in ("dot_general", "ragged_dot_general"):
-        # Each element of the left is multiplied by the free axes of the right; a row of a group by the matrix of its group.
+        # Each element of the left is multiplied by the free axes of the right; a row of a group by
+        # the matrix of its group.
         ragged = params.get("ragged_dot_dimension_numbers")
         (_, contracted), (_, batched) = ragged.dot_dimension_numbers if ragged else params["dimension_numbers"]
         left, right, *_ = (_shape(each) for each in equation.invars)
@@ -274,9 +278,10 @@ def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
 class Roofline(NamedTuple):
     """Estimated seconds per step for which each resource of a device is busy at full speed (Williams et al. 2009).
 
-    ``compute``: matrix products, recomputation included. ``memory``: reads and writes of all instructions. ``interconnect``:
-    the busiest axis of the torus, in both directions and around, if each collective uses all axes along which its members
-    differ; for GPUs NVLink or the network, which also connects TPU slices.
+    ``compute``: matrix products, recomputation included. ``memory``: reads and writes of all
+    instructions. ``interconnect``: the busiest axis of the torus, in both directions and around, if
+    each collective uses all axes along which its members differ; for GPUs NVLink or the network,
+    which also connects TPU slices.
     """
 
     compute: float
@@ -303,7 +308,7 @@ def roofline(program: Program, chip: Chip) -> Roofline:
 
 
 def unknown_links(program: Program, chip: Chip) -> list[str]:
-    """The axes along which a device sends and whose speed is not known, so that ``roofline`` leaves them out."""
+    """Return the axes along which a device sends and whose speed is not known, so that ``roofline`` leaves them out."""
     return [axis for axis, sent in program.sent.items() if sent and axis not in chip.links]
 
 

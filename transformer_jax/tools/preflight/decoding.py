@@ -47,8 +47,8 @@ class Decodes(Protocol):
 def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, is_search: bool) -> Program:
     """Compiles the last step of a search over a full batch of inputs of ``length`` (0: the maximum), or the whole search.
 
-    The whole search encodes the inputs and runs every step, in arrays that grow with the capacity; no row ends early. Raises
-    ConfigError if mesh and sizes do not fit, or the task does not decode.
+    The whole search encodes the inputs and runs every step, in arrays that grow with the capacity;
+    no row ends early. Raises ConfigError if mesh and sizes do not fit, or the task does not decode.
     """
     started = time.perf_counter()
     mesh = make_mesh(config.mesh, topology.devices)
@@ -106,7 +106,7 @@ class _Part(NamedTuple):
 def _compiled_parts(
     decoding: DecodingProgram, parameters: PyTree, mesh: Mesh, chip: Chip | None, is_search: bool
 ) -> list[_Part]:
-    """The programs of the search, up to the first that does not fit."""
+    """Return the programs of the search, up to the first that does not fit."""
     capacities = decoding.capacities if is_search else [(decoding.capacities[-1][0], 1)]
     inputs = jax.ShapeDtypeStruct(decoding.inputs.shape, decoding.inputs.dtype, sharding=batch_sharding(mesh))
     parameter_bytes = bytes_on_a_device(parameters)

@@ -42,7 +42,9 @@ class Check(NamedTuple):
 
 
 def small_config() -> ExperimentConfig:
-    """A Transformer with one layer per side and more than 2^15 logits; after one update Adam's first moment is the gradient."""
+    """Return a Transformer with one layer per side and more than 2^15 logits; after one update
+    Adam's first moment is the gradient.
+    """
     return from_dict(
         {
             "tokenizer": {"vocabulary_size": 2**15 + 16},
@@ -80,7 +82,7 @@ def rounded_up(number: int, multiple: int) -> int:
 
 
 def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
-    """Yields all checks; ``config`` is trained for one update on its mesh, ``folder`` is the folder of runs.
+    """Yield all checks; ``config`` is trained for one update on its mesh, ``folder`` is the folder of runs.
 
     Every process makes every check, and a row combines their results. Raises ConfigError if the mesh does not fit the devices.
     """
@@ -112,7 +114,7 @@ def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
 
 
 def checked(name: str, describe: Callable[[], str], *, must_agree: bool = False) -> Check:
-    """The row with the detail that ``describe`` returns, or with the error that it raises in any process."""
+    """Return the row with the detail that ``describe`` returns, or with the error that it raises in any process."""
     try:
         here = Check(name, True, describe())
     except Exception as error:
@@ -121,7 +123,7 @@ def checked(name: str, describe: Callable[[], str], *, must_agree: bool = False)
 
 
 def of_all(here: Check, *, must_agree: bool = False) -> Check:
-    """The row of all processes, right if all are; details are from process 0, or from the processes that are wrong.
+    """Return the row of all processes, right if all are; details are from process 0, or from the processes that are wrong.
 
     With ``must_agree`` the details must also be equal.
     """
@@ -187,14 +189,16 @@ def random_batch(config: ExperimentConfig, rows: int, width: int) -> Batch:
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest error of an entry divided by the largest expected entry; infinite for NaN."""
+    """Return the largest error of an entry divided by the largest expected entry; infinite for NaN."""
     error = np.max(np.abs(found.astype(np.float64) - expected), initial=0.0)
     error /= max(np.max(np.abs(expected), initial=0.0), 1e-30)
     return float(error) if np.isfinite(error) else math.inf
 
 
 def require_equal(found: PyTree, expected: PyTree) -> str:
-    """The largest relative error of a leaf as text; raises Unsound naming the leaf if the error exceeds ``TOLERANCE``."""
+    """Return the largest relative error of a leaf as text; raises Unsound naming the leaf if the
+    error exceeds ``TOLERANCE``.
+    """
     leaves = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True)
     errors = {
         jax.tree_util.keystr(path, simple=True, separator="/"): relative_error(np.asarray(leaf), np.asarray(other))
@@ -233,7 +237,7 @@ def write_and_read(folder: Path) -> str:
 
 
 def seen_by_all(folder: Path) -> str:
-    """Raises ConfigError unless every process sees the files of process 0 in the nearest existing folder."""
+    """Raise ConfigError unless every process sees the files of process 0 in the nearest existing folder."""
     existing = nearest_folder(folder)
     require_shared_folder(existing)
     return f"{existing}, seen by {jax.process_count()} processes"

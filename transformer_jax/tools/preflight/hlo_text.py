@@ -30,7 +30,7 @@ class WrittenArray(NamedTuple):
 
 
 def arrays_of(shapes: str) -> list[WrittenArray]:
-    """The arrays of a type or tuple: ``(f32[2,3]{1,0:T(8,128)}, s32[])`` has two."""
+    """Return the arrays of a type or tuple: ``(f32[2,3]{1,0:T(8,128)}, s32[])`` has two."""
     return [
         WrittenArray(match[0], BYTES.get(match[1], 4) * math.prod(int(size) for size in match[2].split(",") if size))
         for match in _ARRAY.finditer(shapes)
@@ -87,7 +87,7 @@ def _instruction_of(line: str) -> Instruction | None:
 
 
 def computations_of(program: str) -> dict[str, Computation]:
-    """The computations by name; the entry computation is named ``ENTRY``."""
+    """Return the computations by name; the entry computation is named ``ENTRY``."""
     found: dict[str, Computation] = {}
     current: Computation = {}
     for line in program.splitlines():
@@ -100,7 +100,7 @@ def computations_of(program: str) -> dict[str, Computation]:
 
 
 def times_of(computations: dict[str, Computation]) -> dict[str, int]:
-    """Runs of each computation per run of the entry; a loop of unknown trip count counts once."""
+    """Run of each computation per run of the entry; a loop of unknown trip count counts once."""
     calls: dict[str, list[tuple[str, int]]] = {name: [] for name in computations}
     for caller, instructions in computations.items():
         for each in instructions.values():

@@ -20,8 +20,9 @@ _PASSED_ON = re.compile(
 )
 NAMED_SCOPES = 4
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-# "the total memory required for HLO temporaries (17.91G) exceeds available HBM (15.75G)" or "Used 23.81G of 15.48G hbm". Both
-# count the arguments: with libtpu 0.0.52 the first was the message for a program of three arguments and no temporaries.
+# "the total memory required for HLO temporaries (17.91G) exceeds available HBM (15.75G)" or "Used
+# 23.81G of 15.48G hbm". Both count the arguments: with libtpu 0.0.52 the first was the message for
+# a program of three arguments and no temporaries.
 _OUT_OF_MEMORY = re.compile(
     r"(?:temporaries \(|Used )([\d.]+)([KMGT]?)\)? (?:exceeds available HBM \(|of )([\d.]+)([KMGT]?)"
 )
@@ -36,7 +37,8 @@ class Buffer(NamedTuple):
 
 
 def largest_arrays(program: str, count: int = 3) -> list[Buffer]:
-    """The largest arrays in the text of a compiled program, one for each shape and type, named by the first with a scope.
+    """Return the largest arrays in the text of a compiled program, one for each shape and type,
+    named by the first with a scope.
 
     Arguments and other arrays are listed separately, so that a gradient appears next to its parameter.
     """

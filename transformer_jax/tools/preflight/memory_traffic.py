@@ -16,8 +16,8 @@ from transformer_jax.tools.preflight.hlo_text import (
 )
 
 OTHER = "other"
-# The first pattern that matches the name of an instruction (scopes, then primitive) decides. A fusion has the name of its last
-# operation.
+# The first pattern that matches the name of an instruction (scopes, then primitive) decides. A
+# fusion has the name of its last operation.
 KINDS: tuple[tuple[str, str], ...] = (
     ("scores of pairs", r"row_loss"),
     ("embeddings", r"embed/|sum_dropout"),
@@ -37,7 +37,8 @@ HOPS = 4
 _NAME = re.compile(r'op_name="([^"]*)"')
 _ARRAY = re.compile(r"\b[a-z]+\d*\[[\d,]*\](?:\{[^}]*\})?")
 _ON_CHIP = re.compile(r"S\([1-9]\d*\)")
-# They move nothing themselves: existing arrays, calls of other computations, ends of asynchronous operations.
+# They move nothing themselves: existing arrays, calls of other computations, ends of asynchronous
+# operations.
 _FREE = re.compile(
     r"(parameter|constant|tuple|get-tuple-element|bitcast|while|conditional|call|opt-barrier|after-all|.*-done|.*-update)$"
 )
@@ -51,16 +52,17 @@ _RESULT_NAMES_OPERANDS = ("copy-start", "all-gather-start", "collective-permute-
 
 
 def kind_of(name: str) -> str:
-    """The kind of traffic of an instruction with this name; ``other`` if no pattern matches."""
+    """Return the kind of traffic of an instruction with this name; ``other`` if no pattern matches."""
     return next((kind for kind, pattern in KINDS if re.search(pattern, name)), OTHER)
 
 
 def traffic_by_kind(program: str) -> dict[str, int]:
     """Bytes that instructions of each kind in the text of a compiled program read and write in all runs, in descending order.
 
-    Nothing moves inside a fusion. If an array is only sliced, the slices count; if it is updated in place, the update counts.
-    Arrays on the chip (a memory space other than 0) and padding do not count. A loop of unknown trip count, and every branch,
-    counts once. An instruction without a name, such as a copy that the compiler adds, has the kind of its user or operand.
+    Nothing moves inside a fusion. If an array is only sliced, the slices count; if it is updated in
+    place, the update counts. Arrays on the chip (a memory space other than 0) and padding do not
+    count. A loop of unknown trip count, and every branch, counts once. An instruction without a
+    name, such as a copy that the compiler adds, has the kind of its user or operand.
     """
     parsed = computations_of(program)
     times = times_of(parsed)
@@ -73,7 +75,7 @@ def traffic_by_kind(program: str) -> dict[str, int]:
                 first_users.setdefault(operand, each)
 
     def own_name(instruction: Instruction) -> str:
-        """The name of the instruction, or of the last operation with a name inside it."""
+        """Return the name of the instruction, or of the last operation with a name inside it."""
         inside = [each for _, callee in instruction.calls for each in parsed.get(callee, {}).values()]
         names = [match[1] for each in (*inside, instruction) if (match := _NAME.search(each.line))]
         return names[-1] if names else ""
@@ -182,7 +184,7 @@ class _Traffic:
         return bytes_of(value.result)
 
     def _update(self, instruction: Instruction) -> str:
-        """The type of the operand that is written into the first operand."""
+        """Return the type of the operand that is written into the first operand."""
         return self.instructions[instruction.operands[_WRITTEN_IN_PLACE[instruction.opcode]]].result
 
     def _seen_through(self, value: Instruction) -> Instruction:

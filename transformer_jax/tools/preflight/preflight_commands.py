@@ -27,10 +27,11 @@ def preflight(values: flags.Values) -> int:
         transformer-jax preflight --config=quickstart --topology=cpu:8 --config.batching.row_multiple=8
         transformer-jax preflight --config=transformer_base --topology=h100:1 --program=search --calibration=measured.json
 
-    Topologies: a slice of v4, v5e, v5p or v6e, such as v5e:4x8, or several of a kind (not v4), 2xv5e:4x8 (needs libtpu: pip
-    install libtpu); a100, h100, h200 or b200, h100:8 or hosts x GPUs, h100:2x8 (needs the extra preflight-gpu); or cpu:N.
-    No data is needed, and nothing is run: times are estimates from data sheets of the chips, or from speeds measured by
-    calibrate. Exit status 1 when the program does not fit. --program=search is the whole search of a full batch.
+    Topologies: a slice of v4, v5e, v5p or v6e, such as v5e:4x8, or several of a kind (not v4),
+    2xv5e:4x8 (needs libtpu: pip install libtpu); a100, h100, h200 or b200, h100:8 or hosts x GPUs,
+    h100:2x8 (needs the extra preflight-gpu); or cpu:N. No data is needed, and nothing is run: times
+    are estimates from data sheets of the chips, or from speeds measured by calibrate. Exit status 1
+    when the program does not fit. --program=search is the whole search of a full batch.
     """
     config = flags.resolve_config(values)
     from transformer_jax.tools.preflight.calibration import calibrated, load_calibration
@@ -83,12 +84,13 @@ def doctor(values: flags.Values) -> int:
         transformer-jax doctor --workdir=runs --config.mesh.fsdp=4
         srun transformer-jax doctor --distributed --workdir=/shared/runs
 
-    Versions, devices and memory; one update of a small Transformer compiled and not compiled, whole and in two parts, on the
-    mesh of the flags; a sum over all devices; a file in the folder of runs. Exit status 1 if something is wrong. Takes 50 CPU
-    seconds.
+    Versions, devices and memory; one update of a small Transformer compiled and not compiled, whole
+    and in two parts, on the mesh of the flags; a sum over all devices; a file in the folder of
+    runs. Exit status 1 if something is wrong. Takes 50 CPU seconds.
 
-    With --distributed every process makes the checks, the mesh spans the devices of all, and all must see the same folder of
-    runs. Process 0 prints one table, which names the processes that fail; if one does, all end with status 1.
+    With --distributed every process makes the checks, the mesh spans the devices of all, and all
+    must see the same folder of runs. Process 0 prints one table, which names the processes that
+    fail; if one does, all end with status 1.
     """
     if not values.distributed:
         return _diagnosed(values)

@@ -20,7 +20,7 @@ WIDTH = 120
 
 
 def report(program: Program, topology: Topology, config: ExperimentConfig) -> str:
-    """The report as text; remedies are settings that ``config`` has."""
+    """Return the report as text; remedies are settings that ``config`` has."""
     mesh = ", ".join(f"{axis}={size}" for axis, size in program.mesh.items())
     lines = [
         f"{topology.name}: {len(topology.devices)} devices, mesh {mesh}",
@@ -77,7 +77,7 @@ HELPS_DECODING = {
 
 
 def to_json(program: Program, topology: Topology) -> dict[str, object]:
-    """The report as content for ``json.dumps``."""
+    """Return the report as content for ``json.dumps``."""
     content = program._asdict() | {"topology": topology.name, "total": program.total, "traffic": program.traffic}
     content["largest"] = [buffer._asdict() for buffer in program.largest]
     names = ("kind", "bytes", "group", "times", "is_between_slices")

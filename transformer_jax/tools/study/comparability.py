@@ -7,21 +7,23 @@ from typing import Any
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, flatten
 from transformer_jax.config.evaluation import TOKENIZER_KEY
 
-# Settings that decide which text a validation scores, and how; a generated validation split depends on no seed.
+# Settings that decide which text a validation scores, and how; a generated validation split depends
+# on no seed.
 SCORED_TEXT = frozenset(
     "data.source data.directory data.name data.documents data.source_language data.target_language data.generated_words "
     f"data.validation_split data.validation data.evaluation_stride training.validation_sentences {TOKENIZER_KEY}".split()
 )
-# Further ones if a part of the training text is held out for validation; a seed chooses pairs, but not documents.
+# Further ones if a part of the training text is held out for validation; a seed chooses pairs, but
+# not documents.
 HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split", "data.held_out"})
 
 
 def differing_settings(configs: Sequence[ExperimentConfig]) -> dict[str, list[str]]:
-    """The settings that differ between runs, sorted by key, with the value of each run.
+    """Return the settings that differ between runs, sorted by key, with the value of each run.
 
-    Values are written as after ``--config.KEY=``, an empty value as ``''``, files below the current folder without it; for a
-    run whose kind of model lacks a setting the value is ``""``: ``{"model.cell": ["", "lstm"], "model.dropout": ["0.1",
-    "0.3"]}``.
+    Values are written as after ``--config.KEY=``, an empty value as ``''``, files below the current
+    folder without it; for a run whose kind of model lacks a setting the value is ``""``:
+    ``{"model.cell": ["", "lstm"], "model.dropout": ["0.1", "0.3"]}``.
     """
     here = f"{Path.cwd()}/"
     settings = [
@@ -33,7 +35,7 @@ def differing_settings(configs: Sequence[ExperimentConfig]) -> dict[str, list[st
 
 
 def settings_of_scored_text(configs: Sequence[ExperimentConfig]) -> frozenset[str]:
-    """The settings that decide which text validations of these runs score, and how."""
+    """Return the settings that decide which text validations of these runs score, and how."""
     held_out = [config for config in configs if _holds_out(config.data)]
     if not held_out:
         return SCORED_TEXT
@@ -51,7 +53,7 @@ def _holds_out(data: Any) -> bool:
 
 
 def require_same_text(configs: Sequence[ExperimentConfig], ignored: frozenset[str] = frozenset()) -> None:
-    """Raises ConfigError if runs with these settings are scored on different text; ``ignored`` settings may differ."""
+    """Raise ConfigError if runs with these settings are scored on different text; ``ignored`` settings may differ."""
     if keys := [key for key in differing_settings(configs) if key in settings_of_scored_text(configs) - ignored]:
         remedy = "use one value"
         if keys == ["seed"]:
@@ -60,7 +62,7 @@ def require_same_text(configs: Sequence[ExperimentConfig], ignored: frozenset[st
 
 
 def require_comparable(metric: Metric, differ: Iterable[str], settings: ExperimentConfig) -> None:
-    """Raises ConfigError if the metric is not comparable between runs that ``differ`` in these settings."""
+    """Raise ConfigError if the metric is not comparable between runs that ``differ`` in these settings."""
     differ = [*differ]
     if changed := metric.changed_by(differ):
         others = [
@@ -75,7 +77,7 @@ def require_comparable(metric: Metric, differ: Iterable[str], settings: Experime
 
 
 def different_text(configs: Sequence[ExperimentConfig]) -> list[str]:
-    """A warning, unless the settings say that all runs were scored on the same text, by the same measure."""
+    """Return a warning, unless the settings say that all runs were scored on the same text, by the same measure."""
     if len({config.task for config in configs}) > 1:
         return ["The runs have different tasks: their scores are not comparable; each task is listed separately."]
     differing = differing_settings(configs)

@@ -40,7 +40,7 @@ class Contender:
 
 
 def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str]) -> list[Contender]:
-    """The base and the ideas, the base first.
+    """Return the base and the ideas, the base first.
 
     Raises ConfigError where an idea is not one, is there twice, or does not fit the recipe.
     """
@@ -74,14 +74,14 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str]) -> 
 
 
 def _labeled(text: str) -> tuple[str, str]:
-    """The name of an idea, its label in ``diff=FILE.py`` or else the idea with files as their stems, and the idea."""
+    """Return the name of an idea, its label in ``diff=FILE.py`` or else the idea with files as their stems, and the idea."""
     if match := LABEL.fullmatch(text):
         return match[1], match[2]
     return PATH.sub(lambda found: Path(found[0]).stem, text), text
 
 
 def _read_idea(text: str, base: ExperimentConfig, owners: dict[Idea, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The settings of ``rope+qk_norm``, ``my_idea.py``, ``grouped_query:key_value_heads=2`` or ``model.dropout=0.2``.
+    """Return the settings of ``rope+qk_norm``, ``my_idea.py``, ``grouped_query:key_value_heads=2`` or ``model.dropout=0.2``.
 
     Adds the parts of files to ``owners``, each with its file.
     """
@@ -140,7 +140,7 @@ def _parts_of(name: str, base: ExperimentConfig) -> list[Idea]:
 
 
 def _declared(base: ExperimentConfig, kind: str) -> Declared | None:
-    """The setting of ``base`` that selects a part of this kind; None if its model has none."""
+    """Return the setting of ``base`` that selects a part of this kind; None if its model has none."""
     block, _, key = KINDS[kind].setting.partition(".")
     found = declared(type(getattr(base, block))).get(key)
     return found if found and found.facts.get("plugin") == kind else None

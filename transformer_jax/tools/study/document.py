@@ -16,7 +16,8 @@ from transformer_jax.files.json_text import printable
 from transformer_jax.files.terminal import paragraph, table_width, text_table
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-# Characters with a meaning in Markdown or HTML; an underscore has none inside a word. On GitHub a dollar sign opens a formula.
+# Characters with a meaning in Markdown or HTML; an underscore has none inside a word. On GitHub a
+# dollar sign opens a formula.
 MEANINGFUL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<![a-zA-Z0-9])_|_(?![a-zA-Z0-9]))")
 LATEX = {
     **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "±": r"$\pm$"},
@@ -34,7 +35,7 @@ class Cell(NamedTuple):
 
     @classmethod
     def of(cls, value: Any, form: str | Callable[[Any], str] = "{}") -> "Cell | None":
-        """A value with a format, or a function that writes it; None is an empty cell."""
+        """Return a value with a format, or a function that writes it; None is an empty cell."""
         return None if value is None else cls(form.format(value) if isinstance(form, str) else form(value), value)
 
     @classmethod
@@ -45,7 +46,7 @@ class Cell(NamedTuple):
 
     @classmethod
     def of_interval(cls, name: str, text: str = "") -> "Cell":
-        """The heading of intervals; ``text`` for readers, by default the name."""
+        """Return the heading of intervals; ``text`` for readers, by default the name."""
         return cls(text or name, (f"{name} value", f"{name} lower", f"{name} upper"))
 
 
@@ -95,7 +96,7 @@ class Document:
 
 
 def write_report(folder: Path, name: str, document: Document, tables: Mapping[str, str]) -> list[Path]:
-    """Writes ``name.md``, ``name.html`` and ``tables`` (CSV by file name); returns the paths."""
+    """Write ``name.md``, ``name.html`` and ``tables`` (CSV by file name); returns the paths."""
     contents = {f"{name}.md": to_markdown(document), f"{name}.html": to_html(document), **tables}
     for file, content in contents.items():
         write_whole(folder / file, content)
@@ -103,7 +104,7 @@ def write_report(folder: Path, name: str, document: Document, tables: Mapping[st
 
 
 def to_html(document: Document) -> str:
-    """The whole report; all text is escaped."""
+    """Return the whole report; all text is escaped."""
     parts = [f"<h1>{escape(document.title)}</h1>"]
     for section in document.sections:
         parts.append(f"<h2>{escape(section.title)}</h2>")
@@ -138,7 +139,7 @@ def _html_row(table: Table, cells: Sequence[str], tag: str) -> str:
 
 
 def to_markdown(document: Document) -> str:
-    """The whole report; pictures are links to their files."""
+    """Return the whole report; pictures are links to their files."""
     parts = [f"# {escaped(document.title)}"]
     for section in document.sections:
         parts.append(f"## {escaped(section.title)}")
@@ -147,7 +148,7 @@ def to_markdown(document: Document) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text with a backslash before each character that has a meaning in Markdown, and with spaces for line ends."""
+    """Return the text with a backslash before each character that has a meaning in Markdown, and with spaces for line ends."""
     return MEANINGFUL.sub(r"\\\1", " ".join(text.splitlines()))
 
 
@@ -162,7 +163,7 @@ def _markdown_block(block: str | Table | Picture) -> str:
 
 
 def section_text(section: Section) -> str:
-    """The heading, paragraphs and tables; pictures are omitted."""
+    """Return the heading, paragraphs and tables; pictures are omitted."""
     blocks = [
         to_text(block) if isinstance(block, Table) else paragraph(printable(block))
         for block in section.blocks
@@ -176,7 +177,7 @@ def to_text(table: Table) -> str:
 
 
 def to_latex(table: Table, caption: str) -> str:
-    """A table for LaTeX with the package booktabs."""
+    """Return a table for LaTeX with the package booktabs."""
     rows = [" & ".join(_for_latex(cell) for cell in row) + r" \\" for row in table.lines]
     head = [r"\begin{table}", r"\centering", rf"\caption{{{_for_latex(caption)}}}"]
     body = [rf"\begin{{tabular}}{{{table.alignment}}}", r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"]
@@ -196,8 +197,9 @@ def _text(cell: Any) -> str:
 def to_csv(*tables: Table) -> str:
     """CSV (RFC 4180) of tables side by side, whose first column is that of the first table; numbers in full precision.
 
-    Text that a spreadsheet would take for a formula (it begins with ``= + - @``, a tab or a carriage return) gets an
-    apostrophe before it, unless it is a number: it may come from somebody else's run.
+    Text that a spreadsheet would take for a formula (it begins with ``= + - @``, a tab or a
+    carriage return) gets an apostrophe before it, unless it is a number: it may come from somebody
+    else's run.
     """
     text = io.StringIO(newline="")
     headings, *rows = zip(*((table.headings, *table.rows) for table in tables), strict=True)

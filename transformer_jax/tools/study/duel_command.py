@@ -23,7 +23,8 @@ from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, TrialRow
 from transformer_jax.tools.study.worker_processes import PARENT, end_with_parent, gpu_environments, gpus, share_cores
 
 GRACE_SECONDS = 120.0
-# Environment variable of the process that makes the plan: it uses the devices, which the workers then need for themselves.
+# Environment variable of the process that makes the plan: it uses the devices, which the workers
+# then need for themselves.
 PLANNER = "TRANSFORMER_JAX_DUEL_PLANNER"
 
 
@@ -45,13 +46,15 @@ def duel(values: flags.Values) -> int:
         transformer-jax duel --config=quickstart --ideas=rope,rmsnorm --budget=30s --seeds=3 --workdir=runs/duel
         transformer-jax duel --config=multi30k:tiny --equal=time --ideas="rope+qk_norm,my_idea.py" --workdir=runs/duel
 
-    An idea is the name of a part (rope; schedule:cosine where several kinds have the name), a file that registers parts, or
-    SETTING=VALUE. Its own settings follow a colon, separated by semicolons: rope:base=1e5;model.dropout=0.2. A plus sign
-    joins ideas into one, and LABEL=IDEA names one in reports: diff=differential_attention.py.
+    An idea is the name of a part (rope; schedule:cosine where several kinds have the name), a file
+    that registers parts, or SETTING=VALUE. Its own settings follow a colon, separated by
+    semicolons: rope:base=1e5;model.dropout=0.2. A plus sign joins ideas into one, and LABEL=IDEA
+    names one in reports: diff=differential_attention.py.
 
-    All runs are trials of a sweep: Ctrl-C saves and stops, the same command resumes, also on more machines, and one with more
-    ideas or seeds reuses the runs that are there. At the end WORKDIR holds report.html, .md, .tex and .csv, result.json, and
-    pictures (PNG, SVG, PDF). docs/duel.md explains budgets and tests.
+    All runs are trials of a sweep: Ctrl-C saves and stops, the same command resumes, also on more
+    machines, and one with more ideas or seeds reuses the runs that are there. At the end WORKDIR
+    holds report.html, .md, .tex and .csv, result.json, and pictures (PNG, SVG, PDF). docs/duel.md
+    explains budgets and tests.
     """
     if find_spec("optuna") is None:
         raise ConfigError("duel", "needs Optuna", "pip install optuna")
@@ -108,7 +111,7 @@ def duel(values: flags.Values) -> int:
 
 
 def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
-    """The contenders and the metric of the flags; raises ConfigError at whatever is wrong with them, in a second."""
+    """Return the contenders and the metric of the flags; raises ConfigError at whatever is wrong with them, in a second."""
     recipe, overrides = flags.required_config(values), flags.overrides_of(values)
     require_sizes(recipe, overrides, "duel")
     base = resolve(recipe, overrides)
@@ -139,7 +142,7 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
 
 
 def _plan_in_process(values: flags.Values, workdir: Path) -> int:
-    """Makes the plan in a process of its own; returns its exit status."""
+    """Make the plan in a process of its own; returns its exit status."""
     command = [sys.executable, "-m", "transformer_jax", "duel", *values.as_arguments()]
     log = workdir / "plan.log"
     # On the devices and cores of a worker, whose runs the pilots measure.
@@ -162,7 +165,7 @@ def _sweep(values: flags.Values, workdir: Path, rows: list[str], plugins: list[s
 
 
 def _trials(workdir: Path, seeds: int) -> list[TrialRow]:
-    """The trials of the duel; raises ConfigError where the study has runs of another folder."""
+    """Return the trials of the duel; raises ConfigError where the study has runs of another folder."""
     from transformer_jax.tools.study.duel_plan import sweep_of
     from transformer_jax.tools.study.optuna_study import open_study, trial_rows
 

@@ -33,7 +33,8 @@ from transformer_jax.training.state import count_parameters, param_shapes, witho
 from transformer_jax.training.update import Update
 
 VALIDATIONS, WIDTH_MULTIPLE, MOST_WIDENED = 8, 8, 16
-# A pilot: updates before the clock starts, updates and seconds that it takes at least, rounds where the time counts.
+# A pilot: updates before the clock starts, updates and seconds that it takes at least, rounds where
+# the time counts.
 FIRST_UPDATES, LEAST_UPDATES, LEAST_SECONDS, ROUNDS = 3, 10, 3.0, 3
 COUNTED_BATCHES, UNSTEADY = 64, 1.2
 SWEEP_FILE = '''"""Runs of a duel: sweep.py:N trains N seeds."""
@@ -102,7 +103,7 @@ class Plan:
 
 
 def read_plan(workdir: Path) -> Plan | None:
-    """The plan in a folder; None if there is none. Raises ConfigError for one of an older version."""
+    """Return the plan in a folder; None if there is none. Raises ConfigError for one of an older version."""
     file = workdir / "duel.json"
     if not file.is_file():
         return None
@@ -116,7 +117,7 @@ def read_plan(workdir: Path) -> Plan | None:
 
 
 def require_same_duel(old: Plan, new: Plan, contenders: Sequence[Contender]) -> None:
-    """Raises ConfigError when a folder holds a duel under other conditions, or an idea changed since it was planned."""
+    """Raise ConfigError when a folder holds a duel under other conditions, or an idea changed since it was planned."""
     for name in ("recipe", "overrides", "equal", "budget", "metric"):
         before, now = getattr(old, name), getattr(new, name)
         if name == "overrides":
@@ -135,7 +136,7 @@ def require_same_duel(old: Plan, new: Plan, contenders: Sequence[Contender]) -> 
 
 
 def sweep_of(workdir: Path, seeds: str) -> Sweep:
-    """The runs of a planned duel, with this number of seeds."""
+    """Return the runs of a planned duel, with this number of seeds."""
     plan = read_plan(workdir)
     if plan is None:
         raise ConfigError(workdir, "no duel.json", "transformer-jax duel writes it")
@@ -145,7 +146,7 @@ def sweep_of(workdir: Path, seeds: str) -> Sweep:
 
 
 def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: Callable[[str], None]) -> None:
-    """Adds the contenders that are new to the plan in the folder, each after a pilot run of seconds.
+    """Add the contenders that are new to the plan in the folder, each after a pilot run of seconds.
 
     Raises ConfigError when a contender cannot run, its parameters cannot be matched, or another process plans this duel.
     """
@@ -182,7 +183,9 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
 
 
 def _length(plan: Plan, contender: Contender, updates: int) -> dict[str, str]:
-    """The settings of a run of ``updates``: validations at equal shares, and a warm-up that keeps its share, unless stated."""
+    """Return the settings of a run of ``updates``: validations at equal shares, and a warm-up that
+    keeps its share, unless stated.
+    """
     config, every = plan.config_of(contender), -(-updates // VALIDATIONS)
     found = {
         "training.evaluate_every": every,
@@ -200,7 +203,7 @@ def _length(plan: Plan, contender: Contender, updates: int) -> dict[str, str]:
 
 
 def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:
-    """The feed-forward width, a multiple of 8, with which a contender has the parameters of the base."""
+    """Return the feed-forward width, a multiple of 8, with which a contender has the parameters of the base."""
     config = plan.config_of(contender)
     if not hasattr(config.model, "d_ff"):
         raise ConfigError(
@@ -234,7 +237,7 @@ def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:
 def _costs(
     plan: Plan, contenders: Sequence[Contender], widths: Mapping[str, dict[str, str]], say: Callable[[str], None]
 ) -> dict[str, Cost]:
-    """The cost of each contender, measured in turn; of several rounds the fastest counts."""
+    """Return the cost of each contender, measured in turn; of several rounds the fastest counts."""
     counts: dict[str, tuple[int, float, int]] = {}
     seconds: dict[str, list[float]] = {}
     loads: dict[str, float] = {}
@@ -289,8 +292,8 @@ class _Pilot:
 def _count(run: RunParts) -> tuple[int, float, int]:
     """Parameters, FLOPs of an update (mean over the first batches), bytes of its state and program for its largest batch.
 
-    Parameters are those of the model, without loss terms. FLOPs are preflight's: matrix products and convolutions, forward,
-    backward and in the optimizer, without recomputation.
+    Parameters are those of the model, without loss terms. FLOPs are preflight's: matrix products
+    and convolutions, forward, backward and in the optimizer, without recomputation.
     """
     config, update = without_recomputation(run.config), run.update
     sizes = run.task.tokenizers.source.vocabulary_size, run.task.tokenizers.target.vocabulary_size

@@ -63,7 +63,8 @@ TIMES = (
     "Milliseconds are of the fastest run, with the wait for data, without validations and start-up. Load: processes that "
     "wanted a core during the pilot, per core; above 1 they waited for each other."
 )
-# Pilots with FLOPs this near should take times this near; otherwise other programs slowed some of them.
+# Pilots with FLOPs this near should take times this near; otherwise other programs slowed some of
+# them.
 NEAR_FLOPS, NEAR_TIMES = 1.02, 1.5
 # Far from its plateau a metric makes this share of its way in the last quarter of the budget.
 LATE_SHARE = 0.1
@@ -96,8 +97,9 @@ class FinishedRun(NamedTuple):
 class Result(NamedTuple):
     """A contender and its runs that ended; of an idea the tests against the base, by metric: the duel's, and the loss.
 
-    ``adjusted``: p of them by Holm over all ideas. ``effect``: the mean difference of the metric over the noise floor.
-    ``is_loss_comparable``: whether the idea leaves what the loss measures; otherwise the loss has no test.
+    ``adjusted``: p of them by Holm over all ideas. ``effect``: the mean difference of the metric
+    over the noise floor. ``is_loss_comparable``: whether the idea leaves what the loss measures;
+    otherwise the loss has no test.
     """
 
     planned: Planned
@@ -127,7 +129,7 @@ class Result(NamedTuple):
         return min((run.seconds for run in self.sound.values() if run.seconds is not None), default=None)
 
     def final(self, key: str) -> dict[int, float]:
-        """The last validations of the sound runs, by seed."""
+        """Return the last validations of the sound runs, by seed."""
         return {seed: run.validations[max(run.validations)][key] for seed, run in self.sound.items()}
 
     def differences(self, base: "Result", key: str) -> list[float]:
@@ -136,14 +138,14 @@ class Result(NamedTuple):
         return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
 
     def curve(self, key: str) -> dict[int, list[float]]:
-        """The values of all sound runs by update."""
+        """Return the values of all sound runs by update."""
         runs = list(self.sound.values())
         steps = sorted(set.intersection(*(set(run.validations) for run in runs))) if runs else []
         return {step: [run.validations[step][key] for run in runs] for step in steps}
 
 
 def finished_run(trial: TrialRow, keys: Iterable[str]) -> FinishedRun:
-    """A trial that ended; one without a finite value of each of ``keys`` at its end failed."""
+    """Return a trial that ended; one without a finite value of each of ``keys`` at its end failed."""
     run = RunDirectory(trial.folder)
     found = validations(run.metrics) if trial.folder and run.metrics.is_file() else {}
     complete = {step: values for step, values in found.items() if all(key in values for key in keys)}
@@ -157,7 +159,7 @@ def finished_run(trial: TrialRow, keys: Iterable[str]) -> FinishedRun:
 
 
 def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[Result]:
-    """The results of all contenders of the folder that have a run, the base before the ideas."""
+    """Return the results of all contenders of the folder that have a run, the base before the ideas."""
     keys = measures(metric)
     runs: dict[str, list[FinishedRun]] = {name: [] for name in plan.planned}
     for trial in sorted(trials, key=lambda each: int(each.point[SEED])):
@@ -188,7 +190,7 @@ def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[R
 
 
 def measures(metric: Metric) -> dict[str, Metric]:
-    """The metric of a duel, and the loss, by key."""
+    """Return the metric of a duel, and the loss, by key."""
     return {each.key: each for each in (metric, LOSSES[0])}
 
 
@@ -205,8 +207,9 @@ def _judged(idea: Result, base: Result, metric: Metric) -> Result:
 
 
 def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: Metric, effect: float) -> str:
-    """The difference that ``seeds`` seeds, or more that have run, can find, and the seeds that ``effect`` needs (0: the noise
-    floor), by a standard deviation of the differences, with the range that its 95 % interval gives.
+    """Return the difference that ``seeds`` seeds, or more that have run, can find, and the seeds
+    that ``effect`` needs (0: the noise floor), by a standard deviation of the differences, with the
+    range that its 95 % interval gives.
 
     The deviation is the root mean square over the ideas tested so far; before, the value for independent runs.
     """
@@ -243,8 +246,8 @@ def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: M
 
 
 def plateau_warning(plan: Plan, base: Result, metric: Metric) -> str:
-    """A warning where the metric, or the loss, of the base still improves much in the last quarter of its budget, or where its
-    runs are much shorter than those of the recipe; else empty.
+    """Return a warning where the metric, or the loss, of the base still improves much in the last
+    quarter of its budget, or where its runs are much shorter than those of the recipe; else empty.
 
     A score may stand still near 0 while the loss falls, and a learning rate that decays ends both early.
     """
@@ -274,7 +277,7 @@ def plateau_warning(plan: Plan, base: Result, metric: Metric) -> str:
 
 
 def disagreeing_pilots(results: Sequence[Result]) -> str:
-    """The sentence on pilots with equal FLOPs that took different times; empty if their times agree."""
+    """Return the sentence on pilots with equal FLOPs that took different times; empty if their times agree."""
     for one, other in combinations([each.planned for each in results], 2):
         pairs = [sorted((getattr(one.cost, name), getattr(other.cost, name))) for name in ("flops", "seconds")]
         (few, many), (short, long) = pairs
@@ -297,7 +300,7 @@ def write_duel_report(
     folder: Path,
     command: str = "",
 ) -> tuple[Section, list[Path]]:
-    """Writes report.md, .html, .tex and .csv, result.json and the pictures; returns the first section, and the paths."""
+    """Write report.md, .html, .tex and .csv, result.json and the pictures; returns the first section, and the paths."""
     drawn = {
         draw_forest: ("forest", "Differences from the base with 95 % intervals"),
         draw_duel_curves: ("curves", "Learning curves, mean and standard deviation over seeds"),
@@ -339,12 +342,14 @@ def write_duel_report(
 
 
 def without_folders(text: str) -> str:
-    """A text in which absolute paths are names: ``--workdir=/home/me/duel`` is ``--workdir=duel``."""
+    """Return a text in which absolute paths are names: ``--workdir=/home/me/duel`` is ``--workdir=duel``."""
     return re.sub(r"(?<![\w:/.~])/(?:[^\s,+/]+/)+", "", text)
 
 
 def _conditions(plan: Plan, results: Sequence[Result], command: str) -> list[Section]:
-    """The command, the settings of the base and of each idea, files with their digests, and the machine, without folders."""
+    """Return the command, the settings of the base and of each idea, files with their digests, and
+    the machine, without folders.
+    """
     files = {file: digest for each in results for file, digest in each.planned.contender.files.items()} | plan.plugins
     # Ideas may change the tokenizer, and runs may be resumed elsewhere: each value that a run has.
     found: dict[str, dict[str, None]] = {name: {} for name in ORIGIN}
@@ -378,7 +383,7 @@ def _conditions(plan: Plan, results: Sequence[Result], command: str) -> list[Sec
 
 
 def _values(results: Sequence[Result], metric: Metric) -> Table:
-    """The last validation of every run, in the metric and in the loss."""
+    """Return the last validation of every run, in the metric and in the loss."""
     seeds = sorted({seed for each in results for seed in each.sound})
     rows = []
     for key, measure in measures(metric).items():
@@ -390,7 +395,7 @@ def _values(results: Sequence[Result], metric: Metric) -> Table:
 
 
 def _record(plan: Plan, result: Result, metric: Metric) -> dict[str, Any]:
-    """A contender in result.json: verdict, cost, tests by metric, and all runs."""
+    """Return a contender in result.json: verdict, cost, tests by metric, and all runs."""
     planned = result.planned
     found = {"idea": result.name, "verdict": result.verdict, **asdict(planned.cost)}
     found |= {"seconds": result.seconds, "updates": planned.updates, "failed": result.failures, "effect": result.effect}

@@ -1,8 +1,8 @@
 """The Optuna study of a sweep: its storage, its trials and their attempts, and a row for each trial.
 
-A worker asks Optuna for a trial. If a worker dies and its heartbeats stop, Optuna marks its trial as failed, and the retry
-callback enqueues another. So a trial of the sweep has one or more attempts, each a trial in Optuna, with the same point and run
-directory.
+A worker asks Optuna for a trial. If a worker dies and its heartbeats stop, Optuna marks its trial
+as failed, and the retry callback enqueues another. So a trial of the sweep has one or more
+attempts, each a trial in Optuna, with the same point and run directory.
 """
 
 import logging
@@ -40,14 +40,16 @@ UNREACHABLE = StorageInternalError, SQLAlchemyError
 """Errors of a database that does not respond."""
 
 HEARTBEATS_PER_GRACE = 6
-# Seconds between attempts to open a database: when several workers create its tables at once, one succeeds.
+# Seconds between attempts to open a database: when several workers create its tables at once, one
+# succeeds.
 PAUSES = 0.5, 1.5, 0.0
 # Seconds to wait for the write lock; no connection is kept.
 SQLITE_OPTIONS = {"connect_args": {"timeout": 60.0}, "poolclass": NullPool}
 
 # Seconds to wait for a database that does not respond, and between attempts.
 WAIT_SECONDS, POLL_SECONDS = 600.0, 1.0
-# Gives a first heartbeat to running trials without one, whose workers may have died: Optuna would wait for them forever.
+# Gives a first heartbeat to running trials without one, whose workers may have died: Optuna would
+# wait for them forever.
 FIRST_HEARTBEATS = text(
     "INSERT INTO trial_heartbeats (trial_id, heartbeat) SELECT trial_id, CURRENT_TIMESTAMP FROM trials "
     "WHERE state = 'RUNNING' AND study_id = :study AND trial_id NOT IN (SELECT trial_id FROM trial_heartbeats)"
@@ -65,17 +67,18 @@ MAKE_SAMPLER: dict[str, Callable[[], BaseSampler]] = {
     # Not used: the points of a grid are known.
     "grid": RandomSampler,
     "random": RandomSampler,
-    # Running trials count as poor, so that workers that sample at the same time choose different points.
+    # Running trials count as poor, so that workers that sample at the same time choose different
+    # points.
     "tpe": lambda: TPESampler(constant_liar=True),
     "cma-es": CmaEsSampler,
 }
 
 
 def open_study(sweep: Sweep, workdir: Path, name: str, grace_seconds: float) -> optuna.Study:
-    """Opens or creates the study ``name`` in the database that the environment names, by default a file in ``workdir``.
+    """Open or creates the study ``name`` in the database that the environment names, by default a file in ``workdir``.
 
-    A worker counts as dead after ``grace_seconds`` without a heartbeat. Raises ConfigError if the database cannot be opened, or
-    the study belongs to another sweep.
+    A worker counts as dead after ``grace_seconds`` without a heartbeat. Raises ConfigError if the
+    database cannot be opened, or the study belongs to another sweep.
     """
     optuna.logging.set_verbosity(logging.ERROR)
     # Heartbeats and retries are experimental.
@@ -110,7 +113,8 @@ class _Storage(RDBStorage):
         self._sweep = sweep
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
-        # Optuna tries the waiting trials one by one; False means that another worker took the trial.
+        # Optuna tries the waiting trials one by one; False means that another worker took the
+        # trial.
         if state == TrialState.RUNNING and not is_of(self._sweep, self.get_trial(trial_id)):
             return False
         return super().set_trial_state_values(trial_id, state, values)
@@ -154,7 +158,8 @@ def _open_storage(sweep: Sweep, url: str, grace_seconds: float) -> RDBStorage:
             "give postgresql+psycopg://USER:PASSWORD@HOST/NAME, mysql+pymysql://... or sqlite:////FILE",
         )
     if is_sqlite:
-        # SQLite has no row locks, so two workers could claim one trial; every transaction takes the write lock first.
+        # SQLite has no row locks, so two workers could claim one trial; every transaction takes the
+        # write lock first.
         event.listen(storage.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(storage.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return storage
@@ -196,7 +201,7 @@ def _make_pruner(sweep: Sweep) -> BasePruner:
 
 
 def _require_same(study: optuna.Study, sweep: Sweep) -> None:
-    """Raises ConfigError if the study belongs to another sweep; more rows, seeds, values or trials are allowed."""
+    """Raise ConfigError if the study belongs to another sweep; more rows, seeds, values or trials are allowed."""
     now = {"metric": sweep.metric_key, "sampler": sweep.sampler, "pruner": sweep.pruner}
     now |= {f"space, {name}": repr(values) for name, values in sweep.space.items() if not sweep.is_grid}
     now |= {f"row {name}": str(dict(row)) for name, row in sweep.rows.items()}
@@ -243,7 +248,7 @@ def is_of(sweep: Sweep, trial: FrozenTrial) -> bool:
 
 
 def trials_of(study: optuna.Study) -> list[list[FrozenTrial]]:
-    """The attempts at each trial of the sweep; trials are numbered by their first attempt."""
+    """Return the attempts at each trial of the sweep; trials are numbered by their first attempt."""
     attempts: dict[int, list[FrozenTrial]] = {}
     for each in study.get_trials(deepcopy=False):
         if SURPLUS not in each.user_attrs:
@@ -253,10 +258,10 @@ def trials_of(study: optuna.Study) -> list[list[FrozenTrial]]:
 
 
 def points_of(sweep: Sweep, trials: Sequence[Sequence[FrozenTrial]]) -> list[dict[str, Value] | None]:
-    """The point of each trial, empty if a sampler has yet to choose it; None for a trial beyond the last point.
+    """Return the point of each trial, empty if a sampler has yet to choose it; None for a trial beyond the last point.
 
-    The same in every worker: Optuna numbers trials consecutively, and a trial without a recorded point gets the first point
-    that no trial before it has.
+    The same in every worker: Optuna numbers trials consecutively, and a trial without a recorded
+    point gets the first point that no trial before it has.
     """
     recorded = [
         next((each.user_attrs[POINT] for each in attempts if POINT in each.user_attrs), None) for attempts in trials

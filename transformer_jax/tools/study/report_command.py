@@ -23,10 +23,11 @@ def report(values: flags.Values) -> int:
         transformer-jax report runs/small runs/large
         transformer-jax report sweeps/dropout/trials --output=reports/dropout --metrics=validation/bleu,train/accuracy
 
-    RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be in
-    progress, and of different kinds. Prints the tables and writes report.md, report.csv, report.html (a single file with the
-    pictures), curves.png and attention.png into the output folder. Translations that evaluate saved are shown for three
-    sentences, with the attention of the best run to one.
+    RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep.
+    Runs may still be in progress, and of different kinds. Prints the tables and writes report.md,
+    report.csv, report.html (a single file with the pictures), curves.png and attention.png into the
+    output folder. Translations that evaluate saved are shown for three sentences, with the
+    attention of the best run to one.
     """
     if not values.arguments:
         raise ConfigError("RUN", "give one or several run directories", "--help shows an example")
@@ -62,11 +63,13 @@ def compare(values: flags.Values) -> int:
         transformer-jax compare runs/small runs/large --split=test
         transformer-jax compare runs/small/evaluation-test-900.txt runs/small/evaluation-test-1800.txt
 
-    A and B are run directories, or files that transformer-jax evaluate wrote into them. Translations by evaluate are reused; a
-    run without them is evaluated now. Prints BLEU (with the tokenizer of both runs, or --config.evaluation.bleu_tokenizer) and
-    chrF, or F1 of parsers, with 95 % confidence intervals, and sacreBLEU's p (--paired-ar): the probability of a difference at
-    least as large between equally good systems. Then prints the sentences that differ most. Writes compare.md, .html and
-    .csv, and compare-sentences.csv (every sentence) into the output folder. SACREBLEU_SEED is the seed of the resampling.
+    A and B are run directories, or files that transformer-jax evaluate wrote into them.
+    Translations by evaluate are reused; a run without them is evaluated now. Prints BLEU (with the
+    tokenizer of both runs, or --config.evaluation.bleu_tokenizer) and chrF, or F1 of parsers, with
+    95 % confidence intervals, and sacreBLEU's p (--paired-ar): the probability of a difference at
+    least as large between equally good systems. Then prints the sentences that differ most. Writes
+    compare.md, .html and .csv, and compare-sentences.csv (every sentence) into the output folder.
+    SACREBLEU_SEED is the seed of the resampling.
     """
     paths = _two_paths(values)
     from transformer_jax.tools.study import translation_comparison as comparison

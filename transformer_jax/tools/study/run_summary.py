@@ -27,13 +27,15 @@ Value = TypeVar("Value")
 class RunSummary:
     """A run; an unknown value is None.
 
-    ``metrics``, by name, are from the best validation by the selection metric, after ``best_update`` (the latest of equals).
-    ``best_checkpoint`` is the best checkpoint still on disk. The scores of ``damaged`` checkpoints cannot be read.
-    ``target_tokens`` of all ``updates``, after the last line that counts them at its mean. ``signs``: evidence that the model
-    does not learn. ``target_tokens_per_second`` is the median of the logged values, ``seconds`` the total in ``goodput.json``.
-    ``is_finished``: it made all its updates. ``basis``: of its validations, as of an ``Evaluation``. ``evaluations``: saved
-    reports by file. ``problems``: files that are damaged, missing, or of fewer updates than the others, a sentence each; what
-    they hold is unknown.
+    ``metrics``, by name, are from the best validation by the selection metric, after
+    ``best_update`` (the latest of equals). ``best_checkpoint`` is the best checkpoint still on
+    disk. The scores of ``damaged`` checkpoints cannot be read. ``target_tokens`` of all
+    ``updates``, after the last line that counts them at its mean. ``signs``: evidence that the
+    model does not learn. ``target_tokens_per_second`` is the median of the logged values,
+    ``seconds`` the total in ``goodput.json``. ``is_finished``: it made all its updates. ``basis``:
+    of its validations, as of an ``Evaluation``. ``evaluations``: saved reports by file.
+    ``problems``: files that are damaged, missing, or of fewer updates than the others, a sentence
+    each; what they hold is unknown.
     """
 
     name: str
@@ -62,13 +64,13 @@ class RunSummary:
         return None if self.best_checkpoint is None else int(self.best_checkpoint.name)
 
     def score_of_best(self, split: str, metric: str) -> float | None:
-        """The score of the best checkpoint on a split, decoded with the settings of the run."""
+        """Return the score of the best checkpoint on a split, decoded with the settings of the run."""
         file = f"evaluation-{split.replace('/', '-')}-{self.best_step}.json"
         return self.evaluations[file]["metrics"].get(metric) if file in self.evaluations else None
 
 
 def summarize(folder: Path, name: str) -> RunSummary:
-    """Reads a run directory; the name of an averaged or imported run gets the suffix "(parameters only)".
+    """Read a run directory; the name of an averaged or imported run gets the suffix "(parameters only)".
 
     Raises ConfigError if its settings cannot be read.
     """
@@ -168,8 +170,9 @@ def _parameters(run: RunDirectory) -> int:
 def find_runs(arguments: Sequence[str]) -> list[Path]:
     """Return the run directories that the arguments name, as they name them, without repetitions, in order.
 
-    An argument is a run directory, or a folder that contains run directories, such as the ``trials`` of a sweep, which are
-    listed in natural order (``trial-2`` before ``trial-10``). Raises ConfigError for an argument that is neither.
+    An argument is a run directory, or a folder that contains run directories, such as the
+    ``trials`` of a sweep, which are listed in natural order (``trial-2`` before ``trial-10``).
+    Raises ConfigError for an argument that is neither.
     """
     found: dict[Path, Path] = {}
     for argument in arguments:
@@ -189,7 +192,7 @@ def find_runs(arguments: Sequence[str]) -> list[Path]:
 
 
 def run_of(path: Path) -> Path:
-    """The run directory ``path``, or the run directory of a file ``path``; raises ConfigError if there is none."""
+    """Return the run directory ``path``, or the run directory of a file ``path``; raises ConfigError if there is none."""
     run = path if path.is_dir() else path.parent
     if not path.exists() or not _is_run(run):
         problem = f"no config.json in {run}" if path.exists() else "does not exist"

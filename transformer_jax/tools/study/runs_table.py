@@ -38,7 +38,7 @@ OVER_SEEDS = "Mean over runs that differ in their seed alone; in brackets its 95
 
 
 def seed_table(settings: Sequence[str], runs: Iterable[tuple[tuple[Any, ...], float | None]], metric: Metric) -> Table:
-    """A row for runs with equal ``settings``, the best mean first; a run without a value (None) only counts."""
+    """Return a row for runs with equal ``settings``, the best mean first; a run without a value (None) only counts."""
     groups: dict[tuple[Any, ...], list[float | None]] = {}
     for point, value in runs:
         groups.setdefault(point, []).append(value)
@@ -55,7 +55,7 @@ def seed_table(settings: Sequence[str], runs: Iterable[tuple[tuple[Any, ...], fl
 
 
 def shown(value: Value | None) -> str:
-    """A value as text, floats with four significant digits; empty for None."""
+    """Return a value as text, floats with four significant digits; empty for None."""
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -64,7 +64,7 @@ def shown(value: Value | None) -> str:
 def report_on_runs(
     runs: Sequence[RunSummary], curves: Sequence[Picture | str], sentences: Section | None = None
 ) -> tuple[Document, str, str]:
-    """The report on runs, a line of CSV for each, and the text to print: its tables of scores and cost, and warnings."""
+    """Return the report on runs, a line of CSV for each, and the text to print: its tables of scores and cost, and warnings."""
     scores, costs, checkpoints = _score_table(runs), _cost_table(runs), _checkpoint_table(runs)
     names = [run.name for run in runs]
     settings = {
@@ -100,7 +100,7 @@ def from_best(run: RunSummary) -> tuple[str, bool, float]:
 
 
 def settings_table(names: Sequence[str], settings: Mapping[str, Sequence[str]]) -> Table:
-    """A row per setting and a column per run, or transposed if there are more runs than settings."""
+    """Return a row per setting and a column per run, or transposed if there are more runs than settings."""
     rows = tuple((key, *values) for key, values in settings.items())
     headings = "setting", *names
     if len(names) > len(settings):
@@ -174,7 +174,7 @@ def _checkpoint_table(runs: Sequence[RunSummary]) -> Table:
 
 
 def _from_here(path: Path) -> str:
-    """A path on a disk relative to the working directory, so that a report to send has no home directory."""
+    """Return a path on a disk relative to the working directory, so that a report to send has no home directory."""
     return os.path.relpath(path) if isinstance(path, Path) else str(path)
 
 
@@ -207,8 +207,9 @@ def _tasks_metrics(runs: Sequence[RunSummary]) -> list[Metric]:
 def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Path) -> list[Picture | str]:
     """Draws the ``chosen`` metrics, by default the tasks' metrics, the training loss and the watched statistics.
 
-    train/gradient_norms stands for all metrics below it. Also returns a sentence for each run whose curves hide another's.
-    Empty if nothing is measured. Raises ConfigError for a chosen metric that no run has measured.
+    train/gradient_norms stands for all metrics below it. Also returns a sentence for each run whose
+    curves hide another's. Empty if nothing is measured. Raises ConfigError for a chosen metric that
+    no run has measured.
     """
     found = {
         run.name: {
@@ -247,7 +248,7 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
 
 
 def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> tuple[list[Section], list[Path]]:
-    """Writes leaderboard.md, .html and .csv, which has all metrics of every trial, and settings.png.
+    """Write leaderboard.md, .html and .csv, which has all metrics of every trial, and settings.png.
 
     Returns the tables of trials, ended ones first, and of means over seeds, and the paths.
     """
@@ -282,7 +283,7 @@ def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) ->
 
 
 def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
-    """A row per trial, in the given order: its settings, and its best validation so far."""
+    """Return a row per trial, in the given order: its settings, and its best validation so far."""
     names = list(sweep.axes())
     headings: tuple[Any, ...] = ("trial", "state", *names, sweep.metric_key, "update", "minutes")
     rows: tuple[tuple[Any, ...], ...] = tuple(
@@ -300,7 +301,7 @@ def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
 
 
 def heat_map(axes: Sequence[str], trials: Sequence[TrialRow], metric: Metric) -> HeatMapPanel:
-    """The mean value over seeds at every point of a grid of two settings."""
+    """Return the mean value over seeds at every point of a grid of two settings."""
     sides = [sorted({each.point[name] for each in trials}) for name in axes]
     values = [
         [

@@ -29,8 +29,9 @@ class PairedTest(NamedTuple):
 def paired_test(differences: Sequence[float], tests: int = 1) -> PairedTest | None:
     """Student's paired t test (1908); None for fewer than two pairs. The interval is Bonferroni's for this many ``tests``.
 
-    If all differences are equal, which can happen with a discrete metric, their deviation is 0. Then p is 1 if they are 0, and
-    otherwise p of the sign test, 2^(1-pairs). The interval equals the interval of a t test with this p.
+    If all differences are equal, which can happen with a discrete metric, their deviation is 0.
+    Then p is 1 if they are 0, and otherwise p of the sign test, 2^(1-pairs). The interval equals
+    the interval of a t test with this p.
     """
     if len(differences) < 2:
         return None
@@ -48,8 +49,8 @@ def paired_test(differences: Sequence[float], tests: int = 1) -> PairedTest | No
 def holm(p_values: Sequence[float]) -> list[tuple[float, int]]:
     """p adjusted for several tests, in their order (Holm 1979), which bounds the probability of any false alarm.
 
-    And the number of tests that it is corrected for, fewer after each that is significant: a Bonferroni interval for this
-    number excludes 0 exactly where the adjusted p is below ``LEVEL``.
+    And the number of tests that it is corrected for, fewer after each that is significant: a
+    Bonferroni interval for this number excludes 0 exactly where the adjusted p is below ``LEVEL``.
     """
     adjusted, largest, left = [(1.0, 1)] * len(p_values), 0.0, len(p_values)
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda each: p_values[each])):
@@ -60,20 +61,22 @@ def holm(p_values: Sequence[float]) -> list[tuple[float, int]]:
 
 
 def deviation_range(deviation: float, degrees: int) -> tuple[float, float]:
-    """The 95 % interval of a standard deviation that was estimated with these degrees of freedom (chi-squared)."""
+    """Return the 95 % interval of a standard deviation that was estimated with these degrees of freedom (chi-squared)."""
     low, high = (math.sqrt(degrees / float(chi2.ppf(share, degrees))) for share in (1 - LEVEL / 2, LEVEL / 2))
     return deviation * low, deviation * high
 
 
 def detectable(deviation: float, pairs: int, tests: int = 1) -> float:
-    """The difference that ``tests`` tests (Bonferroni) find with probability 0.8; ``deviation`` is of the differences."""
+    """Return the difference that ``tests`` tests (Bonferroni) find with probability 0.8;
+    ``deviation`` is of the differences.
+    """
     most = 2 * float(t.isf(LEVEL / tests / 2, pairs - 1) + t.isf(1 - POWER, pairs - 1))
     shift = float(brentq(lambda shift: _power(shift, pairs, tests) - POWER, 0, most))
     return deviation * shift / math.sqrt(pairs)
 
 
 def seeds_needed(difference: float, deviation: float, tests: int = 1) -> int | None:
-    """The fewest pairs with which a difference is found with probability 0.8; None for more than ``MOST_SEEDS``."""
+    """Return the fewest pairs with which a difference is found with probability 0.8; None for more than ``MOST_SEEDS``."""
     if not deviation:
         return 2
     ratio = abs(difference) / deviation
@@ -83,7 +86,7 @@ def seeds_needed(difference: float, deviation: float, tests: int = 1) -> int | N
 
 
 def _power(shift: float, pairs: int, tests: int) -> float:
-    """The probability that a two-sided test finds a mean of ``shift`` standard errors (noncentral t).
+    """Return the probability that a two-sided test finds a mean of ``shift`` standard errors (noncentral t).
 
     It is the mean over quantiles of the estimated deviation: scipy's noncentral t is not a number for many pairs.
     """
@@ -93,7 +96,9 @@ def _power(shift: float, pairs: int, tests: int) -> float:
 
 
 def verdict(test: PairedTest | None, adjusted: float, sign: int, metric: str, digits: int, failures: str = "") -> str:
-    """The conclusion of a test in words; ``sign`` is -1 where lower is better, ``failures`` the runs that failed, in words."""
+    """Return the conclusion of a test in words; ``sign`` is -1 where lower is better, ``failures``
+    the runs that failed, in words.
+    """
     if test is None:
         return f"no test, since fewer than two pairs of runs ended well{failures and f'; {failures}'}"
     worst, best = sorted((sign * test.low, sign * test.high))

@@ -59,15 +59,18 @@ def sweep(values: flags.Values) -> int:
             space = {"optimizer.learning_rate": LogUniform(5e-4, 5e-3), "model.dropout": Choice(0.1, 0.2, 0.3)}
             return Sweep(config="multi30k:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
 
-    sampler: grid (every combination of rows, seeds and Choices), random, tpe or cma-es. pruner: none, median,
-    successive_halving or hyperband. metric: by default the metric of the task. rows={"wide": {"model.d_ff": 64}} names lists of
-    overrides, seeds=(0, 1) repeats each, overrides={...} is for all.
+    sampler: grid (every combination of rows, seeds and Choices), random, tpe or cma-es. pruner:
+    none, median, successive_halving or hyperband. metric: by default the metric of the task.
+    rows={"wide": {"model.d_ff": 64}} names lists of overrides, seeds=(0, 1) repeats each,
+    overrides={...} is for all.
 
-    Each trial is a run directory in WORKDIR/trials. Optuna keeps the study: in WORKDIR/study.sqlite3, or in the
-    database that the environment variable TRANSFORMER_JAX_SWEEP_STORAGE names (an SQLAlchemy URL). Give the same
-    command on other machines, with a WORKDIR on a shared disk or at s3:// or gs://, to add workers. Ctrl-C saves and stops;
-    the same command resumes, and one with more rows, seeds or trials adds them. WORKDIR/sweep_files keeps the sweep file.
-    At the end WORKDIR holds leaderboard.md, .html and .csv, and a picture. docs/sweeps.md has more.
+    Each trial is a run directory in WORKDIR/trials. Optuna keeps the study: in
+    WORKDIR/study.sqlite3, or in the database that the environment variable
+    TRANSFORMER_JAX_SWEEP_STORAGE names (an SQLAlchemy URL). Give the same command on other
+    machines, with a WORKDIR on a shared disk or at s3:// or gs://, to add workers. Ctrl-C saves and
+    stops; the same command resumes, and one with more rows, seeds or trials adds them.
+    WORKDIR/sweep_files keeps the sweep file. At the end WORKDIR holds leaderboard.md, .html and
+    .csv, and a picture. docs/sweeps.md has more.
     """
     if find_spec("optuna") is None:
         raise ConfigError("sweep", "needs Optuna", "pip install optuna cmaes")

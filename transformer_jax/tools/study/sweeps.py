@@ -89,10 +89,11 @@ Range = Choice | Uniform
 class Sweep:
     """A sweep, as returned by ``get_sweep()`` of a sweep file.
 
-    A trial is ``config`` with ``overrides`` and a point. With ``sampler="grid"`` the points are all combinations of the named
-    ``rows`` of overrides, the ``seeds`` and the Choices of ``space``. Any other sampler chooses ``trials`` points of
-    ``space``, given the results of earlier trials. The value of a trial is its best validation of ``metric`` (default: the
-    metric that selects checkpoints). The ``pruner`` stops a trial that is worse than other trials at the same update.
+    A trial is ``config`` with ``overrides`` and a point. With ``sampler="grid"`` the points are all
+    combinations of the named ``rows`` of overrides, the ``seeds`` and the Choices of ``space``. Any
+    other sampler chooses ``trials`` points of ``space``, given the results of earlier trials. The
+    value of a trial is its best validation of ``metric`` (default: the metric that selects
+    checkpoints). The ``pruner`` stops a trial that is worse than other trials at the same update.
 
     ``are_seeds_paired``: only trials of equal seed are compared, so each seed may hold out other sentences.
 
@@ -156,7 +157,7 @@ class Sweep:
         return _metrics()[self.metric_key]
 
     def points(self) -> list[dict[str, Value]]:
-        """The point of each trial of a grid, ``[{"row": "base", "seed": 0, "model.dropout": 0.1}, ...]``.
+        """Return the point of each trial of a grid, ``[{"row": "base", "seed": 0, "model.dropout": 0.1}, ...]``.
 
         Empty points for another sampler, which chooses them later.
         """
@@ -170,14 +171,14 @@ class Sweep:
         return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
     def axes(self) -> dict[str, Range]:
-        """The varied settings, by name; ``row`` and ``seed`` among them."""
+        """Return the varied settings, by name; ``row`` and ``seed`` among them."""
         lists: dict[str, Range] = {ROW: Choice(*self.rows)} if self.rows else {}
         if self.seeds:
             lists[SEED] = Choice(*self.seeds)
         return lists | dict(self.space)
 
     def settings(self, point: Mapping[str, Value]) -> ExperimentConfig:
-        """The settings of the trial at ``point``; raises ConfigError if they contradict each other."""
+        """Return the settings of the trial at ``point``; raises ConfigError if they contradict each other."""
         row = self.rows[str(point[ROW])] if ROW in point else {}
         overrides = [(key, str(value)) for key, value in self.overrides.items()]
         changes = {key: str(value) for key, value in {**row, **point}.items() if key != ROW}
@@ -209,10 +210,10 @@ class TrialRow(NamedTuple):
 
 
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
-    """Reads a sweep from ``path.py[:argument]``, adds ``overrides`` to all trials, and keeps the named ``rows`` (default: all).
+    """Read a sweep from ``path.py[:argument]``, adds ``overrides`` to all trials, and keeps the named ``rows`` (default: all).
 
-    A row that sets the key of an override keeps its own value. Raises ConfigError if there is no such file, the file fails, or
-    the sweep is invalid.
+    A row that sets the key of an override keeps its own value. Raises ConfigError if there is no
+    such file, the file fails, or the sweep is invalid.
     """
     name, _, argument = spec.partition(":")
     path = Path(name).expanduser()
@@ -240,7 +241,9 @@ def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Seque
 
 
 def check(sweep: Sweep) -> list[ExperimentConfig]:
-    """The settings of every point of a grid, or of every bound of every range; raises ConfigError unless they are valid."""
+    """Return the settings of every point of a grid, or of every bound of every range; raises
+    ConfigError unless they are valid.
+    """
     for key, values in sweep.space.items():
         if sweep.is_grid and not isinstance(values, Choice):
             raise ConfigError(f"space, {key}", "a grid takes a Choice", f"{values} needs another sampler")
@@ -271,7 +274,7 @@ def check(sweep: Sweep) -> list[ExperimentConfig]:
 
 
 def _measured(key: str, settings: ExperimentConfig) -> Metric:
-    """The metric of this key; raises ConfigError unless a run with these settings measures it."""
+    """Return the metric of this key; raises ConfigError unless a run with these settings measures it."""
     metrics = {metric.key: metric for metric in settings.metrics}
     if key not in metrics:
         problem = f"{key} is not measured by task={settings.task} with these training.validation_metrics"
@@ -285,5 +288,5 @@ def _measured(key: str, settings: ExperimentConfig) -> Metric:
 
 
 def _metrics() -> dict[str, Metric]:
-    """The metrics of all tasks, by key."""
+    """Return the metrics of all tasks, by key."""
     return {metric.key: metric for facts in TASKS.values() for metric in facts.metrics}

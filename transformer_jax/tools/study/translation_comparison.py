@@ -72,8 +72,9 @@ def task_that_scores_pairs(config: ExperimentConfig) -> ScoresPairs:
 class Side:
     """A split of a run's data (raw pairs), and the evaluation of it to compare.
 
-    ``stem`` is the path of the evaluation without its suffix. It is by checkpoint ``step``, or by the mean of the last
-    ``average`` checkpoints up to it, decoded with ``config``. ``saved``: its content, None if it has not been read.
+    ``stem`` is the path of the evaluation without its suffix. It is by checkpoint ``step``, or by
+    the mean of the last ``average`` checkpoints up to it, decoded with ``config``. ``saved``: its
+    content, None if it has not been read.
     """
 
     stem: Path
@@ -91,10 +92,10 @@ class Side:
 
 
 def choose_file(file: Path, config: ExperimentConfig) -> Side:
-    """The evaluation in an ``evaluation-*.json`` or ``.txt`` of a run directory; ``config`` names the data.
+    """Return the evaluation in an ``evaluation-*.json`` or ``.txt`` of a run directory; ``config`` names the data.
 
-    The references are the split's, or in the file if the text is no split of the data. Raises DataError if a file is missing
-    or damaged, or has several references.
+    The references are the split's, or in the file if the text is no split of the data. Raises
+    DataError if a file is missing or damaged, or has several references.
     """
     saved = read_evaluation(stem_of(file))
     split = str(saved.report["split"])
@@ -108,10 +109,11 @@ def choose_file(file: Path, config: ExperimentConfig) -> Side:
 
 
 def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: str, average: int = 1) -> Side:
-    """A split decoded with ``config`` by ``checkpoint`` (``best``, ``last`` or a step), or by the mean of the last ``average``.
+    """Return a split decoded with ``config`` by ``checkpoint`` (``best``, ``last`` or a step), or
+    by the mean of the last ``average``.
 
-    The metrics of ``config`` are ignored. Raises CheckpointError if there is no such checkpoint or too few to average,
-    DataError if the data has no such split.
+    The metrics of ``config`` are ignored. Raises CheckpointError if there is no such checkpoint or
+    too few to average, DataError if the data has no such split.
     """
     step = steps_to_average(RunDirectory(workdir), checkpoint, average)[-1]
     name = config.data.split_name(split)
@@ -123,7 +125,7 @@ def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: 
 
 
 def require_same_references(first: Side, second: Side) -> None:
-    """Raises DataError, which shows the first line that differs, unless both sides have the same references."""
+    """Raise DataError, which shows the first line that differs, unless both sides have the same references."""
     which = f"{first.stem} and {second.stem}"
     if first.split != second.split:
         raise DataError(f"{which} are of different splits, {first.split!r} and {second.split!r}; compare one split")
@@ -138,7 +140,7 @@ def require_same_references(first: Side, second: Side) -> None:
 
 
 def translated(side: Side) -> Side:
-    """The side with the translations that evaluate saved; otherwise evaluates, says so, and saves as evaluate does.
+    """Return the side with the translations that evaluate saved; otherwise evaluates, says so, and saves as evaluate does.
 
     Raises DataError if their number is wrong, ConfigError if the folder is not writable.
     """
@@ -159,10 +161,11 @@ def translated(side: Side) -> Side:
 def comparison_report(
     names: Sequence[str], sides: Sequence[Side], paired: PairedScores, resamples: int, examples: int
 ) -> tuple[Document, dict[str, str]]:
-    """The report on two sides with the same references, the scores first, and tables of scores and sentences as CSV by name.
+    """Return the report on two sides with the same references, the scores first, and tables of
+    scores and sentences as CSV by name.
 
-    At most ``examples`` sentences in favor of each side; sources are of the first. Raises DataError where a side has another
-    score than evaluate saved with it.
+    At most ``examples`` sentences in favor of each side; sources are of the first. Raises DataError
+    where a side has another score than evaluate saved with it.
     """
     sources, references = zip(*sides[0].pairs, strict=True)
     first, second = (side.evaluation.hypotheses for side in sides)
@@ -199,7 +202,7 @@ def comparison_report(
 
 
 def _require_saved_score(side: Side, scored: SystemComparison, now: float) -> None:
-    """Raises DataError unless evaluate saved the same score; BLEU of another tokenizer is not compared."""
+    """Raise DataError unless evaluate saved the same score; BLEU of another tokenizer is not compared."""
     report, name = side.evaluation.report, scored.metric.lower()
     tokenizer = next((part for part in scored.signature.split("|") if part.startswith("tok:")), "")
     for before in (report["scores"].get(name), report["metrics"].get(name)):
@@ -220,7 +223,7 @@ def _scores_table(names: Sequence[str], scores: Sequence[SystemComparison]) -> T
 def _examples(
     names: Sequence[str], metric: str, sentences: Sequence[tuple[Any, ...]], sign: int, count: int
 ) -> Section:
-    """The ``count`` sentences most in favor of the second side (``sign`` 1) or the first (-1)."""
+    """Return the ``count`` sentences most in favor of the second side (``sign`` 1) or the first (-1)."""
     name, favorable = names[sign > 0], [each for each in sentences if sign * each[-1] > 0]
     favorable.sort(key=lambda each: -sign * each[-1])
     tables = [

@@ -54,9 +54,10 @@ class _Unanswered(BaseException):
 def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: float) -> None:
     """Trains the remaining trials, and trials of dead workers, in folders below ``workdir``, until all have ended.
 
-    ``workdir`` may be an address. Raises KeyboardInterrupt after a signal to stop, with the trial saved and enqueued again.
-    Raises ConfigError if the disk is full, an object store refuses, the study cannot be reached for ten minutes, or
-    ``FAILURES_IN_A_ROW`` trials fail for reasons that others may share.
+    ``workdir`` may be an address. Raises KeyboardInterrupt after a signal to stop, with the trial
+    saved and enqueued again. Raises ConfigError if the disk is full, an object store refuses, the
+    study cannot be reached for ten minutes, or ``FAILURES_IN_A_ROW`` trials fail for reasons that
+    others may share.
     """
     failures, is_lost = 0, False
     stopped: KeyboardInterrupt | None = None
@@ -105,7 +106,8 @@ def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: 
             time.sleep(grace_seconds)
         except Exception as error:
             if stopped:
-                # If another worker took the trial, Optuna replaces the interrupt by an error of its own.
+                # If another worker took the trial, Optuna replaces the interrupt by an error of its
+                # own.
                 raise stopped from None
             if is_lost:
                 print("the heartbeats did not arrive, and another worker took the trial", file=sys.stderr)

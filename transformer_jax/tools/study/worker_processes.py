@@ -24,19 +24,21 @@ PARENT = "TRANSFORMER_JAX_SWEEP_PARENT"
 
 
 def gpus() -> list[str]:
-    """The NVIDIA GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    """Return the NVIDIA GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
         return [name for name in given.split(",") if name.strip()]
-    # CUDA numbers the visible devices: the only GPU of a container is number 0, whatever its number on the host.
+    # CUDA numbers the visible devices: the only GPU of a container is number 0, whatever its number
+    # on the host.
     return [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
 
 
 def gpu_environments(workers: int, devices: Sequence[str]) -> list[dict[str, str]]:
     """Variables of each worker: several GPUs per worker, or several workers per GPU with equal shares of its memory.
 
-    ``gpu_environments(2, ["0", "1", "2", "3"])`` is ``[{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]``.
-    Without GPUs, and for one worker, nothing is set. Raises ConfigError unless one number divides the other.
+    ``gpu_environments(2, ["0", "1", "2", "3"])`` is
+    ``[{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]``. Without GPUs, and for
+    one worker, nothing is set. Raises ConfigError unless one number divides the other.
     """
     if not devices or workers == 1:
         return [{} for _ in range(workers)]
@@ -65,7 +67,7 @@ def share_cores(number: int, workers: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Makes Linux send this process SIGTERM when its parent ends; ends it now if that has ended before."""
+    """Make Linux send this process SIGTERM when its parent ends; ends it now if that has ended before."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         parent = os.environ.get(PARENT)
@@ -80,10 +82,11 @@ def log_file(logs: Path, number: int) -> Path:
 def run_workers(
     command: Sequence[str], environments: Sequence[dict[str, str]], logs: Path, look: Callable[[], None]
 ) -> list[int]:
-    """Runs the command in each environment, and calls ``look`` every second, until all have ended; returns exit statuses.
+    """Run the command in each environment, and calls ``look`` every second, until all have ended; returns exit statuses.
 
-    Each worker writes to its own file in ``logs``. SIGINT, SIGTERM and SIGHUP are passed on; the workers then save and end. A
-    worker that another signal ended, such as SIGKILL where memory is short, is replaced by a new one.
+    Each worker writes to its own file in ``logs``. SIGINT, SIGTERM and SIGHUP are passed on; the
+    workers then save and end. A worker that another signal ended, such as SIGKILL where memory is
+    short, is replaced by a new one.
     """
     logs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -91,7 +94,8 @@ def run_workers(
         replaced, is_stopping = [0] * len(environments), False
 
         def started(index: int) -> subprocess.Popen[bytes]:
-            # Own process groups: a terminal would send Ctrl-C to the workers too, and a second signal ends a run at once.
+            # Own process groups: a terminal would send Ctrl-C to the workers too, and a second
+            # signal ends a run at once.
             variables, nothing = os.environ | environments[index] | {PARENT: str(os.getpid())}, subprocess.DEVNULL
             return subprocess.Popen(
                 command, env=variables, stdout=files[index], stderr=files[index], stdin=nothing, process_group=0

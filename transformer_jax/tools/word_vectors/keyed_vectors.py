@@ -45,9 +45,10 @@ def keyed_vectors(words: Sequence[str], matrix: np.ndarray) -> "KeyedVectors":
 def read_vectors(path: str | Path, format_name: str = "", limit: int = 0) -> "KeyedVectors":
     """Read the first ``limit`` vectors (0: all) of a file, plain or compressed (.gz, .xz).
 
-    By default the suffix decides the format: .bin, else text, word2vec's or GloVe's by its first line. A word of a text file
-    may have spaces: the last numbers of a line are its vector. Of a repeated word the first vector counts. Raises ConfigError
-    for an unknown format, DataError if the file is missing or damaged.
+    By default the suffix decides the format: .bin, else text, word2vec's or GloVe's by its first
+    line. A word of a text file may have spaces: the last numbers of a line are its vector. Of a
+    repeated word the first vector counts. Raises ConfigError for an unknown format, DataError if
+    the file is missing or damaged.
     """
     path = Path(path).expanduser()
     if format_name not in ("", *FORMATS):
@@ -147,8 +148,8 @@ def _checked(vectors: "KeyedVectors", name: str) -> "KeyedVectors":
 def _check_lines(path: Path, has_header: bool, limit: int) -> int:
     """Raise DataError at the first of ``limit`` lines (0: all) that is not a word and numbers, with single spaces between.
 
-    gensim would read some other lines as well, and take a lone number for every value of the vector. Return the dimension if a
-    word has spaces, which gensim does not read, else 0.
+    gensim would read some other lines as well, and take a lone number for every value of the
+    vector. Return the dimension if a word has spaces, which gensim does not read, else 0.
     """
     lines = enumerate(raw_lines(path), start=1)
     words, announced, dimension, has_spaces = 0, None, None, False
@@ -164,7 +165,8 @@ def _check_lines(path: Path, has_header: bool, limit: int) -> int:
         fields = line.split()
         dimension = _numbers_at_the_end(fields) if dimension is None else dimension
         further = len(fields) - dimension - 1
-        # Without a header, a number between words is of a longer vector, or of two lines that became one.
+        # Without a header, a number between words is of a longer vector, or of two lines that
+        # became one.
         is_wrong = further < 0 or (not has_header and any(map(_is_number, fields[1 : 1 + further])))
         if dimension < 1 or is_wrong or line.rstrip() != b" ".join(fields):
             expected = f"a word and {max(dimension, 1)} numbers, with single spaces between them"

@@ -34,8 +34,9 @@ SCORE_HEADINGS = ("simlex999", "mean", "average", "score", "similarity", "relate
 class WordTestSet(NamedTuple):
     """A test set as gensim reads it.
 
-    ``kind``: analogies or similarity. ``lines``: of analogies ``: section`` and four words, of similarity two words and their
-    score between tabs. ``totals``: questions by section; ``{"": pairs}`` for similarity. ``reading``: how the file was read.
+    ``kind``: analogies or similarity. ``lines``: of analogies ``: section`` and four words, of
+    similarity two words and their score between tabs. ``totals``: questions by section;
+    ``{"": pairs}`` for similarity. ``reading``: how the file was read.
     """
 
     name: str
@@ -48,9 +49,10 @@ class WordTestSet(NamedTuple):
 def read_test_sets(paths: Sequence[str]) -> list[WordTestSet]:
     """Read test sets from files, and from all .txt, .tsv and .csv files below folders.
 
-    A file of analogies has lines of four words, and ``: section`` between them. A file of pairs has a pair and its score a
-    line, in columns that tabs, commas, semicolons or spaces separate, and may begin with a heading. Raises DataError if a
-    file is missing, a folder has none, two have the same name, or a line (named) has neither form.
+    A file of analogies has lines of four words, and ``: section`` between them. A file of pairs has
+    a pair and its score a line, in columns that tabs, commas, semicolons or spaces separate, and
+    may begin with a heading. Raises DataError if a file is missing, a folder has none, two have the
+    same name, or a line (named) has neither form.
     """
     files: list[Path] = []
     for path in (Path(text).expanduser() for text in paths):
@@ -193,8 +195,8 @@ class VectorReport(NamedTuple):
     def headline(self) -> dict[str, float]:
         """Return metrics to log, without undefined ones.
 
-        ``analogies``: accuracy over all sets, 0 to 1. ``spearman_NAME``: -1 to 1; ``similarity``: their mean. ``coverage``:
-        covered share of questions and pairs.
+        ``analogies``: accuracy over all sets, 0 to 1. ``spearman_NAME``: -1 to 1; ``similarity``:
+        their mean. ``coverage``: covered share of questions and pairs.
         """
         analogies = [each for each in self.scores if each.test_set.kind == "analogies"]
         ranks = {

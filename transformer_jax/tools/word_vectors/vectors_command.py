@@ -16,7 +16,7 @@ SOURCE_FLAGS = ("vectors", "format", "workdir", "checkpoint", "limit")
 
 
 def _load(values: flags.Values) -> "KeyedVectors":
-    """The first --limit vectors of --vectors or --workdir."""
+    """Return the first --limit vectors of --vectors or --workdir."""
     from transformer_jax.tools.word_vectors.keyed_vectors import keyed_vectors, read_vectors
 
     if values.workdir:
@@ -130,16 +130,18 @@ def vectors(values: flags.Values) -> int:
         transformer-jax vectors convert   --vectors=glove.txt --output=glove.bin
         transformer-jax vectors map       --vectors=glove.txt --output=map --method=tsne --top=500
 
-    Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .bin (word2vec's
-    binary format), or text, whose first line tells word2vec and GloVe apart; both may be .gz or .xz. Words are looked up as
-    written, else in lower case. Similarity is the cosine. Needs the extra vectors: pip install gensim scikit-learn scipy.
+    Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .bin
+    (word2vec's binary format), or text, whose first line tells word2vec and GloVe apart; both may
+    be .gz or .xz. Words are looked up as written, else in lower case. Similarity is the cosine.
+    Needs the extra vectors: pip install gensim scikit-learn scipy.
 
-    evaluate: accuracy of analogies (d is the word nearest to b - a + c) by section, or Spearman's rank correlation with judged
-    similarity, whatever the case of words, with coverage, and how each test set was read. Its columns are those of its heading
-    (word1, word2, SimLex999), or the first two and the first with numbers. Fails where a test set has no word of the vectors.
-    neighbors: the words nearest to each WORD.
-    convert: --output=FILE.bin, .txt (word2vec); or --output_format=glove.
-    map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
+    evaluate: accuracy of analogies (d is the word nearest to b - a + c) by section, or Spearman's
+    rank correlation with judged similarity, whatever the case of words, with coverage, and how each
+    test set was read. Its columns are those of its heading (word1, word2, SimLex999), or the first
+    two and the first with numbers. Fails where a test set has no word of the vectors. neighbors:
+    the words nearest to each WORD. convert: --output=FILE.bin, .txt (word2vec); or
+    --output_format=glove. map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page
+    with search that needs no network.
     """
     action, words = chosen_action("vectors", ACTIONS, values, SOURCE_FLAGS)
     if "output" in action.flags and not values.output:

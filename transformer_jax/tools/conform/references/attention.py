@@ -50,7 +50,7 @@ def soft_cap(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarr
 
 
 def sliding_window(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """A window of ``size`` positions, or of ``size / 2`` on each side (Beltagy et al. 2020, section 3.1)."""
+    """Return a window of ``size`` positions, or of ``size / 2`` on each side (Beltagy et al. 2020, section 3.1)."""
     distance, size = distances(inputs)[:, 0], inputs.settings.size
     is_near = distance > -size if inputs.site.is_causal else np.abs(distance) <= size // 2
     return multi_head(params, inputs, mask & is_near)

@@ -35,7 +35,9 @@ def relu_squared(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarr
 
 
 def mixture_of_experts(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
-    """The sum of the top experts times their probabilities, which are scaled to sum to 1 (Shazeer et al. 2017, section 2)."""
+    """Return the sum of the top experts times their probabilities, which are scaled to sum to 1
+    (Shazeer et al. 2017, section 2).
+    """
     probabilities, top = softmax(inputs.x @ params["router_kernel"]), inputs.settings.experts_per_token
     threshold = np.sort(probabilities, axis=-1)[..., -top, None]
     gates = np.where(probabilities >= threshold, probabilities, 0.0)

@@ -90,7 +90,7 @@ def _gradients(inputs: UpdateInputs, path: str) -> list[np.ndarray]:
 
 
 def _adam(gradients: list[np.ndarray], options: Any, *, nesterov: bool = False) -> np.ndarray:
-    """The direction of Adam (Kingma and Ba 2015, algorithm 1); Nesterov momentum of Dozat 2016, algorithm 8."""
+    """Return the direction of Adam (Kingma and Ba 2015, algorithm 1); Nesterov momentum of Dozat 2016, algorithm 8."""
     b1, b2, t = options.b1, options.b2, len(gradients)
     mean = sum((1 - b1) * b1**age * each for age, each in enumerate(gradients[::-1]))
     square = sum((1 - b2) * b2**age * each**2 for age, each in enumerate(gradients[::-1]))

@@ -33,7 +33,7 @@ def ngpt(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
 
 
 def _rotations(inputs: AttentionInputs) -> list[ArrayChange]:
-    """The rotations of a share of the dimensions of queries and of keys."""
+    """Return the rotations of a share of the dimensions of queries and of keys."""
     width = 2 * (int(inputs.model.head_key_size * inputs.settings.share) // 2)
 
     def change(positions: np.ndarray, vectors: np.ndarray) -> np.ndarray:

@@ -99,7 +99,7 @@ class PairBlocks:
         return -(-len(self._pairs) // math.prod(self._shape))
 
     def block(self, update: int) -> PairBlock:
-        """The blocks of an update, counted from 0, row after row."""
+        """Return the blocks of an update, counted from 0, row after row."""
         size, number = math.prod(self._shape), len(self._pairs)
         epoch, index = divmod(update, self.updates_per_epoch)
         multiplier, offset = self._order(epoch)
@@ -129,7 +129,7 @@ class PairBlocks:
 def open_cooccurrences(
     store: DocumentStore, identity: dict[str, str], counts: np.ndarray, config: GloveConfig, cache: str
 ) -> np.ndarray:
-    """The counted pairs of a text, from the cache if it was counted before; raises DataError if there are none."""
+    """Return the counted pairs of a text, from the cache if it was counted before; raises DataError if there are none."""
     key = json.dumps([FORMAT_VERSION, identity, config.window, int(np.count_nonzero(counts)), int(counts.sum())])
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     count = partial(count_cooccurrences, store, counts, config.window, config.memory_pairs)
@@ -145,7 +145,7 @@ def open_cooccurrences(
 
 
 def _whole_pairs(folder: Path) -> Path:
-    """The file of pairs; raises FileNotFoundError if it is missing, ValueError if it is damaged."""
+    """Return the file of pairs; raises FileNotFoundError if it is missing, ValueError if it is damaged."""
     file = folder / PAIRS_FILE
     if not file.is_file():
         raise FileNotFoundError(file)
@@ -157,11 +157,12 @@ def _whole_pairs(folder: Path) -> Path:
 def count_cooccurrences(
     store: DocumentStore, counts: np.ndarray, window: int, memory_pairs: int, directory: Path
 ) -> None:
-    """Writes the pairs of words at most ``window`` apart in a document, in both orders, sorted by word and context.
+    """Write the pairs of words at most ``window`` apart in a document, in both orders, sorted by word and context.
 
-    Each pair has weight 1 / distance (section 4.2 of Pennington et al. 2014); words without a count do not add to the distance.
-    Whenever about ``memory_pairs`` pairs are in memory, they are sorted, summed and written to ``directory``; these runs are
-    merged at the end. Counts are float32, summed in float64.
+    Each pair has weight 1 / distance (section 4.2 of Pennington et al. 2014); words without a count
+    do not add to the distance. Whenever about ``memory_pairs`` pairs are in memory, they are
+    sorted, summed and written to ``directory``; these runs are merged at the end. Counts are
+    float32, summed in float64.
     """
     runs: list[Path] = []
     held: list[np.ndarray] = []
@@ -213,7 +214,7 @@ def _pairs_of_text(store: DocumentStore, counts: np.ndarray, window: int) -> Ite
 
 
 def _summed(pairs: np.ndarray) -> np.ndarray:
-    """The pairs sorted by key, with counts of equal keys summed."""
+    """Return the pairs sorted by key, with counts of equal keys summed."""
     order = np.argsort(pairs["key"], kind="stable")
     keys = pairs["key"][order]
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])

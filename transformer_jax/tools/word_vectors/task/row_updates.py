@@ -37,12 +37,13 @@ RowLoss = Callable[[Mapping[str, Array], PyTree], LossSums]
 
 
 def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, mesh: Mesh) -> UpdateRule:
-    """An update that takes the blocks of a batch one after another, and adds to each row the sum of its steps.
+    """Return an update that takes the blocks of a batch one after another, and adds to each row the sum of its steps.
 
-    Memory traffic grows with the rows that are read, not with the size of the tables. The rate multiplies the sum of gradients
-    over a block, as if its examples had come one by one. Every device receives the gradients of all devices and adds them to
-    its rows. After a block whose loss is not finite the parameters no longer change. Raises KeyError if ``optimizer.name`` is
-    not in ``ROW_RULES``.
+    Memory traffic grows with the rows that are read, not with the size of the tables. The rate
+    multiplies the sum of gradients over a block, as if its examples had come one by one. Every
+    device receives the gradients of all devices and adds them to its rows. After a block whose loss
+    is not finite the parameters no longer change. Raises KeyError if ``optimizer.name`` is not in
+    ``ROW_RULES``.
     """
     init, apply = ROW_RULES[config.optimizer.name]
     blocks_per_update = config.batching.blocks_per_update
@@ -50,7 +51,8 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, m
     def exchanged(path: TablePath, ids: Array, gradient: Array) -> tuple[Array, Array]:
         if mesh.size == 1:
             return ids, gradient
-        # By default the compiler adds the rows of each device to a table of zeros, and all-reduces these tables.
+        # By default the compiler adds the rows of each device to a table of zeros, and all-reduces
+        # these tables.
         columns = P(None, *partition_of("/".join(path), gradient.shape)[1:])
         shardings = replicated(mesh), NamedSharding(mesh, columns)
         return lax.with_sharding_constraint((ids, gradient), shardings)
@@ -114,8 +116,8 @@ def _adagrad(
 ) -> tuple[PyTree, PyTree]:
     """AdaGrad (Duchi et al. 2011) per entry, as in GloVe's program: it accumulates squares of the rate times the gradient.
 
-    The squares start at 1. All occurrences of a row add their squares before any step is divided; GloVe's program divides each
-    step before it adds the square.
+    The squares start at 1. All occurrences of a row add their squares before any step is divided;
+    GloVe's program divides each step before it adds the square.
     """
     scaled = rate * gradient
     squares = _added(_table(memory, path), ids, scaled**2)

@@ -25,7 +25,7 @@ RandomBits = Callable[[int], np.ndarray]
 
 
 def random_bits(seed: int, update: int, stream: int) -> RandomBits:
-    """A function of n that returns n uint64 from a generator with stable output in NumPy; streams are independent."""
+    """Return a function of n that returns n uint64 from a generator with stable output in NumPy; streams are independent."""
     key, counter = np.array([seed, update], np.uint64), np.array([0, 0, 0, stream], np.uint64)
     return np.random.Philox(key=key, counter=counter).random_raw
 
@@ -52,10 +52,10 @@ def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) 
 
 
 def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
-    """The probability that subsampling keeps a word; float64 [V], 0 for words without a count.
+    """Return the probability that subsampling keeps a word; float64 [V], 0 for words without a count.
 
-    (sqrt(f / t) + 1) t / f for a word of frequency f, at most 1, as in word2vec.c; a little more than the sqrt(t / f) of
-    Mikolov et al. 2013b, equation 5. ``subsample`` is t; 0 keeps all words.
+    (sqrt(f / t) + 1) t / f for a word of frequency f, at most 1, as in word2vec.c; a little more
+    than the sqrt(t / f) of Mikolov et al. 2013b, equation 5. ``subsample`` is t; 0 keeps all words.
     """
     frequencies = counts / counts.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -72,7 +72,7 @@ class AliasTable(NamedTuple):
     others: np.ndarray
 
     def sample(self, random: np.ndarray) -> np.ndarray:
-        """A word for each uint64 of ``random``; int32 of the same shape."""
+        """Return a word for each uint64 of ``random``; int32 of the same shape."""
         high, low = random >> np.uint64(32), random & np.uint64(0xFFFFFFFF)
         index = (high * np.uint64(len(self.words))) >> np.uint64(32)
         chosen = np.where(low < self.thresholds[index], self.words[index], self.others[index])
@@ -100,8 +100,8 @@ def negative_table(counts: np.ndarray) -> AliasTable:
 class TextBlocks:
     """The blocks of all updates. Every epoch has every span of the text once, with its own order and subsample.
 
-    An update takes as many spans as fit into its rows after subsampling; one update in 30,000 (4 standard deviations) loses its
-    last words.
+    An update takes as many spans as fit into its rows after subsampling; one update in 30,000 (4
+    standard deviations) loses its last words.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class TextBlocks:
         return counts, f"batches: {self.updates_per_epoch:,} an epoch; {remark}"
 
     def block(self, update: int) -> TextBlock:
-        """The blocks of an update, counted from 0, row after row."""
+        """Return the blocks of an update, counted from 0, row after row."""
         stream = self._stream(update)
         length, window, rows = self._row_length, self._model.window, self._rows
         padded = np.full(rows * length + 2 * window, PAD_ID, np.int32)
@@ -150,7 +150,7 @@ class TextBlocks:
         return TextBlock(words, reach, self._negatives.sample(bits).reshape(rows, shared))
 
     def _stream(self, update: int) -> np.ndarray:
-        """The words of an update after subsampling, EOS between documents and spans; int32."""
+        """Return the words of an update after subsampling, EOS between documents and spans; int32."""
         epoch, index = divmod(update, self.updates_per_epoch)
         order = epoch_order(self._num_spans, self._seed, epoch)
         spans = order[index * self._spans_per_update : (index + 1) * self._spans_per_update]

@@ -18,8 +18,8 @@ WORDS, OUTPUTS = ("embedding", "table"), ("projection", "table")
 class TextBlock(NamedTuple):
     """Rows of T center words, with W words of context before the first and after the last.
 
-    ``words`` [R, T + 2 W]: EOS between documents, PAD beyond the text. ``reach`` [R, T]: window size of each center, 1 to W.
-    ``negatives`` [R, K]: random words for the row.
+    ``words`` [R, T + 2 W]: EOS between documents, PAD beyond the text. ``reach`` [R, T]: window
+    size of each center, 1 to W. ``negatives`` [R, K]: random words for the row.
     """
 
     words: AnyArray
@@ -30,10 +30,11 @@ class TextBlock(NamedTuple):
 class SkipGramNegative:
     """Skip-gram with negative sampling (Mikolov et al. 2013b, equation 4) for all pairs of a row at once.
 
-    One matrix product scores every center of a row against the output vectors of all words and negatives of the row. The weight
-    of a score is 1 for a context word and 0 for another word. For each of the K shared negatives it is the number of pairs of
-    the center times ``negatives`` / K, which equals separate negatives for each pair in expectation. A negative that equals the
-    context word counts, as in the paper; word2vec.c skips it.
+    One matrix product scores every center of a row against the output vectors of all words and
+    negatives of the row. The weight of a score is 1 for a context word and 0 for another word. For
+    each of the K shared negatives it is the number of pairs of the center times ``negatives`` / K,
+    which equals separate negatives for each pair in expectation. A negative that equals the context
+    word counts, as in the paper; word2vec.c skips it.
     """
 
     def __init__(self, config: Word2vecConfig) -> None:
@@ -135,7 +136,7 @@ def pair_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[
 def window_means(
     is_pair: Bool[Array, "R T J"], contexts: Float[Array, "R J D"]
 ) -> tuple[Float[Array, "R T D"], Bool[Array, "R T"]]:
-    """The mean vector of each window, and whether the window has a word.
+    """Return the mean vector of each window, and whether the window has a word.
 
     As in word2vec.c each context word gets the gradient of the mean undivided; Irsoy et al. 2021 discuss the difference.
     """

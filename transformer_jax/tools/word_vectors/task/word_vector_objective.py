@@ -71,7 +71,7 @@ class WordVectorObjective:
         return self._loss(self.rows(params, batch), batch)
 
     def rows(self, params: PyTree, batch: PyTree) -> dict[str, Array]:
-        """The rows that a block reads, by name."""
+        """Return the rows that a block reads, by name."""
         return {name: params[each.table[0]][each.table[1]][each.ids] for name, each in self.lookups(batch).items()}
 
     def activations(
@@ -90,7 +90,7 @@ class WordVectorObjective:
 def vectors_of(
     params: PyTree, config: ExperimentConfig, tokenizer: Tokenizer, without: Collection[int] = ()
 ) -> "KeyedVectors":
-    """The vectors of a tokenizer's words, in its order, except special ids and the ids ``without`` a vector."""
+    """Return the vectors of a tokenizer's words, in its order, except special ids and the ids ``without`` a vector."""
     left_out = frozenset(without)
     ids = [number for number in range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size) if number not in left_out]
     tables = [np.asarray(jax.device_get(params[name]["table"]), np.float32) for name in TABLES[config.model.kind]]

@@ -115,7 +115,7 @@ def check_word_vectors(
     model: Word2vecConfig | GloveConfig,
     decoding: NoDecodingConfig,
 ) -> None:
-    """Raises ConfigError if the settings contradict each other."""
+    """Raise ConfigError if the settings contradict each other."""
     del decoding
     if tokenizer.kind not in VECTOR_TOKENIZERS:
         problem = f"{tokenizer.kind!r} makes no words or pieces of words; use {', '.join(VECTOR_TOKENIZERS)}"

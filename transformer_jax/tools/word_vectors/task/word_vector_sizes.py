@@ -20,7 +20,8 @@ from transformer_jax.tools.sizing.plans import (
 from transformer_jax.tools.sizing.sizes import Sizing, plans_text
 from transformer_jax.tools.word_vectors.task.word_vector_settings import SPANS_IN_UPDATE, Word2vecConfig, WordTextConfig
 
-# FLOPs per word and dimension; minimum ratio of words in the text to words in a block, whose gradients add up.
+# FLOPs per word and dimension; minimum ratio of words in the text to words in a block, whose
+# gradients add up.
 OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MAX_ROWS, MAX_BLOCKS = 1000, 200, 32, 32, 32
 MIN_UPDATES_OF_AN_EPOCH = 20
 KEPT_SHARE = 0.8

@@ -80,7 +80,7 @@ class WordVectorData:
         return DataReport(content, f"{self.split}: {size}{without}\n{line}")
 
     def batch_shapes(self, first_update: int) -> list[PyTree]:
-        """The one shape of all batches, over all processes."""
+        """Return the one shape of all batches, over all processes."""
         del first_update
         return [jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.blocks.block(0))]
 
@@ -125,7 +125,7 @@ class WordVectorTask(TextTask):
 
     @staticmethod
     def batch_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
-        """The shape of a batch of ``rows`` rows of ``length`` words."""
+        """Return the shape of a batch of ``rows`` rows of ``length`` words."""
         model = config.model
 
         def of(width: int, dtype: type = np.int32) -> Any:
@@ -149,10 +149,11 @@ class WordVectorTask(TextTask):
         return WordVectorData(split, self._store(split), self._blocks(split), self.ids_without_vector, self.mesh)
 
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> WordVectorEvaluation:
-        """The loss on the first blocks of a split, with subsampling and negatives as in training, and the test sets.
+        """Return the loss on the first blocks of a split, with subsampling and negatives as in training, and the test sets.
 
-        GloVe, which fits the counts of the training text, is always scored on the training split. ``limit`` is not used.
-        Raises DataError if the split is empty or unknown, or a test set cannot be read.
+        GloVe, which fits the counts of the training text, is always scored on the training split.
+        ``limit`` is not used. Raises DataError if the split is empty or unknown, or a test set
+        cannot be read.
         """
         del limit
         name = self.config.data.split_name(split)
@@ -188,7 +189,7 @@ class WordVectorTask(TextTask):
         return evaluate_vectors(vectors, self._test_sets).headline()
 
     def _blocks(self, split: str) -> TextBlocks | PairBlocks:
-        """The blocks of a split, cached since the table of negatives of a large vocabulary takes seconds."""
+        """Return the blocks of a split, cached since the table of negatives of a large vocabulary takes seconds."""
         if split in self._blocks_of_splits:
             return self._blocks_of_splits[split]
         store, data, batching, model = self._store(split), self.config.data, self.config.batching, self.config.model
@@ -204,7 +205,7 @@ class WordVectorTask(TextTask):
 
 
 def vectors_of_run(workdir: str | Path, checkpoint: str) -> "KeyedVectors":
-    """The vectors of a checkpoint of a run, restored on any devices.
+    """Return the vectors of a checkpoint of a run, restored on any devices.
 
     Raises ConfigError if ``workdir`` is not a run of word vectors, CheckpointError if it has no such checkpoint.
     """
@@ -216,7 +217,7 @@ def vectors_of_run(workdir: str | Path, checkpoint: str) -> "KeyedVectors":
 
 
 def _ids_without_vector(run: RunDirectory) -> tuple[int, ...]:
-    """The ids without a vector that the run recorded when it started; raises DataError if the file is damaged."""
+    """Return the ids without a vector that the run recorded when it started; raises DataError if the file is damaged."""
     report = read_checked(run.data_report) or {}
     try:
         return tuple(map(int, report.get(WITHOUT_VECTOR, ())))
