@@ -1,4 +1,4 @@
-"""Train and search in a loop of your own, docs/pieces.md: python examples/own_loop.py [FOLDER OF A TRAINED RUN]"""
+"""Train and search in a loop of your own, docs/python.md: python examples/own_loop.py [FOLDER OF A TRAINED RUN]"""
 
 import sys
 
