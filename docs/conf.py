@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 project = html_title = "transformer_jax"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/**/*.md", "docs/learn/tour.ipynb", "experiments/**/*.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/*/*.md", "docs/learn/tour.ipynb", "experiments/**/*.md"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
 nb_execution_mode = "off"
@@ -44,8 +44,8 @@ CONTENTS = {
     "Large scale": "accelerators preflight clusters",
     "Extend": "extending extending_models extending_training extending_tasks debugging kit duel api",
     "Code": "paper_to_code benchmarks ../CONTRIBUTING ../CHANGELOG",
-    "Internals": "architecture attention_backends batches token_stores object_stores job_files faults security conform roofline "
-    "explorer interop",
+    "Internals": "architecture attention_backends batches token_stores object_stores job_files faults security conform "
+    "roofline explorer interop",
 }
 
 
