@@ -1,6 +1,7 @@
 """The documents: links lead somewhere, commands parse, recipes and settings exist, annotated papers
 are as new as the code and their examples print what they say."""
 
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -43,6 +44,20 @@ def test_every_link_leads_somewhere():
             elif anchor and path.suffix == ".md" and anchor[1:] not in anchors(path):
                 broken.append(f"{page.name}: {target}{anchor}")
     assert broken == []
+
+
+def test_the_side_bar_has_every_page_once_and_readers_have_thirty_pages():
+    tree = ast.parse((ROOT / "docs" / "conf.py").read_text(encoding="utf-8"))
+    (contents,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "CONTENTS"
+    )
+    folders = {part: "docs/internals" if part == "Internals" else "docs" for part in contents}
+    listed = [(ROOT / folders[part] / name).resolve() for part, names in contents.items() for name in names.split()]
+    pages = [page.with_suffix("") for page in PAGES if page != ROOT / "README.md"]
+    assert sorted(listed) == sorted([*pages, ROOT / "docs" / "learn" / "tour"])
+    assert len(list((ROOT / "docs").glob("*.md"))) <= 30
 
 
 def anchors(page: Path) -> set[str]:
