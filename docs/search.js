@@ -13,31 +13,32 @@ var Scorer = {
   partialTerm: 2,
 };
 
-addEventListener("DOMContentLoaded", () => {
-  const pagesWith = Search.performTermsSearch;
-  const stems = (title) => {
-    const stemmer = new Stemmer();
-    const words = splitQuery(title.toLowerCase()).filter((word) => !stopwords.has(word));
-    return new Set(words.map((word) => stemmer.stemWord(word)));
-  };
-  Search.performTermsSearch = (words, excluded) => {
-    const { alltitles, docnames, filenames, titles } = Search._index;
-    const pages = pagesWith(words, excluded);
-    const numbers = new Set(pages.map((page) => docnames.indexOf(page[0])));
-    const headings = [];
-    for (const [title, places] of Object.entries(alltitles)) {
-      const inHeading = stems(title);
-      if (![...words].some((word) => inHeading.has(word))) continue;
-      for (const [number, id] of places.filter(([number]) => numbers.has(number))) {
-        const inTitle = stems(titles[number]);
-        const found = [...words].filter((word) => inHeading.has(word) || inTitle.has(word)).length;
-        const covered = [...inHeading].filter((word) => words.has(word)).length;
-        const score = (20 * found) / words.size + (10 * covered) / inHeading.size;
-        const isPage = titles[number] === title;
-        const shown = isPage ? title : `${titles[number]} > ${title}`;
-        headings.push([docnames[number], shown, id === null ? "" : `#${id}`, null, score, filenames[number], "title"]);
-      }
+/* searchtools.js, which defines Search, is loaded before. */
+const pagesWith = Search.performTermsSearch;
+
+const stemsOf = (title) => {
+  const stemmer = new Stemmer();
+  const words = splitQuery(title.toLowerCase()).filter((word) => !stopwords.has(word));
+  return new Set(words.map((word) => stemmer.stemWord(word)));
+};
+
+Search.performTermsSearch = (words, excluded) => {
+  const { alltitles, docnames, filenames, titles } = Search._index;
+  const pages = pagesWith(words, excluded);
+  const numbers = new Set(pages.map(([docname]) => docnames.indexOf(docname)));
+  const headings = [];
+  for (const [title, entries] of Object.entries(alltitles)) {
+    const inHeading = stemsOf(title);
+    const covered = [...inHeading].filter((word) => words.has(word)).length;
+    if (covered === 0) continue;
+    for (const [number, id] of entries.filter(([number]) => numbers.has(number))) {
+      const page = titles[number];
+      const inTitle = stemsOf(page);
+      const found = [...words].filter((word) => inHeading.has(word) || inTitle.has(word)).length;
+      const score = (20 * found) / words.size + (10 * covered) / inHeading.size;
+      const shown = page === title ? title : `${page} > ${title}`;
+      headings.push([docnames[number], shown, id === null ? "" : `#${id}`, null, score, filenames[number], "title"]);
     }
-    return [...pages, ...headings];
-  };
-});
+  }
+  return [...pages, ...headings];
+};

@@ -2,17 +2,13 @@
 // Prints the three best hits of each as a line of JSON.
 const fs = require("fs"), vm = require("vm");
 const site = process.argv[2];
-const listeners = [];
-const listen = (_, run) => listeners.push(run);
-const document = { readyState: "loading", addEventListener: listen, getElementById: () => null };
 const world = vm.createContext({
-  window: {}, document, addEventListener: listen, localStorage: { setItem() {} }, SPHINX_HIGHLIGHT_ENABLED: false,
+  window: {}, document: { getElementById: () => null }, localStorage: { setItem() {} }, SPHINX_HIGHLIGHT_ENABLED: false,
   DOCUMENTATION_OPTIONS: {}, _ready: () => {}, _: (text) => text,
 });
 const read = (file) => vm.runInContext(fs.readFileSync(`${site}/${file}`, "utf-8").replace("window.Stemmer =", "var Stemmer ="), world);
-["_static/language_data.js", "_static/searchtools.js"].forEach(read);
-listeners.forEach((run) => run());
-read("searchindex.js");
+// As search.html loads them.
+["_static/searchtools.js", "_static/language_data.js", "searchindex.js"].forEach(read);
 for (const question of fs.readFileSync(0, "utf-8").trim().split("\n")) {
   world.question = question;
   const hits = vm.runInContext("Search._performSearch(...Search._parseQuery(question))", world).reverse();
