@@ -41,8 +41,9 @@ Its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at `parts.NAM
 `transformer-jax conform rope` checks a part and counts its parameters, FLOPs and memory
 ([results](internals/conform.md)). Parts are registered as [your own](extending.md) are.
 
-[Which parts helped](../experiments/modifications/README.md) in short runs: in translation {} lowered
-the loss beyond chance, in a language model {}. A [duel](duel.md) tests a part in your setting.
+[Which parts helped](../experiments/modifications/README.md) in short runs: in translation {}
+lowered the loss beyond chance, in a language model {}. A [duel](duel.md) tests a part in your
+setting.
 
 ![Differences in loss of 21 ideas from a language model without them](../experiments/modifications/results/language_model.png)
 
@@ -60,8 +61,8 @@ encoder-decoder, language model or recurrent model on a CPU. Parameters, KV cach
 loss and gradient, and optimizer state are multiples of the model without the part (language models
 have learned positions), empty where they are equal.
 
-Optimizers, averages and schedules are checked in an encoder-decoder only. The three parts of muP are
-checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`. The
+Optimizers, averages and schedules are checked in an encoder-decoder only. The three parts of muP
+are checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`. The
 five of nGPT are checked by `conform positions:ngpt`. One part fails, as it should: `acausal` has no
 causal mask. `transformer-jax conform parsing` (or another task, or the file of one) checks a task.
 
