@@ -39,7 +39,7 @@ CONTENTS = {
     "Learn": "learn/course learn/lesson learn/annotated_transformer learn/annotated_attention learn/annotated_counting_words "
     "learn/glossary",
     "Train": "training settings choosing_a_size sweeps",
-    "Use": "evaluation explorer low_bleu troubleshooting interop",
+    "Use": "evaluation explorer low_bleu troubleshooting other_toolkits",
     "More models": "language_models word_vectors parsing",
     "Large scale": "accelerators preflight clusters",
     "Extend": "extending extending_models extending_training extending_tasks debugging kit duel api",
