@@ -1,4 +1,4 @@
-"""The location of a part in a model, known to its maker."""
+"""The location of a part in a model, passed to its maker."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -10,9 +10,9 @@ SiteKind = Literal["self", "cross", "feed_forward", "embedding", "projection"]
 
 @dataclass(frozen=True)
 class Site:
-    """Where a part is: its stack of ``depth`` layers, the kind of sublayer, and whether it sees earlier positions only.
+    """The stack of a part, its kind of sublayer, and whether it sees earlier positions only.
 
-    ``index`` is the number of the layer, None where the part belongs to no layer. Scanned layers
+    ``index`` is the number of the layer, None if the part belongs to no layer. Scanned layers
     compute as the first, so only initial values may depend on it; other code reads ``layer``.
     ``part`` is the name of the part in messages.
     """
@@ -27,7 +27,7 @@ class Site:
 
     @property
     def layer(self) -> int:
-        """The number of the layer, from 0; raises ConfigError where one compiled layer stands for all, or there is none."""
+        """The number of the layer; raises ConfigError if one compiled layer stands for all."""
         if self.index is None or self.is_scanned:
             raise ConfigError(
                 "model.scan_layers",
