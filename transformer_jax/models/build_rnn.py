@@ -43,8 +43,8 @@ from transformer_jax.registry.plugins import register, registered
 def build_rnn(
     config: RnnConfig, source_vocabulary: int, target_vocabulary: int, rates: Rates, parts: Mapping[str, Any]
 ) -> RnnSeq2Seq:
-    """Return the model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
-    # Gates and states of a recurrence are float32: only operands of products are rounded.
+    """Return the model of ``config`` for vocabularies of these sizes."""
+    # Gates and states of a recurrence are float32. Only operands of products are rounded.
     precision = POLICIES[config.compute_dtype].float32_output
     source, target, projection = tied_embeddings(
         config.tying,
@@ -89,8 +89,8 @@ def _decoder(
     if config.attention == "none":
         return PlainDecoder(stack(0), rates.dropout)
     site = Site("decoder", "cross", config.num_decoder_layers, False, part=config.attention)
-    made = registered("rnn_attention")[config.attention]
-    attention = made(parts.get(config.attention), config, site, precision=precision)
+    make = registered("rnn_attention")[config.attention]
+    attention = make(parts.get(config.attention), config, site, precision=precision)
     if config.wiring == "bahdanau":
         readout_size = config.d_hidden + config.d_embedding + config.d_memory
         sizes = readout_size, config.d_output
