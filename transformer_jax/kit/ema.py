@@ -1,4 +1,4 @@
-"""Exponential moving average of the parameters (Polyak and Juditsky 1992; as in TensorFlow's ExponentialMovingAverage)."""
+"""Exponential moving average of the parameters (Polyak and Juditsky 1992)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -31,7 +31,10 @@ class EmaState(NamedTuple):
 
 @register("averaging", "ema", settings=EmaSettings)
 class Ema(Averaging):
-    """Exponential moving average of the parameters of any optimizer, evaluated instead of them."""
+    """Exponential moving average of the parameters of any optimizer, evaluated instead of them.
+
+    As TensorFlow's ExponentialMovingAverage.
+    """
 
     @staticmethod
     def averaged(

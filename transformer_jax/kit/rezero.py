@@ -13,7 +13,7 @@ from transformer_jax.registry.plugins import register
 
 @register("residual", "rezero")
 class ReZeroResidual(Residual):
-    """x + g Dropout(Sublayer(x)), without norms, with a learned g that is initially 0 (Bachlechner et al. 2021)."""
+    """x + g Dropout(Sublayer(x)), without norms, with a learned g that is initially 0."""
 
     has_norm: ClassVar[bool] = False
 

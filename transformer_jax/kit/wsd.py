@@ -22,7 +22,7 @@ class WsdSettings:
 
 @register("schedule", "wsd", settings=WsdSettings)
 def wsd(settings: WsdSettings, hyperparameters: Hyperparameters, d_model: int) -> Schedule:
-    """Linear warm-up to learning_rate, constant, then a short decay to 0 at the last update (Hu et al. 2024)."""
+    """Warm up to learning_rate, stay, then decay to 0 at the last update (Hu et al. 2024)."""
 
     def rate(step: AnyArray | int) -> Any:
         step, xp = float32_step(step)

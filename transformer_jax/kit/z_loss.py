@@ -1,4 +1,4 @@
-"""The z-loss keeps output logits near 0, where bfloat16 rounds less (Chowdhery et al. 2022, PaLM, section 5)."""
+"""The z-loss keeps logits near 0, where bfloat16 rounds less (Chowdhery et al. 2022, PaLM)."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class ZLossSettings:
 
 @register("loss_term", "z_loss", settings=ZLossSettings)
 class ZLoss(LossTerm):
-    """weight log(Z)^2, where Z is the sum of the exponentials of the logits of a token (Chowdhery et al. 2022)."""
+    """weight log(Z)^2, where Z is the sum of the exponentials of the logits of a token."""
 
     def of_logits(self, labels: Array, weights: Array) -> Partial:
         return Partial(squared_log_normalizer, self.settings.weight)
