@@ -54,7 +54,7 @@ class TextTask(Task):
         return DocumentTokenization(self.source, data.train_split, self.tokenizer, data)
 
     def _store(self, split: str) -> DocumentStore:
-        """Return the tokens of a split, which is tokenized unless that was done before; stays open."""
+        """Return the tokens of a split, tokenized if necessary; the store stays open."""
         if split not in self._stores:
             self._stores[split] = self._open_store(self.source, split)
         return self._stores[split]

@@ -27,12 +27,12 @@ from transformer_jax.tasks.translation.translator import (
 )
 from transformer_jax.training.sharding import put_rows, unshard_fsdp
 
-# Samples in a row of a batch; attention of each reads the cache slots of all.
+# Samples in a row of a batch. Each attends to the cache slots of all.
 MAX_SAMPLES = 8
 
 
 class Sampler(TextTranslator):
-    """Samples translations from the model of a translator by one rule; compiled programs are kept."""
+    """Samples translations from the model of a translator by one rule; keeps compiled programs."""
 
     def __init__(self, translator: Translator, rule: SamplingRule) -> None:
         self._translator, self._rule = translator, rule
@@ -52,9 +52,8 @@ class Sampler(TextTranslator):
         """Draw ``num_results`` translations of each sentence; of a blank one, one empty text.
 
         The samples of a sentence depend only on the seed, its number (counted from ``first``) and
-        its text. Fewer results are the first of more. A sample is cut at its length limit.
-
-        Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens`` or the model allows.
+        its text. Fewer results are the first of more. A sample is cut at its length limit. Raises
+        SentenceTooLong if one is longer than ``decoding.max_source_tokens`` or the model allows.
         """
         nonempty, sources = self._translator.encode_sources(sentences, name, first)
         params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), jax.random.key(seed)
@@ -75,7 +74,7 @@ class Sampler(TextTranslator):
                     for ids, score, length in results
                 ]
                 if len(drawn[index]) == len(copies):
-                    translations = [each for copy in copies for each in drawn[index].pop(copy)]
+                    translations = [sample for copy in copies for sample in drawn[index].pop(copy)]
                     ordered.add(nonempty[index], translations[:num_results])
 
         for index in sorted(set(range(len(sentences))).difference(nonempty)):
@@ -84,7 +83,7 @@ class Sampler(TextTranslator):
         self._search_for(in_row).search(params, batches, on_done)
 
     def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
-        """Sources with ``numbers`` [N, 2]: the number of the sentence, and of the first sample of the row."""
+        """Yield sources with ``numbers`` [N, 2] of the sentence and the row's first sample."""
         for batch in self._translator.batches(sources, ()):
             of_batch = np.where(batch.indices[:, None] >= 0, numbers[batch.indices], 0)
             shape = jax.ShapeDtypeStruct(of_batch.shape, of_batch.dtype)
