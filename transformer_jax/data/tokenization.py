@@ -32,14 +32,7 @@ from transformer_jax.data.pair_encoding import (
 )
 from transformer_jax.data.sentence_pairs import Corpus, Document, DocumentSource, content_of, pairs_after
 from transformer_jax.data.store_statistics import SideCounts
-from transformer_jax.data.token_store import (
-    DOCUMENTS,
-    DocumentStore,
-    SplitStore,
-    StoreParts,
-    TokenStore,
-    new_array,
-)
+from transformer_jax.data.token_store import DOCUMENTS, DocumentStore, SplitStore, StoreParts, TokenStore, new_array
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.startup import available_cores
 

@@ -12,14 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import EOS_ID, Array, Hidden, PyTree
-from transformer_jax.config import (
-    Rates,
-    RnnConfig,
-    TransformerConfig,
-    TransformerLayersConfig,
-    default_parts,
-    rates_of,
-)
+from transformer_jax.config import Rates, RnnConfig, TransformerConfig, TransformerLayersConfig, default_parts, rates_of
 from transformer_jax.config.checks import declared
 from transformer_jax.config.model import check_attention
 from transformer_jax.layers.attention import MultiHeadAttention

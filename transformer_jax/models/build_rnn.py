@@ -29,13 +29,7 @@ from transformer_jax.layers.rnn_attention import (
 from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import tied_embeddings
 from transformer_jax.models.rnn import Bridge, LastStates, RnnEncoder, RnnSeq2Seq, ZeroStates
-from transformer_jax.models.rnn_decoder import (
-    BahdanauDecoder,
-    InputFeedingDecoder,
-    LuongDecoder,
-    PlainDecoder,
-    Stack,
-)
+from transformer_jax.models.rnn_decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder, PlainDecoder, Stack
 from transformer_jax.precision import POLICIES, Precision
 from transformer_jax.registry.plugins import register, registered
 
