@@ -100,7 +100,6 @@ class BatchPlan:
         self._cached_epoch = cached_epochs(self._epoch)
 
     def batch(self, update: int) -> BatchRows:
-        """Return the batch of an update (from 0)."""
         if update < 0:
             raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.batches_per_epoch)
@@ -132,7 +131,6 @@ class BatchPlan:
         return report | {"notes": self.notes()}
 
     def table(self) -> str:
-        """Return the plan as plain text."""
         lines = [f"batches: {self.batches_per_epoch:,} an epoch of {self.num_pairs:,} pairs"]
         for (rows, source, target), count in self.batches.items():
             lines.append(f"  {count:>7,} of {rows:>5} rows, {source:>4} source and {target:>4} target positions each")

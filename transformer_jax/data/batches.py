@@ -48,7 +48,6 @@ def token_rows(sentences: Sentences, row_offsets: np.ndarray, width: int) -> Tok
 
 
 def read_rows(store: TokenStore, rows: BatchRows) -> Batch:
-    """Return the tokens of planned rows."""
     (_, source_width, target_width), pairs, offsets = rows
     return Batch(
         token_rows(store.source_side.sentences(pairs), offsets, source_width),

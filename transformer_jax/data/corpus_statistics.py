@@ -73,7 +73,6 @@ class SideText(NamedTuple):
 
     @property
     def is_spaced(self) -> bool:
-        """Whether words are separated by spaces in most of the text."""
         return sum(share for script, share in self.scripts.items() if script in SCRIPTS_WITHOUT_SPACES) < 0.5
 
     @property

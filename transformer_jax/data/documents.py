@@ -56,8 +56,6 @@ SEPARATORS = {"lines": "\n", "paragraphs": "\n\n"}
 
 
 class _TextFile(FileSource):
-    """Documents of one file a split."""
-
     documents_are: str
 
     def file(self, split: str) -> Path:
@@ -74,7 +72,6 @@ class _TextFile(FileSource):
         return digest([*_reading(self.documents_are, file), *self._cut(split), hash_file(file, with_time=with_time)])
 
     def _cut(self, split: str) -> list[str]:
-        """Return the part of the file that is the split, empty for all of it."""
         return []
 
 
@@ -132,7 +129,6 @@ class NamedTexts(_TextFile):
         return [*dict.fromkeys(("train", "validation", *self.files))]
 
     def file(self, split: str) -> Path:
-        """Return the file of a split; raises DataError if there is none."""
         require_split(split, self.splits, f"data.train={self.files['train']}")
         name = split if split in self.files else "train"
         path = Path(absolute_path(self.files[name], f"data.{name}"))
@@ -181,8 +177,6 @@ class NamedTexts(_TextFile):
 
 @dataclass(frozen=True)
 class MixtureDocuments(Mixture[NamedTexts]):
-    """Several texts."""
-
     def documents(self, split: str) -> Iterator[Document]:
         return itertools.chain.from_iterable([part.documents(split) for part in self.parts(split).values()])
 

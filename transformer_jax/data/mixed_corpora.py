@@ -56,8 +56,6 @@ class Mixture(FileSource, Generic[Mixed]):
 
 @dataclass(frozen=True)
 class MixtureCorpus(Mixture[TextCorpus]):
-    """Several corpora of sentence pairs."""
-
     source_language: str
     target_language: str
     seed: int
@@ -78,7 +76,6 @@ class MixtureCorpus(Mixture[TextCorpus]):
 
 @register("data_source", "mixture")
 def mixture_corpus(data: DataConfig, seed: int) -> MixtureCorpus:
-    """Return the corpora of ``data.train``."""
     tags = by_corpus(data.tags, "data.tags")
     corpora = {name: text_corpus(part, seed, tags.get(name, "")) for name, part in data.corpora.items()}
     return MixtureCorpus(corpora, data.source_language, data.target_language, seed)

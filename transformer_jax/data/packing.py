@@ -158,7 +158,6 @@ def filled_widths(
 
 
 def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:
-    """Return the tokens of both sides of some pairs."""
     return int(tokens_of_sides(lengths, pairs).sum())
 
 

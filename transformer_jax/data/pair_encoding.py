@@ -127,7 +127,6 @@ def encoded_sides(
     number: int = 0,
     num_threads: int = -1,
 ) -> list[list[list[int]]]:
-    """Return the ids of the source sentences and of the target sentences."""
     sides = []
     dropout = filtering.bpe_dropout if filtering else 0.0
     for texts, tokenizer in zip(zip(*chunk, strict=True), tokenizers, strict=True):

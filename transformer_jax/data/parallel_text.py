@@ -187,7 +187,6 @@ class TextCorpus(FileSource):
 
 @register("data_source", "text")
 def text_corpus(data: DataConfig, seed: int, tag: str = "") -> TextCorpus:
-    """Return the corpus of ``data.train`` or ``data.directory``."""
     languages = data.source_language, data.target_language
     splits = data.train_split, data.validation_split, data.test_split
     return TextCorpus(data.directory, *languages, tuple(data.files().items()), *splits, data.held_out, seed, tag)

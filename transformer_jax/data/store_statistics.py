@@ -96,7 +96,6 @@ class StoreStatistics:
     corpora: dict[str, int] = field(default_factory=dict)
 
     def table(self) -> str:
-        """Return the counts as plain text."""
         lines = [f"{self.split}: {self.kept:,} pairs of {self.read:,}"]
         lines += [f"  {name}: {count:,} pairs" for name, count in self.corpora.items()]
         lines += [
@@ -137,7 +136,6 @@ def unigram_entropy(
 
 
 def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sums of counts by name."""
     sums = Counter[str]()
     for part in counts:
         sums.update(part)

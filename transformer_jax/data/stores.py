@@ -296,7 +296,6 @@ def _described(store: Path, shard: Shard) -> dict[str, Any]:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Return the sizes of all files below a folder, by name."""
     if in_store(folder):
         return {name: info["size"] for name, info in folder.objects().items()}
     return {file.relative_to(folder).as_posix(): file.stat().st_size for file in folder.rglob("*") if file.is_file()}

@@ -40,7 +40,6 @@ class SplitRows:
         return Tokens(np.where(is_token, ids, np.int32(PAD_ID)), is_token.astype(np.int32), positions)
 
     def is_scored(self, indices: np.ndarray) -> np.ndarray:
-        """Return the mask of the scored positions, bool [R, length]."""
         _, is_token = self._stream_positions(indices)
         is_new = (np.arange(self._length) >= self._length - self._stride) | (indices[:, None] == 0)
         return is_token & is_new
@@ -82,7 +81,6 @@ class PackedRows:
         return token_rows(Sentences(ids, sizes), np.concatenate([[0], np.cumsum(counts)]), self._length)
 
     def is_scored(self, indices: np.ndarray) -> np.ndarray:
-        """Return the mask of the scored positions, all tokens, bool [R, length]."""
         return np.asarray(self.tokens(indices).segments) != 0
 
 
@@ -102,7 +100,6 @@ def rows_of_store(
 
 
 def tokens_of_corpora(store: DocumentStore) -> dict[str, int]:
-    """Return the tokens of each corpus of a mixture."""
     ranges = ranges_of(store.corpora)
     return {name: int(store.offsets[begin + number] - store.offsets[begin]) for name, begin, number in ranges}
 

@@ -179,5 +179,4 @@ def _read_variable(dataset: Any, key: str, source_language: str, target_language
 
 @register("data_source", "tfds")
 def tfds_corpus(data: DataConfig, seed: int) -> TfdsCorpus:
-    """Return the data set ``data.name``, whatever the seed."""
     return TfdsCorpus(data.name, data.directory, data.source_language, data.target_language, data.download)

@@ -57,7 +57,6 @@ def unsealed(text: str | bytes) -> dict[str, Any]:
 
 
 def new_array(folder: Path) -> BinaryIO:
-    """Return the file of a new array, for numbers."""
     folder.mkdir()
     return (folder / "0").open("wb")
 
@@ -128,7 +127,6 @@ class StoredArray:
         return numbers
 
     def check(self) -> None:
-        """Compare all blocks with their CRC-32."""
         self._check(slice(0, len(self)))
 
     def _check(self, index: slice | np.ndarray) -> None:

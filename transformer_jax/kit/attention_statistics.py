@@ -15,7 +15,6 @@ class OfAttention(Statistic):
 
     @staticmethod
     def check_new_run(config: ExperimentConfig) -> None:
-        """Raise ConfigError for a model without attention."""
         # Models of word vectors have no ``attention_layers``.
         kinds = getattr(config.model, "attention_layers", {})
         if not any(layers for layers, _ in kinds.values()):

@@ -35,7 +35,6 @@ class DeepNormResidual(Residual):
         return cls(alpha=factors(config, site.stack)[0], **options)
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """Return the norm of the sum of alpha x and the sublayer's output y."""
         scaled = self.alpha * x.astype(jnp.float32)
         return self.norm(residual_sum(scaled, y, self.sublayer_dropout, train=train))
 

@@ -98,7 +98,6 @@ class LatentAttention(ModifiedAttention):
         return self._expanded(self._compressed(memory, positions), positions)
 
     def _compressed(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B 1 M X"]:
-        """Return the latent and the rotated key."""
         latent = einsum("BMD,DC->BMC", memory, self.latent_kernel, self.precision)[:, None]
         latent = self.latent_norm(latent) if self.latent.settings.has_norms else latent
         if not self.rotary_size:

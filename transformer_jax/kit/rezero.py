@@ -22,7 +22,6 @@ class ReZeroResidual(Residual):
         self.gain = self.param("gain", nn.initializers.zeros, ())
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """Return the sum of x and the weighted output y of the sublayer."""
         return residual_sum(x, y.astype(jnp.float32) * self.gain, self.sublayer_dropout, train=train)
 
 

@@ -21,5 +21,4 @@ class SandwichResidual(Residual):
         return self.norm(x)
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """Return the sum of x and the norm of the sublayer's output y."""
         return residual_sum(x, self.output_norm(y), self.sublayer_dropout, train=train)

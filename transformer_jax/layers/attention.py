@@ -118,7 +118,6 @@ class MultiHeadAttention(Layer):
     def __call__(
         self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B Q D"]:
-        """Attend from ``queries`` to ``memory``."""
         keys, values = self.project_memory(memory)
         query_BHQK = self.project_queries(queries)
         if self.is_mutable_collection("intermediates"):
@@ -137,7 +136,6 @@ class MultiHeadAttention(Layer):
         return KVCache(jnp.swapaxes(keys, 2, 3).astype(self.precision.compute), values.astype(self.precision.compute))
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
-        """Write a prompt into the first P cache slots."""
         return cache._replace(kv_cache=cache.kv_cache.write(self.cache_of(inputs, mask.key_positions), 0))
 
     def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
@@ -180,7 +178,6 @@ class MultiHeadAttention(Layer):
 
 
 def empty_kv(rows: int, heads: int, num_slots: int, key_size: int, value_size: int, precision: Precision) -> KVCache:
-    """Return a cache of zeros."""
     keys = jnp.zeros((rows, heads, key_size, num_slots), precision.compute)
     return KVCache(keys, jnp.zeros((rows, heads, num_slots, value_size), precision.compute))
 
@@ -188,7 +185,6 @@ def empty_kv(rows: int, heads: int, num_slots: int, key_size: int, value_size: i
 def project_heads(
     inputs_BLD: Float[Array, "B L D"], kernel_DHK: Float[Array, "D H K"], precision: Precision
 ) -> Float[Array, "B H L K"]:
-    """Project ``inputs_BLD`` into every head."""
     with jax.named_scope("project_heads"):
         # Transposed after the product: inside it, a CPU would transpose the larger operand.
         return jnp.swapaxes(einsum("BLD,DHK->BLHK", inputs_BLD, kernel_DHK, precision), 1, 2)

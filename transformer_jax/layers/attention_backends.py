@@ -291,7 +291,6 @@ class RowBlockAttention:
 
 
 def _obstacle_of_kernels(k: Array, v: Array, options: AttentionOptions) -> str | None:
-    """Return the reason that a kernel cannot run, or None."""
     if options.denominator is not None:
         return "change of the denominator (denominator_mod)"
     return None if k.shape == v.shape else "values of another shape than the keys"

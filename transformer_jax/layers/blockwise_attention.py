@@ -251,7 +251,6 @@ def _masked(scores: Array, row: Array, column: Array, inputs: Inputs, shape: Blo
 
 
 def _indices(row: Array, column: Array, shape: Blocks) -> tuple[Array, Array]:
-    """Return the indices in the row of the queries and keys of a block."""
     query_indices = row * shape.query_block + jnp.arange(shape.query_block)
     return query_indices, column * shape.key_block + jnp.arange(shape.key_block)
 

@@ -52,7 +52,6 @@ class Dropout(nn.Module):
         return dropout_mask(self.rate, self.make_rng("dropout"))
 
     def __call__(self, inputs: Array, *, train: bool) -> Array:
-        """Drop entries of ``inputs``, of any shape, if ``train``."""
         mask = self.mask(train=train)
         return inputs if mask is None else mask(inputs)
 

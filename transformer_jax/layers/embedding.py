@@ -34,7 +34,6 @@ class LogitFactors(NamedTuple):
     logit_mod: Partial | None = None
 
     def logits(self, precision: Precision) -> Logits:
-        """Multiply all factors at once."""
         product = einsum("BTD,VD->BTV", self.hidden, self.matrix, precision)
         return product if self.logit_mod is None else self.logit_mod(product)
 
@@ -75,7 +74,6 @@ class ZeroPaddingEmbedding(Embedding):
     """An embedding in which padding is zero and stays zero."""
 
     def embed(self, token_ids: Int[AnyArray, "B L"]) -> Float[Array, "B L D"]:
-        """Return rows of the matrix times sqrt(d_model), zeros for padding."""
         return jnp.where((jnp.asarray(token_ids) == PAD_ID)[..., None], 0.0, super().embed(token_ids))
 
 
@@ -95,7 +93,6 @@ class BiasedProjection(OutputLayer):
         self.logits_bias = self.param("logits_bias", nn.initializers.zeros, (self.embedding.vocabulary_size,))
 
     def logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
-        """Return hidden states times the transposed matrix plus the bias, float32."""
         return self.embedding.logits(hidden) + self.logits_bias[None, None]
 
     def factors(self, hidden: Hidden) -> LogitFactors:
@@ -131,7 +128,6 @@ class Projection(OutputLayer):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site, **options: Any) -> "Projection":
-        """Return the output layer for the settings of its part and the ``config`` of a model."""
         return cls(settings, config, site, **options)
 
     def factors(self, hidden: Hidden) -> LogitFactors:

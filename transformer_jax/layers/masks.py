@@ -28,7 +28,6 @@ class Window:
     def __call__(
         self, query_positions: Int[AnyArray, "#B Q"], key_positions: Int[AnyArray, "#B M"]
     ) -> Bool[Array, "#B Q M"]:
-        """Return True for keys in the window of the query."""
         distance = jnp.asarray(key_positions)[:, None, :] - jnp.asarray(query_positions)[:, :, None]
         visible = jnp.ones_like(distance, bool) if self.left is None else distance >= -self.left
         return visible if self.right is None else visible & (distance <= self.right)
@@ -68,7 +67,6 @@ class SentenceMask:
         return cls(*sides, score_mod=score_mod)
 
     def array(self) -> AttentionMask:
-        """Return the mask [B, Q, M]."""
         mask = segment_mask(self.query_segments, self.key_segments)
         if self.mask_mod is not None:
             mask &= visible_to_mod(self.mask_mod, row_indices(mask.shape[1], mask.shape[2]), self.positions)

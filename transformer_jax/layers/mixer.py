@@ -31,7 +31,6 @@ class Mixer(nn.Module):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site, precision: Precision) -> "Mixer":
-        """Return the mixer for the settings of a model."""
         sizes = config.num_heads, config.head_key_size, config.head_value_size, config.d_model
         return cls(*sizes, site, settings, precision)
 
@@ -54,11 +53,9 @@ class Mixer(nn.Module):
     def __call__(
         self, queries: Float[Array, "B L D"], memory: Float[Array, "B L D"], mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B L D"]:
-        """Return the outputs of all positions; ``memory`` is ``queries``."""
         return self._run(queries, mask)[0]
 
     def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """Return the states of all beams, zeros."""
         return LayerCache((), jnp.zeros((rows, beams, *self.state_shape)))
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
@@ -68,7 +65,6 @@ class Mixer(nn.Module):
     def step(
         self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
-        """Advance each beam by one position; there are no cache slots."""
         outputs, states = self.advance(inputs, cache.per_beam)
         require_shape(outputs, inputs.shape, "B, W, D", type(self).advance)
         require_shape(states, cache.per_beam.shape, "B, W, ...", type(self).advance)

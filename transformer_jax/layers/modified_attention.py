@@ -49,7 +49,6 @@ class AttentionChange(nn.Module):
 
     @classmethod
     def is_at(cls, site: Site) -> bool:
-        """Whether the change may apply at a site of attention."""
         return True
 
     @classmethod
@@ -169,12 +168,10 @@ class ModifiedAttention(MultiHeadAttention):
 
     @property
     def query_width(self) -> int:
-        """The width of the arrays that queries are projected from."""
         return self.d_model
 
     @property
     def memory_width(self) -> int:
-        """The width of the arrays that keys and values are projected from."""
         return self.d_model
 
     @property
@@ -189,7 +186,6 @@ class ModifiedAttention(MultiHeadAttention):
     def __call__(
         self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B Q D"]:
-        """Attend from ``queries`` to ``memory``."""
         key_BGMK, value_BVMX = self.memory_of(memory, mask.positions[1])
         return self.attend_to(queries, key_BGMK, value_BVMX, mask, train=train)
 
@@ -243,12 +239,10 @@ class ModifiedAttention(MultiHeadAttention):
         return attended, cache._replace(kv_cache=written)
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
-        """Return the changed keys and the values of a whole ``memory``."""
         keys, values = self.memory_of(memory, positions)
         return KVCache(jnp.swapaxes(keys, 2, 3).astype(self.precision.compute), values.astype(self.precision.compute))
 
     def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
-        """Attend from ``queries`` to the visible cache slots."""
         query_BHQK = self.queries_of(queries, mask.query_positions)
         positions, score_mod = (mask.query_positions, mask.key_positions), self.score_mod(mask.score_mod)
         operands = query_BHQK, jnp.swapaxes(cache.keys, 2, 3), cache.values, self._visible(mask), positions, score_mod
@@ -358,7 +352,6 @@ def class_for(changes: Mapping[str, Any]) -> type[ModifiedAttention]:
 
 @cache
 def log_dense_attention() -> None:
-    """Log, once per process, that attention computes all scores at once."""
     logging.getLogger("transformer_jax").info(
         "attention: no backend takes a change of weights (weights_mod): all scores are computed at once, in quadratic memory"
     )

@@ -67,7 +67,6 @@ def _forward(
 
 
 def _moments(hidden: Array) -> tuple[Array, Array]:
-    """Return mean and variance of each row, float32 [..., 1]."""
     wide = hidden.astype(jnp.float32)
     mean = jnp.mean(wide, axis=-1, keepdims=True)
     return mean, jnp.mean(jnp.square(wide - mean), axis=-1, keepdims=True)

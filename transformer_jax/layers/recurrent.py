@@ -29,7 +29,6 @@ class Cell:
         return state
 
     def step(self, from_input: Float[Array, "*B G N"], from_hidden: Float[Array, "*B G N"], state: PyTree) -> PyTree:
-        """Return the next state."""
         raise NotImplementedError
 
 
@@ -141,7 +140,6 @@ class RecurrentLayer(nn.Module):
         return gates_from(inputs, kernel, jnp.zeros_like(self.input_bias), self.precision)
 
     def step(self, from_input: Float[Array, "*B G N"], state: PyTree) -> PyTree:
-        """Return the state after one more token, from its ``project``."""
         hidden = self.cell.hidden(state)
         from_hidden = gates_from(hidden, self.recurrent_kernel, self.recurrent_bias, self.precision)
         return self.cell.step(from_input, from_hidden, state)

@@ -51,11 +51,9 @@ class Residual(nn.Module):
         return x
 
     def before(self, x: Hidden) -> Hidden:
-        """Return the input of the sublayer."""
         return x
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """Return the sum of x and the sublayer's output y."""
         return residual_sum(x, y, self.sublayer_dropout, train=train)
 
 
@@ -66,7 +64,6 @@ class PostNormResidual(Residual):
     residual_dtype: ClassVar[str | None] = None
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """Return the norm of the sum of x and the sublayer's output y."""
         return self.norm(residual_sum(x, y, self.sublayer_dropout, train=train))
 
 
@@ -80,7 +77,6 @@ class PreNormResidual(Residual):
     has_final_norm: ClassVar[bool] = True
 
     def before(self, x: Hidden) -> Hidden:
-        """Return the norm of x, which the sublayer reads."""
         return self.norm(x)
 
 

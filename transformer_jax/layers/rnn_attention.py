@@ -188,7 +188,6 @@ class PredictedWindow(nn.Module):
 
 
 def source_distance(centers_BQ: Float[Array, "B Q"], length: int) -> Float[Array, "B Q M"]:
-    """Return s - p for all ``length`` source positions s."""
     return jnp.arange(length, dtype=jnp.float32)[None, None, :] - centers_BQ[:, :, None]
 
 
@@ -223,11 +222,9 @@ class RnnAttention(nn.Module):
     """
 
     def prepare(self, memory: Float[Array, "B M E"], mask: Bool[Array, "B M"]) -> Prepared:
-        """Project the memory."""
         return Prepared(memory, memory, mask)
 
     def start(self, prepared: Prepared, queries: int) -> PyTree:
-        """Return the state before the first step."""
         return ()
 
 
@@ -318,7 +315,6 @@ class LocationSensitiveAttention(RnnAttention):
         prepared: Prepared,
         state: Float[Array, "B Q M"],
     ) -> Attended:
-        """Attend from the queries, each with its state."""
         query_BQA = einsum("BQD,DA->BQA", query, self.query_kernel, self.precision)
         product = self.precision.product
         features_BQMC = location_features(state, self.filters, product)

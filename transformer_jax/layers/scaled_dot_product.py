@@ -162,7 +162,6 @@ def numerators_and_terms(
 def scores_of(
     query_BHQK: Float[Array, "B H Q K"], key_BGMK: Float[Array, "B G M K"], precision: Precision
 ) -> Float[Array, "B H Q M"]:
-    """Return Q Kᵀ in every head."""
     query_BGQK = by_key_head(query_BHQK, key_BGMK.shape[1])
     scores = einsum("BHQK,BHMK->BHQM", query_BGQK, key_BGMK, precision)
     return scores.reshape(*query_BHQK.shape[:3], -1)
@@ -171,7 +170,6 @@ def scores_of(
 def weighted_values(
     weights_BHQM: Float[Array, "B H Q M"], value_BVMU: Float[Array, "B V M U"], precision: Precision
 ) -> Float[Array, "B H Q U"]:
-    """Return weights times values in every head."""
     weights_BVQM = by_key_head(weights_BHQM, value_BVMU.shape[1])
     heads = einsum("BHQM,BHMU->BHQU", weights_BVQM, value_BVMU, precision)
     return heads.reshape(*weights_BHQM.shape[:3], -1)
@@ -193,7 +191,6 @@ class EinsumAttention:
     """All scores at once: the reference, and the fastest for short sequences. Takes everything."""
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        """See ``AttentionBackend``."""
         dropout, precision, score_mod, denominator = options
         if score_mod is None and denominator is None and k.shape[1] == v.shape[1] == q.shape[1]:
             return scaled_dot_product_attention(q, k, v, mask.array(), dropout=dropout, precision=precision)[0]

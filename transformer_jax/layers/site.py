@@ -37,9 +37,7 @@ class Site:
         return self.index
 
     def of(self, kind: SiteKind) -> "Site":
-        """Return the site of another sublayer of the same layer."""
         return replace(self, kind=kind, is_causal=self.is_causal and kind != "cross")
 
     def named(self, part: str) -> "Site":
-        """Return the same site with the name of its part."""
         return replace(self, part=part)

@@ -170,7 +170,6 @@ class PartMaker(NamedTuple):
         return layer
 
     def positions(self, site: Site) -> nn.Module:
-        """Return the positions that are added to embeddings."""
         module = self.part("positions", self.config.positions, site)
         return NoPositions(self.config.d_model) if module is None else module
 

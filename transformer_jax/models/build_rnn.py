@@ -37,7 +37,6 @@ from transformer_jax.registry.plugins import register, registered
 def build_rnn(
     config: RnnConfig, source_vocabulary: int, target_vocabulary: int, rates: Rates, parts: Mapping[str, Any]
 ) -> RnnSeq2Seq:
-    """Return the model of ``config`` for vocabularies of these sizes."""
     # Gates and states of a recurrence are float32. Only operands of products are rounded.
     precision = POLICIES[config.compute_dtype].float32_output
     source, target, projection = tied_embeddings(

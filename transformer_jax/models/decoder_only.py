@@ -48,7 +48,6 @@ class DecoderOnly(nn.Module):
         return self.projection.logits(self.hidden_states(tokens, train=train))
 
     def factors(self, tokens: Tokens, *, train: bool) -> LogitFactors:
-        """Return the factors of the logits."""
         return self.projection.factors(self.hidden_states(tokens, train=train))
 
     def hidden_states(self, tokens: Tokens, *, train: bool) -> Hidden:

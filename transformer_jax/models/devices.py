@@ -119,7 +119,6 @@ def _obstacle(name: str, config: Any, mesh: Mesh) -> str | None:
 
 
 def policies_on(mesh: Mesh, *, of_evaluation: bool = False) -> Mapping[str, Precision]:
-    """Return the precision policies, by ``compute_dtype``, on the devices of ``mesh``."""
     on_cpu = EVALUATION_ON_CPU if of_evaluation else POLICIES_ON_CPU
     policies = on_cpu if device_of(mesh).platform == "cpu" else POLICIES
     if mesh.shape["context"] * mesh.shape["tensor"] == 1:

@@ -32,7 +32,6 @@ class Ensemble(nn.Module):
     members: tuple[Module, ...]
 
     def encode(self, source: Tokens, *, train: bool) -> tuple[PyTree, ...]:
-        """Return the memory of each member."""
         return tuple(member.encode(source, train=train) for member in self.members)
 
     def decode(self, target: Tokens, memory: tuple[PyTree, ...], *, train: bool) -> Logits:
@@ -41,7 +40,6 @@ class Ensemble(nn.Module):
         return mean_log_probs([member.decode(target, encoded, train=train) for member, encoded in pairs])
 
     def init_cache(self, memory: tuple[PyTree, ...], *, beam_width: int, max_length: int) -> DecodeCache:
-        """Return the states of all members before the first token."""
         sizes = {"beam_width": beam_width, "max_length": max_length}
         caches = [member.init_cache(encoded, **sizes) for member, encoded in zip(self.members, memory, strict=True)]
         return _joined_caches(caches)

@@ -40,15 +40,12 @@ class EncoderDecoder(nn.Module):
     projection: OutputLayer
 
     def __call__(self, source: Tokens, target: Tokens, *, train: bool) -> Logits:
-        """Return the teacher-forced logits [B, T, V]."""
         return self.decode(target, self.encode(source, train=train), train=train)
 
     def decode(self, target: Tokens, memory: Any, *, train: bool) -> Logits:
-        """Return the logits of every token of the target."""
         return self.projection.logits(self.decode_hidden(target, memory, train=train))
 
     def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
-        """Return the factors of the teacher-forced logits."""
         return self.projection.factors(self.decode_hidden(target, self.encode(source, train=train), train=train))
 
 

@@ -24,8 +24,6 @@ class RnnMemory(NamedTuple):
 
 
 class RnnPerBeam(NamedTuple):
-    """State of each beam, leaves [B, W, ...], and the number of tokens read."""
-
     state: DecoderState
     length: Int[Array, ""]
 
@@ -183,7 +181,6 @@ class RnnSeq2Seq(EncoderDecoder):
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Return the logits after one more token in each beam."""
         beams: RnnPerBeam = cache.per_beam
         positions = jnp.full(token_ids.shape, beams.length)
         tokens = DecoderInputs(self.target_embedding.embed(token_ids), positions)

@@ -69,7 +69,6 @@ class Stack(nn.Module):
         return hidden
 
     def zeros(self, rows: int) -> tuple[PyTree, ...]:
-        """Return zero states [B, N]."""
         return tuple(layer.cell.start(jnp.zeros((rows, self.hidden_size))) for layer in self.layers)
 
     def top(self, states: tuple[PyTree, ...]) -> Float[Array, "B Q N"]:
@@ -239,7 +238,6 @@ class BahdanauDecoder(PlainDecoder):
     advance_all = _token_by_token
 
     def write(self, tokens: DecoderInputs, advanced: PyTree, prepared: PyTree, *, train: bool) -> Written:
-        """Return the output of the maxout layer."""
         previous, context, weights = advanced
         inputs = jnp.concatenate([previous, tokens.embedded, context], axis=-1)
         readout = einsum("BQC,CN->BQN", inputs, self.readout_kernel, self.precision)

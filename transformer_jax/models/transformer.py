@@ -101,7 +101,6 @@ class Transformer(EncoderDecoder):
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Return the logits after one more token in each beam."""
         beams, sentences = cache.per_beam, cache.per_sentence
         (rows, beam_width), num_slots = token_ids.shape, beams.visible.shape[2]
         max_length, write_index = num_slots // beam_width, beams.length * beam_width
@@ -138,6 +137,5 @@ def layer_caches(cache: DecodeCache) -> list[LayerCache]:
 def with_layer_caches(
     visible: Bool[Array, "B W M"], length: Int[Array, ""], shared: PyTree, caches: Iterable[LayerCache]
 ) -> DecodeCache:
-    """Return the cache of a model from those of its layers; arguments as in ``PerBeam``."""
     kv_caches, per_beam = zip(*caches, strict=True)
     return DecodeCache(PerBeam(visible, length, per_beam), shared, kv_caches)

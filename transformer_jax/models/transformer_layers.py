@@ -68,7 +68,6 @@ class CausalLayer(EncoderLayer):
     def step(
         self, x: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
-        """Add one more position to each beam."""
         residual = self.self_attention_residual
         y, cache = self.self_attention.step(residual.before(x), cache, mask)
         return self._feed_forward(residual.after(x, y, train=False), train=False), cache

@@ -118,7 +118,6 @@ class Remarks:
                 self._add("long", number, [f"{len(ids):,}"])
 
     def read_output(self, number: int, remarks: Iterable[str]) -> None:
-        """Count the remarks on the output of one line."""
         for remark in remarks:
             self._add(remark, number)
 

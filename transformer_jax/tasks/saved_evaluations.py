@@ -106,7 +106,6 @@ def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
 
 
 def _whole_name(run: str | Path) -> str:
-    """Return the address of a run, or its absolute path."""
     name = str(run)
     return name.rstrip("/") if is_address(name) else str(Path(name).expanduser().resolve())
 

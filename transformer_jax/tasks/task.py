@@ -109,8 +109,6 @@ class DataReport(NamedTuple):
 
 @runtime_checkable
 class TrainingData(Protocol):
-    """The tokenized training split, and the assignment of its examples to updates."""
-
     @property
     def report(self) -> DataReport:
         """Counts of the data and of its batches."""

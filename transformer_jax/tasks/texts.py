@@ -45,7 +45,6 @@ class TokenScores(NamedTuple):
 
 
 def token_log_probs(logits: Float[Array, "B T V"], ids: Int[AnyArray, "B T"]) -> Float[Array, "B T"]:
-    """Return the log-probability of each token."""
     logits = logits.astype(jnp.float32)
     of_ids = jnp.take_along_axis(logits, ids[:, :, None], axis=2)[:, :, 0]
     return of_ids - jax.nn.logsumexp(logits, axis=2)

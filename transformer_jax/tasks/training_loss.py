@@ -101,7 +101,6 @@ def corrupted(config: ExperimentConfig, hyperparameters: Hyperparameters, batch:
 def activations_of(
     objective: TrainedModel, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters
 ) -> PyTree:
-    """Return all module outputs of the training pass."""
     read = sides_of(corrupted(objective.config, hyperparameters, batch, key))
     return activations(objective.training_model(hyperparameters), params, *read, key=key)
 

@@ -165,7 +165,6 @@ class MeaningSampler:
         self.has_held_out = False
 
     def sentence(self) -> Sentence:
-        """Return the next meaning."""
         self.has_held_out = False
         kind = self._rng.choices(tuple(_KINDS), tuple(_KINDS.values()))[0]
         if kind == "statement":
@@ -601,7 +600,6 @@ class GrammarCorpus(GeneratedCorpus):
 
 @register("data_source", "grammar")
 def grammar_corpus(data: DataConfig, seed: int) -> GrammarCorpus:
-    """Return the corpus of ``data.generated_pairs``."""
     return GrammarCorpus(data.generated_pairs, seed, data.source_language, data.target_language)
 
 

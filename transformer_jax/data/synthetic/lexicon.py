@@ -75,7 +75,6 @@ class Preposition(NamedTuple):
 
 
 def _sections() -> dict[str, list[str]]:
-    """Return the entries of ``lexicon.txt`` by section."""
     sections: dict[str, list[str]] = {}
     for line in files(__package__).joinpath("lexicon.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):

@@ -101,7 +101,6 @@ class SubwordTokenizer(Tokenizer):
         ]
 
     def to_bytes(self) -> bytes:
-        """Return the serialized model of sentencepiece."""
         return self._model
 
 
@@ -133,11 +132,9 @@ class MappedSubwordTokenizer(PiecesTokenizer):
 
     @property
     def model(self) -> bytes:
-        """The sentencepiece model."""
         return self._model
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids without special ids and prefix."""
         pieces = [piece for piece, i in zip(self.pieces(ids), ids, strict=True) if i >= NUM_SPECIAL_IDS]
         return self._processor.decode_pieces([piece for piece in pieces if piece not in self._prefix])
 

@@ -89,7 +89,6 @@ class Tokenizer(ABC):
         """Return the vocabulary as the content of a file."""
 
     def fingerprint(self) -> str:
-        """Return SHA-256 of the kind and the vocabulary."""
         return hashlib.sha256(self.kind.encode() + b"\0" + self.to_bytes()).hexdigest()
 
 

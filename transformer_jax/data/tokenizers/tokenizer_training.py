@@ -45,7 +45,6 @@ def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[
 
 
 def _characters(example: Any) -> int:
-    """Count the characters of a text, or of the texts of a pair."""
     return len(example) if isinstance(example, str) else sum(map(len, example))
 
 

@@ -208,7 +208,6 @@ class Evaluator:
         references: Sequence[str] | Sequence[Sequence[str]],
         translations: Sequence[Translation],
     ) -> TranslationEvaluation:
-        """Return the report of ``translations``, and their texts."""
         hypotheses = [translation.text for translation in translations]
         report = EvaluationReport(
             split=measured.split,

@@ -30,7 +30,6 @@ class EncodedPairs(NamedTuple):
 
     @property
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of tokens of the sources and of the targets."""
         return np.array([*map(len, self.sources)], np.int64), np.array([*map(len, self.targets)], np.int64)
 
     def batches(self, batch_tokens: int, row_multiple: int, longest: int | None) -> Iterator[tuple[np.ndarray, Batch]]:
@@ -109,7 +108,6 @@ def _target_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Arra
 
 
 def require_visible(tokenizer: Tokenizer, text: str, ids: Sequence[int], name: str) -> None:
-    """Raise DataError for a blank text."""
     if tokenizer.is_blank(text, ids):
         problem = "has no visible character, or is a language code alone; give a sentence"
         raise DataError(f"{name}: '{visible(text)}' {problem}")

@@ -91,7 +91,6 @@ class Sampler(TextTranslator):
             yield batch._replace(inputs=inputs, padded_inputs=(batch.padded_inputs, shape))
 
     def _new_search(self, samples: int) -> SegmentedSearch:
-        """Return the search for rows of ``samples`` samples."""
         model, rules = self._translator.model, Rules(samples, samples, self._translator.decoding.length_penalty)
         init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
         make_step = steps_of(model)

@@ -53,7 +53,6 @@ class Translating(OpenTask):
         return self.new_translator(self.config)
 
     def new_translator(self, config: ExperimentConfig, constraint: "Constraint | None" = None) -> Translator:
-        """Return a translator with the decoding settings of ``config``."""
         if self.programs and constraint is None:
             of_decoding, of_model = self.config.decoding.compute_dtype, self.config.model.compute_dtype
             dtype = evaluation_dtype(of_decoding, of_model, device_of(self.mesh))

@@ -53,7 +53,6 @@ class TranslationObjective(Objective):
             self._unsmoothed_loss = psum_over_rows(self._unsmoothed_loss_of_rows, mesh)
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> "LossSums":
-        """Return the cross entropy without dropout or smoothing, for validation."""
         return self._unsmoothed_loss(params, batch, jax.random.key(0), None)
 
     def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> "LossSums":

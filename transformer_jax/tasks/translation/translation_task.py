@@ -104,8 +104,6 @@ class TranslationData:
 
 
 class ReferencedText(NamedTuple):
-    """Sentences, and one or several lists of their translations."""
-
     sources: list[str]
     references: list[list[str]]
 
