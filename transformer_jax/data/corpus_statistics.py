@@ -110,12 +110,6 @@ def side_text(texts: Iterable[str], alphabet: Iterable[str] = ()) -> SideText:
     return SideText(sentences, words, frozenset(distinct), characters)
 
 
-def shared_letters(source: SideText, target: SideText) -> float:
-    """Return the share of letters in scripts of both sides, 0 to 1."""
-    others = target.scripts
-    return sum(min(share, others.get(script, 0.0)) for script, share in source.scripts.items())
-
-
 class CorpusSample(NamedTuple):
     """Evenly spread blocks of pairs, their ``lines`` (from 0), and the text of sides."""
 
@@ -175,7 +169,8 @@ def vocabulary_of(
     ``size`` each, and at least 260 + 1.4n. None gets more than the text supports.
     """
     fixed = fixed or {}
-    shared = shared_letters(source, target)
+    others = target.scripts
+    shared = sum(min(share, others.get(script, 0.0)) for script, share in source.scripts.items())
     is_joint, reason = shared >= MIN_SHARED, f"{shared:.0%} of the letters in scripts of both"
     if not is_joint and min(source.supported_pieces, target.supported_pieces) <= max(
         source.required_pieces, target.required_pieces

@@ -163,9 +163,6 @@ class NamedTexts(_TextFile):
     def is_held_out(self, split: str) -> bool:
         return split in ("train", "validation") and "validation" not in self.files
 
-    def documents_of_file(self) -> Iterator[Document]:
-        return super().documents("train")
-
     def _cut(self, split: str) -> list[str]:
         return [split, str(self.held_out)] if self.is_held_out(split) else []
 
@@ -176,7 +173,7 @@ class NamedTexts(_TextFile):
 
 
 @dataclass(frozen=True)
-class MixtureDocuments(Mixture[NamedTexts]):
+class MixtureDocuments(Mixture):
     def documents(self, split: str) -> Iterator[Document]:
         return itertools.chain.from_iterable([part.documents(split) for part in self.parts(split).values()])
 
@@ -209,7 +206,10 @@ def no_text(source: DocumentSource, split: str) -> DataError:
 
 
 def _nothing_held_out(text: NamedTexts, split: str, of: str) -> str:
-    sizes, unit = [document.num_bytes for document in text.documents_of_file()], text.documents_are.removesuffix("s")
+    sizes, unit = (
+        [document.num_bytes for document in _TextFile.documents(text, "train")],
+        text.documents_are.removesuffix("s"),
+    )
     file = text.files["train"]
     if not sizes:
         return f"data.train{of}: {file} is empty"

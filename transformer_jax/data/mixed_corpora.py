@@ -1,9 +1,9 @@
 """Mixtures: corpora one after the other in one store, and their pairs in an epoch of training."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Generic, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,28 +20,16 @@ REPEATED_STREAM = 2**33
 LARGEST_EPOCH = 2**31 - 1
 
 
-class PartSource(Protocol):
-    """A source of files with several splits."""
-
-    @property
-    def splits(self) -> Sequence[str]:
-        """The names of the splits."""
-
-    def fingerprint(self, split: str, *, with_time: bool = True) -> str:
-        """See ``FileSource``."""
-
-
-Mixed = TypeVar("Mixed", bound=PartSource)
 Source = TypeVar("Source")
 
 
 @dataclass(frozen=True)
-class Mixture(FileSource, Generic[Mixed]):
-    """Sources of text by name; a split is the concatenation of all sources that have it."""
+class Mixture(FileSource):
+    """Sources of text with ``splits``, by name; a split is the concatenation of all that have it."""
 
-    corpora: Mapping[str, Mixed]
+    corpora: Mapping[str, Any]
 
-    def parts(self, split: str) -> dict[str, Mixed]:
+    def parts(self, split: str) -> dict[str, Any]:
         """Return the corpora that have a split; raises DataError if there is none."""
         splits = dict.fromkeys(name for corpus in self.corpora.values() for name in corpus.splits)
         splits = dict.fromkeys(each for corpus in self.corpora.values() for each in corpus.splits)
@@ -55,7 +43,7 @@ class Mixture(FileSource, Generic[Mixed]):
 
 
 @dataclass(frozen=True)
-class MixtureCorpus(Mixture[TextCorpus]):
+class MixtureCorpus(Mixture):
     source_language: str
     target_language: str
     seed: int

@@ -18,9 +18,7 @@ EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class DifferentialSettings:
-    initial_factor: float = setting(
-        0.0, "Initial factor lambda; 0: 0.8 - 0.6 exp(-0.3 layer), layers from 0 (section 2.1).", at_least=0, below=1
-    )
+    initial_factor: float = setting(0.0, "Initial lambda; 0: 0.8 - 0.6 exp(-0.3 layer).", at_least=0, below=1)
 
 
 @register("attention", "differential", settings=DifferentialSettings)

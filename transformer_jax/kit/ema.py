@@ -16,9 +16,7 @@ from transformer_jax.training.optimizers import Averaging, MakeRule
 
 @dataclass(frozen=True)
 class EmaSettings:
-    decay: float = setting(
-        0.999, "Weight of the earlier average; after t updates at most (1 + t) / (10 + t).", below=1, program="traced"
-    )
+    decay: float = setting(0.999, "Weight of the average, at most (1 + t) / (10 + t).", below=1, program="traced")
 
 
 class EmaState(NamedTuple):

@@ -18,9 +18,7 @@ from transformer_jax.registry.plugins import register
 
 @dataclass(frozen=True)
 class GatedSettings:
-    match_parameters: bool = setting(
-        False, "The width is 2/3 of model.d_ff, so that three matrices are as large as two (Shazeer 2020, section 2)."
-    )
+    match_parameters: bool = setting(False, "2/3 of model.d_ff, so that three matrices are as large as two.")
     multiple_of: int = setting(8, "match_parameters: the width is rounded to a multiple of this.")
 
     def width(self, d_ff: int) -> int:

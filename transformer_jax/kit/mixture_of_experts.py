@@ -37,10 +37,7 @@ NO_EXPERTS = "load_balance needs model.feed_forward=mixture_of_experts"
 class ExpertsSettings:
     num_experts: int = setting(8, "Experts of a layer, each of width model.d_ff.")
     experts_per_token: int = setting(2, "Experts that a token is sent to, those with the largest probabilities.")
-    balance_bias: bool = setting(
-        False,
-        "The choice adds a bias to the probability of an expert, which optimizer.after_update=balance_bias adapts.",
-    )
+    balance_bias: bool = setting(False, "The choice adds a bias, which optimizer.after_update=balance_bias adapts.")
 
     def __post_init__(self) -> None:
         if self.experts_per_token > self.num_experts:
@@ -146,9 +143,7 @@ def mixture_of_experts(settings: ExpertsSettings, config: Any, site: Site, **opt
 
 @dataclass(frozen=True)
 class LoadBalanceSettings:
-    weight: float = setting(
-        1e-2, "Factor on the balance of a layer, which is 1 for equal loads.", at_least=0, program="traced"
-    )
+    weight: float = setting(1e-2, "Factor on the balance, 1 for equal loads.", at_least=0, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
         """Raise ConfigError without experts; a feed-forward layer of a plugin may have some."""

@@ -24,9 +24,7 @@ from transformer_jax.training.loss_terms import ForcedPass, LossTerm
 @dataclass(frozen=True)
 class MultiTokenSettings:
     tokens: int = setting(4, "Tokens predicted at each position, the next one included.", at_least=2)
-    weight: float = setting(
-        1.0, "Factor on the cross entropy of the tokens after the next one.", at_least=0, program="traced"
-    )
+    weight: float = setting(1.0, "Factor on the loss of later tokens.", at_least=0, program="traced")
 
 
 class Head(nn.Module):

@@ -20,9 +20,7 @@ class MuonSettings:
 
     beta: float = setting(0.95, "Decay of the momentum.", at_least=0, below=1, program="traced")
     iterations: int = setting(5, "Newton-Schulz iterations of an update.")
-    rms: float = setting(
-        0.2, "Root mean square of an update per learning rate, about Adam's (Liu et al. 2025).", program="traced"
-    )
+    rms: float = setting(0.2, "Root mean square of an update per learning rate, about Adam's.", program="traced")
 
 
 @register("optimizer", "muon", settings=MuonSettings)

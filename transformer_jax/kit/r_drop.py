@@ -14,9 +14,7 @@ from transformer_jax.training.loss_terms import LossTerm
 
 @dataclass(frozen=True)
 class RDropSettings:
-    weight: float = setting(
-        5.0, "Alpha, the factor on the mean divergence of both directions.", at_least=0, program="traced"
-    )
+    weight: float = setting(5.0, "Alpha, the factor on the mean divergence.", at_least=0, program="traced")
 
 
 @register("loss_term", "r_drop", settings=RDropSettings)

@@ -12,12 +12,8 @@ from transformer_jax.training.schedules import Schedule, float32_step
 
 @dataclass(frozen=True)
 class WsdSettings:
-    decay_share: float = setting(
-        0.2, "Share of the updates in which the rate decays to 0.", at_most=1, program="traced"
-    )
-    shape: Literal["root", "linear"] = setting(
-        "root", "Decay as 1 - sqrt(t), t from 0 to 1 (root, Hägele et al. 2024), or as a line."
-    )
+    decay_share: float = setting(0.2, "Share of the updates with decay to 0.", at_most=1, program="traced")
+    shape: Literal["root", "linear"] = setting("root", "Decay as 1 - sqrt(t), t from 0 to 1, or as a line.")
 
 
 @register("schedule", "wsd", settings=WsdSettings)

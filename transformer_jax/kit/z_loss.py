@@ -14,9 +14,7 @@ from transformer_jax.training.loss_terms import LossTerm
 
 @dataclass(frozen=True)
 class ZLossSettings:
-    weight: float = setting(
-        1e-4, "Factor on the squared logarithm of the normalizer of a token.", at_least=0, program="traced"
-    )
+    weight: float = setting(1e-4, "Factor on the squared log normalizer.", at_least=0, program="traced")
 
 
 @register("loss_term", "z_loss", settings=ZLossSettings)

@@ -240,7 +240,8 @@ def _masked(scores: Array, row: Array, column: Array, inputs: Inputs, shape: Blo
         _block(inputs.query_segments, row, shape.query_block, axis=1),
         _block(inputs.key_segments, column, shape.key_block, axis=1),
     )
-    query_indices, key_indices = _indices(row, column, shape)
+    query_indices = row * shape.query_block + jnp.arange(shape.query_block)
+    key_indices = column * shape.key_block + jnp.arange(shape.key_block)
     if shape.is_causal:
         visible &= (key_indices[None, :] <= query_indices[:, None])[None]
     if shape.mask_mod is not None:
@@ -248,11 +249,6 @@ def _masked(scores: Array, row: Array, column: Array, inputs: Inputs, shape: Blo
         visible &= visible_to_mod(shape.mask_mod, (query_indices[None], key_indices[None]), positions)
     visible = jnp.broadcast_to(visible[:, None], scores.shape)
     return jnp.where(visible, scores, MASKED_SCORE), visible
-
-
-def _indices(row: Array, column: Array, shape: Blocks) -> tuple[Array, Array]:
-    query_indices = row * shape.query_block + jnp.arange(shape.query_block)
-    return query_indices, column * shape.key_block + jnp.arange(shape.key_block)
 
 
 def _positions(row: Array, column: Array, inputs: Inputs, shape: Blocks) -> tuple[Array, Array]:

@@ -69,7 +69,8 @@ class Tokenizer(ABC):
             spelled = spelled + number if b"\x80" <= number < b"\xc0" else number
             if not byte:
                 texts.append(piece)
-            elif len(spelled) < _size_of_character(spelled[0]):
+            # The first byte of a character says how many it has.
+            elif len(spelled) < 1 + (spelled[0] >= 0xC0) + (spelled[0] >= 0xE0) + (spelled[0] >= 0xF0):
                 texts.append(BYTE_MARK)
             else:
                 texts.append(visible(spelled.decode("utf-8", "replace")[:1]))
@@ -90,11 +91,6 @@ class Tokenizer(ABC):
 
     def fingerprint(self) -> str:
         return hashlib.sha256(self.kind.encode() + b"\0" + self.to_bytes()).hexdigest()
-
-
-def _size_of_character(first: int) -> int:
-    """Return the number of bytes of a character whose first byte is ``first``."""
-    return 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
 
 
 class PiecesTokenizer(Tokenizer):

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.config.data import SUBWORD_KINDS
@@ -34,7 +34,7 @@ def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[
     for index, example in enumerate(examples):
         if index < count:
             sample.append(example)
-            characters += _characters(example)
+            characters += len(example) if isinstance(example, str) else sum(map(len, example))  # type: ignore[call-overload]
             if characters > MAX_SAMPLED:
                 count = len(sample)
             continue
@@ -42,10 +42,6 @@ def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[
         if slot < count:
             sample[slot] = example
     return sample
-
-
-def _characters(example: Any) -> int:
-    return len(example) if isinstance(example, str) else sum(map(len, example))
 
 
 def train_tokenizers(

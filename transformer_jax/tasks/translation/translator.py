@@ -344,21 +344,19 @@ def search_for(
     rules = Rules(decoding.beam_width, num_results, decoding.length_penalty, stop=decoding.stop)
     search = with_settings("search", decoding.search, parts)(rules)
 
-    def first_cache(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> DecodeCache:
+    def init(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> DecodeCache:
         return init_cache(model(), decoding.beam_width, params, source_ids, capacity)
 
-    def make_step(params: PyTree) -> DecodeStep:
+    def step(params: PyTree) -> DecodeStep:
         return steps_of(model())(params)
 
-    init: InitCache = first_cache
-    step: MakeStep = make_step
-
+    functions: tuple[InitCache, MakeStep] = init, step
     if constraint is not None:
         from transformer_jax.decoding.constraints import constrained
 
-        init, step = constrained(init, step, decoding.beam_width, constraint)
+        functions = constrained(*functions, decoding.beam_width, constraint)
     kept = store.with_settings(num_results) if store else None
-    return SegmentedSearch(init, step, search, devices_of_search(mesh), kept)
+    return SegmentedSearch(*functions, search, devices_of_search(mesh), kept)
 
 
 def devices_of_search(mesh: Mesh) -> SearchDevices:
