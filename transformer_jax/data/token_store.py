@@ -52,8 +52,7 @@ def unsealed(text: str | bytes) -> dict[str, Any]:
     seal = parse_json(text)
     if not isinstance(seal, dict) or seal.get("crc32") != zlib.crc32(json.dumps(seal.get("content")).encode()):
         raise ValueError("a description is damaged, or of an earlier version")
-    content: dict[str, Any] = seal["content"]
-    return content
+    return seal["content"]
 
 
 def new_array(folder: Path) -> BinaryIO:

@@ -18,8 +18,7 @@ class GroupedQuery(AttentionChange):
 
     @property
     def key_value_heads(self) -> int:
-        groups: int = self.settings.key_value_heads
-        return groups
+        return self.settings.key_value_heads
 
 
 @register("attention", "multi_query")

@@ -36,11 +36,9 @@ class ScheduleFree(Averaging):
     ) -> optax.GradientTransformation:
         """Set optimizer.b1 to 0: lion takes the sign of the gradient; muon keeps its momentum."""
         rule = make_rule(hyperparameters._replace(b1=0.0))
-        with_average: optax.GradientTransformation = contrib.schedule_free(rule, rate, settings.interpolation)
-        return with_average
+        return contrib.schedule_free(rule, rate, settings.interpolation)
 
     @staticmethod
     def evaluation_params(state: Any, params: PyTree) -> PyTree:
         """Return the average x of equation 4, from the trained y = (1 - beta) z + beta x."""
-        average: PyTree = contrib.schedule_free_eval_params(state, params)
-        return average
+        return contrib.schedule_free_eval_params(state, params)

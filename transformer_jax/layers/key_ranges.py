@@ -91,7 +91,7 @@ def _bind(
     unused = [jnp.zeros(0, query.dtype)] * 7
     ends = first[:, None, :, None], end[:, None, :, None]
     scores = jax.ShapeDtypeStruct((query.shape[0], query.shape[2], query.shape[1], key.shape[1]), jnp.float32)
-    result: list[Array] = kernel.bind(
+    return kernel.bind(
         *operands,
         *unused,
         *of_backward,
@@ -107,7 +107,6 @@ def _bind(
         score_mod_jaxpr=jax.make_jaxpr(change)(*[scores] * num_scores, *ends),
         **options,
     )
-    return result
 
 
 def visible_scores(scores: Float[Array, "B H Q M"], first: Array, end: Array) -> Float[Array, "B H Q M"]:

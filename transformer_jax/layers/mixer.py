@@ -95,5 +95,4 @@ def linear_recurrence(
     continues = is_token & (segments == jnp.pad(segments[:, :-1], ((0, 0), (1, 0))))
     decay = jnp.where(of_rank(continues, decay.ndim), decay, 0.0)
     update = jnp.where(of_rank(is_token, update.ndim), update, 0.0)
-    states: Array = lax.associative_scan(joined, (decay, update), axis=1)[1]
-    return states
+    return lax.associative_scan(joined, (decay, update), axis=1)[1]

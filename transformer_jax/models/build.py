@@ -166,8 +166,7 @@ class PartMaker(NamedTuple):
         inner = BiasedProjection(embedding) if self.config.logits_bias else embedding
         site = Site("decoder", "projection", self.config.decoder_depth, True)
         options = {"embedding": inner, "precision": self.precision.of_output_layer}
-        layer: OutputLayer = self.part("projection", self.config.projection, site, **options)
-        return layer
+        return self.part("projection", self.config.projection, site, **options)
 
     def positions(self, site: Site) -> nn.Module:
         module = self.part("positions", self.config.positions, site)

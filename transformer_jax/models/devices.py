@@ -158,8 +158,7 @@ def sharded_lookup(mesh: Mesh) -> Lookup:
     def lookup(table: Array, token_ids: Array) -> Array:
         tokens = _token_partition(token_ids.shape[1], mesh, ("context",))
         in_specs = P("tensor", None), tokens
-        rows: Array = jax.shard_map(local_rows, mesh=mesh, in_specs=in_specs, out_specs=tokens)(table, token_ids)
-        return rows
+        return jax.shard_map(local_rows, mesh=mesh, in_specs=in_specs, out_specs=tokens)(table, token_ids)
 
     return lookup
 

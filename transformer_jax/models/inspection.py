@@ -241,8 +241,7 @@ def gradients_times_inputs(model: Module, params: PyTree, *inputs: Tokens, at_on
         (gradients,) = vjp(cotangent)
         return tuple(jnp.sum(gradient * by, axis=-1)[0] for gradient, by in zip(gradients, embedded, strict=True))
 
-    rows: tuple[Array, ...] = jax.lax.map(row, jnp.eye(len(log_probs)), batch_size=at_once)
-    return rows
+    return jax.lax.map(row, jnp.eye(len(log_probs)), batch_size=at_once)
 
 
 @dataclass

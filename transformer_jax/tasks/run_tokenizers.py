@@ -74,6 +74,5 @@ def _saved_tokenizers(run: RunDirectory) -> dict[str, str]:
         checkpoints = CheckpointReader(run.checkpoints)
         for step in reversed(checkpoints.steps()):
             with suppress(CheckpointError):
-                tokenizer: dict[str, str] = checkpoints.progress(step)["tokenizer"]
-                return tokenizer
+                return checkpoints.progress(step)["tokenizer"]
     return {}

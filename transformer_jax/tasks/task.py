@@ -194,8 +194,7 @@ class Task(OpenTask, ABC):
 def task_class(name: str) -> type[Task]:
     """Return the class of a task, imported on first use."""
     implementation = TASKS[name].implementation
-    task: type[Task] = imported(implementation) if isinstance(implementation, str) else implementation
-    return task
+    return imported(implementation) if isinstance(implementation, str) else implementation
 
 
 def task_that(protocol: type, config: ExperimentConfig, key: str, problem: str) -> Any:

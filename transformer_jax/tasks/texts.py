@@ -124,8 +124,7 @@ class ReadsTexts(Protocol):
 
 def task_that_reads_texts(config: ExperimentConfig, key: str, run: object) -> ReadsTexts:
     """Return the task of ``run`` if it reads texts of a user; else ConfigError names ``key``."""
-    task: ReadsTexts = task_that(ReadsTexts, config, key, f"{run} is a run of task={config.task}")
-    return task
+    return task_that(ReadsTexts, config, key, f"{run} is a run of task={config.task}")
 
 
 def open_text_or_none(

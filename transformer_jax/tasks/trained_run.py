@@ -66,8 +66,7 @@ class TrainedRun(Generic[AnyTask]):
     @property
     def model(self) -> "Module":
         """The model that is evaluated, or the ensemble."""
-        model: Module = self.task.objective.model
-        return model
+        return self.task.objective.model
 
     def remarks(self, name: str, unit: str = "line") -> Remarks:
         """Return empty remarks on an input, which ``name`` and ``unit`` describe."""

@@ -53,10 +53,7 @@ def training_loss(
     def forward(key: Array) -> tuple[LogitFactors, PyTree]:
         read = sides_of(corrupted(config, hyperparameters, batch, key))
         # A list, also an empty one, makes ``apply`` return a pair.
-        result: tuple[LogitFactors, PyTree] = call(
-            model, params, "factors", *read, train=True, rngs={"dropout": key}, mutable=sown
-        )
-        return result
+        return call(model, params, "factors", *read, train=True, rngs={"dropout": key}, mutable=sown)
 
     with recorded(watch.reads_activations) as recording:
         (hidden, matrix, logit_mod), collected = forward(key)

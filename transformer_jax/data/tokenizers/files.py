@@ -40,8 +40,7 @@ def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:
     if tokenizer is None:
         choices = ", ".join((*SUBWORD_KINDS, *OWN_KINDS, *LISTED_KINDS))
         raise DataError(f"unknown kind of tokenizer {kind!r}; known are {choices}")
-    loaded: Tokenizer = tokenizer.from_bytes(data)
-    return loaded
+    return tokenizer.from_bytes(data)
 
 
 def tokenizer_files(pair: TokenizerPair) -> dict[str, bytes]:

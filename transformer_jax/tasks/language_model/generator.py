@@ -220,14 +220,12 @@ class PromptDecoder:
         cache = cache_after_prompt(call(self._model, params, "init_cache", ids[:, :-1], **sizes), ids[:, -1])
         limits = jnp.where(ids[:, -1] == PAD_ID, 0, length)
         # Beam search does not read the keys.
-        state: BeamState = self._search.start(cache_with_keys(cache, row_keys(key, row_ids)[:, None]), limits, length)
-        return state
+        return self._search.start(cache_with_keys(cache, row_keys(key, row_ids)[:, None]), limits, length)
 
     def next(self, params: PyTree, state: BeamState) -> BeamState:
         """Add one token to every row; the first step reads the last token of a prompt."""
         step = step_after_prompt(partial(call, self._model, params, "decode_step"))
-        after: BeamState = search_next(step_beside_keys(step), state, self._search.choose)
-        return after
+        return search_next(step_beside_keys(step), state, self._search.choose)
 
 
 def generation_program(model: Module, decoding: GenerationConfig, width: int, mesh: Mesh) -> DecodingProgram:

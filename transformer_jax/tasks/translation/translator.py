@@ -306,8 +306,7 @@ def init_cache(
     from transformer_jax.models.interface import call
 
     memory = call(model, params, "encode", Tokens.from_ids(source_ids), train=False)
-    cache: DecodeCache = call(model, params, "init_cache", memory, beam_width=beam_width, max_length=capacity)
-    return cache
+    return call(model, params, "init_cache", memory, beam_width=beam_width, max_length=capacity)
 
 
 def require_translatable(
