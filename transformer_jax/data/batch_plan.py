@@ -140,7 +140,6 @@ class BatchPlan:
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes())])
 
     def notes(self) -> list[str]:
-        """Return warnings about an unusual plan."""
         if self.batches_per_epoch > len(self.shapes):
             return []
         return ["every shape has only one batch, completed with padding: few pairs for batching.tokens_per_update"]

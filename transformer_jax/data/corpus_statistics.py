@@ -63,7 +63,6 @@ class SideText(NamedTuple):
 
     @property
     def main_scripts(self) -> tuple[str, ...]:
-        """The scripts with at least a tenth of the letters."""
         return tuple(script for script, share in self.scripts.items() if share >= MAIN_SHARE)
 
     @property

@@ -125,7 +125,6 @@ class NamedTexts(_TextFile):
 
     @property
     def splits(self) -> list[str]:
-        """The splits that are named or held out."""
         return [*dict.fromkeys(("train", "validation", *self.files))]
 
     def file(self, split: str) -> Path:
@@ -167,7 +166,6 @@ class NamedTexts(_TextFile):
         return [split, str(self.held_out)] if self.is_held_out(split) else []
 
     def _boundary(self) -> int:
-        """Return the byte of ``train`` from which documents are held out."""
         size = _size(self.file("train"))
         return size - int(size * self.held_out)
 

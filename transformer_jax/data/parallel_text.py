@@ -63,7 +63,6 @@ class TextCorpus(FileSource):
 
     @property
     def splits(self) -> list[str]:
-        """The splits that are named or held out."""
         return [name for name, _ in self.named] + [self.validation] * bool(self.held_out)
 
     def pairs(self, split: str, skipped: int = 0) -> Iterator[SentencePair]:

@@ -36,7 +36,6 @@ def script_of(character: str) -> str:
 
 
 def writes_without_spaces(character: str) -> bool:
-    """Whether the script of the character has no spaces between words."""
     return script_of(character) in SCRIPTS_WITHOUT_SPACES
 
 

@@ -89,14 +89,12 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 
 def require_split(split: str, splits: Sequence[str], of_what: str) -> None:
-    """Raise DataError, with all ``splits``, unless ``split`` is one of them."""
     if split not in splits:
         listed = ", ".join(splits) or "none"
         raise DataError(f"{of_what} has no split {split!r}; it has {listed}{did_you_mean(split, splits)}")
 
 
 def digest_of(pairs: Iterable[SentencePair]) -> str:
-    """Return SHA-256 of the sentences of some pairs."""
     return digest(sentence for pair in pairs for sentence in pair)
 
 

@@ -41,7 +41,6 @@ _FILLERS = "\u115f\u1160\u3164\uffa0"
 
 
 def as_one_line(text: str) -> str:
-    """Replace line breaks and tabs by spaces."""
     return re.sub(r"[\n\r\t]", " ", text)
 
 
@@ -56,7 +55,6 @@ def is_invisible(character: str) -> bool:
 
 
 def says_nothing(text: str) -> bool:
-    """Whether a text has no visible character."""
     # Most texts begin with a letter, which takes a tenth of the time.
     begins_visibly = text[:1].isalpha() and text[0] not in _FILLERS
     return not begins_visibly and all(map(is_invisible, text))
@@ -246,5 +244,4 @@ def require_one_file(paths: Sequence[Path]) -> None:
 
 
 def plain_name(path: Path) -> str:
-    """Return the name without ``.gz`` or ``.xz``."""
     return path.stem if path.suffix in OPENERS else path.name

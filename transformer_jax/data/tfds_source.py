@@ -109,7 +109,6 @@ class TfdsCorpus:
 
 
 def _import_tfds() -> ModuleType:
-    """Return tensorflow-datasets; raises DataError if it is not installed."""
     start_tensorflow()
     try:
         import tensorflow_datasets as tfds

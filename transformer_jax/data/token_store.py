@@ -43,7 +43,6 @@ SIDES = ("source", "target")
 
 
 def sealed(content: Mapping[str, Any]) -> str:
-    """Return JSON with a CRC-32 of the content."""
     return json.dumps({"crc32": zlib.crc32(json.dumps(content).encode()), "content": content}) + "\n"
 
 
@@ -273,7 +272,6 @@ class SplitStore:
                 array.check()
 
     def counts(self) -> dict[str, int]:
-        """Return numbers of examples, tokens and so on."""
         raise NotImplementedError
 
 
@@ -297,7 +295,6 @@ class TokenStore(SplitStore):
         )
 
     def counts(self) -> dict[str, int]:
-        """Return pairs read, kept and left out, and tokens of both sides."""
         statistics = self.statistics
         dropped = {f"left out: {reason}": count for reason, count in statistics.dropped.items()}
         tokens = {f"{side} tokens": getattr(statistics, side).tokens for side in SIDES}
@@ -337,7 +334,6 @@ class DocumentStore(SplitStore):
         self.arrays = dict(zip(("ids", "offsets", "bytes"), (self.ids, self.offsets, self.byte_offsets), strict=True))
 
     def counts(self) -> dict[str, int]:
-        """Return documents, their bytes and their tokens."""
         corpora = {f"documents of {name}": count for name, count in self.corpora.items()}
         return {"documents": self.num_documents, **corpora, "bytes": self.num_bytes, "tokens": self.num_tokens}
 

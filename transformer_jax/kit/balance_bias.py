@@ -18,7 +18,6 @@ class BalanceBiasSettings:
     rate: float = setting(1e-3, "Change of a bias in an update (u).", at_least=0, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raise ConfigError without experts that have biases."""
         experts = config.parts.get("mixture_of_experts")
         if experts is None or not experts.balance_bias:
             problem = "balance_bias needs model.feed_forward=mixture_of_experts with its balance_bias=True"

@@ -24,7 +24,6 @@ class GradientNoise(Statistic):
 
     @staticmethod
     def check_new_run(config: ExperimentConfig) -> None:
-        """Raise ConfigError for whole batches, which have no micro-batches to compare."""
         if config.batching.accumulation_steps <= 1:
             raise ConfigError("training.watch", NEEDS)
 

@@ -45,7 +45,6 @@ class ExpertsSettings:
             raise ConfigError("parts.mixture_of_experts.experts_per_token", problem)
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raise ConfigError for a bias without its part, which would stay 0."""
         if self.balance_bias and "balance_bias" not in config.optimizer.after_update_names:
             problem = "stays 0 without optimizer.after_update=balance_bias"
             raise ConfigError("parts.mixture_of_experts.balance_bias", problem, "add it")
@@ -146,7 +145,6 @@ class LoadBalanceSettings:
     weight: float = setting(1e-2, "Factor on the balance, 1 for equal loads.", at_least=0, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raise ConfigError without experts; a feed-forward layer of a plugin may have some."""
         layers = [selection.name for selection in config.selections if selection.kind == "feed_forward"]
         if not any(name == "mixture_of_experts" or ("feed_forward", name) not in own_parts() for name in layers):
             raise ConfigError("training.loss_terms", NO_EXPERTS)

@@ -36,7 +36,6 @@ class MupSettings:
     base_key_size: int = setting(64, "Size of its heads.")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raise ConfigError unless all of muP is selected, and nothing that it does not scale."""
         model, heads = config.model, self.base_width // self.base_key_size
         attention = [selection.name for selection in config.selections if selection.kind == "attention"]
         if ("initialization", "mup") not in [(selection.kind, selection.name) for selection in config.selections]:

@@ -27,7 +27,6 @@ register("sharding", r"ngpt_\w+$")(PartitionSpec())
 @dataclass(frozen=True)
 class NgptSettings(RopeSettings):
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raise ConfigError unless all five parts are selected, without decay and logits' bias."""
         selected = {key for key, _, name in config.selections if name == "ngpt"}
         if missing := [f"{key}=ngpt" for key in PARTS if key not in selected]:
             raise ConfigError("model.positions", "ngpt is one of five parts of nGPT", f"set {' and '.join(missing)}")

@@ -11,7 +11,6 @@ from transformer_jax.training.statistics import Ratios, Statistic, ratio
 
 
 def norms(tree: PyTree) -> Ratios:
-    """Return the norm of each layer, embedding or last norm."""
     return {name: ratio(optax.tree.norm(branch)) for name, branch in tree.items()}
 
 

@@ -18,7 +18,6 @@ class ScheduleFreeSettings:
     interpolation: float = setting(0.9, "Share of the average in the parameters that are trained (beta).", at_most=1)
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raise ConfigError for changes of trained parameters, which the iterate z would lack."""
         names = config.optimizer.after_update_names
         others = [name for name in names if not registered("after_update")[name].not_trained]
         if others:

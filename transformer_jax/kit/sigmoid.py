@@ -18,7 +18,6 @@ class SigmoidSettings:
     """No settings, only a check."""
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raise ConfigError for a denominator or earlier change of weights, which would be lost."""
         parts = registered("attention")
         names = [selection.name for selection in config.selections if selection.kind == "attention"]
         before = names[: names.index("sigmoid")]

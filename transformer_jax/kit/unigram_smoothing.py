@@ -17,7 +17,6 @@ class UnigramSmoothingSettings:
     weight: float = setting(0.1, "Probability of all other tokens together.", below=1, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raise ConfigError if ``training.label_smoothing`` would smooth too."""
         if smoothing := config.training.label_smoothing:
             problem = f"{smoothing} would smooth twice, since unigram_smoothing replaces it; use 0"
             raise ConfigError("training.label_smoothing", problem)
@@ -47,7 +46,6 @@ def difference(
     logits: Float[Array, "*B V"],
     labels: Int[Array, "*B"],
 ) -> Float[Array, "*B"]:
-    """Return weight (z_label - sum u z)."""
     frequencies = jnp.zeros(logits.shape[-1]).at[all_labels].add(shares)
     mean = jnp.matmul(logits, frequencies, precision="highest")
     return weight * (jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0] - mean)

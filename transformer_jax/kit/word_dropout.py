@@ -19,7 +19,6 @@ class WordDropoutSettings:
     rate: float = setting(0.1, "Probability of a token to be replaced.", at_least=0, below=1, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raise ConfigError for tags, which are ordinary tokens of the source."""
         if getattr(config.data, "tags", ""):
             problem = "word_dropout would replace the tags of data.tags; leave out one of the two"
             raise ConfigError("training.corruptions", problem)

@@ -131,7 +131,6 @@ class MultiHeadAttention(Layer):
         return LayerCache(empty_kv(rows, self.num_heads, num_slots, self.key_size, self.value_size, self.precision))
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
-        """Return the cache of a whole ``memory``, such as an encoded source."""
         keys, values = self.project_memory(memory)
         return KVCache(jnp.swapaxes(keys, 2, 3).astype(self.precision.compute), values.astype(self.precision.compute))
 

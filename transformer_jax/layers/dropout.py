@@ -31,7 +31,6 @@ class DropoutMask:
     seeds: PyTree
 
     def __call__(self, inputs: Array) -> Array:
-        """Drop entries of all local rows [B, ...]."""
         return self.block(inputs, [0] * inputs.ndim, inputs.shape)
 
     def block(self, inputs: Array, start: Sequence[int | Array], shape: tuple[int, ...]) -> Array:

@@ -46,7 +46,6 @@ class OutputLayer(Layer):
         raise NotImplementedError
 
     def logits(self, hidden: Hidden) -> Logits:
-        """Return all logits at once, float32."""
         return self.factors(hidden).logits(self.precision.float32_output)
 
 
@@ -66,7 +65,6 @@ class Embedding(OutputLayer):
         return self.lookup(self.table, jnp.asarray(token_ids)) * self.d_model**0.5
 
     def factors(self, hidden: Hidden) -> LogitFactors:
-        """Return hidden states, to be multiplied by the transposed matrix."""
         return LogitFactors(hidden, self.table)
 
 

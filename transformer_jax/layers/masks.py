@@ -95,7 +95,6 @@ def visible_to_mod(
 
 
 def row_indices(queries: int, keys: int) -> tuple[Int[Array, "1 Q"], Int[Array, "1 M"]]:
-    """Return the indices in the row of all queries and keys."""
     return jnp.arange(queries)[None, :], jnp.arange(keys)[None, :]
 
 

@@ -59,7 +59,6 @@ class Mixer(nn.Module):
         return LayerCache((), jnp.zeros((rows, beams, *self.state_shape)))
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
-        """Write the state after a prompt into every beam."""
         return cache._replace(per_beam=jnp.broadcast_to(self._run(inputs, mask)[1][:, None], cache.per_beam.shape))
 
     def step(

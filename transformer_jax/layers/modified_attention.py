@@ -253,11 +253,9 @@ class ModifiedAttention(MultiHeadAttention):
         return mask.visible & window(mask.query_positions, mask.key_positions) if window else mask.visible
 
     def queries_of(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
-        """Project ``queries``, with every change."""
         return self._in_turn("queries", self.project_queries(queries), positions, "B, H, Q, K")
 
     def memory_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> tuple[Array, Array]:
-        """Project ``memory`` to keys and values, with every change."""
         keys, values = self.project_memory(memory)
         return self._in_turn("keys", keys, positions, "B, G, M, K"), self._in_turn("values", values, positions)
 

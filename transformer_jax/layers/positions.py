@@ -46,7 +46,6 @@ class SinusoidalPositions(nn.Module):
     table: Callable[[int, int], np.ndarray] = sinusoid_table
 
     def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
-        """Return the encodings of ``positions``, all below ``length``."""
         return jnp.asarray(self.table(length, self.d_model))[positions]
 
 

@@ -124,7 +124,6 @@ class RecurrentLayer(nn.Module):
         *,
         backward: bool = False,
     ) -> tuple[Float[Array, "B L N"], PyTree]:
-        """Run ``__call__`` from projected inputs and any state."""
         recurrence = Recurrence(self.cell, self.precision, backward)
         inputs = jnp.moveaxis(from_inputs_BLGN, 1, 0), is_token_BL.T
         hidden_LBN, state = recurrent_states(recurrence, *inputs, self.recurrent_kernel, self.recurrent_bias, start)

@@ -113,7 +113,6 @@ def build_decoder_only(
 
 
 def init_decoder_only(model: "DecoderOnly", key: Array) -> PyTree:
-    """Return initial parameters, whose shapes do not depend on the batch."""
     tokens = Tokens.from_ids(jnp.full((1, 2), EOS_ID, jnp.int32))
     return jax.jit(partial(model.init, train=False))(key, tokens)["params"]
 
@@ -128,7 +127,6 @@ class PartMaker(NamedTuple):
 
     @property
     def attention_names(self) -> tuple[str, ...]:
-        """The parts that ``model.attention`` names."""
         return tuple(declared(type(self.config))["attention"].chosen(self.config.attention))
 
     @property
@@ -256,5 +254,4 @@ def is_attention(registration: Any) -> bool:
 
 
 def no_norm(site: Site) -> Callable[[Hidden], Hidden]:
-    """Return ``identity``, for a stack without a final norm."""
     return identity

@@ -102,7 +102,6 @@ class DecoderOnly(nn.Module):
         return logits, with_layer_caches(visible, beams.length + 1, prompt, caches)
 
     def _embed(self, token_ids: TokenIds, positions: TokenIds, *, train: bool, length: int) -> Hidden:
-        """Return Dropout(embedding + positional encoding); all positions are below ``length``."""
         summed = self.parts.constrain(self.embedding.embed(token_ids) + self.positions(positions, length=length))
         return rounding_barrier(self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype))
 

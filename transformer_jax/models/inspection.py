@@ -64,7 +64,6 @@ def layer_number(path: str) -> int:
 
 
 def in_natural_order(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Sort ``values`` by path, layer 10 after layer 9."""
     return {path: values[path] for path in sorted(values, key=natural_order)}
 
 

@@ -50,7 +50,6 @@ class EncoderDecoder(nn.Module):
 
 
 def init_params(model: nn.Module, key: Array) -> PyTree:
-    """Return initial parameters, whose shapes do not depend on the batch."""
     tokens = Tokens.from_ids(jnp.full((1, 2), EOS_ID, jnp.int32))
     return model.init(key, tokens, tokens, train=False)["params"]
 

@@ -122,7 +122,6 @@ class RnnSeq2Seq(EncoderDecoder):
         self.sum_dropout = Dropout(self.embedding_dropout)
 
     def encode(self, source: Tokens, *, train: bool) -> RnnMemory:
-        """Run the encoder over source tokens [B, S]."""
         # Reversed, the encoder ends at the first words (Sutskever et al. 2014, section 3.3).
         # Attention sees the true order.
         reverse = mirrored if self.reverses_source else lambda array, _: array
@@ -132,7 +131,6 @@ class RnnSeq2Seq(EncoderDecoder):
         return RnnMemory(hidden, jnp.asarray(source.segments) != 0, states)
 
     def decode_hidden(self, target: Tokens, memory: RnnMemory, *, train: bool) -> Hidden:
-        """Run the decoder over target tokens [B, T] shifted right by one, as a scan over time."""
         prepared, state = self._begin(memory, beams=1)
         ids = shift_right(target)
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)

@@ -111,7 +111,6 @@ class PlainDecoder(nn.Module):
         return None
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
-        """Return the state before the first token, from the first states of the layers."""
         return DecoderState(states)
 
     def read(self, tokens: DecoderInputs) -> Array:
@@ -182,7 +181,6 @@ class InputFeedingDecoder(LuongDecoder):
     """The attentional vector is an input of the next token (Luong et al. 2015, section 3.3)."""
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
-        """Return a state that feeds zeros to the first token."""
         top = self.stack.top(states)
         feed = jnp.zeros((*top.shape[:-1], self.hidden_size))
         return DecoderState(states, feed, self.cross_attention.start(prepared, top.shape[1]))

@@ -125,7 +125,6 @@ class Transformer(EncoderDecoder):
     def _embed(
         self, embedding: Embedding, encode: nn.Module, ids: TokenIds, positions: TokenIds, train: bool, length: int = 0
     ) -> Hidden:
-        """Return Dropout(embedding + positional encoding), section 5.4."""
         summed = self.parts.constrain(embedding.embed(ids) + encode(positions, length=length or ids.shape[1]))
         return rounding_barrier(self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype))
 

@@ -117,5 +117,4 @@ def enter(layers: Sequence[EncoderLayer], hidden: Hidden, token_ids: TokenIds) -
 
 
 def leave(layers: Sequence[EncoderLayer], stream: PyTree) -> Hidden:
-    """Return the hidden states after the last layer."""
     return layers[-1].feed_forward_residual.leave(stream) if layers else stream

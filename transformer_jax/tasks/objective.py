@@ -69,14 +69,12 @@ class Objective:
 
     @cached_property
     def loss(self) -> "LossFunction":
-        """``training_loss`` of this objective."""
         from transformer_jax.tasks.training_loss import training_loss
 
         return partial(training_loss, self)
 
     @cached_property
     def activations(self) -> Callable[..., PyTree]:
-        """``activations_of`` this objective: all module outputs in training."""
         from transformer_jax.tasks.training_loss import activations_of
 
         return partial(activations_of, self)

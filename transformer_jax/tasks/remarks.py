@@ -106,7 +106,6 @@ class Remarks:
         self._total = 0
 
     def read(self, texts: Sequence[str], first: int = 1) -> None:
-        """Count texts, the first of which has the number ``first``."""
         for number, (text, ids) in enumerate(zip(texts, self._tokenizer.encode_batch(texts), strict=True), start=first):
             self._total += 1
             if self._tokenizer.is_blank(text, ids):

@@ -85,7 +85,6 @@ def stem_of_text(stem: Path, report: Mapping[str, Any]) -> Path:
 
 
 def _short(value: str) -> str:
-    """Shorten a path in a name to its last part and a digest of the whole."""
     return f"{Path(value).name}~{digest([value])[:8]}" if "/" in value else value
 
 

@@ -192,7 +192,6 @@ class Task(OpenTask, ABC):
 
 
 def task_class(name: str) -> type[Task]:
-    """Return the class of a task, imported on first use."""
     implementation = TASKS[name].implementation
     return imported(implementation) if isinstance(implementation, str) else implementation
 

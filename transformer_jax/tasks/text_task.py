@@ -60,7 +60,6 @@ class TextTask(Task):
         return self._stores[split]
 
     def _text(self, split: str) -> str:
-        """Return the digest of the text of a split, computed once."""
         if split not in self._texts:
             is_training = split == self.config.data.train_split
             self._texts[split] = self.identity["training data"] if is_training else content_of(self.source, split)

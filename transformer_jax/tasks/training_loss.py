@@ -105,7 +105,6 @@ def activations_of(
 def cross_entropy_of(
     objective: TrainedModel, factors: LogitFactors, ids: AnyArray, is_scored: AnyArray, precision: Precision
 ) -> LossSums:
-    """Return the cross entropy of the scored tokens [B, T], without smoothing."""
     labels, weights = jnp.asarray(ids), jnp.asarray(is_scored, jnp.float32)
     options = logit_options(objective, precision.float32_output, factors.logit_mod)
     return projected_cross_entropy(factors.hidden, factors.matrix, labels, weights, None, **options)

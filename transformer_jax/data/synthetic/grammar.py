@@ -545,7 +545,6 @@ def _ending(endings: dict[str, str], gender: str, case: str) -> str:
 
 
 def noun_form(noun: Noun, case: str, plural: bool) -> str:
-    """Return the German noun in a case and number."""
     if plural:
         adds_n = case == "dative" and noun.german_plural[-1] not in "ns"
         return noun.german_plural + "n" * adds_n
@@ -618,7 +617,6 @@ class GeneratedParagraphs:
             yield Document(text, len(text.encode()) + 1)
 
     def count_bytes(self, split: str) -> int:
-        """Return an estimate of 40 bytes a sentence."""
         return 40 * self._grammar.count(split)
 
     def fingerprint(self, split: str) -> str:

@@ -163,7 +163,6 @@ class ByteTokenizer(Tokenizer):
         return kept.decode("utf-8", "replace")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the byte of each id: ``<0x41>``."""
         return [SPECIAL_PIECES[i] if i < NUM_SPECIAL_IDS else f"<0x{int(i) - NUM_SPECIAL_IDS:02X}>" for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:

@@ -218,7 +218,6 @@ def _escape(text: str) -> str:
 
 
 def _explain(message: str, vocabulary_size: int) -> ConfigError | DataError:
-    """Return the error for a message of sentencepiece."""
     too_large = re.search(r"set it to a value <= (\d+)", message)
     too_small = re.search(r"required_chars\. \d+ vs (\d+)", message)
     if too_large:

@@ -133,7 +133,6 @@ class PiecesTokenizer(Tokenizer):
         return [self._pieces[int(i)] for i in ids]
 
     def to_bytes(self) -> bytes:
-        """Return JSON, ASCII only."""
         return json.dumps({"kind": self.kind, **self.content()}, indent=0).encode("ascii")
 
 

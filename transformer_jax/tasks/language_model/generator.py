@@ -182,7 +182,6 @@ class Generator:
                 return
 
     def _text_after(self, prompt_ids: list[int], token_ids: list[int]) -> str:
-        """Return the text that ``token_ids`` add to the last document of the prompt."""
         begin = max(index for index, token in enumerate(prompt_ids) if token in (BOS_ID, EOS_ID)) + 1
         prefix = prompt_ids[begin:]
         return self._tokenizer.decode(prefix + token_ids)[len(self._tokenizer.decode(prefix)) :]

@@ -108,7 +108,6 @@ class TranslationEvaluation(PrintedEvaluation):
         return [("split", self.split, remark), *self.report.rows(), *corpora, *remarks]
 
     def _lines_with(self) -> dict[str, list[int]]:
-        """Return the numbers of outputs, from 1, by remark."""
         if not self.remarks:
             return {}
         numbered = list(enumerate(self.remarks, start=1))

@@ -359,7 +359,6 @@ def search_for(
 
 
 def devices_of_search(mesh: Mesh) -> SearchDevices:
-    """Return the search over rows that are split over the devices of ``mesh``."""
     return SearchDevices(
         row_multiple=row_groups(mesh),
         constrain=constrain_rows(mesh),
