@@ -80,9 +80,8 @@ def completed(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
         by_part = {name: code for name, (code, _) in scripts.items()}
         if len({*by_part.values()}) > 1:
             language = UNDETERMINED
-            remark = (
-                f"{language}, since scripts differ ({written(by_part)}); name files with suffixes to score by language"
-            )
+            remedy = "name files with suffixes to score by language"
+            remark = f"{language}, since scripts differ ({written(by_part)}); {remedy}"
         elif language == UNDETERMINED:
             remark = f"unknown: no suffix of data.train names it, and several use its script ({script or 'none'})"
         languages[f"{side}_language"] = language

@@ -110,10 +110,8 @@ class TextCorpus(FileSource):
             raise DataError(self.how_to_name(split))
         folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
-            raise DataError(
-                f"data.directory: {str(folder)!r} is not a folder; give the folder of the text (Multi30k: "
-                "https://github.com/multi30k/dataset, data/task1/raw)"
-            )
+            remedy = "give the folder of the text (Multi30k: https://github.com/multi30k/dataset, data/task1/raw)"
+            raise DataError(f"data.directory: {str(folder)!r} is not a folder; {remedy}")
         endings = "tsv", self.source_language, self.target_language
         table, source, target = (plain_or_compressed(folder / f"{split}.{ending}") for ending in endings)
         if table and (source or target):

@@ -323,9 +323,8 @@ class ModifiedAttention(MultiHeadAttention):
         denominators: list[Denominator] = self._mods("denominator_mod")
         terms = [denominator.terms for denominator in denominators if denominator.terms is not None]
         if len(terms) >= 2:
-            raise ConfigError(
-                "model.attention", f"{len(terms)} parts replace the exponentials of the softmax", "choose one"
-            )
+            problem = f"{len(terms)} parts replace the exponentials of the softmax"
+            raise ConfigError("model.attention", problem, "choose one")
         rests = [change.log_rest.astype(jnp.float32) for change in denominators]
         denominator = Denominator(reduce(jnp.logaddexp, rests), *terms) if rests else None
         return AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod, denominator)
@@ -342,9 +341,8 @@ def class_for(changes: Mapping[str, Any]) -> type[ModifiedAttention]:
             raise ConfigError("model.attention", problem)
     classes = [change.attention for change in changes.values() if change.attention]
     if len(classes) >= 2:
-        raise ConfigError(
-            "model.attention", f"{','.join(changes)} names {len(classes)} kinds of attention", "choose one"
-        )
+        problem = f"{','.join(changes)} names {len(classes)} kinds of attention"
+        raise ConfigError("model.attention", problem, "choose one")
     return classes[0] if classes else ModifiedAttention
 
 

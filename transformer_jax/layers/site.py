@@ -29,11 +29,8 @@ class Site:
     def layer(self) -> int:
         """The number of the layer; raises ConfigError if one compiled layer stands for all."""
         if self.index is None or self.is_scanned:
-            raise ConfigError(
-                "model.scan_layers",
-                f"{self.part} depends on its layer",
-                "use scan_layers=False (final norms and embeddings have no layer: there site.index is None)",
-            )
+            remedy = "use scan_layers=False (final norms and embeddings have no layer: there site.index is None)"
+            raise ConfigError("model.scan_layers", f"{self.part} depends on its layer", remedy)
         return self.index
 
     def of(self, kind: SiteKind) -> "Site":

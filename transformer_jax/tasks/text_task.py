@@ -43,11 +43,9 @@ class TextTask(Task):
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        data = self.config.data
-        fingerprint = (
-            finished_manifest(data.store)["digest"] if data.store else content_of(self.source, data.train_split)
-        )
-        return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
+        store, split = self.config.data.store, self.config.data.train_split
+        text = finished_manifest(store)["digest"] if store else content_of(self.source, split)
+        return {"training data": text, "tokenizer": self.tokenizer.fingerprint()}
 
     def tokenization(self) -> DocumentTokenization:
         data = self.config.data

@@ -127,10 +127,9 @@ class Generator:
     def _encoded(self, prompt: str, name: str) -> list[int]:
         documents = prompt.split(self._separator)
         if len(documents) > 1 and not self._before:
-            problem = (
-                f"has {len(documents)} documents (separated by {self._separator!r}), but with batching.kind=packed "
-            )
-            raise DataError(f"{name}: {problem}the model sees one at a time; give the last alone")
+            problem = f"has {len(documents)} documents (separated by {self._separator!r})"
+            reason = "with batching.kind=packed the model sees one at a time; give the last alone"
+            raise DataError(f"{name}: {problem}, but {reason}")
         texts = chain.from_iterable([*self._tokenizer.encode(document), EOS_ID] for document in documents)
         return [BOS_ID, *texts][:-1]
 

@@ -176,11 +176,10 @@ class TranslationTask(Translating, Task):
         settings = EvaluationConfig(**from_first(lambda: asdict(of_run()), "evaluation settings"))
         settings.require_installed(language, config.training.validation_metrics)
         if settings != evaluation and (settings.bleu_tokenizer, settings.selection) != ("13a", "bleu"):
-            choices = (
-                f"BLEU is tokenized by {settings.bleu_tokenizer}, checkpoints are selected by {settings.selection}"
-            )
-            remark = f"data.target_language={language}: {choices} (evaluation.bleu_tokenizer, evaluation.selection)"
-            say(remark, file=sys.stderr)
+            tokenizer, metric = settings.bleu_tokenizer, settings.selection
+            choices = f"BLEU is tokenized by {tokenizer}, checkpoints are selected by {metric}"
+            keys = "(evaluation.bleu_tokenizer, evaluation.selection)"
+            say(f"data.target_language={language}: {choices} {keys}", file=sys.stderr)
         return replace(config, evaluation=settings)
 
     @cached_property

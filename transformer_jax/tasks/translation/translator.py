@@ -316,9 +316,8 @@ def require_translatable(
 
     ``longest``: maximum length of a sequence of the model, EOS included; None: any.
     """
-    problem = (
-        f"are more than decoding.max_source_tokens={limit}; split it, or raise that if memory suffices for its square"
-    )
+    remedy = "split it, or raise that if memory suffices for its square"
+    problem = f"are more than decoding.max_source_tokens={limit}; {remedy}"
     if longest is not None and longest <= limit:
         limit, problem = longest - 1, f"and EOS exceed the {longest} positions of the model; split it"
     too_long = np.flatnonzero(lengths > limit + 1)
