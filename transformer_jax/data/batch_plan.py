@@ -40,7 +40,7 @@ class BatchRows(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """A number for each side of the pairs."""
+    """A number for the source and for the target."""
 
     source: float
     target: float
@@ -49,7 +49,7 @@ class Sides(NamedTuple):
 class RowGroup(NamedTuple):
     """Rows of one width: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``.
 
-    ``pairs[r]`` if ``offsets`` is None. ``sizes``: number of rows of each batch.
+    ``pairs[r]`` if ``offsets`` is None. ``sizes``: numbers of rows of batches.
     """
 
     source_width: int
@@ -145,7 +145,7 @@ class BatchPlan:
         return ["every shape has only one batch, completed with padding: few pairs for batching.tokens_per_update"]
 
     def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
-        """Return the order of the batches of an epoch, and of the rows of each group."""
+        """Return the order of the batches of an epoch, and of the rows of groups."""
         numbers = [group.num_rows for group in self._groups]
         if self._shuffles_batches:
             numbers.insert(0, self.batches_per_epoch)
@@ -158,7 +158,7 @@ def plan_batches(
 ) -> BatchPlan:
     """Return the plan for pairs of ``lengths`` [2, pairs], EOS included.
 
-    ``epoch_pairs``: the pairs of an epoch, by default each once. Raises ConfigError for a pair that
+    ``epoch_pairs``: the pairs of an epoch, by default all once. Raises ConfigError for a pair that
     is longer than a packed row, and ValueError without pairs.
     """
     if not lengths.shape[1]:

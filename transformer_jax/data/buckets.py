@@ -42,7 +42,7 @@ def choose_buckets(
     """Return the buckets with the fewest positions for ``lengths`` [2, pairs], narrowest first.
 
     Dynamic programming over the widths that occur (multiples of ``width_multiple``). The cost is
-    the positions of whole batches, with the padding rows of the last batch of each bucket::
+    the positions of whole batches, with the padding rows of the last batches::
 
         positions[k][j] = min_i positions[k-1][i] + batches(i, j) * rows(j) * (source(i, j) +
         target(i, j))

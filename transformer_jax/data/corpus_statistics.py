@@ -27,12 +27,12 @@ MAIN_SHARE = 0.1
 FULL_WIDTH = re.compile("[\u3000\uff01-\uff60\uffe0-\uffe6]")
 ZERO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 LETTERS = regex.compile(r"[\p{L}\p{M}]+")
-# Minimum pieces for each distinct character of a joint vocabulary, which would otherwise spell a
+# Minimum pieces for a distinct character of a joint vocabulary, which would otherwise spell a
 # language in letters.
 PIECES_PER_CHARACTER = 3.0
-# The same for each of two vocabularies.
+# The same for one of two vocabularies.
 PIECES_PER_CHARACTER_OF_TWO = 1.4
-# Pieces for each distinct run of two letters or more. sentencepiece finds at least 1.9 in 200 to
+# Pieces for a distinct run of two letters or more. sentencepiece finds at least 1.9 in 200 to
 # 20,000 lines of en, de, fr and ja.
 PIECES_PER_WORD = 1.5
 # 4 special ids and 256 bytes.
@@ -54,7 +54,7 @@ class SideText(NamedTuple):
 
     @property
     def scripts(self) -> dict[str, float]:
-        """The share of letters of each script, largest first."""
+        """The share of letters by script, largest first."""
         letters: Counter[str] = Counter()
         for character, count in self.characters.items():
             letters[script_of(character)] += count
@@ -139,7 +139,7 @@ def sampled_pairs(pairs: Iterable[SentencePair], count: int) -> list[tuple[int, 
 
 
 def _blocks(pairs: Iterable[SentencePair], count: int) -> Iterator[tuple[bool, int, list[SentencePair]]]:
-    """Yield for each block whether it is sampled, its first line, and its pairs."""
+    """Yield blocks: whether one is sampled, its first line, and its pairs."""
     stream = islice(pairs, count)
     number = SAMPLED // BLOCK
     start = index = 0
@@ -190,7 +190,7 @@ def vocabulary_of(
     size = fixed.get("tokenizer.vocabulary_size", size)
     settings: dict[str, Any] = {"tokenizer.vocabulary_size": size, "tokenizer.joint": is_joint}
     if kind in SUBWORD_KINDS:
-        # By the script of each side.
+        # By the scripts of the sides.
         settings["tokenizer.character_coverage"] = 0
     if not is_joint:
         settings["model.tying"] = "output"

@@ -25,14 +25,14 @@ Source = TypeVar("Source")
 
 @dataclass(frozen=True)
 class Mixture(FileSource):
-    """Sources of text with ``splits``, by name; a split is the concatenation of all that have it."""
+    """Sources of text with ``splits``, by name; a split concatenates all that have it."""
 
     corpora: Mapping[str, Any]
 
     def parts(self, split: str) -> dict[str, Any]:
         """Return the corpora that have a split; raises DataError if there is none."""
         splits = dict.fromkeys(name for corpus in self.corpora.values() for name in corpus.splits)
-        splits = dict.fromkeys(each for corpus in self.corpora.values() for each in corpus.splits)
+        splits = dict.fromkeys(name for corpus in self.corpora.values() for name in corpus.splits)
         require_split(split, tuple(splits), f"data.source=mixture of {', '.join(self.corpora)}")
         return {name: corpus for name, corpus in self.corpora.items() if split in corpus.splits}
 
@@ -75,7 +75,7 @@ def parts_of(source: Source, split: str) -> Mapping[str, Source]:
 
 
 def ranges_of(sizes: Mapping[str, int], limit: int = 0) -> list[tuple[str, int, int]]:
-    """Return name, first pair, and number of pairs of each corpus in one store.
+    """Return name, first pair, and number of pairs of the corpora in one store.
 
     With a ``limit`` above 0 this is their sum: equal numbers, and longer corpora get the rest that
     shorter ones leave.
@@ -88,10 +88,10 @@ def ranges_of(sizes: Mapping[str, int], limit: int = 0) -> list[tuple[str, int, 
 
 
 def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, float]:
-    """Return how often each pair of a corpus occurs in an epoch; ``sizes``: pairs, or tokens.
+    """Return how often a pair of a corpus occurs in an epoch; ``sizes``: pairs, or tokens.
 
     The share of a corpus of size n is proportional to its weight, or to n^(1/T) with the
-    temperature T (Arivazhagan et al. 2019, section 4.2). An epoch has each pair of at least one
+    temperature T (Arivazhagan et al. 2019, section 4.2). An epoch has every pair of at least one
     corpus exactly once, and no pair less often. Raises DataError at a corpus without pairs, and
     ConfigError if the store has other corpora, or an epoch would be too long.
     """
@@ -117,9 +117,9 @@ def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, fl
 
 
 def items_of_epoch(sizes: Mapping[str, int], times: Mapping[str, float], seed: int) -> np.ndarray | None:
-    """Return the pairs (documents, rows) of an epoch in one store, or None for each of them once.
+    """Return the pairs (documents, rows) of an epoch in one store, or None for all of them once.
 
-    With 2.5 times an epoch each pair is there twice, and a random half of them a third time, the
+    With 2.5 times an epoch a pair is there twice, and a random half of them a third time, the
     same in every epoch.
     """
     counts = {name: round(times[name] * size) for name, size in sizes.items()}
@@ -136,7 +136,7 @@ def items_of_epoch(sizes: Mapping[str, int], times: Mapping[str, float], seed: i
 def describe_shares(
     sizes: Mapping[str, int], times: Mapping[str, float], unit: str
 ) -> tuple[dict[str, object], list[str]]:
-    """Return the shares of an epoch as JSON, and a line for each corpus; ``sizes``: in ``unit``."""
+    """Return the shares of an epoch as JSON, and a line for a corpus; ``sizes``: in ``unit``."""
     of_epoch = {name: count * sizes[name] for name, count in times.items()}
     shares = {name: size / sum(of_epoch.values()) for name, size in of_epoch.items()}
     lines = [f"  {name}: {shares[name]:.1%} of the {unit} of an epoch, each {times[name]:.2f} times" for name in times]

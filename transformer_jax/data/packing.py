@@ -1,4 +1,4 @@
-"""Packing: several pairs in each row, with little padding (Raffel et al. 2020, section 3.1.1)."""
+"""Packing: several pairs in a row, with little padding (Raffel et al. 2020, section 3.1.1)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -28,10 +28,10 @@ FILLED = 0.96
 def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Pack pairs of ``lengths`` [2, pairs] into rows of ``widths`` by best fit, in linear time.
 
-    Pairs come in ``order``; each goes into the open row with the least free space that holds it. If
-    none does, the fullest row is closed and a new one opened. Returns the pairs, row after row, and
-    the offsets ``[rows + 1]`` of the rows among them. Example: lengths [3, 2, 4] on both sides and
-    widths (5, 5) give pairs [0, 1, 2], offsets [0, 2, 3]. Raises ValueError for a pair that is
+    Pairs come in ``order``; a pair goes into the open row with the least free space that holds it.
+    If none does, the fullest row is closed and a new one opened. Returns the pairs, row after row,
+    and the offsets ``[rows + 1]`` of the rows among them. Example: lengths [3, 2, 4] on both sides
+    and widths (5, 5) give pairs [0, 1, 2], offsets [0, 2, 3]. Raises ValueError for a pair that is
     longer than a row.
     """
     number, lengths = len(order), np.asfortranarray(lengths)
@@ -128,7 +128,7 @@ def filled_widths(
 ) -> Iterator[tuple[np.ndarray, Widths]]:
     """Yield pairs for rows of ``widths``, widest first: long pairs, completed by shorter ones.
 
-    Rows of each width except the narrowest fill whole batches of ``tokens_per_update``, while
+    Rows of every width except the narrowest fill whole batches of ``tokens_per_update``, while
     shorter pairs remain.
     """
     for number in reversed(range(1, len(widths))):
@@ -141,7 +141,7 @@ def filled_widths(
         if not len(long):
             continue
         tokens = tokens_of(lengths, long) / 2
-        # In the worst case each long pair has its own row.
+        # In the worst case every long pair fills a row.
         least = max(tokens, len(long) * sum(widths[number]) / 2 * FILLED)
         missing = math.ceil(least / tokens_per_update) * tokens_per_update - tokens
         taken, filled = 0, 0
@@ -162,7 +162,7 @@ def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:
 
 
 def tokens_of_sides(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Return the tokens of each side of some pairs, int64 [2]."""
+    """Return the tokens of both sides of some pairs, int64 [2]."""
     tokens = np.zeros(2, np.int64)
     for begin, end in blocks(len(pairs)):
         tokens += lengths_of(lengths, pairs[begin:end]).sum(axis=1, dtype=np.int64)

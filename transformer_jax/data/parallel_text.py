@@ -1,4 +1,4 @@
-"""Parallel text: two files, or one file of tab-separated pairs, for each split."""
+"""Parallel text: two files, or one file of tab-separated pairs, a split."""
 
 import re
 from collections import deque
@@ -153,7 +153,7 @@ class TextCorpus(FileSource):
 
     @property
     def _settings(self) -> dict[str, str]:
-        """The setting of the files of each split; splits may share a name."""
+        """The settings of the files of splits, which may share a name."""
         return {self.test: "test", self.validation: "validation", self.train: "train"}
 
     def _missing(self, folder: Path, split: str) -> str:
@@ -272,7 +272,7 @@ def _is_text(column: Sequence[str]) -> bool:
 
 def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterator[SentencePair]:
     lines = zip(read_lines(source_path, skipped), read_lines(target_path, skipped), strict=True)
-    # As SentencePair(*line), without a call of a Python function for each pair.
+    # As SentencePair(*line), without a call of a Python function for a pair.
     pairs = map(partial(tuple.__new__, SentencePair), lines)
     try:
         for first in pairs:

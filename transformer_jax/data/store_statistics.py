@@ -122,7 +122,7 @@ def unigram_entropy(
     """Return the entropy of token frequencies in nats, the loss of a unigram model.
 
     Counts 10 million tokens. ``sizes``: tokens of the corpora of a mixture, which lie in ``ids``
-    one after the other. ``times``: how often an epoch has each.
+    one after the other. ``times``: how often an epoch has a corpus.
     """
     sizes = sizes or {"": len(ids)}
     counts = np.zeros(0)

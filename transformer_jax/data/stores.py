@@ -302,7 +302,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _complete(store: Path) -> list[tuple[int, int]]:
-    """Return index and count of each shard whose description is there."""
+    """Return index and count of shards with a description."""
     matches = (_DESCRIPTION.fullmatch(name) for name in _sizes(store / SHARDS))
     return [(int(match[1]), int(match[2])) for match in matches if match]
 

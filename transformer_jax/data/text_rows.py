@@ -33,7 +33,7 @@ class SplitRows:
         self.num_rows = 1 + -(-max(num_tokens - length, 0) // self._stride)
 
     def tokens(self, indices: np.ndarray) -> Tokens:
-        """Return the rows at ``indices``, [R, length], as one segment each, or as padding."""
+        """Return the rows at ``indices``, [R, length], as a segment, or as padding."""
         stream, is_token = self._stream_positions(indices)
         ids = np.asarray(self._ids[np.where(is_token, stream, 0)], np.int32)
         positions = np.arange(self._length, dtype=np.int32) * is_token.astype(np.int32)
@@ -53,7 +53,7 @@ class SplitRows:
 class PackedRows:
     """Documents in pieces of at most ``length``, packed into rows as separate segments.
 
-    ``documents``: indices of documents, by default each once.
+    ``documents``: indices of documents, by default all once.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ def tokens_of_corpora(store: DocumentStore) -> dict[str, int]:
 def rows_of_mixture(
     store: DocumentStore, batching: TextBatchingConfig, seed: int, times: Mapping[str, float]
 ) -> tuple[TextRows, np.ndarray | None]:
-    """Return the rows of a mixture, and the rows of an epoch, by default each once.
+    """Return the rows of a mixture, and the rows of an epoch, by default all once.
 
-    ``times``: how often an epoch has each corpus. A row of a stream belongs to the corpus of its
+    ``times``: how often an epoch has a corpus. A row of a stream belongs to the corpus of its
     first token. Raises DataError at a corpus without such a row.
     """
     if batching.kind == "packed":

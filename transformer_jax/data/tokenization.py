@@ -282,7 +282,7 @@ class DocumentTokenization(Tokenization[DocumentStore]):
         return {"types": types, "bytes": num_bytes, "corpora": _named(corpora), DOCUMENTS: writer.counts.to_json()}
 
     def _documents(self, shard: Shard) -> Iterator[tuple[str, Iterator[Document]]]:
-        """Yield the documents of each corpus that begin in a shard."""
+        """Yield the documents of corpora that begin in a shard."""
 
         def of_shard(part: DocumentSource, begun: int) -> Iterator[Document]:
             for document in part.documents(self.split):

@@ -29,7 +29,7 @@ class LatentSettings:
     width: int = setting(0, "Width C of the latent; 0: 4 times the size of a head.", at_least=0)
     query_width: int = setting(0, "Width E of the latent of the queries; 0: queries are not compressed.", at_least=0)
     rotary_size: int = setting(0, "Size R, even, of rotary queries and keys beside the heads; 0: none.", at_least=0)
-    has_norms: bool = setting(False, "A root mean square norm of each latent (section 3.1.2).")
+    has_norms: bool = setting(False, "A root mean square norm of latents (section 3.1.2).")
 
     def __post_init__(self) -> None:
         if self.rotary_size % 2:

@@ -23,7 +23,7 @@ from transformer_jax.training.loss_terms import ForcedPass, LossTerm
 
 @dataclass(frozen=True)
 class MultiTokenSettings:
-    tokens: int = setting(4, "Tokens predicted at each position, the next one included.", at_least=2)
+    tokens: int = setting(4, "Tokens predicted at a position, the next one included.", at_least=2)
     weight: float = setting(1.0, "Factor on the loss of later tokens.", at_least=0, program="traced")
 
 
@@ -54,7 +54,7 @@ class MultiToken(LossTerm):
     Equation 2. The cross entropy has the label smoothing of the loss, unlike the paper's. The heads
     share the trunk and the unembedding. They read the hidden states of the whole model, which still
     predict the next token, so decoding equals the model without the term. The paper takes a layer
-    from the trunk for each head, the first too. In an encoder-decoder the heads do not read the
+    from the trunk for a head, the first too. In an encoder-decoder the heads do not read the
     source again. A head has its own positions, such as a table of t5.
     """
 

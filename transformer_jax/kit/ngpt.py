@@ -47,7 +47,7 @@ def learned(module: nn.Module, name: str, shape: tuple[int, ...], initial: float
 
 @register("residual", "ngpt")
 class NgptResidual(Residual):
-    """Norm(h + |a| (Norm(Sublayer(h)) - h)), a learned rate a of each dimension (section 2.2.2)."""
+    """Norm(h + |a| (Norm(Sublayer(h)) - h)), learned rates a (section 2.2.2)."""
 
     has_norm: ClassVar[bool] = False
     width: int = 0
@@ -67,7 +67,7 @@ class NgptResidual(Residual):
 
 @register("positions", "ngpt", settings=NgptSettings)
 class NgptPositions(RotaryPositions):
-    """RoPE, and scores sqrt(K) (s Norm(q)) (s Norm(k)), s learned for each head (section 2.3.2)."""
+    """RoPE, and scores sqrt(K) (s Norm(q)) (s Norm(k)), learned s (section 2.3.2)."""
 
     @classmethod
     def is_at(cls, site: Site) -> bool:
@@ -102,7 +102,7 @@ def ngpt_feed_forward(settings: Any, config: Any, site: Site, **options: Any) ->
 
 @register("projection", "ngpt")
 class NgptProjection(Projection):
-    """s E h, with a learned factor s of each logit (section 2.1)."""
+    """s E h, with learned factors s of the logits (section 2.1)."""
 
     keeps_hidden = True
 

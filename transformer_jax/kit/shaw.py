@@ -20,7 +20,7 @@ class ShawSettings:
 
 @register("positions", "shaw", settings=ShawSettings)
 class RelativeKeys(SelfAttentionChange):
-    """q (k + a) / sqrt(K) in self-attention, with a learned vector a of each clipped distance.
+    """q (k + a) / sqrt(K) in self-attention, with a learned vector a for a clipped distance.
 
     Equations 2 and 4. Parameter: ``relative`` [2 k + 1, K]. As in the paper the heads of a layer
     share the vectors. Departure: values get no such vectors; the paper reports no gain from them

@@ -14,7 +14,7 @@ EPSILON = 1e-8
 
 @register("attention", "sink")
 class Sink(AttentionChange):
-    """exp(s_i) / (exp(b) + sum exp(s_j)), a learned b of each head, ``sinks`` [H], initially 0."""
+    """exp(s_i) / (exp(b) + sum exp(s_j)), learned b of heads, ``sinks`` [H], initially 0."""
 
     def setup(self) -> None:
         self.sinks = self.param("sinks", nn.initializers.zeros, (self.num_heads,))

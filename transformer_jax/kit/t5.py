@@ -43,7 +43,7 @@ class Buckets:
         return scores + jnp.moveaxis(biases[self.of(at.distance)], 3, 1)
 
     def of(self, distance: Int[Array, "B Q M"]) -> Int[Array, "B Q M"]:
-        """Return the bucket of each distance, key position minus query position."""
+        """Return the buckets of distances, key position minus query position."""
         buckets = self.buckets // 2 if self.is_bidirectional else self.buckets
         exact, far = buckets // 2, jnp.abs(distance) if self.is_bidirectional else jnp.maximum(-distance, 0)
         growth = (buckets - exact) / math.log(self.max_distance / exact)

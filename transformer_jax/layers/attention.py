@@ -146,7 +146,7 @@ class MultiHeadAttention(Layer):
     def step(
         self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
-        """Attend from one more position in each beam, and write it into W cache slots.
+        """Attend from one more position a beam, and write it into W cache slots.
 
         The queries of a sentence are its beams. They share its M cache slots, and ``mask`` hides
         those of other beams.

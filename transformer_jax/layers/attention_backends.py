@@ -30,8 +30,8 @@ from transformer_jax.private_modules import splash_attention
 BY_POSITION = P(ROW_AXES, "tensor", "context")
 BY_HEAD = P(ROW_AXES, ("tensor", "context"))
 WHOLE_SEQUENCES = P(ROW_AXES, "tensor")
-# Scores of a device, over all rows. cuDNN may keep 2 bytes of each for the gradient of a bias, for
-# one layer at a time.
+# Scores of a device, over all rows. cuDNN may keep 2 bytes of a score for the gradient of a bias,
+# for one layer at a time.
 MAX_BIASED_SCORES = 2**30
 
 
@@ -163,7 +163,7 @@ def _sum_with(program: Any, scores: Any, *hidden: Any) -> Any:
 
 
 def _lengths(segments: AnyArray) -> Int[Array, "B"]:
-    """Count the tokens of each row, at least 1."""
+    """Count the tokens of rows, at least 1."""
     return jnp.maximum(jnp.sum(jnp.asarray(segments) != 0, axis=1, dtype=jnp.int32), 1)
 
 
@@ -222,7 +222,7 @@ class TpuFlashAttention:
             mask = masks.CausalMask(scores)
         elif window != Window(None, None):
             mask = masks.LocalMask(scores, (window.left, window.right), offset=0)
-        # The fused backward kernel writes a gradient of the queries for each block of keys, which
+        # The fused backward kernel writes a gradient of the queries for every block of keys, which
         # is fewer bytes up to two blocks.
         is_fused = k.shape[2] <= 2 * block_k
         sizes = kernel.BlockSizes(

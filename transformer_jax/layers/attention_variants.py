@@ -17,7 +17,7 @@ from transformer_jax.registry.plugins import register
 
 @register("attention", "biased")
 class BiasedAttention(MultiHeadAttention):
-    """A bias on each of the four projections, as in OPUS-MT, M2M-100, fairseq and GPT-2."""
+    """A bias on all four projections, as in OPUS-MT, M2M-100, fairseq and GPT-2."""
 
     def setup(self) -> None:
         super().setup()

@@ -1,7 +1,7 @@
 """Blockwise attention: memory linear in the length, not quadratic.
 
 The softmax over blocks of keys keeps a running maximum and sum (Milakov and Gimelshein 2018; Rabe
-and Staats 2021, section 2). The backward pass recomputes each block of weights from the logarithm
+and Staats 2021, section 2). The backward pass recomputes a block of weights from the logarithm
 of that sum (Dao et al. 2022, appendix B). Plain JAX: it runs on every platform and under any
 sharding of rows and heads, and takes every mask and change of scores.
 """
@@ -123,7 +123,7 @@ def _attention(inputs: Inputs, shape: Blocks) -> Array:
 
 
 def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array, Array]]:
-    """Return the output and, for the backward pass, the logarithm of each query's denominator."""
+    """Return the output and, for the backward pass, the logarithms of denominators."""
     num_rows = inputs.query.shape[2] // shape.query_block
     num_columns = inputs.key.shape[2] // shape.key_block
 

@@ -22,7 +22,7 @@ Rate = float | Float[Array, ""] | None
 class DropoutMask:
     """Inverted dropout (Srivastava et al. 2014, section 10) of the same entries at every call.
 
-    Zeroes each entry with probability ``rate`` (float32, at most 1 - 2^-24) and divides the rest by
+    Zeroes entries with probability ``rate`` (float32, at most 1 - 2^-24) and divides the rest by
     ``1 - rate``. ``seeds``: uint32 [2]. The mask is computed where it is used and never stored.
     """
 
@@ -60,7 +60,7 @@ def dropout_mask(rate: float | Float[Array, ""], key: Array) -> DropoutMask:
 
 
 def dropout_keys(key: Array, count: int) -> Array:
-    """Return a key for each of ``count`` local rows, by its index in the batch."""
+    """Return keys for ``count`` local rows, by their index in the batch."""
     first, _ = local_rows(count)
     return jax.vmap(lambda row: jax.random.fold_in(key, row))(first + jnp.arange(count))
 
@@ -108,7 +108,7 @@ def hashed_bits(
 
 
 def _index(shape: tuple[int, ...], start: Sequence[int | Array], whole: tuple[int, ...], axes: range) -> Array:
-    """Return the index of each entry along ``axes``, the last of ``whole``."""
+    """Return the index of entries along ``axes``, the last of ``whole``."""
     index = jnp.zeros(shape, jnp.uint32)
     for axis in axes:
         stride = jnp.uint32(math.prod(whole[axis + 1 :]) % 2**32)

@@ -1,7 +1,7 @@
-"""cuDNN attention from each query to a range of keys, without an array of queries x keys.
+"""cuDNN attention from a query to a range of keys, without an array of queries x keys.
 
 The sentences of a packed row are neighbors, so two numbers describe the keys that a query sees.
-cuDNN's kernel compares them with the index of each key (a ``score_mod``, as in flex attention),
+cuDNN's kernel compares them with the index of a key (a ``score_mod``, as in flex attention),
 forward and backward.
 """
 
@@ -18,7 +18,7 @@ from transformer_jax.private_modules import cudnn_attention
 
 
 def key_ranges(mask: SentenceMask) -> tuple[Int[Array, "B Q"], Int[Array, "B Q"]]:
-    """Return for each query the first key of its segment in ``mask.window``, and the end.
+    """Return for queries the first key of the segment in ``mask.window``, and the end.
 
     Segments of a row are numbered up to its length, and their tokens are neighbors. A query that
     sees no key (padding) gets the first of the row, so that its weights are finite.

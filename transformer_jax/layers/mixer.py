@@ -42,12 +42,12 @@ class Mixer(nn.Module):
     def run(self, inputs: Float[Array, "B L D"], segments: Int[Array, "B L"]) -> tuple[Array, Array]:
         """Return the outputs [B, L, D] of whole rows, and the last state [B, ...].
 
-        The state is 0 before each sentence of a row and on padding, segment 0.
+        The state is 0 before the sentences of a row and on padding, segment 0.
         """
         raise NotImplementedError
 
     def advance(self, inputs: Float[Array, "B W D"], states: Float[Array, "B W ..."]) -> tuple[Array, Array]:
-        """Return the outputs [B, W, D] of one more position in each beam, and the next states."""
+        """Return the outputs [B, W, D] of one more position a beam, and the next states."""
         raise NotImplementedError
 
     def __call__(

@@ -142,7 +142,7 @@ class ModifiedAttention(MultiHeadAttention):
     """Multi-head attention with the changes that ``makers`` return, in order; None is no change.
 
     Query head h uses key head h // (H / G). Parameters: ``query`` [D, H, K], ``key`` [D, G, K],
-    ``value`` [D, G, U], ``output`` [H, U, D], and of each change in ``changes_NAME``.
+    ``value`` [D, G, U], ``output`` [H, U, D], and those of changes in ``changes_NAME``.
     """
 
     makers: tuple[tuple[str, Callable[[], AttentionChange | None]], ...] = ()

@@ -59,7 +59,7 @@ class NoPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """A learned vector for each position (table 3, row E; Gehring et al. 2017)."""
+    """Learned vectors of positions (table 3, row E; Gehring et al. 2017)."""
 
     d_model: int
     max_positions: int

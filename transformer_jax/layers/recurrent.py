@@ -153,7 +153,7 @@ class Recurrence(NamedTuple):
 
 
 class _Residuals(NamedTuple):
-    """The contributions to the gates and the state before each position, for the backward pass."""
+    """The contributions to the gates and the state before every position, for the backward pass."""
 
     from_inputs: Array
     from_hidden: Array
@@ -238,6 +238,6 @@ def _where(condition_B: Bool[Array, "B"], new: PyTree, old: PyTree) -> PyTree:
 
 
 def _split_gates(gates: Float[Array, "*B G N"]) -> list[Float[Array, "*B N"]]:
-    # The gradient of a split is one concatenation; of an index, a padded array for each gate.
+    # The gradient of a split is one concatenation; of an index, a padded array for every gate.
     axis = gates.ndim - 2
     return [lax.squeeze(gate, (axis,)) for gate in lax.split(gates, [1] * gates.shape[axis], axis)]

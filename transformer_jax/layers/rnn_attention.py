@@ -155,7 +155,7 @@ class MonotonicWindow(nn.Module):
 
 
 class PredictedWindow(nn.Module):
-    """``half_width`` positions s to each side of a predicted center p, with a Gaussian (local-p).
+    """``half_width`` positions s around a predicted center p, with a Gaussian (local-p).
 
     p = S · sigmoid(v · tanh(W q)) (Luong et al. 2015, equation 9), with S - 1 instead of S: it is a
     source position, counted from 0. The paper multiplies the normalized weights by exp(-(s - p)^2 /
@@ -251,7 +251,7 @@ class ContentAttention(RnnAttention):
 
 
 class LocationBasedAttention(RnnAttention):
-    """softmax(W q), a weight for each position whatever its content (Luong et al. 2015, eq. 8).
+    """softmax(W q), weights of positions, whatever their content (Luong et al. 2015, eq. 8).
 
     A shorter source uses the first of the P positions (the paper normalizes over all P); positions
     beyond P get no weight. Parameter: ``kernel`` [D, P].
@@ -330,7 +330,7 @@ class LocationSensitiveAttention(RnnAttention):
 def location_features(
     weights_BQM: Float[Array, "B Q M"], filters_RC: Float[Array, "R C"], product: lax.Precision | None = None
 ) -> Float[Array, "B Q M C"]:
-    """Return C features of the weights around each position, F * alpha (Chorowski et al. 2015, 8).
+    """Return C features of the weights around positions, F * alpha (Chorowski et al. 2015, 8).
 
     The filter has R taps, centered on the position. Weights beyond the source are zero.
     """

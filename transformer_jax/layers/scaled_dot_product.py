@@ -176,7 +176,7 @@ def weighted_values(
 
 
 def by_key_head(array_BHQX: Float[Array, "B H Q X"], key_heads: int) -> Float[Array, "B G R X"]:
-    """Reshape queries so that all heads of a key head follow each other: R = H / G · Q."""
+    """Reshape queries so that all heads of a key head are neighbors: R = H / G · Q."""
     return array_BHQX.reshape(array_BHQX.shape[0], key_heads, -1, array_BHQX.shape[3])
 
 

@@ -82,7 +82,7 @@ class DecoderOnly(nn.Module):
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Return logits of the next token after one more token in each beam."""
+        """Return logits of the next token after one more token a beam."""
         beams, prompt = cache.per_beam, cache.per_sentence
         beam_width, width = token_ids.shape[1], prompt.is_filled.shape[1]
         num_new = beams.visible.shape[2] - width

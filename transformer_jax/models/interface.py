@@ -18,7 +18,7 @@ def call(model: Module, params: PyTree, method: str, *arguments: Any, **options:
     """Call a method of a sequence model as a pure function of the parameters.
 
     ``encode(source, train)``: the ``memory`` that other methods read. ``decode(target, memory,
-    train)``: teacher-forced logits [B, T, V] of each token of ``target`` from the tokens before it.
+    train)``: teacher-forced logits [B, T, V] of tokens of ``target`` from the tokens before it.
     ``factors(source, target, train)``: the same as ``LogitFactors``, with the encoder.
     ``init_cache(memory, beam_width, max_length)``: the ``DecodeCache`` before the first token.
     ``decode_step(token_ids, cache)``: logits [B, W, V] of the next token after ids [B, W], which
@@ -55,7 +55,7 @@ def init_params(model: nn.Module, key: Array) -> PyTree:
 
 
 def shift_right(target: Tokens) -> Int[Array, "B T"]:
-    """Return the decoder inputs for ``target``: BOS, then each sentence without its last token.
+    """Return the decoder inputs for ``target``: BOS, then a sentence without its last token.
 
     For ids ``[[7, 8, 2, 9, 2, 0]]`` and positions ``[[0, 1, 2, 0, 1, 0]]``: ``[[1, 7, 8, 1, 9,
     1]]``.

@@ -189,7 +189,7 @@ class RnnSeq2Seq(EncoderDecoder):
         return logits, DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
 
     def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:
-        """Return the prepared memory, and the state before the first token in each beam."""
+        """Return the prepared memory, and the state before the first token of beams."""
         rows = memory.mask.shape[0]
         states = self.bridge(memory.states, self.decoder.stack.zeros(rows))
         in_beams = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, beams, leaf.shape[1])), states)

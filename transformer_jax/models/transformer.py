@@ -29,7 +29,7 @@ class Memory(NamedTuple):
 
 
 class PerBeam(NamedTuple):
-    """The cache slots of the prefix of each beam [B, W, M], and the tokens decoded so far.
+    """The cache slots of the prefixes of beams [B, W, M], and the tokens decoded so far.
 
     Cache slots are never reordered: token ``t`` of the beam that was then number ``w`` stays in
     slot ``t W + w``, or ``P + t W + w`` after a prompt of P slots. ``layers``: the state of layers

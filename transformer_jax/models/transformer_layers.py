@@ -101,7 +101,7 @@ class DecoderLayer(EncoderLayer):
     def step(
         self, x: Float[Array, "B W D"], cache: LayerCache, mask: StepMask, source: KVCache, source_mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
-        """Add one more position to each beam, written into the self-attention's ``cache``."""
+        """Add one more position to beams, written into the self-attention's ``cache``."""
         constrain, residual = self.parts.constrain, self.self_attention_residual
         y, cache = self.self_attention.step(residual.before(x), cache, mask)
         x = constrain(residual.after(x, y, train=False))

@@ -82,7 +82,7 @@ class TrainingInput:
 
 
 class Remarks:
-    """Counts lines of an input by kind of remark, with the first of each.
+    """Counts lines of an input by kind of remark, with the first.
 
     ``name``: of the input. ``unit``: of its parts. ``tags``: every source of the training text
     begins with one of them. ``has_limit``: an input that is longer than in training is reported.
@@ -121,7 +121,7 @@ class Remarks:
             self._add(remark, number)
 
     def tell(self, write: Callable[[str], Any] = complain) -> None:
-        """Write a line for each kind, and begin again."""
+        """Write the lines, and begin again."""
         for line in self.lines():
             write(line)
         self._counts, self._first, self._details, self._total = Counter(), {}, {}, 0

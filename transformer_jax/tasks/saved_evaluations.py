@@ -156,7 +156,7 @@ def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | Non
 
 
 def saved_reports(folder: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the reports in the folder by file, and a sentence for each damaged or missing one."""
+    """Return the reports in the folder by file, and a sentence for a damaged or missing one."""
     reports, problems = dict[str, dict[str, Any]](), []
     names = {stem_of(file) for suffix in ("json", "txt") for file in folder.glob(f"{PREFIX}*.{suffix}")}
     for file in sorted(_file(stem, "json") for stem in names):

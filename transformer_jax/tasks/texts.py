@@ -23,7 +23,7 @@ READING_TOKENS = 1024
 
 
 class TokenScores(NamedTuple):
-    """Tokens of a text, EOS included, and the log-probability of each after those before it."""
+    """Tokens of a text, EOS included, and their log-probabilities after the tokens before."""
 
     pieces: list[str]
     log_probs: list[float]
@@ -53,7 +53,7 @@ def token_log_probs(logits: Float[Array, "B T V"], ids: Int[AnyArray, "B T"]) ->
 class KindWeights(NamedTuple):
     """Weights [H, Q, M] of the layers of one kind of attention, by name, and pieces of both axes.
 
-    ``rows`` are queries and ``columns`` keys. ``layers``: the number of each layer in the model,
+    ``rows`` are queries and ``columns`` keys. ``layers``: the numbers of the layers in the model,
     from 1.
     """
 

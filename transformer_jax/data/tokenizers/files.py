@@ -44,7 +44,7 @@ def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:
 
 
 def tokenizer_files(pair: TokenizerPair) -> dict[str, bytes]:
-    """Return files by name: ``tokenizer.json``, and a vocabulary for each tokenizer."""
+    """Return files by name: ``tokenizer.json``, and the vocabularies."""
     roles = {"joint": pair.source} if pair.source is pair.target else {"source": pair.source, "target": pair.target}
     entries, files = {}, {}
     for role, tokenizer in roles.items():

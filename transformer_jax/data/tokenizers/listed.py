@@ -84,7 +84,7 @@ class PatternTokenizer(ListedTokenizer):
 
 @register("tokenizer", "word")
 class WordTokenizer(PatternTokenizer):
-    """Words and punctuation marks, with the one space before each::
+    """Words and punctuation marks, with the space before them::
 
         "Ein Hund, der  bellt"  ->  [" Ein", " Hund", ",", " der", " ", " bellt"]
 

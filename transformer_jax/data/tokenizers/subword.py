@@ -90,7 +90,7 @@ class SubwordTokenizer(Tokenizer):
         return _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], text) if _ESCAPE in text else text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the entry of each id: U+2581 is a space, ``<0x0A>`` a byte."""
+        """Return the entries of ids: U+2581 is a space, ``<0x0A>`` a byte."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:

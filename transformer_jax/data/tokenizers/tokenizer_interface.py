@@ -57,7 +57,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the entry of each id in the vocabulary; ``<0x41>`` is a byte."""
+        """Return the entries of ids in the vocabulary; ``<0x41>`` is a byte."""
 
     def shown(self, ids: Sequence[int]) -> list[str]:
         """Return the texts of ids; a character of several bytes is shown at its last."""
@@ -83,7 +83,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def surfaces(self, text: str) -> list[bytes]:
-        """Return the UTF-8 of each id of ``encode(text)``, all of the text, maybe after a space."""
+        """Return the UTF-8 of the ids of ``encode(text)``, all of the text, maybe after a space."""
 
     @abstractmethod
     def to_bytes(self) -> bytes:

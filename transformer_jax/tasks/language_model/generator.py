@@ -94,7 +94,7 @@ class Generator:
         self._next = compiled(decoder.next, donate_argnames="state")
 
     def windows(self, prompts: Sequence[str], name: str = "prompt") -> PromptWindows:
-        """Return BOS and the end of each prompt that fits, with new tokens, into the context.
+        """Return BOS and the end of prompts that fits, with new tokens, into the context.
 
         Documents in a prompt have EOS between them. Raises DataError, which begins with ``name``,
         if no token of a prompt would fit, or if it has several documents and the model was trained
@@ -134,7 +134,7 @@ class Generator:
         return [BOS_ID, *texts][:-1]
 
     def continuations(self, params: PyTree, prompts: Sequence[str], *, seed: int = 0) -> list[Continuation]:
-        """Return a continuation of each prompt: sampled, or the best of beam search.
+        """Return continuations of prompts: sampled, or the best of beam search.
 
         The sample for prompt ``i`` depends only on ``seed``, ``i`` and the prompt. Raises DataError
         as ``windows`` does, before anything is computed.

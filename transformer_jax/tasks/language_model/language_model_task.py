@@ -74,7 +74,7 @@ class LanguageModelEvaluation(PrintedEvaluation):
 
     @classmethod
     def joined(cls, parts: "Mapping[str, LanguageModelEvaluation]") -> "LanguageModelEvaluation":
-        """Return the sums over the corpora of a mixture, with loss and bits per byte of each."""
+        """Return the sums over the corpora of a mixture, with loss and bits per byte by corpus."""
         counted = ("nll", "correct", "tokens", "num_bytes", "documents")
         sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts.values()) for name in counted}
         corpora = {name: {"loss": part.loss, "bits_per_byte": part.bits_per_byte} for name, part in parts.items()}

@@ -158,8 +158,8 @@ class Evaluator:
 
         ``split``: ``train``, ``validation``, ``test`` or another name in the data. Scores are of
         the raw text of the references; no sentence is left out or truncated. Of a mixture,
-        ``limit`` is divided between the corpora, and there are metrics of each. Raises DataError if
-        the split is empty or does not exist.
+        ``limit`` is divided between the corpora, and there are metrics of corpora. Raises DataError
+        if the split is empty or does not exist.
         """
         name = self.config.data.split_name(split)
         parts, store = self.pairs_by_corpus(name, limit), self.store(name)

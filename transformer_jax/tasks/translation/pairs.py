@@ -23,7 +23,7 @@ from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 
 class EncodedPairs(NamedTuple):
-    """Tokens of every sentence, EOS included; pair i is sentence i of each side."""
+    """Tokens of every sentence, EOS included; pair i is sentence i of both sides."""
 
     sources: list[list[int]]
     targets: list[list[int]]

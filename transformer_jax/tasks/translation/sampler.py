@@ -49,7 +49,7 @@ class Sampler(TextTranslator):
         name: str = "sentence",
         first: int = 1,
     ) -> None:
-        """Draw ``num_results`` translations of each sentence; of a blank one, one empty text.
+        """Draw ``num_results`` translations of every sentence; of a blank one, one empty text.
 
         The samples of a sentence depend only on the seed, its number (counted from ``first``) and
         its text. Fewer results are the first of more. A sample is cut at its length limit. Raises
@@ -103,7 +103,7 @@ class Sampler(TextTranslator):
 def _cache_of_samples(
     model: Module, samples: int, params_and_key: PyTree, inputs: tuple[Array, Int[Array, "B 2"]], capacity: int
 ) -> DecodeCache:
-    """Return the encoded sources before the first token, with a key for each sample."""
+    """Return the encoded sources before the first token, with the keys of samples."""
     (params, key), (source_ids, numbers) = params_and_key, inputs
     keys = jax.vmap(row_keys)(row_keys(key, numbers[:, 0]), numbers[:, 1:] + jnp.arange(samples)[None])
     return cache_with_keys(init_cache(model, samples, params, source_ids, capacity), keys)

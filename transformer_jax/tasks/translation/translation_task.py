@@ -219,7 +219,7 @@ class TranslationTask(Translating, Task):
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Translate and score a split, and measure whether the outputs depend on the source.
 
-        Of a mixture, also the loss of the first training pairs of each corpus, which may have no
+        Of a mixture, also the loss of the first training pairs of corpora, which may have no
         validation split.
         """
         evaluation = self.validator.evaluate(params, split, limit=limit)

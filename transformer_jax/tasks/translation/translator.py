@@ -42,13 +42,13 @@ MAX_BEAMS = {"cpu": 5 * MIN_ROWS}
 MIN_ROWS_UP_TO = 1024
 # Number of sentences up to which two widths cost less than compiling programs for more.
 SENTENCES_OF_A_VALIDATION = 10_000
-# The state of shorter sources is padded to this width: compiling a program for each width takes
+# The state of shorter sources is padded to this width: compiling a program for every width takes
 # longer than it saves.
 MIN_SOURCE_COLUMNS = 64
 # Searches at once. On a CPU the products of few rows use about one core. Other devices would wait
 # while the host reads results.
 THREADS = 2
-# Bytes for each device and search, 8 GiB on accelerators. Without a limit a model of base size
+# Bytes for a device and a search, 8 GiB on accelerators. Without a limit a model of base size
 # would take 8 GB on a CPU, by calculation. For captions 2 GiB suffice: they took a fifth more time
 # with a third of their groups.
 WAITING_BYTES = {"cpu": 2 << 30}
@@ -111,7 +111,7 @@ class TextTranslator:
     translate_each: Callable[..., None]
 
     def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
-        """Return the translations of each sentence; ``options`` as in ``translate_each``."""
+        """Return the translations of sentences; ``options`` as in ``translate_each``."""
         results: list[list[Translation]] = []
         self.translate_each(params, sentences, lambda _, translations: results.append(translations), **options)
         return results
@@ -163,7 +163,7 @@ class Translator(TextTranslator):
         first: int = 1,
         prefix: Prefix = NO_PREFIX,
     ) -> None:
-        """Find the ``num_results`` best translations of each sentence, best first.
+        """Find the ``num_results`` best translations of sentences, best first.
 
         A blank sentence (``Tokenizer.is_blank``) has the empty translation. Every other translation
         begins with ``prefix``, whose last word it may continue. Raises, before the search,
@@ -219,7 +219,7 @@ class Translator(TextTranslator):
         return [by_row[index] for index in range(len(sources))]
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: Sequence[int]) -> Iterator[SearchBatch]:
-        """Yield batches of all sources, ids [B, S]; batches of one shape follow each other."""
+        """Yield batches of all sources, ids [B, S]; batches of one shape are neighbors."""
         extra, groups = self.decoding.max_extra_tokens + len(prefix_ids), row_groups(self.mesh)
         max_rows = MAX_BEAMS.get(device_of(self.mesh).platform)
         if max_rows is not None:
@@ -290,7 +290,7 @@ def translation_of(
 
 
 def limits_of(source_ids: np.ndarray, max_extra_tokens: int) -> np.ndarray:
-    """Return the length limit of the translation of each row [B, S] (section 6.1).
+    """Return the length limits of the translations of rows [B, S] (section 6.1).
 
     Source tokens + ``max_extra_tokens``, EOS counted on neither side; 0 for a row of padding, which
     costs no step.
@@ -363,7 +363,7 @@ def devices_of_search(mesh: Mesh) -> SearchDevices:
         constrain=constrain_rows(mesh),
         shard_map_rows=shard_map_rows(mesh),
         replicated=replicated(mesh),
-        # Several devices wait for each other, so they must run programs in the same order.
+        # Several devices wait for one another, so they must run programs in the same order.
         threads=THREADS if mesh.size == 1 else 1,
         waiting_bytes=row_groups(mesh) * WAITING_BYTES.get(device_of(mesh).platform, 8 << 30),
         few_shapes=few_shapes_on(mesh),
