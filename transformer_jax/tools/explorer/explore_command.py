@@ -89,7 +89,7 @@ def explore(values: flags.Values) -> int:
         from transformer_jax.tasks.texts import require_targets
 
         for each in chosen:
-            require_targets(each.config, "--workdir", each.workdir, "--translation", is_given=True, is_optional=True)
+            require_targets(each.config, "--workdir", each.workdir, "--translation", is_set=True, is_optional=True)
     checkpoints = _checkpoints(values)
     listener = None
     if values.live:

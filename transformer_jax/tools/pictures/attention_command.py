@@ -56,8 +56,8 @@ def attention(values: flags.Values) -> int:
     # This imports JAX.
     from transformer_jax.tasks.texts import require_targets
 
-    is_given = values.translation is not None
-    require_targets(config, "--workdir", values.workdir, "--translation", is_given=is_given, is_optional=True)
+    is_set = values.translation is not None
+    require_targets(config, "--workdir", values.workdir, "--translation", is_set=is_set, is_optional=True)
     print("restoring the model ...", file=sys.stderr, flush=True)
     from transformer_jax.tools.pictures.attention_maps import draw_attention
 
