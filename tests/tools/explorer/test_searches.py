@@ -3,8 +3,7 @@ import pytest
 
 from transformer_jax.array_types import BOS_ID, EOS_ID
 from transformer_jax.config import DataError
-from transformer_jax.tools.explorer.search_trace import TracedStep
-from transformer_jax.tools.explorer.searches import build_tree, require_prefix
+from transformer_jax.tools.explorer.searches import TracedStep, build_tree, require_prefix
 
 
 def step(tokens, parents, log_probs):

@@ -48,11 +48,11 @@ READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": 
     flags.string("output", None, "the page (default: explore.html in the run directory, or live.html)"),
 )
 def explore(values: flags.Values) -> int:
-    """Write one HTML page to explore the attention and the beam search of a trained model; it needs no network.
+    """Write a self-contained page to explore the attention and the search of a trained model.
 
     Example:
-        transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --translation="Zwei Hunde." --output=dogs.html
-        transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
+        transformer-jax explore runs/m30k --text="Two dogs play." --translation="Zwei Hunde."
+        transformer-jax explore runs/m30k --text="A man sleeps." --against=runs/rnn,runs/m30k:500
         transformer-jax explore runs/m30k --live
 
     Without a text it reads a sentence of the validation split. By default each run reads its own
@@ -64,10 +64,10 @@ def explore(values: flags.Values) -> int:
     """
     from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
 
-    chosen = chosen_runs(values, run_config(values))
+    runs = chosen_runs(values, run_config(values))
     for text in values.against:
         folder, checkpoint = split_checkpoint(text, "--against")
-        chosen.append(ChosenRun(folder, run_config(values, workdir=folder), checkpoint or values.checkpoint))
+        runs.append(ChosenRun(folder, run_config(values, workdir=folder), checkpoint or values.checkpoint))
     texts = _texts(values)
     if values.translation and len(values.translation) != len(texts):
         raise ConfigError(
@@ -80,7 +80,6 @@ def explore(values: flags.Values) -> int:
     if values.gold:
         sources, translations, gold = read_pairs(*names, values.first_word)
         aligned = list(zip(sources, translations, strict=True)), gold
-    # Mistakes are found before anything is computed.
     for flag, reader in READERS_OF_FLAGS.items():
         if flag in values.present and not getattr(values, reader):
             raise ConfigError(f"--{flag}", f"only --{reader} reads it", f"give --{reader} too, or leave --{flag} out")
@@ -88,14 +87,14 @@ def explore(values: flags.Values) -> int:
         # This imports JAX.
         from transformer_jax.tasks.texts import require_targets
 
-        for each in chosen:
-            require_targets(each.config, "--workdir", each.workdir, "--translation", is_given=True, is_optional=True)
+        for run in runs:
+            require_targets(run.config, "--workdir", run.workdir, "--translation", is_given=True, is_optional=True)
     checkpoints = _checkpoints(values)
     listener = None
     if values.live:
         from transformer_jax.tools.explorer.live_settings import require_live
 
-        require_live(chosen[0].config)
+        require_live(runs[0].config)
         if values.serve:
             raise ConfigError("--live", "the page computes by itself", "leave --serve out")
     if values.serve:
@@ -111,7 +110,7 @@ def explore(values: flags.Values) -> int:
     from transformer_jax.files.atomic_files import write_whole
     from transformer_jax.tools.explorer.readers import open_readers
 
-    opened = open_readers(chosen, values.average)
+    opened = open_readers(runs, values.average)
     examples = opened[0].examples(EXAMPLES) if values.live or not texts else []
     texts = texts or examples[:1]
     if not texts:
@@ -123,7 +122,7 @@ def explore(values: flags.Values) -> int:
     for run_reader in opened:
         run_reader.require_texts(texts, with_search=values.search)
     opened += [opened[0].at_checkpoint(RunDirectory(values.workdir), step) for step in checkpoints]
-    tables = [_tables(values, each, aligned) for each in opened]
+    tables = [_tables(values, run_reader, aligned) for run_reader in opened]
     page = _page(values, opened, tables, list(zip(texts, targets, strict=True)), checkpoints)
     if values.live:
         page.add_examples(examples)
@@ -135,7 +134,10 @@ def explore(values: flags.Values) -> int:
 
 
 def _checkpoints(values: flags.Values) -> list[int]:
-    """Return the updates of --checkpoints, oldest first; raises ConfigError unless there are two of them, and no --serve."""
+    """Return the updates of --checkpoints, oldest first.
+
+    Raises ConfigError if there are fewer than two, or with --serve.
+    """
     from transformer_jax.run_directory.layout import RunDirectory
     from transformer_jax.run_directory.selection import chosen_step
 
@@ -144,7 +146,7 @@ def _checkpoints(values: flags.Values) -> list[int]:
     run = RunDirectory(values.workdir)
     names = map(str.strip, values.checkpoints.split(","))
     steps = (
-        run.checkpoint_steps() if values.checkpoints == "all" else sorted({chosen_step(run, each) for each in names})
+        run.checkpoint_steps() if values.checkpoints == "all" else sorted({chosen_step(run, name) for name in names})
     )
     if len(steps) < 2:
         raise ConfigError("--checkpoints", f"{len(steps)} of {run.path}", "a slider needs two (training.keep_last)")
@@ -154,18 +156,18 @@ def _checkpoints(values: flags.Values) -> list[int]:
 
 
 def _tables(values: flags.Values, reader: "Reader", aligned: "Aligned | None") -> "list[HeadStatistics]":
-    """Return the averages of the heads of a run over --split, and their alignment error rates, where the flags are given."""
+    """Return the statistics of the heads over --split, and their alignment error rates."""
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 
     if values.split or aligned:
         _tell(f"{reader.name.name}: statistics of its heads ...")
     of_split = reader.statistics(values.split, values.sentences) if values.split else []
-    found = [replace(each, source=f"{each.source} of {values.split}") for each in of_split]
+    tables = [replace(table, source=f"{table.source} of {values.split}") for table in of_split]
     if aligned:
         rates = reader.error_rates(*aligned, values.gold)
         source = f"{len(aligned[0])} pairs of {Path(values.gold).name}"
-        found.append(HeadStatistics("cross", {"alignment": rates}, source))
-    return found
+        tables.append(HeadStatistics("cross", {"alignment": rates}, source))
+    return tables
 
 
 def _page(
@@ -175,54 +177,56 @@ def _page(
     texts: list[tuple[str, str | None]],
     checkpoints: "Sequence[int]" = (),
 ) -> "Page":
-    """Return the page of some texts, with the tables of each run; the last of ``opened`` are ``checkpoints`` of the first."""
+    """Return the page of some texts. The last of ``opened`` are ``checkpoints`` of the first."""
     from transformer_jax.tools.explorer.live import live_model, logits_error
     from transformer_jax.tools.explorer.page import Page
 
     first = len(opened) - len(checkpoints)
     updates = {first + number: update for number, update in enumerate(checkpoints)}
-    page = Page(f"{opened[0].name.name}: attention", [each.name for each in opened], updates, is_served=values.serve)
+    page = Page(
+        f"{opened[0].name.name}: attention", [reader.name for reader in opened], updates, is_served=values.serve
+    )
     readings: dict[int, list[Reading]] = {}
-    for number, (each, statistics) in enumerate(zip(opened, tables, strict=True)):
+    for number, (reader, statistics) in enumerate(zip(opened, tables, strict=True)):
         # Before the readings: a model that does not fit is refused at once.
-        model = live_model(each.trained) if values.live and not number else None
+        model = live_model(reader.trained) if values.live and not number else None
         is_checkpoint = number in updates
         for index, (text, target) in enumerate(texts):
             # All checkpoints read one target, so that their attention can be compared.
-            chosen = readings[0][index].translation if is_checkpoint else target
-            told = f"{each.name.name}, {each.name.detail}" if len(opened) > 1 else "reading"
-            _tell(f"{told}: text {index + 1} of {len(texts)} ...")
+            translation = readings[0][index].translation if is_checkpoint else target
+            task = f"{reader.name.name}, {reader.name.detail}" if len(opened) > 1 else "reading"
+            _tell(f"{task}: text {index + 1} of {len(texts)} ...")
             options = {"with_gradients": values.gradients and not is_checkpoint, "with_importance": is_checkpoint}
-            reading = each.read(text, chosen, index + 1, **options)
+            reading = reader.read(text, translation, index + 1, **options)
             readings.setdefault(number, []).append(reading)
             if values.search and not is_checkpoint:
-                _tell(f"{told}: its beam search ...")
-            search = each.search(text, values.alternatives) if values.search and not is_checkpoint else None
-            remarks = each.trained.remarks("this text")
+                _tell(f"{task}: its beam search ...")
+            search = reader.search(text, values.alternatives) if values.search and not is_checkpoint else None
+            remarks = reader.trained.remarks("this text")
             remarks.read([text])
             page.add_reading(reading, search, remarks.lines(), text=index, run=number)
         page.add_statistics(statistics, run=number)
         if model:
             _tell("comparing the logits of the page with the run's ...")
             read = [(reading.text, reading.translation) for reading in readings[number]]
-            page.add_model(model, logits_error(each.trained, read))
+            page.add_model(model, logits_error(reader.trained, read))
     _add_curves(page, [readings[number] for number in updates], [tables[number] for number in updates])
     return page
 
 
 def _add_curves(page: "Page", readings: "list[list[Reading]]", tables: "list[list[HeadStatistics]]") -> None:
-    """Add the curves over checkpoints: of every text, and of the statistics of all sentences."""
+    """Add the curves over checkpoints of each text, and of the statistics of all sentences."""
     from transformer_jax.tools.explorer.page import TITLES
     from transformer_jax.tools.explorer.readings import CURVES, curve_points
 
     for text, of_text in enumerate(zip(*readings, strict=True)):
-        points = [curve_points(each) for each in of_text]
+        points = [curve_points(reading) for reading in of_text]
         for kind, curves in points[0].items() if points else ():
-            for name in (name for name in curves if all(name in each[kind] for each in points)):
-                page.add_curves(kind, CURVES[name], [each[kind][name] for each in points], text=text)
+            for name in (name for name in curves if all(name in point[kind] for point in points)):
+                page.add_curves(kind, CURVES[name], [point[kind][name] for point in points], text=text)
     for of_kind in zip(*tables, strict=True):
-        for name in (name for name in of_kind[0].values if all(name in each.values for each in of_kind)):
-            page.add_curves(of_kind[0].kind, TITLES[name], [each.values[name] for each in of_kind], text=None)
+        for name in (name for name in of_kind[0].values if all(name in table.values for table in of_kind)):
+            page.add_curves(of_kind[0].kind, TITLES[name], [table.values[name] for table in of_kind], text=None)
 
 
 def _serve(
@@ -232,7 +236,7 @@ def _serve(
     first: "Page",
     listener: "socket",
 ) -> int:
-    """Serves the page, and pages of other texts, until it is interrupted; 0."""
+    """Serve the page, and pages of other texts, until an interrupt."""
     from transformer_jax.tools.explorer.server import HOST, make_app, make_local_server
 
     def render(text: str | None) -> str:
@@ -258,9 +262,9 @@ def _texts(values: flags.Values) -> list[str]:
     from transformer_jax.data.text_files import read_lines, says_nothing, visible
 
     lines = list(read_lines(Path(values.source))) if values.source else []
-    named = [(f"--text {number}", text) for number, text in enumerate(values.text, start=1)]
-    named += [(f"{values.source}, line {number}", text) for number, text in enumerate(lines, start=1)]
-    for name, text in named:
+    texts = [(f"--text {number}", text) for number, text in enumerate(values.text, start=1)]
+    texts += [(f"{values.source}, line {number}", text) for number, text in enumerate(lines, start=1)]
+    for name, text in texts:
         if says_nothing(text):
             raise DataError(f"{name}: '{visible(text)}' has no visible character; give a text")
-    return [text for _, text in named]
+    return [text for _, text in texts]

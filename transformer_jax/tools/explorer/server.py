@@ -18,26 +18,27 @@ except ImportError:
     raise ConfigError("--serve", "Flask is not installed", "pip install flask") from None
 
 HOST = "127.0.0.1"
-HTTP_BAD_REQUEST, HTTP_FORBIDDEN = 400, 403
+HTTP_BAD_REQUEST = 400
+HTTP_FORBIDDEN = 403
 # A request is one sentence and its prefix.
 MAX_BODY_BYTES = 1 << 20
-# Accepted values of Sec-Fetch-Site: this page, an address typed by the user, not a browser.
+# Accepted values of Sec-Fetch-Site: this page, an address that the user typed, no browser.
 OWN_SITES = ("same-origin", "none", "")
 
 Render = Callable[[str | None], str]
-"""The page for a text; for None, for the texts of the command."""
+"""Returns the page for a text, or for the texts of the command if None."""
 
 Force = Callable[[int, str, Sequence[int]], Forced]
-"""The result of (run number, text, prefix): a search forced to begin with the tokens of the prefix."""
+"""Returns the result of a search for a run number and a text that begins with a prefix."""
 
 
 def make_app(render: Render, force: Force) -> Flask:
-    """Return an app that returns a page for ``GET /?text=...``, and JSON for ``POST /forced`` with
-    ``run``, ``text`` and ``prefix``.
+    """Return an app: a page at ``GET /?text=...``, and JSON for ``POST /forced``.
 
-    Refuses requests for another host name or none (DNS rebinding), from another site or origin (an
-    image or form of another page), to ``/forced`` that are not JSON, and bodies of more than
-    ``MAX_BODY_BYTES``. No other page may frame this one. The model serves one request at a time.
+    Refuses requests for another host name or none (DNS rebinding), requests from another site or
+    origin (an image or form of another page), requests to ``/forced`` that are not JSON, and bodies
+    of more than ``MAX_BODY_BYTES``. No other page may frame this one. The model serves one request
+    at a time.
     """
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
@@ -84,7 +85,7 @@ def make_app(render: Render, force: Force) -> Flask:
 
 
 def _fields(asked: Any) -> tuple[int, str, list[int]]:
-    """``run``, ``text`` and ``prefix`` of a request; raises DataError unless they are a number, a text and token ids."""
+    """Return ``run``, ``text`` and ``prefix`` of a request; raise DataError for other content."""
     match asked:
         case {"run": int(run), "text": str(text), "prefix": [*prefix]} if text.strip():
             # In Python JSON's true is an int.
@@ -94,7 +95,7 @@ def _fields(asked: Any) -> tuple[int, str, list[int]]:
 
 
 def listen_locally(port: int) -> socket.socket:
-    """Binds a port of 127.0.0.1, 0 for any free one; raises ConfigError if it cannot be used."""
+    """Bind a port of 127.0.0.1, 0 for any free one; raise ConfigError if it cannot be used."""
     try:
         return socket.create_server((HOST, port))
     except OSError:
@@ -102,5 +103,5 @@ def listen_locally(port: int) -> socket.socket:
 
 
 def make_local_server(app: Flask, listener: socket.socket) -> BaseWSGIServer:
-    """Return a server on ``listener`` with a thread per connection, so that an idle connection blocks no other."""
+    """Return a server with a thread per connection, so that an idle one blocks no other."""
     return make_server(HOST, listener.getsockname()[1], app, threaded=True, fd=listener.fileno())
