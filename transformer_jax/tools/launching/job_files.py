@@ -151,10 +151,10 @@ def job_file(launcher: str, flags: Fields, jobs: Sequence[Job]) -> str:
 def _plugins_of(jobs: Iterable[Job]) -> dict[str, str]:
     """Return the files that ``--plugin`` names in the commands of jobs, by their name on the machines of the job."""
     files = dict.fromkeys(word.partition("=")[2] for job in jobs for word in job.words if word.startswith("--plugin="))
-    named = {Path(file).name: file for file in files}
-    if len(named) < len(files):
+    by_name = {Path(file).name: file for file in files}
+    if len(by_name) < len(files):
         raise ConfigError("--plugin", f"{', '.join(files)}: two files have one name", "rename one")
-    return named
+    return by_name
 
 
 def _require_flags(launcher: str, flags: Fields) -> None:

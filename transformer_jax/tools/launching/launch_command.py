@@ -66,16 +66,16 @@ def launch(values: flags.Values) -> int:
         jobs.append(_follower(other, main))
         if jobs[-1].kind in [job.kind for job in jobs[:-1]]:
             raise ConfigError("--", f"{jobs[-1].kind!r} is there twice", "launch one of them by itself")
-    given = dict(vars(values))
+    fields = dict(vars(values))
     if main.kind in TOKENIZING:
         for flag in ("nodes", "gpus_per_node", "gpu_type", "tpu"):
             if flag in values.present and getattr(values, flag) != 0:
                 raise ConfigError(
                     f"--{flag}", "each shard of tokenize takes CPUs of one machine (--cpus)", "leave it out"
                 )
-        given["gpus_per_node"] = 0
-    given |= {"name": values.name or job_name(main.workdir), "mount_path": values.mount_path or "/shared"}
-    content = job_file(launcher, given, jobs)
+        fields["gpus_per_node"] = 0
+    fields |= {"name": values.name or job_name(main.workdir), "mount_path": values.mount_path or "/shared"}
+    content = job_file(launcher, fields, jobs)
     if values.output is None:
         print(content, end="")
         return 0
