@@ -1,4 +1,4 @@
-"""The texts of a run, examined: training, validation and test text, and texts of a user."""
+"""Examination of training, validation and test text of a run, and of texts of a user."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,25 +18,27 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import plain_name
 from transformer_jax.tools.data_check.pair_examination import Examination, Finding, PairText, TrainingWords, examine
 
-# The first training pairs that other texts are compared with; the share of pairs in training that
-# makes scores useless.
-READ_TO_COMPARE, REPEATED = 4000, 0.2
+# The first training pairs, for comparison with other texts.
+READ_TO_COMPARE = 4000
+# Share of pairs that occur in training which makes scores useless.
+REPEATED = 0.2
 
 
 def examine_run(config: ExperimentConfig, *, only_training: bool = False) -> list[str]:
-    """Examine the training text of a run and, unless ``only_training``, its validation and its test text; return warnings.
+    """Examine the texts of a run, or ``only_training`` text, and return warnings.
 
-    Raises DataError at a serious fault: always of the training text, of the others unless ``data.faults`` is ``warn``.
+    Raises DataError for a serious fault of the training text, and of other texts unless
+    ``data.faults`` is ``warn``.
     """
     data = config.data
     if not _has_files(config):
         return []
-    named = [split for split in ("validation", "test") if getattr(data, split)]
-    splits = [*["validation"] * bool(config.training.evaluate_every and not data.held_out), *named]
+    other_splits = [split for split in ("validation", "test") if getattr(data, split)]
+    splits = [*["validation"] * bool(config.training.evaluate_every and not data.held_out), *other_splits]
     trained = {} if data.store else _texts(config, "train")
     words = {name: TrainingWords(text) for name, text in trained.items()}
     examinations = [examine(text, words[name]) for name, text in trained.items()]
-    for finding in (finding for each in examinations for finding in each.findings if finding.is_serious):
+    for finding in (finding for examination in examinations for finding in examination.findings if finding.is_serious):
         # Training would leave out all pairs.
         raise DataError(finding.text)
     for split in dict.fromkeys(() if only_training else splits):
@@ -49,7 +51,7 @@ def examine_run(config: ExperimentConfig, *, only_training: bool = False) -> lis
 
 
 def examine_split(config: ExperimentConfig, split: str) -> list[str]:
-    """Examine a split that is scored, as ``examine_run`` does; return warnings."""
+    """Examine a split that is scored, as ``examine_run`` does, and return warnings."""
     name = config.data.split_name(split)
     if not _has_files(config) or name in (config.data.train_split, *["validation"] * bool(config.data.held_out)):
         return []
@@ -59,7 +61,7 @@ def examine_split(config: ExperimentConfig, split: str) -> list[str]:
 def _examined(
     config: ExperimentConfig, split: str, texts: Mapping[str, PairText], words: Mapping[str, TrainingWords]
 ) -> list[Examination]:
-    """Examine the texts of a split, by corpus, and the names of their files."""
+    """Examine the texts of a split and the names of their files."""
     examinations = []
     for part, text in texts.items():
         examinations.append(Examination(_reversed_names(config, part, split), [], {}))
@@ -68,7 +70,7 @@ def _examined(
 
 
 def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequence[SentencePair]) -> list[str]:
-    """Examine two files of a user, sources and their translations, as ``examine_run`` does; return warnings."""
+    """Examine sources and translations of a user, as ``examine_run`` does, and return warnings."""
     words = _words_to_compare(config) if _has_files(config) else {}
     names = _names([Path(file) for file in files])
     text = PairText(" and ".join(names), names, len(pairs), np.arange(1, len(pairs) + 1), pairs)
@@ -85,22 +87,22 @@ def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequenc
 
 
 def warnings_of(config: ExperimentConfig, examinations: Iterable[Examination]) -> list[str]:
-    """Return a line for each fault, and one for the checks that were not made.
+    """Return a line for each fault, and one for the checks that were not possible.
 
-    Raises DataError at the first serious fault, unless ``data.faults`` is ``warn``.
+    Raises DataError for a serious fault, unless ``data.faults`` is ``warn``.
     """
     examinations = list(examinations)
-    findings = dict.fromkeys(finding for each in examinations for finding in each.findings)
+    findings = dict.fromkeys(finding for examination in examinations for finding in examination.findings)
     for finding in findings:
         if finding.is_serious and config.data.faults == "refuse":
             raise DataError(f"{finding.text}; if that is intended, set --config.data.faults=warn")
-    unchecked = dict.fromkeys(reason for each in examinations for reason in each.unchecked.values())
+    unchecked = dict.fromkeys(reason for examination in examinations for reason in examination.unchecked.values())
     said = [f"not checked: {'; '.join(unchecked)}"] if unchecked else []
     return [*(f"WARNING: {finding.text}" for finding in findings), *said]
 
 
 def text_of(corpus: TextCorpus, split: str, called: str) -> PairText:
-    """Return a sample of a split."""
+    """Sample a split."""
     count = corpus.count(split)
     sample = sampled_pairs(corpus.pairs(split), count)
     lines = np.array([line + 1 for line, _ in sample], np.int64)
@@ -112,7 +114,7 @@ def _has_files(config: ExperimentConfig) -> bool:
 
 
 def _corpora(config: ExperimentConfig, split: str) -> dict[str, TextCorpus]:
-    """Return the corpora that have a split, by name, as their files are: without tags, and with held-out pairs."""
+    """Return the corpora with a split, by name, without tags and with held-out pairs."""
     source = open_corpus(config.data, config.data_seed, config.parts)
     parts = parts_of(source, config.data.split_name(split)).items()
     return {name: replace(part, tag="", held_out=0.0) for name, part in parts if isinstance(part, TextCorpus)}
@@ -126,7 +128,7 @@ def _texts(config: ExperimentConfig, split: str) -> dict[str, PairText]:
 
 
 def _words_to_compare(config: ExperimentConfig) -> dict[str, TrainingWords]:
-    """Return the words of the training text, by corpus; empty where it cannot be read here."""
+    """Return the words of the training text, by corpus, as far as it can be read."""
     split, words = config.data.train_split, {}
     with suppress(ConfigError, DataError, OSError):
         for name, corpus in _corpora(config, "train").items():
@@ -138,7 +140,7 @@ def _words_to_compare(config: ExperimentConfig) -> dict[str, TrainingWords]:
 
 
 def _repeated(config: ExperimentConfig, part: str, text: PairText) -> list[Finding]:
-    """Return a finding where many pairs of a text occur in the training text."""
+    """Find a text with many pairs of the training text."""
     corpus = _corpora(config, "train")[part]
     pairs = set(text.pairs)
     trained = islice(corpus.pairs(config.data.train_split), MAX_READ)

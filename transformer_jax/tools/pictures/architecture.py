@@ -99,7 +99,7 @@ class Block:
 
     def form(self) -> tuple[object, ...]:
         """Equal for the layers of a stack."""
-        inner = tuple(each.form() for each in self.inner)
+        inner = tuple(block.form() for block in self.inner)
         return self.name, self.kind, self.role, self.shape, self.parameters, inner
 
     def walk(self) -> Iterator["Block"]:
@@ -162,10 +162,10 @@ def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) 
         if any(path[:length] in paths for length in range(1, len(path))):
             continue  # Shown inside that module.
         inner = _merged(list(_inner(same, path)), leaves)
-        own = {leaf: size for leaf, size in leaves.items() if leaf[: len(path)] == path}
-        for each in inner:
-            own |= each.leaves
-        blocks.append(Block(path, same[-1].kind, role, same[-1].shape or (), own, tuple(inner)))
+        sizes = {leaf: size for leaf, size in leaves.items() if leaf[: len(path)] == path}
+        for block in inner:
+            sizes |= block.leaves
+        blocks.append(Block(path, same[-1].kind, role, same[-1].shape or (), sizes, tuple(inner)))
     return blocks
 
 
@@ -173,7 +173,9 @@ def _in_residuals(calls: Sequence[ModuleCall]) -> list[ModuleCall]:
     """Nests the calls between ``before`` and ``after`` of a residual connection in it."""
     nested: list[ModuleCall] = []
     for call in calls:
-        starts = [index for index, each in enumerate(nested) if (each.path, each.method) == (call.path, "before")]
+        starts = [
+            index for index, earlier in enumerate(nested) if (earlier.path, earlier.method) == (call.path, "before")
+        ]
         if call.method == "after" and starts:
             before, *inside = nested[starts[-1] :]
             nested[starts[-1] :] = [replace(call, inner=[*before.inner, *inside, *call.inner])]
@@ -184,8 +186,8 @@ def _in_residuals(calls: Sequence[ModuleCall]) -> list[ModuleCall]:
 
 def _inner(calls: Sequence[ModuleCall], path: tuple[str, ...]) -> Iterator[ModuleCall]:
     for call in calls:
-        for each in call.inner:
-            yield from _inner([each], path) if each.path == path else [each]
+        for inside in call.inner:
+            yield from _inner([inside], path) if inside.path == path else [inside]
 
 
 def _stacked(blocks: Sequence[Block], seen: set[tuple[str, ...]]) -> Iterator[Block]:
@@ -194,7 +196,7 @@ def _stacked(blocks: Sequence[Block], seen: set[tuple[str, ...]]) -> Iterator[Bl
         *_, last = same = list(group)
         is_shared = bool(last.leaves) and last.leaves.keys() <= seen
         inner = tuple(_stacked(last.inner, seen))
-        seen.update(*(each.leaves for each in same))
+        seen.update(*(block.leaves for block in same))
         yield replace(last, inner=inner, repeats=len(same), is_shared=is_shared)
 
 

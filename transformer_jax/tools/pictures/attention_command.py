@@ -46,7 +46,7 @@ def attention(values: flags.Values) -> int:
         raise ConfigError("--text", f"'{visible(values.text)}' has no visible character", "give a sentence")
     # Models of word vectors have no ``attention_layers``; their task is refused below.
     layers = getattr(config.model, "attention_layers", None)
-    kind = values.kind or next((each for each in KINDS if each in (layers or {})), KINDS[0])
+    kind = values.kind or next((kind for kind in KINDS if kind in (layers or {})), KINDS[0])
     if layers is not None:
         require_attention(config, kind, values.layer, values.head)
     path = output_path(values, f"attention-{kind}.png")
@@ -70,7 +70,7 @@ def attention(values: flags.Values) -> int:
     if values.layer:
         weights = dict([list(weights.items())[numbers.index(values.layer)]])
     if values.head:
-        weights = {f"{name} head {values.head}": each[values.head - 1, None] for name, each in weights.items()}
+        weights = {f"{name} head {values.head}": layer[values.head - 1, None] for name, layer in weights.items()}
     hint = "--layer and --head draw one head alone."
     draw_attention(weights, rows, columns, path, title=read.title, hint=hint)
     print(f"{read.title}\n{path}")

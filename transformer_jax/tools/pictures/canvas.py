@@ -128,10 +128,10 @@ def write_png(figure: Figure, path: str | Path) -> Path:
         warnings.filterwarnings("always", message=MISSING, category=UserWarning)
         ending = path.suffix[1:] if path.suffix in (".pdf", ".svg") else "png"
         figure.savefig(content, format=ending, metadata={CHANGING[ending]: None})
-    found = [(re.match(MISSING, str(each.message)), each) for each in caught]
-    for each in [other for glyph, other in found if not glyph]:
-        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    if missing := "".join(dict.fromkeys(chr(int(glyph[1])) for glyph, _ in found if glyph)):
+    matches = [(re.match(MISSING, str(warning.message)), warning) for warning in caught]
+    for warning in [other for glyph, other in matches if not glyph]:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if missing := "".join(dict.fromkeys(chr(int(glyph[1])) for glyph, _ in matches if glyph)):
         shown = missing[:MOST_SHOWN] + ("..." if len(missing) > MOST_SHOWN else "")
         remedy = "install one that has them, such as the packages fonts-noto-core and fonts-noto-cjk"
         warnings.warn(f"{path}: no installed font has {shown}, drawn as boxes; {remedy}", stacklevel=2)

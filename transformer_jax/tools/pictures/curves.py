@@ -47,8 +47,8 @@ def draw_curves(
     panels, last = [], max((x for run in runs for series in run.values() for x in series[0]), default=1.0)
     for number, key in enumerate(keys):
         if not any(key in run for run in runs):
-            found = ", ".join(dict.fromkeys(name for record in logs[0].records for name in record))
-            raise DataError(f"{files[0]}: no record has {key!r}; it has {found or 'no records'}")
+            others = ", ".join(dict.fromkeys(name for record in logs[0].records for name in record))
+            raise DataError(f"{files[0]}: no record has {key!r}; it has {others or 'no records'}")
         # The only legend is below the first panel.
         unlisted = () if len(files) > 1 and number == 0 else tuple(names)
         lines = {name: run.get(key, ([], [])) for name, run in zip(names, runs, strict=True)}

@@ -63,7 +63,7 @@ def _name_points(axes: Axes, words: Sequence[str], points: np.ndarray) -> None:
                 boxes.append((_overlaps(box, others), len(boxes), box, label))
             else:
                 label.remove()
-        boxes.sort(key=lambda each: each[:2])
+        boxes.sort(key=lambda candidate: candidate[:2])
         if boxes:
             names = np.concatenate([names, [boxes[0][2]]])
         for *_, label in boxes[1:]:
@@ -82,7 +82,7 @@ def word_map_page(words: Sequence[str], points: np.ndarray, near: Sequence[Seque
     Hovering over a word shows its row of ``near``. The page contains the words as JSON without
     ``<``, and shows them as text nodes, so that no word is read as HTML.
     """
-    content = {"words": list(words), "points": np.round(points, 4).tolist(), "near": [list(each) for each in near]}
+    content = {"words": list(words), "points": np.round(points, 4).tolist(), "near": [list(row) for row in near]}
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = files("transformer_jax.tools.pictures").joinpath("word_map.html").read_text(encoding="utf-8")
     return Template(page).substitute(title=escape(title), data=data)

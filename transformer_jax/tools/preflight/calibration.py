@@ -55,7 +55,7 @@ def measure(devices: Sequence[jax.Device], sizes: Sizes | None = None) -> Calibr
         device=devices[0].device_kind,
         devices=len(devices),
         matmul_flops={dtype: _matmul_flops(devices[0], sizes.matrix, dtype) for dtype in ("bfloat16", "float32")},
-        memory_bandwidth=2 * array.nbytes / _seconds(jax.jit(lambda each: each * 2), array),
+        memory_bandwidth=2 * array.nbytes / _seconds(jax.jit(lambda values: values * 2), array),
         links=link_bandwidths(devices, sizes.summed),
         jax=jax.__version__,
     )
@@ -71,19 +71,19 @@ def _matmul_flops(device: jax.Device, rows: int, dtype: str) -> float:
 def link_bandwidths(devices: Sequence[jax.Device], size: int) -> dict[str, float]:
     """Bytes/s that a device sends in a ring all-reduce of ``size`` bytes along each axis of the interconnect."""
     names, coordinates = axis_names(devices), coordinates_of(devices)
-    shape = [len({each[axis] for each in coordinates}) for axis in range(len(names))]
+    shape = [len({coordinate[axis] for coordinate in coordinates}) for axis in range(len(names))]
     order = sorted(range(len(devices)), key=lambda index: coordinates[index])
     grid = np.array([devices[index] for index in order], object).reshape(shape)
     mesh = Mesh(grid, names, axis_types=(AxisType.Auto,) * len(names))
     array = jax.device_put(jnp.ones((mesh.size, size // 4), jnp.float32), NamedSharding(mesh, P(names)))
-    found = {}
+    speeds = {}
     for name, members in zip(names, shape, strict=True):
         if members > 1:
             total = jax.shard_map(
                 partial(lax.psum, axis_name=name), mesh=mesh, in_specs=P(names), out_specs=P(names), check_vma=False
             )
-            found[name] = 2 * (members - 1) / members * size / _seconds(jax.jit(total), array)
-    return found
+            speeds[name] = 2 * (members - 1) / members * size / _seconds(jax.jit(total), array)
+    return speeds
 
 
 def _seconds(function: Callable[..., Array], *arguments: Array) -> float:
@@ -105,13 +105,15 @@ def to_json(calibration: Calibration) -> str:
 def load_calibration(file: Path) -> Calibration:
     """Read a file that ``calibrate`` wrote; raises ConfigError if it is invalid."""
     try:
-        found = Calibration(**json.loads(file.read_text(encoding="utf-8")))
-        flops = [found.matmul_flops[dtype] for dtype in ("bfloat16", "float32")]
-        if not all(0 < speed < math.inf for speed in (*flops, found.memory_bandwidth, *found.links.values())):
+        calibration = Calibration(**json.loads(file.read_text(encoding="utf-8")))
+        flops = [calibration.matmul_flops[dtype] for dtype in ("bfloat16", "float32")]
+        if not all(
+            0 < speed < math.inf for speed in (*flops, calibration.memory_bandwidth, *calibration.links.values())
+        ):
             raise ValueError("not all speeds are positive and finite")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError("--calibration", f"{file}: {error}", "transformer-jax calibrate writes one") from None
-    return found
+    return calibration
 
 
 def _one_name(kind: str) -> str:
@@ -130,13 +132,13 @@ def calibrated(topology: Topology, calibration: Calibration) -> Topology:
         raise ConfigError("--calibration", f"measured on {calibration.device!r}, but {topology.name} is {kind!r}")
     share = len(topology.devices) if topology.devices[0].platform == "cpu" else 1
     flops, float32_flops = (float(calibration.matmul_flops[dtype]) / share for dtype in ("bfloat16", "float32"))
-    known = topology.chip or Chip("", flops, math.inf, 0.0, {}, float32_flops, float32_flops)
-    speeds = {**known.links, **calibration.links}
-    chip = known._replace(
+    sheet = topology.chip or Chip("", flops, math.inf, 0.0, {}, float32_flops, float32_flops)
+    speeds = {**sheet.links, **calibration.links}
+    chip = sheet._replace(
         name=f"{calibration.device} (measured)",
         flops=flops,
         float32_flops=float32_flops,
-        exact_flops=known.exact_flops * float32_flops / known.float32_flops,
+        exact_flops=sheet.exact_flops * float32_flops / sheet.float32_flops,
         memory_bandwidth=float(calibration.memory_bandwidth) / share,
         links={name: float(speeds[name]) for name in axis_names(topology.devices) if name in speeds},
     )

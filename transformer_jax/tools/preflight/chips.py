@@ -151,8 +151,8 @@ def open_topology(name: str) -> Topology:
     Call it before anything else uses JAX. Raises ConfigError for an unknown name, and if the
     compiler for these devices is not installed.
     """
-    found = re.fullmatch(r"(?:([1-9]\d{0,3})x(?=[a-z]))?([a-z]\w*):(\d+(?:x\d+)*)", name)
-    slices, kind, size = (int(found[1] or 1), found[2], found[3]) if found else (1, "", "")
+    match = re.fullmatch(r"(?:([1-9]\d{0,3})x(?=[a-z]))?([a-z]\w*):(\d+(?:x\d+)*)", name)
+    slices, kind, size = (int(match[1] or 1), match[2], match[3]) if match else (1, "", "")
     if kind == "cpu" and size.isdigit() and int(size) > 0:
         return Topology(name, _cpu_devices(int(size)), None)
     if kind not in CHIPS:
@@ -203,20 +203,20 @@ def _gpu_devices(kind: str, size: str) -> list[jax.Device]:
     # Otherwise the plugin requires libraries that only execution needs.
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     try:
-        found = topologies.get_topology_desc(
+        topology = topologies.get_topology_desc(
             platform="cuda", target_config=gpu_spec(kind), topology=f"{hosts}x1x{gpus}"
         )
     except Exception as error:
         # The plugin raises any type: it is not installed, or has another version.
         raise _missing_wheels(f"{kind}: {error}") from None
-    return list(found.devices)
+    return list(topology.devices)
 
 
 def hosts_and_gpus(kind: str, size: str) -> tuple[int, int]:
     """Return the hosts and the GPUs per host: ``2x8`` gives 2 and 8, ``8`` gives 1 and 8; raises
     ConfigError for other sizes.
     """
-    sizes = [int(each) for each in size.split("x")]
+    sizes = [int(part) for part in size.split("x")]
     hosts, gpus = sizes if len(sizes) == 2 else (1, sizes[0])
     if len(sizes) > 2 or hosts < 1 or not 1 <= gpus <= GPUS_OF_A_HOST:
         form = f"{kind}:GPUS or {kind}:HOSTSxGPUS with at most {GPUS_OF_A_HOST} GPUs per host, such as {kind}:2x8"

@@ -55,27 +55,32 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
     """All collectives in the text of a compiled program; a loop of unknown trip count counts once."""
     computations = computations_of(program)
     times = times_of(computations)
-    calls = [call for instructions in computations.values() for each in instructions.values() for call in each.calls]
+    calls = [
+        call
+        for instructions in computations.values()
+        for instruction in instructions.values()
+        for call in instruction.calls
+    ]
     fused = {callee for role, callee in calls if role == "calls"}
-    found: dict[object, Collective] = {}
+    collectives: dict[object, Collective] = {}
     for name, instructions in computations.items():
-        for each in instructions.values() if times[name] else ():
-            if each.opcode == "send" and (between := _between_slices(each, times[name])):
-                found[name, each.name] = between
-            kind = each.opcode.removesuffix("-start")
-            members = members_of(each.line, num_devices) if kind in KINDS else ()
+        for instruction in instructions.values() if times[name] else ():
+            if instruction.opcode == "send" and (between := _between_slices(instruction, times[name])):
+                collectives[name, instruction.name] = between
+            kind = instruction.opcode.removesuffix("-start")
+            members = members_of(instruction.line, num_devices) if kind in KINDS else ()
             if len(members) < 2:
                 continue
-            size = _result_bytes(each, kind)
+            size = _result_bytes(instruction, kind)
             if kind == "all-reduce" and name.startswith(SCATTERED):
                 kind, size = "reduce-scatter", size // len(members)
             # An operation that is started, overlapped with computation and finished in fusions
             # appears three times, with one channel. Outside of fusions different operations may
             # share a channel.
-            channel = _CHANNEL.search(each.line) if name in fused else None
-            key = channel[1] if channel else (name, each.name)
-            found.setdefault(key, Collective(kind, size, members, times[name]))
-    return list(found.values())
+            channel = _CHANNEL.search(instruction.line) if name in fused else None
+            key = channel[1] if channel else (name, instruction.name)
+            collectives.setdefault(key, Collective(kind, size, members, times[name]))
+    return list(collectives.values())
 
 
 def _between_slices(send: Instruction, times: int) -> Collective | None:
@@ -131,14 +136,14 @@ def _numbering(text: str) -> np.ndarray:
     return np.arange(math.prod(sizes)).reshape(sizes).transpose(order).ravel()
 
 
-def _members_along(axes: str, device_ids: str | None, chosen: str) -> tuple[int, ...]:
+def _members_along(axes: str, device_ids: str | None, along: str) -> tuple[int, ...]:
     """Return the devices of a mesh ``'a'=2,'b'=4`` along axes ``'a','b':(2)2``; ``:(2)2`` is the
     factor 2 of 'b' after a factor 2.
     """
     sizes = {name: int(size) for name, size in re.findall(r"'?([\w.]+)'?=(\d+)", axes)}
     strides = {name: math.prod(list(sizes.values())[index + 1 :]) for index, name in enumerate(sizes)}
     members = np.zeros(1, int)
-    for name, above, part in _AXIS.findall(chosen):
+    for name, above, part in _AXIS.findall(along):
         size = int(part) if part else sizes[name]
         stride = strides[name] * (sizes[name] // (int(above) * size) if part else 1)
         members = (members[:, None] + stride * np.arange(size)).ravel()
@@ -171,15 +176,15 @@ def coordinates_of(devices: Sequence[jax.Device]) -> list[tuple[int, ...]]:
     """
     if _are_gpus(devices):
         seen: Counter[int] = Counter()
-        found: list[tuple[int, ...]] = []
+        coordinates: list[tuple[int, ...]] = []
         for device in devices:
-            found.append((seen[device.process_index], device.process_index))
+            coordinates.append((seen[device.process_index], device.process_index))
             seen[device.process_index] += 1
-        return found
-    found = [tuple(getattr(device, "coords", (index,))) for index, device in enumerate(devices)]
+        return coordinates
+    coordinates = [tuple(getattr(device, "coords", (index,))) for index, device in enumerate(devices)]
     if _slices(devices) == 1:
-        return found
-    return [(*each, device.slice_index) for each, device in zip(found, devices, strict=True)]
+        return coordinates
+    return [(*coordinate, device.slice_index) for coordinate, device in zip(coordinates, devices, strict=True)]
 
 
 def _slices(devices: Sequence[jax.Device]) -> int:

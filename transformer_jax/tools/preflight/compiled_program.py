@@ -113,7 +113,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     batch = _task(config).batch_shape(config, rows, width)
     state = update.state_shapes
     parameter_bytes, optimizer_bytes = bytes_on_a_device(state.params), bytes_on_a_device(state.optimizer_state)
-    found = compile_for(update.lower(batch), mesh, topology.chip, parameter_bytes + optimizer_bytes)
+    compiled = compile_for(update.lower(batch), mesh, topology.chip, parameter_bytes + optimizer_bytes)
     needed_flops = model_flops(config, topology, batch)
     # The compiler counts the body of every loop once; product_flops does so only for loops of
     # unknown length.
@@ -130,9 +130,9 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
         state_bytes=optimizer_bytes,
         model_flops=needed_flops,
         flops=max(flops, needed_flops / mesh.size),
-        sent=sent_along(found.collectives, list(mesh.devices.flat)),
+        sent=sent_along(compiled.collectives, list(mesh.devices.flat)),
         compile_seconds=time.perf_counter() - started,
-        **found._asdict(),
+        **compiled._asdict(),
     )
 
 
@@ -140,10 +140,10 @@ def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argu
     """Compiles for the devices of ``mesh``; ``fits`` includes the arguments."""
     compiled, text = _compiled_and_text(lowered, mesh.devices.flat[0].platform)
     if isinstance(compiled, jax.errors.JaxRuntimeError):
-        found = needed_and_available(str(compiled), argument_bytes)
-        if not found:
+        memory_in_error = needed_and_available(str(compiled), argument_bytes)
+        if not memory_in_error:
             raise compiled
-        return Compiled(*found, False, largest_arrays(text), {}, [])
+        return Compiled(*memory_in_error, False, largest_arrays(text), {}, [])
     memory: Any = compiled.memory_analysis()
     temporaries, available = memory.temp_size_in_bytes, chip.memory if chip else math.inf
     fits = argument_bytes + temporaries <= available
@@ -222,7 +222,7 @@ def _flops_of(jaxpr: core.Jaxpr) -> int:
     total = 0
     for equation in jaxpr.eqns:
         total += _product_flops(equation)
-        inner = [_flops_of(each) for each in _inner(equation)]
+        inner = [_flops_of(jaxpr_inside) for jaxpr_inside in _inner(equation)]
         if equation.primitive.name == "cond":
             # One branch runs. Inside the scope once_in_10 the largest runs in one of 10 calls.
             scope = re.search(r"once_in_(\d+)", str(equation.source_info.name_stack))
@@ -247,7 +247,7 @@ def _product_flops(equation: core.JaxprEqn) -> int:
         # the matrix of its group.
         ragged = params.get("ragged_dot_dimension_numbers")
         (_, contracted), (_, batched) = ragged.dot_dimension_numbers if ragged else params["dimension_numbers"]
-        left, right, *_ = (_shape(each) for each in equation.invars)
+        left, right, *_ = (_shape(variable) for variable in equation.invars)
         shared = {*contracted, *batched, *(ragged.rhs_group_dimensions if ragged else ())}
         return 2 * math.prod(left) * math.prod(size for axis, size in enumerate(right) if axis not in shared)
     if name == "conv_general_dilated":
@@ -268,9 +268,9 @@ def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
     for name, value in equation.params.items():
         if name in ("fwd_jaxpr_thunk", "bwd"):
             continue
-        for each in value if isinstance(value, list | tuple) else [value]:
+        for item in value if isinstance(value, list | tuple) else [value]:
             # A closed jaxpr holds one; newer releases of JAX have one type for both.
-            inner = getattr(each, "jaxpr", each)
+            inner = getattr(item, "jaxpr", item)
             if isinstance(inner, core.Jaxpr):
                 yield inner
 

@@ -65,7 +65,11 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
         # The search reads the parameters of the state.
         state = state._replace(params=())
     largest = max(parts, key=lambda part: part.state_bytes + part.found.temporaries)
-    collectives = [each._replace(times=part.times * each.times) for part in parts for each in part.found.collectives]
+    collectives = [
+        collective._replace(times=part.times * collective.times)
+        for part in parts
+        for collective in part.found.collectives
+    ]
     flops = sum(part.times * part.flops for part in parts)
     traffic: Counter[str] = Counter()
     for part in parts:
@@ -127,16 +131,16 @@ def _compiled_parts(
         )
 
     started, state_bytes = jax.jit(start, out_shardings=shardings), bytes_on_a_device(state_of(capacities[0][0]))
-    found = compile_for(started.lower(parameters, inputs), mesh, chip, parameter_bytes + state_bytes)
-    parts = [_Part(found, state_bytes, int(is_search), product_flops(start, parameters, inputs))]
+    compiled = compile_for(started.lower(parameters, inputs), mesh, chip, parameter_bytes + state_bytes)
+    parts = [_Part(compiled, state_bytes, int(is_search), product_flops(start, parameters, inputs))]
     step = jax.jit(decoding.step, donate_argnums=1, out_shardings=shardings)
     for capacity, tokens in capacities:
         if not parts[-1].found.fits:
             break
         state = state_of(capacity)
         state_bytes = bytes_on_a_device(state)
-        found = compile_for(step.lower(parameters, state), mesh, chip, parameter_bytes + state_bytes)
-        parts.append(_Part(found, state_bytes, tokens, product_flops(decoding.step, parameters, state)))
+        compiled = compile_for(step.lower(parameters, state), mesh, chip, parameter_bytes + state_bytes)
+        parts.append(_Part(compiled, state_bytes, tokens, product_flops(decoding.step, parameters, state)))
     return parts
 
 

@@ -127,16 +127,16 @@ def of_all(here: Check, *, must_agree: bool = False) -> Check:
 
     With ``must_agree`` the details must also be equal.
     """
-    found = [Check(**row) for row in from_all(f"doctor/{here.name}", here._asdict())]
+    rows = [Check(**row) for row in from_all(f"doctor/{here.name}", here._asdict())]
     processes: dict[str, list[int]] = {}
-    for process, row in enumerate(found):
+    for process, row in enumerate(rows):
         if not row.is_right or must_agree:
             processes.setdefault(row.detail, []).append(process)
-    is_right = all(row.is_right for row in found) and len(processes) <= 1
-    if is_right or len(found) == 1:
-        return found[0]
-    named = {text: ", ".join(map(str, some[:8])) + ", ..." * (len(some) > 8) for text, some in processes.items()}
-    return Check(here.name, False, "; ".join(f"process {some}: {text}" for text, some in named.items()))
+    is_right = all(row.is_right for row in rows) and len(processes) <= 1
+    if is_right or len(rows) == 1:
+        return rows[0]
+    numbers = {text: ", ".join(map(str, some[:8])) + ", ..." * (len(some) > 8) for text, some in processes.items()}
+    return Check(here.name, False, "; ".join(f"process {some}: {text}" for text, some in numbers.items()))
 
 
 class Unsound(Exception):
@@ -164,8 +164,8 @@ def _of_processes() -> str:
 def memory() -> str:
     """Memory of the host, and of each device if it has its own."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    own = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
-    return f"host {total / 2**30:.1f} GiB" + (f", each device {own / 2**30:.1f} GiB" if own else "")
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return f"host {total / 2**30:.1f} GiB" + (f", each device {limit / 2**30:.1f} GiB" if limit else "")
 
 
 def after_one_update(config: ExperimentConfig, mesh: Mesh, batch: PyTree, *, is_compiled: bool = True) -> PyTree:
@@ -188,18 +188,18 @@ def random_batch(config: ExperimentConfig, rows: int, width: int) -> Batch:
     return jax.tree.map(np.asarray, Batch(*map(Tokens.from_ids, ids)))
 
 
-def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
+def relative_error(values: np.ndarray, expected: np.ndarray) -> float:
     """Return the largest error of an entry divided by the largest expected entry; infinite for NaN."""
-    error = np.max(np.abs(found.astype(np.float64) - expected), initial=0.0)
+    error = np.max(np.abs(values.astype(np.float64) - expected), initial=0.0)
     error /= max(np.max(np.abs(expected), initial=0.0), 1e-30)
     return float(error) if np.isfinite(error) else math.inf
 
 
-def require_equal(found: PyTree, expected: PyTree) -> str:
+def require_equal(result: PyTree, expected: PyTree) -> str:
     """Return the largest relative error of a leaf as text; raises Unsound naming the leaf if the
     error exceeds ``TOLERANCE``.
     """
-    leaves = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True)
+    leaves = zip(jax.tree_util.tree_leaves_with_path(result), jax.tree.leaves(expected), strict=True)
     errors = {
         jax.tree_util.keystr(path, simple=True, separator="/"): relative_error(np.asarray(leaf), np.asarray(other))
         for (path, leaf), other in leaves
@@ -216,9 +216,9 @@ def sum_over_devices(mesh: Mesh) -> str:
     add = jax.shard_map(lambda number: lax.psum(number, axes), mesh=mesh, in_specs=P(axes), out_specs=P())
     numbers = np.arange(mesh.size, dtype=np.int32)
     placed = jax.make_array_from_callback(numbers.shape, NamedSharding(mesh, P(axes)), numbers.__getitem__)
-    found, expected = int(np.asarray(jax.jit(add)(placed))[0]), mesh.size * (mesh.size - 1) // 2
-    if found != expected:
-        raise Unsound(f"{found} instead of {expected}")
+    total, expected = int(np.asarray(jax.jit(add)(placed))[0]), mesh.size * (mesh.size - 1) // 2
+    if total != expected:
+        raise Unsound(f"{total} instead of {expected}")
     return f"{mesh.size} devices{_of_processes()}"
 
 

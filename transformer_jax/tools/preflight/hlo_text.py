@@ -88,25 +88,27 @@ def _instruction_of(line: str) -> Instruction | None:
 
 def computations_of(program: str) -> dict[str, Computation]:
     """Return the computations by name; the entry computation is named ``ENTRY``."""
-    found: dict[str, Computation] = {}
+    computations: dict[str, Computation] = {}
     current: Computation = {}
     for line in program.splitlines():
         header = None if line.startswith((" ", "HloModule")) else _COMPUTATION.match(line)
         if header:
-            current = found[ENTRY if line.startswith(ENTRY) else header[1]] = {}
+            current = computations[ENTRY if line.startswith(ENTRY) else header[1]] = {}
         elif instruction := _instruction_of(line):
             current[instruction.name] = instruction
-    return found
+    return computations
 
 
 def times_of(computations: dict[str, Computation]) -> dict[str, int]:
     """Run of each computation per run of the entry; a loop of unknown trip count counts once."""
     calls: dict[str, list[tuple[str, int]]] = {name: [] for name in computations}
     for caller, instructions in computations.items():
-        for each in instructions.values():
-            for role, callee in each.calls:
+        for instruction in instructions.values():
+            for role, callee in instruction.calls:
                 if callee in calls:
-                    calls[callee].append((caller, _trips(each, computations) if role in ("body", "condition") else 1))
+                    calls[callee].append(
+                        (caller, _trips(instruction, computations) if role in ("body", "condition") else 1)
+                    )
     times: dict[str, int] = {ENTRY: 1}
 
     def count(name: str) -> int:
@@ -119,9 +121,9 @@ def times_of(computations: dict[str, Computation]) -> dict[str, int]:
 
 def _trips(loop: Instruction, computations: dict[str, Computation]) -> int:
     """Trip count of a loop: annotated, or the constant that its condition compares the counter with."""
-    if known := _TRIPS.search(loop.line):
-        return int(known[1])
+    if trips := _TRIPS.search(loop.line):
+        return int(trips[1])
     condition = computations.get(dict(loop.calls).get("condition", ""), {})
-    limits = [re.search(r"= s32\[\]\S* constant\((\d+)\)", each.line) for each in condition.values()]
+    limits = [re.search(r"= s32\[\]\S* constant\((\d+)\)", instruction.line) for instruction in condition.values()]
     numbers = [int(limit[1]) for limit in limits if limit]
     return numbers[0] if len(numbers) == 1 else 1

@@ -42,14 +42,14 @@ def largest_arrays(program: str, count: int = 3) -> list[Buffer]:
 
     Arguments and other arrays are listed separately, so that a gradient appears next to its parameter.
     """
-    found: dict[tuple[bool, str], Buffer] = {}
+    buffers: dict[tuple[bool, str], Buffer] = {}
     for is_argument, instruction in _made(computations_of(program)):
         name = readable_name(instruction.line)
         for array in arrays_of(instruction.result):
-            known = found.get((is_argument, array.text))
-            if not known or ("/" in name and "/" not in known.name):
-                found[is_argument, array.text] = Buffer(name, array.text, array.bytes)
-    return sorted(found.values(), key=lambda buffer: -buffer.bytes)[:count]
+            buffer = buffers.get((is_argument, array.text))
+            if not buffer or ("/" in name and "/" not in buffer.name):
+                buffers[is_argument, array.text] = Buffer(name, array.text, array.bytes)
+    return sorted(buffers.values(), key=lambda buffer: -buffer.bytes)[:count]
 
 
 def _made(computations: dict[str, Computation], name: str = ENTRY) -> Iterator[tuple[bool, Instruction]]:
@@ -75,8 +75,8 @@ def readable_name(line: str) -> str:
 
 def needed_and_available(message: str, argument_bytes: int) -> tuple[int, float] | None:
     """Bytes that a program needs besides its arguments, and available bytes; None if the error is not about memory."""
-    found = _OUT_OF_MEMORY.search(message)
-    if not found:
+    match = _OUT_OF_MEMORY.search(message)
+    if not match:
         return None
-    needed, available = float(found[1]) * UNITS[found[2]], float(found[3]) * UNITS[found[4]]
+    needed, available = float(match[1]) * UNITS[match[2]], float(match[3]) * UNITS[match[4]]
     return int(needed) - argument_bytes, available

@@ -66,37 +66,37 @@ def traffic_by_kind(program: str) -> dict[str, int]:
     """
     parsed = computations_of(program)
     times = times_of(parsed)
-    made: dict[str, Instruction] = {}
+    by_name: dict[str, Instruction] = {}
     first_users: dict[str, Instruction] = {}
     for instructions in parsed.values():
-        made |= instructions
-        for each in instructions.values():
-            for operand in each.operands:
-                first_users.setdefault(operand, each)
+        by_name |= instructions
+        for instruction in instructions.values():
+            for operand in instruction.operands:
+                first_users.setdefault(operand, instruction)
 
     def own_name(instruction: Instruction) -> str:
         """Return the name of the instruction, or of the last operation with a name inside it."""
-        inside = [each for _, callee in instruction.calls for each in parsed.get(callee, {}).values()]
-        names = [match[1] for each in (*inside, instruction) if (match := _NAME.search(each.line))]
+        inside = [inner for _, callee in instruction.calls for inner in parsed.get(callee, {}).values()]
+        names = [match[1] for inner in (*inside, instruction) if (match := _NAME.search(inner.line))]
         return names[-1] if names else ""
 
     def nearest_name(instruction: Instruction, follow: Callable[[Instruction], Instruction | None]) -> str:
-        each: Instruction | None = instruction
+        nearby: Instruction | None = instruction
         for _ in range(HOPS):
-            if each and (name := own_name(each)):
+            if nearby and (name := own_name(nearby)):
                 return name
-            each = follow(each) if each else None
+            nearby = follow(nearby) if nearby else None
         return ""
 
-    found: dict[str, int] = defaultdict(int)
+    traffic: dict[str, int] = defaultdict(int)
     computations: dict[str, _Traffic] = {}
     computations |= {name: _Traffic(instructions, computations) for name, instructions in parsed.items()}
     for computation in set(_run(parsed, ENTRY)):
         for instruction, moved in computations[computation].moved():
-            name = nearest_name(instruction, lambda each: first_users.get(each.name))
-            name = name or nearest_name(instruction, lambda each: made.get(each.operands[0]) if each.operands else None)
-            found[kind_of(name)] += times[computation] * moved
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            name = nearest_name(instruction, lambda one: first_users.get(one.name))
+            name = name or nearest_name(instruction, lambda one: by_name.get(one.operands[0]) if one.operands else None)
+            traffic[kind_of(name)] += times[computation] * moved
+    return dict(sorted(traffic.items(), key=lambda item: -item[1]))
 
 
 def _run(computations: dict[str, Computation], name: str) -> Iterator[str]:
@@ -114,20 +114,26 @@ class _Traffic:
     """Bytes that the instructions of a computation read and write; ``others``: all computations, by name."""
 
     def __init__(self, instructions: Computation, others: dict[str, "_Traffic"]) -> None:
-        found = list(instructions.values())
+        listed = list(instructions.values())
         self.instructions, self.others = instructions, others
-        self.parameters = sorted((each for each in found if each.opcode == "parameter"), key=_number)
-        self.root = next((each for each in found if each.line.lstrip().startswith("ROOT")), None)
+        self.parameters = sorted(
+            (instruction for instruction in listed if instruction.opcode == "parameter"), key=_number
+        )
+        self.root = next((instruction for instruction in listed if instruction.line.lstrip().startswith("ROOT")), None)
         self.users: dict[str, list[tuple[Instruction, int]]] = defaultdict(list)
-        for each in found:
-            for index, operand in enumerate(each.operands):
-                self.users[operand].append((each, index))
+        for instruction in listed:
+            for index, operand in enumerate(instruction.operands):
+                self.users[operand].append((instruction, index))
 
     def moved(self) -> Iterator[tuple[Instruction, int]]:
         """Bytes moved by one run of each instruction."""
-        for each in self.instructions.values():
-            if not _FREE.match(each.opcode) and not _FREE_CALLS.search(each.line):
-                yield each, sum(self._read(each, index) for index in range(len(each.operands))) + self._written(each)
+        for instruction in self.instructions.values():
+            if not _FREE.match(instruction.opcode) and not _FREE_CALLS.search(instruction.line):
+                yield (
+                    instruction,
+                    sum(self._read(instruction, index) for index in range(len(instruction.operands)))
+                    + self._written(instruction),
+                )
 
     def _read(self, user: Instruction, index: int) -> int:
         """Bytes read of the operand at this index."""
@@ -199,7 +205,7 @@ class _Traffic:
         fused = self._fused(instruction)
         if not fused or len(instruction.operands) != 1:
             return False
-        return all(each.opcode == "parameter" or fused._is_view(each) for each in fused.instructions.values())
+        return all(inner.opcode == "parameter" or fused._is_view(inner) for inner in fused.instructions.values())
 
     def _fused(self, instruction: Instruction) -> "_Traffic | None":
         return self.others[instruction.fused] if instruction.fused else None

@@ -81,7 +81,7 @@ def to_json(program: Program, topology: Topology) -> dict[str, object]:
     content = program._asdict() | {"topology": topology.name, "total": program.total, "traffic": program.traffic}
     content["largest"] = [buffer._asdict() for buffer in program.largest]
     names = ("kind", "bytes", "group", "times", "is_between_slices")
-    content["collectives"] = [{name: getattr(each, name) for name in names} for each in program.collectives]
+    content["collectives"] = [{name: getattr(collective, name) for name in names} for collective in program.collectives]
     if topology.chip and program.fits:
         limits = roofline(program, topology.chip)
         content["roofline"] = limits._asdict() | {
