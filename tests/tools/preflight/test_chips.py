@@ -14,9 +14,9 @@ HAS_COMPILER = all(importlib.util.find_spec(name) for name in ("jax_cuda13_plugi
 
 
 def test_a_missing_wheel_is_named_and_another_error_is_kept():
-    with pytest.raises(ConfigError, match="first pip install"), chips.missing_wheels_named():
+    with pytest.raises(ConfigError, match="first pip install"), chips.naming_missing_wheels():
         raise RuntimeError("INTERNAL: No PTX compilation provider is available.\nmore")
-    with pytest.raises(RuntimeError, match="out of memory"), chips.missing_wheels_named():
+    with pytest.raises(RuntimeError, match="out of memory"), chips.naming_missing_wheels():
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
 

@@ -13,7 +13,7 @@ POINTS = 1000
 
 
 def schedule_numbers(config: ExperimentConfig, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Updates [N], counted from 1, and rates [N] of the schedule ``name``, with the settings of ``config`` or its defaults."""
+    """Return updates [N] from 1 and rates [N] of a schedule, with settings of ``config``."""
     last, warmup = config.training.num_updates, config.optimizer.warmup_updates
     updates = np.unique(np.append(np.linspace(1, last, POINTS).astype(np.int64), min(warmup, last)))
     settings = settings_class("schedule", name)
@@ -23,7 +23,7 @@ def schedule_numbers(config: ExperimentConfig, name: str) -> tuple[np.ndarray, n
 
 
 def draw_schedule(config: ExperimentConfig, source: str, path: Path) -> str:
-    """Draws the schedule of ``source``, and all schedules with the same warm-up, over their peaks; returns its numbers."""
+    """Draw the schedule of ``source`` beside all others, over their peaks; return its numbers."""
     selected = config.optimizer.schedule
     updates, rates = schedule_numbers(config, selected)
     peak = int(np.argmax(rates))

@@ -1,4 +1,4 @@
-"""Bytes that a compiled program moves between a device's memory and its cores, by part of the model."""
+"""Bytes that a program moves between a device's memory and its cores, by part of the model."""
 
 import re
 from collections import defaultdict
@@ -16,7 +16,7 @@ from transformer_jax.tools.preflight.hlo_text import (
 )
 
 OTHER = "other"
-# The first pattern that matches the name of an instruction (scopes, then primitive) decides. A
+# The first pattern that matches the name of an instruction (scopes, then primitive) is its kind. A
 # fusion has the name of its last operation.
 KINDS: tuple[tuple[str, str], ...] = (
     ("scores of pairs", r"row_loss"),
@@ -31,38 +31,37 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("optimizer", r"^jit\(train_step\)/|^state\."),
     ("search", r"^jit\((start|step|<lambda>)\)/"),
 )
+# Distance, in instructions such as copies, to the one that gives its name to one without.
 HOPS = 4
-"""Largest distance, in instructions such as copies, to the instruction that gives its name to one without."""
 
 _NAME = re.compile(r'op_name="([^"]*)"')
 _ARRAY = re.compile(r"\b[a-z]+\d*\[[\d,]*\](?:\{[^}]*\})?")
 _ON_CHIP = re.compile(r"S\([1-9]\d*\)")
-# They move nothing themselves: existing arrays, calls of other computations, ends of asynchronous
-# operations.
+# Instructions that move nothing: existing arrays, calls, ends of asynchronous operations.
 _FREE = re.compile(
     r"(parameter|constant|tuple|get-tuple-element|bitcast|while|conditional|call|opt-barrier|after-all|.*-done|.*-update)$"
 )
 _FREE_CALLS = re.compile(r'custom_call_target="(AllocateBuffer|ConcatBitcast|AssumeGatherIndicesInBound)"')
+# Views inside a fusion, which writes none of its inner results.
 _VIEWS = ("bitcast", "copy", "reshape", "transpose")
-"""Views inside a fusion, which writes none of its inner results."""
 _SLICES = ("slice", "dynamic-slice", "gather")
+# Index of the operand that is written into the first.
 _WRITTEN_IN_PLACE = {"dynamic-update-slice": 1, "scatter": 2}
-"""Index of the operand that is written into the first."""
 _RESULT_NAMES_OPERANDS = ("copy-start", "all-gather-start", "collective-permute-start")
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of traffic of an instruction with this name; ``other`` if no pattern matches."""
+    """Return the kind of traffic of an instruction, ``other`` if no pattern matches its name."""
     return next((kind for kind, pattern in KINDS if re.search(pattern, name)), OTHER)
 
 
 def traffic_by_kind(program: str) -> dict[str, int]:
-    """Bytes that instructions of each kind in the text of a compiled program read and write in all runs, in descending order.
+    """Return the bytes that a compiled program reads and writes, by kind, in descending order.
 
-    Nothing moves inside a fusion. If an array is only sliced, the slices count; if it is updated in
-    place, the update counts. Arrays on the chip (a memory space other than 0) and padding do not
-    count. A loop of unknown trip count, and every branch, counts once. An instruction without a
-    name, such as a copy that the compiler adds, has the kind of its user or operand.
+    Nothing moves inside a fusion. Of an array that is only sliced the slices count, and of an array
+    that is updated in place the update. Arrays on the chip (a memory space other than 0) and
+    padding do not count. A loop of unknown length, and every branch, counts once. An instruction
+    without a name, such as a copy that the compiler adds, has the kind of its user or operand.
     """
     parsed = computations_of(program)
     times = times_of(parsed)
@@ -74,7 +73,7 @@ def traffic_by_kind(program: str) -> dict[str, int]:
             for operand in instruction.operands:
                 first_users.setdefault(operand, instruction)
 
-    def own_name(instruction: Instruction) -> str:
+    def name_of(instruction: Instruction) -> str:
         """Return the name of the instruction, or of the last operation with a name inside it."""
         inside = [inner for _, callee in instruction.calls for inner in parsed.get(callee, {}).values()]
         names = [match[1] for inner in (*inside, instruction) if (match := _NAME.search(inner.line))]
@@ -83,7 +82,7 @@ def traffic_by_kind(program: str) -> dict[str, int]:
     def nearest_name(instruction: Instruction, follow: Callable[[Instruction], Instruction | None]) -> str:
         nearby: Instruction | None = instruction
         for _ in range(HOPS):
-            if nearby and (name := own_name(nearby)):
+            if nearby and (name := name_of(nearby)):
                 return name
             nearby = follow(nearby) if nearby else None
         return ""
@@ -100,7 +99,7 @@ def traffic_by_kind(program: str) -> dict[str, int]:
 
 
 def _run(computations: dict[str, Computation], name: str) -> Iterator[str]:
-    """Names of the computation and of its loops, branches and calls, but not of its fusions."""
+    """Yield the names of a computation and of its loops, branches and calls, not of its fusions."""
     if name not in computations:
         return
     yield name
@@ -111,7 +110,7 @@ def _run(computations: dict[str, Computation], name: str) -> Iterator[str]:
 
 
 class _Traffic:
-    """Bytes that the instructions of a computation read and write; ``others``: all computations, by name."""
+    """Bytes that the instructions of a computation read and write, with ``others`` by name."""
 
     def __init__(self, instructions: Computation, others: dict[str, "_Traffic"]) -> None:
         listed = list(instructions.values())
@@ -126,7 +125,7 @@ class _Traffic:
                 self.users[operand].append((instruction, index))
 
     def moved(self) -> Iterator[tuple[Instruction, int]]:
-        """Bytes moved by one run of each instruction."""
+        """Yield the bytes that one run of each instruction moves."""
         for instruction in self.instructions.values():
             if not _FREE.match(instruction.opcode) and not _FREE_CALLS.search(instruction.line):
                 yield (
@@ -136,12 +135,12 @@ class _Traffic:
                 )
 
     def _read(self, user: Instruction, index: int) -> int:
-        """Bytes read of the operand at this index."""
+        """Return the bytes read of the operand at this index."""
         operand = self.instructions.get(user.operands[index])
         return min(_bytes(operand.result), self._taken(operand, user, index)) if operand else 0
 
     def _taken(self, value: Instruction, user: Instruction, index: int) -> int:
-        """Bytes of a value that one user needs, in any memory."""
+        """Return the bytes of a value that one user needs, in any memory."""
         if fused := self._fused(user):
             return fused.taken_inside(fused.parameters[index])
         if user.opcode in _RESULT_NAMES_OPERANDS:
@@ -154,7 +153,7 @@ class _Traffic:
         return bytes_of(value.result)
 
     def taken_inside(self, value: Instruction) -> int:
-        """Bytes of a value that this computation, a fusion, needs; all if it returns the value unchanged."""
+        """Return the bytes of a value that this fusion needs, all if it returns the value."""
         if value is self.root:
             return bytes_of(value.result)
         return sum(
@@ -163,7 +162,7 @@ class _Traffic:
         )
 
     def _written(self, instruction: Instruction) -> int:
-        """Bytes that an instruction writes; for a fusion, its results."""
+        """Return the bytes that an instruction writes, for a fusion its results."""
         fused = self._fused(instruction)
         if not fused or not fused.root:
             in_place = instruction.opcode in _WRITTEN_IN_PLACE
@@ -181,7 +180,7 @@ class _Traffic:
         )
 
     def written_inside(self, value: Instruction) -> int:
-        """Bytes of a result of this computation, a fusion; for a parameter updated in place, only the update."""
+        """Return the bytes of a result of this fusion, or of an update in place."""
         value = self._seen_through(value)
         if value.opcode in _WRITTEN_IN_PLACE:
             target = self._seen_through(self.instructions[value.operands[0]])
@@ -190,7 +189,7 @@ class _Traffic:
         return bytes_of(value.result)
 
     def _update(self, instruction: Instruction) -> str:
-        """Return the type of the operand that is written into the first operand."""
+        """Return the type of the operand that is written into the first one."""
         return self.instructions[instruction.operands[_WRITTEN_IN_PLACE[instruction.opcode]]].result
 
     def _seen_through(self, value: Instruction) -> Instruction:
@@ -199,7 +198,7 @@ class _Traffic:
         return value
 
     def _is_view(self, instruction: Instruction) -> bool:
-        """Whether the instruction, inside a fusion, is only a view of its operand."""
+        """Whether an instruction inside a fusion is only a view of its operand."""
         if instruction.opcode in _VIEWS or "AssumeGatherIndicesInBound" in instruction.line:
             return True
         fused = self._fused(instruction)
@@ -217,5 +216,5 @@ def _number(parameter: Instruction) -> int:
 
 
 def _bytes(shapes: str) -> int:
-    """Bytes of the arrays in the device's main memory."""
+    """Return the bytes of the arrays in the device's main memory."""
     return sum(bytes_of(array) for array in _ARRAY.findall(shapes) if not _ON_CHIP.search(array))

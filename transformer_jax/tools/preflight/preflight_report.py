@@ -15,12 +15,15 @@ from transformer_jax.tools.preflight.compiled_program import (
     unknown_links,
 )
 
-MIB, GIB, TERA = 2**20, 2**30, 1e12
+MIB = 2**20
+GIB = 2**30
+TERA = 1e12
+# Characters of a line.
 WIDTH = 120
 
 
 def report(program: Program, topology: Topology, config: ExperimentConfig) -> str:
-    """Return the report as text; remedies are settings that ``config`` has."""
+    """Return the report as text. Remedies are settings that ``config`` has."""
     mesh = ", ".join(f"{axis}={size}" for axis, size in program.mesh.items())
     lines = [
         f"{topology.name}: {len(topology.devices)} devices, mesh {mesh}",
@@ -155,7 +158,7 @@ def _speed(program: Program, topology: Topology, config: ExperimentConfig) -> li
         *(f"  {moved / GIB:8.3f} GiB  {kind}" for kind, moved in program.traffic_kinds.items()),
     ]
     if not topology.chip:
-        return [*lines, "no roofline: the speed of these devices is not known"]
+        return [*lines, "no roofline: the speed of these devices is unknown"]
     limits, unknown = roofline(program, topology.chip), unknown_links(program, topology.chip)
     interconnect = "unknown" if unknown else f"{limits.interconnect * 1e3:.2f} ms"
     bound = f"bound by {limits.bound}" + " (without the interconnect)" * bool(unknown)
