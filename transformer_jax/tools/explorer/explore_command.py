@@ -1,4 +1,3 @@
-import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +10,17 @@ from transformer_jax.tools.explorer.align_command import read_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from socket import socket
 
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
     from transformer_jax.tools.explorer.page import Page
     from transformer_jax.tools.explorer.readers import Reader
     from transformer_jax.tools.explorer.readings import Reading
-    from transformer_jax.tools.explorer.searches import Forced
     from transformer_jax.tools.explorer.word_alignment import GoldAlignment
 
     Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
 
 EXAMPLES = 6
-READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": "search", "port": "serve"}
+READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": "search"}
 
 
 @flags.command(
@@ -43,8 +40,6 @@ READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": 
     flags.integer("first_word", 0, "number of the first word in the gold file", lower_bound=0, upper_bound=1),
     flags.string("checkpoints", None, "all, or updates: 500,1000; a slider over these checkpoints of the run"),
     flags.boolean("live", False, "the model too: edit the text and switch parts off in the page"),
-    flags.boolean("serve", False, "serve the page from the run, on 127.0.0.1 only"),
-    flags.integer("port", 8000, "where to serve; 0 is any free port", lower_bound=0, upper_bound=65535),
     flags.string("output", None, "the page (default: explore.html in the run directory, or live.html)"),
 )
 def explore(values: flags.Values) -> int:
@@ -59,8 +54,7 @@ def explore(values: flags.Values) -> int:
     translation. --checkpoints=all reads the texts with every checkpoint that the run keeps
     (training.keep_last), each with the same target. --live puts the model of a translation run or
     language model into the page, where you can edit the text, switch off heads and layers, and
-    force words. --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1, where
-    you can request other continuations and texts. docs/explorer.md explains the views.
+    force words. docs/explorer.md explains the views.
     """
     from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
 
@@ -90,20 +84,12 @@ def explore(values: flags.Values) -> int:
         for run in runs:
             require_targets(run.config, "--workdir", run.workdir, "--translation", is_given=True, is_optional=True)
     checkpoints = _checkpoints(values)
-    listener = None
     if values.live:
         from transformer_jax.tools.explorer.live_settings import require_live
 
         require_live(runs[0].config)
-        if values.serve:
-            raise ConfigError("--live", "the page computes by itself", "leave --serve out")
-    if values.serve:
-        from transformer_jax.tools.explorer.server import listen_locally
-
-        if "output" in values.present:
-            raise ConfigError("--output", "--serve writes no page", "leave one of them out")
-        listener = listen_locally(values.port)
-    elif (path := output_path(values, "live.html" if values.live else "explore.html")).suffix != ".html":
+    path = output_path(values, "live.html" if values.live else "explore.html")
+    if path.suffix != ".html":
         raise ConfigError("--output", f"{path} is not the name of a page", "end it in .html")
 
     _tell("restoring the model ...")
@@ -126,18 +112,13 @@ def explore(values: flags.Values) -> int:
     page = _page(values, opened, tables, list(zip(texts, targets, strict=True)), checkpoints)
     if values.live:
         page.add_examples(examples)
-    if listener:
-        return _serve(values, opened, tables, page, listener)
     write_whole(path, page.html())
     print(str(path))
     return 0
 
 
 def _checkpoints(values: flags.Values) -> list[int]:
-    """Return the updates of --checkpoints, oldest first.
-
-    Raises ConfigError if there are fewer than two, or with --serve.
-    """
+    """Return the updates of --checkpoints, oldest first; raise ConfigError for fewer than two."""
     from transformer_jax.run_directory.layout import RunDirectory
     from transformer_jax.run_directory.selection import chosen_step
 
@@ -150,8 +131,6 @@ def _checkpoints(values: flags.Values) -> list[int]:
     )
     if len(steps) < 2:
         raise ConfigError("--checkpoints", f"{len(steps)} of {run.path}", "a slider needs two (training.keep_last)")
-    if values.serve:
-        raise ConfigError("--checkpoints", "the server reads with one checkpoint", "leave --serve out")
     return steps
 
 
@@ -175,7 +154,7 @@ def _page(
     opened: "list[Reader]",
     tables: "list[list[HeadStatistics]]",
     texts: list[tuple[str, str | None]],
-    checkpoints: "Sequence[int]" = (),
+    checkpoints: "Sequence[int]",
 ) -> "Page":
     """Return the page of some texts. The last of ``opened`` are ``checkpoints`` of the first."""
     from transformer_jax.tools.explorer.live import live_model, logits_error
@@ -183,9 +162,7 @@ def _page(
 
     first = len(opened) - len(checkpoints)
     updates = {first + number: update for number, update in enumerate(checkpoints)}
-    page = Page(
-        f"{opened[0].name.name}: attention", [reader.name for reader in opened], updates, is_served=values.serve
-    )
+    page = Page(f"{opened[0].name.name}: attention", [reader.name for reader in opened], updates)
     readings: dict[int, list[Reading]] = {}
     for number, (reader, statistics) in enumerate(zip(opened, tables, strict=True)):
         # Before the readings: a model that does not fit is refused at once.
@@ -227,31 +204,6 @@ def _add_curves(page: "Page", readings: "list[list[Reading]]", tables: "list[lis
     for of_kind in zip(*tables, strict=True):
         for name in (name for name in of_kind[0].values if all(name in table.values for table in of_kind)):
             page.add_curves(of_kind[0].kind, TITLES[name], [table.values[name] for table in of_kind], text=None)
-
-
-def _serve(
-    values: flags.Values,
-    opened: "list[Reader]",
-    tables: "list[list[HeadStatistics]]",
-    first: "Page",
-    listener: "socket",
-) -> int:
-    """Serve the page, and pages of other texts, until an interrupt."""
-    from transformer_jax.tools.explorer.server import HOST, make_app, make_local_server
-
-    def render(text: str | None) -> str:
-        return first.html() if text is None else _page(values, opened, tables, [(text, None)]).html()
-
-    def force(run: int, text: str, prefix: "Sequence[int]") -> "Forced":
-        if not 0 <= run < len(opened):
-            raise ConfigError("run", f"{run} is not one of {len(opened)} runs, counted from 0")
-        return opened[run].forced(text, prefix)
-
-    server = make_local_server(make_app(render, force), listener)
-    print(f"http://{HOST}:{server.port}/ until Ctrl-C", flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.serve_forever()
-    return 0
 
 
 def _tell(progress: str) -> None:

@@ -60,9 +60,7 @@ class Page:
     same texts and targets.
     """
 
-    def __init__(
-        self, title: str, runs: list[RunName], checkpoints: Mapping[int, int] | None = None, *, is_served: bool = False
-    ) -> None:
+    def __init__(self, title: str, runs: list[RunName], checkpoints: Mapping[int, int] | None = None) -> None:
         self._packed: list[str] = []
         self._steps: dict[int, np.ndarray] = {}
         self._checkpoints = checkpoints or {}
@@ -70,7 +68,6 @@ class Page:
         self._weight_scale = WEIGHT_SCALE_OF_CHECKPOINTS if checkpoints else WEIGHT_SCALE
         self._data: dict[str, Any] = {
             "title": title,
-            "served": is_served,
             "runs": [run._asdict() for run in runs],
             "readings": [],
             "statistics": [],
@@ -208,7 +205,6 @@ class Page:
             script="\n".join(['"use strict";', *scripts]),
             worker=worker if is_live else "",
             workers="blob:" if is_live else "'none'",
-            connections="'self'" if self._data["served"] else "'none'",
             data=data.replace("<", "\\u003c"),
             blocks=blocks,
         )

@@ -68,6 +68,22 @@ class _RunReader(Generic[AnyTask]):
     def _validation_texts(self, limit: int) -> list[str]:
         raise NotImplementedError
 
+    @property
+    def _searches(self) -> Searches:
+        raise NotImplementedError
+
+    def _inputs(self, text: str) -> tuple[np.ndarray, int, int]:
+        """Return padded ids of a row, maximum length of a hypothesis, capacity of its arrays."""
+        raise NotImplementedError
+
+    def search(self, text: str, alternatives: int) -> SearchTree:
+        """Return the beam search for a text, and its results when forced to begin otherwise."""
+        return self._searches.tree(self.trained.params, *self._inputs(text), alternatives)
+
+    def forced(self, text: str, prefix: tuple[int, ...]) -> Forced:
+        """Return the best hypothesis that begins with ``prefix``."""
+        return self._searches.forced(self.trained.params, *self._inputs(text), [prefix])[0]
+
     def at_checkpoint(self, run: RunDirectory, step: int) -> Self:
         """Return a reader of another checkpoint of the run, with the same compiled programs."""
         task, other = self.trained.task, copy(self)
@@ -121,16 +137,7 @@ class TranslationReader(_RunReader[TranslationTask]):
             self.trained.tokenizers.target,
         )
 
-    def search(self, text: str, alternatives: int) -> SearchTree:
-        """Return the beam search for a text, and its results when forced to begin otherwise."""
-        return self._searches.tree(self.trained.params, *self._source(text), alternatives)
-
-    def forced(self, text: str, prefix: Sequence[int]) -> Forced:
-        """Return the best hypothesis that begins with ``prefix``; DataError if there is none."""
-        return self._searches.forced(self.trained.params, *self._source(text), prefix)
-
-    def _source(self, text: str) -> tuple[np.ndarray, int, int]:
-        """Return padded source ids, maximum length of the translation, capacity of its arrays."""
+    def _inputs(self, text: str) -> tuple[np.ndarray, int, int]:
         config, longest = self.trained.config.decoding, self.trained.config.model.longest_sequence
         ids = [*self.trained.tokenizers.source.encode(text), EOS_ID]
         require_translatable(np.array([len(ids)]), config.max_source_tokens, "text", longest=longest)
@@ -216,13 +223,7 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
             self.trained.task.tokenizer,
         )
 
-    def search(self, text: str, alternatives: int) -> SearchTree:
-        return self._searches.tree(self.trained.params, *self._prompt(text), alternatives)
-
-    def forced(self, text: str, prefix: Sequence[int]) -> Forced:
-        return self._searches.forced(self.trained.params, *self._prompt(text), prefix)
-
-    def _prompt(self, text: str) -> tuple[np.ndarray, int, int]:
+    def _inputs(self, text: str) -> tuple[np.ndarray, int, int]:
         limit = self.trained.config.decoding.max_new_tokens
         return np.asarray(self._windows([text]), np.int32), limit, limit
 

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Float, Int, PyTree
-from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.beam_search import (
     BeamState,
@@ -238,22 +237,16 @@ class Searches:
         prefixes = [prefix for prefix in tree.alternatives(alternatives) if _can_end(prefix, limit)]
         results: list[Forced] = []
         for some in itertools.batched(prefixes, ROWS_AT_ONCE):
-            results += self._beginning_with(params, inputs, limit, capacity, some, ROWS_AT_ONCE)
+            results += self.forced(params, inputs, limit, capacity, some)
         return tree._replace(forced=results)
 
-    def forced(self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefix: Sequence[int]) -> Forced:
-        """Return the best hypothesis that begins with ``prefix``; DataError if there is none."""
-        require_prefix(prefix, self._tokenizer.vocabulary_size, limit)
-        (result,) = self._beginning_with(params, inputs, limit, capacity, [tuple(prefix)], 1)
-        return result
-
-    def _beginning_with(
-        self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefixes: Sequence[tuple[int, ...]], rows: int
+    def forced(
+        self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefixes: Sequence[tuple[int, ...]]
     ) -> list[Forced]:
-        """Return the best hypothesis for each of ``prefixes``, by one program of ``rows`` rows."""
-        repeated = jax.tree.map(lambda leaf: np.repeat(leaf, rows, axis=0), inputs)
-        limits = np.where(np.arange(rows) < len(prefixes), limit, 0).astype(np.int32)
-        ids = np.full((rows, capacity), PAD_ID, np.int32)
+        """Return the best hypothesis for each of up to ``ROWS_AT_ONCE`` prefixes."""
+        repeated = jax.tree.map(lambda leaf: np.repeat(leaf, ROWS_AT_ONCE, axis=0), inputs)
+        limits = np.where(np.arange(ROWS_AT_ONCE) < len(prefixes), limit, 0).astype(np.int32)
+        ids = np.full((ROWS_AT_ONCE, capacity), PAD_ID, np.int32)
         for row, prefix in enumerate(prefixes):
             ids[row, : len(prefix)] = prefix
         best = jax.device_get(self._forced(params, repeated, limits, ids, capacity=capacity))
@@ -265,17 +258,6 @@ class Searches:
 
     def _shown(self, tokens: list[int]) -> list[str]:
         return ["</s>"] * len(tokens) if tokens[-1] == EOS_ID else self._tokenizer.shown(tokens)
-
-
-def require_prefix(prefix: Sequence[int], vocabulary_size: int, limit: int) -> None:
-    """Raise DataError unless a hypothesis of at most ``limit`` tokens can begin with ``prefix``."""
-    for number, token in enumerate(prefix, start=1):
-        if not 0 <= token < vocabulary_size or token in (PAD_ID, BOS_ID):
-            raise DataError(f"prefix: token {number}, {token}, is never generated; ids go up to {vocabulary_size - 1}")
-        if token == EOS_ID and number < len(prefix):
-            raise DataError(f"prefix: token {number} is EOS, but {prefix[number]} follows it")
-    if not _can_end(prefix, limit):
-        raise DataError(f"prefix: {len(prefix)} tokens leave no position for EOS; the limit is {limit} tokens")
 
 
 def _can_end(prefix: Sequence[int], limit: int) -> bool:
