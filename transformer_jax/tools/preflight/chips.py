@@ -37,44 +37,12 @@ OFFLINE = {
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 
-# A file in gpu_specs (a GpuTargetConfigProto as text), and the fields to change in it.
-GPU_SPECS: dict[str, tuple[str, dict[str, str]]] = {
-    "a100": ("a100.txtpb", {}),
-    "h100": ("h100.txtpb", {}),
-    "h200": (
-        "h100.txtpb",
-        {
-            "  memory_bandwidth": "4800000000000",
-            "  device_memory_size": str(139 * 2**30),
-            "  name": '"NVIDIA H200"',
-            "device_description_str": '"CUDA NVIDIA H200"',
-        },
-    ),
-    "b200": (
-        "h100.txtpb",
-        {
-            "  core_count": "148",
-            "  memory_bandwidth": "7672320000000",
-            "  l2_cache_size": "132644864",
-            "  clock_rate_ghz": "1.965",
-            "  device_memory_size": str(178 * 2**30),
-            "    major": "10",
-            "  platform_version": '"Compute Capability 10.0a"',
-            "  pcie_bandwidth": "68719476736",
-            "  name": '"NVIDIA B200"',
-            "device_description_str": '"CUDA NVIDIA B200"',
-        },
-    ),
-}
+GPUS = ("a100", "h100", "h200", "b200")
 
 
 def gpu_spec(kind: str) -> str:
     """Return the GpuTargetConfigProto of a GPU as text."""
-    file, changes = GPU_SPECS[kind]
-    text = resources.files("transformer_jax.tools.preflight").joinpath("gpu_specs", file).read_text(encoding="utf-8")
-    for field, value in changes.items():
-        text = re.sub(rf"^{field}:.*$", f"{field}: {value}", text, flags=re.MULTILINE)
-    return text
+    return resources.files(__package__).joinpath("gpu_specs", f"{kind}.txtpb").read_text(encoding="utf-8")
 
 
 def gpu_fact(kind: str, field: str) -> float:
@@ -165,11 +133,11 @@ def open_topology(name: str) -> Topology:
             f"{name!r} is not KIND:SIZE such as v5e:16x16, 2xv5e:16x16, h100:2x8 or cpu:8",
             f"kinds: {kinds}, cpu",
         )
-    if slices > 1 and (kind in GPU_SPECS or NETWORK not in CHIPS[kind].links):
+    if slices > 1 and (kind in GPUS or NETWORK not in CHIPS[kind].links):
         raise ConfigError(
             "--topology", f"{name}: only v5e, v5p and v6e have several slices", "hosts of GPUs are written h100:2x8"
         )
-    devices = _gpu_devices(kind, size) if kind in GPU_SPECS else _tpu_devices(f"{kind}:{size}", slices)
+    devices = _gpu_devices(kind, size) if kind in GPUS else _tpu_devices(f"{kind}:{size}", slices)
     return Topology(name, devices, CHIPS[kind])
 
 

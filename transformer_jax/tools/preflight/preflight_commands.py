@@ -1,6 +1,5 @@
 """Checks of devices: ``preflight``, ``calibrate`` and ``doctor``."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -16,7 +15,6 @@ PROGRAMS = "train_step", "decode_step", "search"
     flags.integer("length", 0, "positions of a row on either side; 0: as long as rows can be", lower_bound=0),
     flags.enum("program", "train_step", PROGRAMS, "training step, one step of decoding, or whole search of a batch"),
     flags.string("calibration", "", "file of speeds measured by calibrate, used in place of data-sheet figures"),
-    flags.boolean("json", False, "print JSON"),
 )
 def preflight(values: flags.Values) -> int:
     """Compile a training step for absent devices: does it fit, how fast can it be.
@@ -40,7 +38,7 @@ def preflight(values: flags.Values) -> int:
     from transformer_jax.tools.preflight.chips import naming_missing_wheels, open_topology
     from transformer_jax.tools.preflight.compiled_program import compile_program
     from transformer_jax.tools.preflight.decoding import compile_decoding
-    from transformer_jax.tools.preflight.preflight_report import report, to_json
+    from transformer_jax.tools.preflight.preflight_report import report
 
     with naming_missing_wheels():
         topology = open_topology(values.topology)
@@ -50,7 +48,7 @@ def preflight(values: flags.Values) -> int:
             program = compile_program(config, topology, values.length)
         else:
             program = compile_decoding(config, topology, values.length, is_search=values.program == "search")
-    print(json.dumps(to_json(program, topology), indent=1) if values.json else report(program, topology, config))
+    print(report(program, topology, config))
     return 0 if program.fits else 1
 
 

@@ -39,63 +39,25 @@ def report(program: Program, topology: Topology, config: ExperimentConfig) -> st
 
 STATE = {"train_step": "optimizer", "decode_step": "state of the search", "search": "state of the search"}
 HELPS_TRAINING = {
-    "does not fit": (
-        "--config.model.rematerialize=keep_projections or full",
-        "a larger --config.batching.accumulation_steps",
-        "fewer --config.batching.tokens_per_update",
-        "for long rows --config.model.attention_backend=tpu_flash, cudnn or blockwise",
-        "for parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor",
-    ),
-    "compute": ("less recomputation (--config.model.rematerialize)", "more devices"),
-    "memory": (
-        "see the kinds above",
-        "more positions on a device or a larger --config.mesh.fsdp for the optimizer's share",
-        "bfloat16",
-        "fused attention for long rows (--config.model.attention_backend)",
-    ),
-    "interconnect": (
-        "more positions on a device",
-        "smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
-    ),
+    "does not fit": "--config.model.rematerialize=keep_projections or full; "
+    "a larger --config.batching.accumulation_steps; fewer --config.batching.tokens_per_update; "
+    "for long rows --config.model.attention_backend=tpu_flash, cudnn or blockwise; "
+    "for parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor",
+    "compute": "less recomputation (--config.model.rematerialize); more devices",
+    "memory": "see the kinds above; "
+    "more positions on a device or a larger --config.mesh.fsdp for the optimizer's share; bfloat16; "
+    "fused attention for long rows (--config.model.attention_backend)",
+    "interconnect": "more positions on a device; "
+    "smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
 }
 HELPS_DECODING = {
-    "does not fit": (
-        "fewer --config.decoding.batch_tokens",
-        "a smaller --config.decoding.beam_width",
-        "a larger --config.mesh.tensor",
-    ),
-    "compute": ("a smaller --config.decoding.beam_width", "more devices"),
-    "memory": (
-        "see the kinds above",
-        "more --config.decoding.batch_tokens",
-        "a smaller --config.decoding.beam_width",
-        "a larger --config.mesh.tensor",
-        "bfloat16",
-    ),
-    "interconnect": (
-        "more --config.decoding.batch_tokens",
-        "a smaller --config.mesh.tensor, within a host of GPUs",
-    ),
+    "does not fit": "fewer --config.decoding.batch_tokens; a smaller --config.decoding.beam_width; "
+    "a larger --config.mesh.tensor",
+    "compute": "a smaller --config.decoding.beam_width; more devices",
+    "memory": "see the kinds above; more --config.decoding.batch_tokens; "
+    "a smaller --config.decoding.beam_width; a larger --config.mesh.tensor; bfloat16",
+    "interconnect": "more --config.decoding.batch_tokens; a smaller --config.mesh.tensor, within a host of GPUs",
 }
-
-
-def to_json(program: Program, topology: Topology) -> dict[str, object]:
-    """Return the report as content for ``json.dumps``."""
-    content = program._asdict() | {"topology": topology.name, "total": program.total, "traffic": program.traffic}
-    content["largest"] = [buffer._asdict() for buffer in program.largest]
-    names = ("kind", "bytes", "group", "times", "is_between_slices")
-    content["collectives"] = [{name: getattr(collective, name) for name in names} for collective in program.collectives]
-    if topology.chip and program.fits:
-        limits = roofline(program, topology.chip)
-        content["roofline"] = limits._asdict() | {
-            "unknown_links": unknown_links(program, topology.chip),
-            "seconds": limits.seconds,
-            "bound": limits.bound,
-            "positions_per_second": positions_per_second(program, topology.chip),
-            "model_flops_utilization": model_flops_utilization(program, topology.chip),
-        }
-    content["available"] = None if program.available == float("inf") else program.available
-    return content
 
 
 def _memory(program: Program) -> list[str]:
@@ -116,11 +78,11 @@ def _memory(program: Program) -> list[str]:
 def _what_helps(program: Program, against: str, config: ExperimentConfig) -> str:
     remedies = HELPS_TRAINING if program.name == "train_step" else HELPS_DECODING
 
-    def is_known(remedy: str) -> bool:
+    def is_setting(remedy: str) -> bool:
         settings = re.findall(r"--config\.(\w+)\.(\w+)", remedy)
         return all(name in declared(type(getattr(config, block))) for block, name in settings)
 
-    text = f"What helps: {'; '.join(filter(is_known, remedies[against]))}."
+    text = f"What helps: {'; '.join(filter(is_setting, remedies[against].split('; ')))}."
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
