@@ -203,10 +203,8 @@ def check_text(
         report.remarks.append(f"{name}: {len(side.characters):,} distinct characters; {scripts or 'no letters'}")
     languages = _languages(report, names, sample)
     shift = _check_lines(report, names, sample, languages, readable)
-    if len(names) == 1 and (
-        finding := carriage_returns(names[0], np.array(sample.lines), [pair.source for pair in sample.pairs])
-    ):
-        _add(report, [finding])
+    if len(names) == 1:
+        _add(report, carriage_returns(names[0], np.array(sample.lines), [pair.source for pair in sample.pairs]))
     faults = [UNREADABLE, EMPTY, LONG, SCRIPT, *[THIRD_LANGUAGE] * any(languages)]
     faults += [DECOMPOSED, *PATTERNS, FREQUENT, TWICE]
     if len(names) == 1:
@@ -218,7 +216,7 @@ def check_text(
     pair_text = PairText("the text", (names[0], names[1]), total, np.array(sample.lines), sample.pairs)
     examined = examine(pair_text, TrainingWords(pair_text, READ_THOROUGHLY), thorough=True)
     kinds = [finding.kind for finding in examined.findings]
-    if not shift.is_known and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT and not kinds:
+    if not shift.lengths_agree and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT and not kinds:
         report.remarks.append("no sign that the sides are translations: the lengths of pairs do not agree")
     # The table has these faults with their lines.
     in_table = {"empty", "copies", "duplicates", *ESTIMATED, *["shifted"] * shift.is_shifted}
@@ -258,7 +256,7 @@ def remarks_on_size(texts: Sequence[PairText]) -> list[str]:
 
 
 def compare_texts(texts: Sequence[PairText]) -> tuple[list[str], bool]:
-    """Compare texts with the largest one; return remarks, and whether one is serious."""
+    """Compare texts with the largest one, and return remarks, and whether one is serious."""
     largest = max(texts, key=lambda text: text.total)
     words, report = TrainingWords(largest), CorpusReport()
     for text in texts:
@@ -319,7 +317,7 @@ def _languages(report: CorpusReport, names: Sequence[str], sample: CorpusSample)
 def _check_lines(
     report: CorpusReport, names: Sequence[str], sample: CorpusSample, languages: Sequence[Sequence[str]], rows: Rows
 ) -> LineShift:
-    """Compare every line and pair with the sample; return the lags of the lines."""
+    """Compare every line and pair with the sample, and return the lags of the lines."""
     scripts = [_usual_scripts(side) for side in (sample.source, sample.target)]
     usual = float(np.median([(len(pair.source) + 1) / (len(pair.target) + 1) for pair in sample.pairs]))
     hashes, numbers = [array("q") for _ in range(len(names) + 1)], array("q")
@@ -350,8 +348,8 @@ def _check_lines(
     of_pairs = np.array(lengths).reshape(-1, 2)
     parts = [line_shift(np.array(numbers[a:b]) - 1, of_pairs[a:b]) for a, b in pairwise(bounds)]
     shift = _joined(parts)
-    unknown = ", ".join(f"{part.stretches[0].line:,}" for part in parts if not part.is_known)
-    if shift.is_known and unknown:
+    unknown = ", ".join(f"{part.stretches[0].line:,}" for part in parts if not part.lengths_agree)
+    if shift.lengths_agree and unknown:
         where = f"in {SHIFT_LINES:,} lines or more from line {unknown}"
         report.remarks.append(f"no sign that the sides are translations {where}: the lengths of pairs do not agree")
     return shift

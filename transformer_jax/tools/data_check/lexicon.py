@@ -40,8 +40,10 @@ class LineWords(NamedTuple):
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def without_unknown(self) -> "LineWords":
-        is_known = self.ids >= 0
-        return LineWords(self.ids[is_known], np.bincount(self.lines[is_known], minlength=len(self.counts)))
+        is_in_vocabulary = self.ids >= 0
+        return LineWords(
+            self.ids[is_in_vocabulary], np.bincount(self.lines[is_in_vocabulary], minlength=len(self.counts))
+        )
 
     def of_lines(self, lines: np.ndarray) -> "LineWords":
         """Return the words of some lines, in their order."""

@@ -23,7 +23,7 @@ MAX_OF_LINE = 3.0
 MIN_CORRELATION = 0.05
 MAX_CORRELATION = 0.95
 # The mean of the largest of seven random correlations of a group is 0.16.
-MIN_KNOWN = 0.2
+MIN_AGREEING = 0.2
 
 
 class Stretch(NamedTuple):
@@ -44,9 +44,9 @@ class LineShift(NamedTuple):
         return any(stretch.lag for stretch in self.stretches)
 
     @property
-    def is_known(self) -> bool:
+    def lengths_agree(self) -> bool:
         """Whether the lengths of pairs agree."""
-        return self.correlation >= MIN_KNOWN
+        return self.correlation >= MIN_AGREEING
 
     def descriptions(self, source: str, target: str) -> list[str]:
         """Describe the shifted stretches of two files."""
@@ -69,7 +69,7 @@ def line_shift(lines: Sequence[int] | np.ndarray, lengths: np.ndarray) -> LineSh
         return LineShift(unshifted, 0.0)
     correlation, evidence = _evidence(number, lengths)
     shift = LineShift(unshifted, correlation)
-    if not shift.is_known:
+    if not shift.lengths_agree:
         return shift
     return shift._replace(stretches=stretches_of(number, evidence, LAGS, GROUP))
 
@@ -94,7 +94,12 @@ def _evidence(number: np.ndarray, lengths: np.ndarray) -> tuple[float, np.ndarra
     """Return the correlation of log-lengths, and the evidence for each lag [lags, lines]."""
     ours, theirs = map(_standardized, np.log(lengths.T + 3))
     lagged = np.array([_at_lag(number, theirs, lag) for lag in LAGS])
-    correlation = np.clip(_of_best_lag(ours * lagged), MIN_CORRELATION, MAX_CORRELATION)
+    starts = np.arange(0, len(number), GROUP)
+    sums = np.add.reduceat(np.nan_to_num(ours * lagged), starts, axis=1)
+    counts = np.add.reduceat(np.isfinite(lagged), starts, axis=1)
+    # The median over groups of the largest correlation over lags.
+    largest = float(np.median((sums / np.maximum(counts, 1)).max(axis=0)))
+    correlation = np.clip(largest, MIN_CORRELATION, MAX_CORRELATION)
     rest = 1 - correlation**2
     evidence = lagged**2 / 2 - (lagged - correlation * ours) ** 2 / (2 * rest) - np.log(rest) / 2
     return float(correlation), np.nan_to_num(np.clip(evidence, -MAX_OF_LINE, MAX_OF_LINE))
@@ -114,14 +119,6 @@ def _at_lag(number: np.ndarray, values: np.ndarray, lag: int) -> np.ndarray:
     indices = np.arange(len(number)) + lag
     inside = np.clip(indices, 0, len(number) - 1)
     return np.where((indices == inside) & (number[inside] - number == lag), values[inside], np.nan)
-
-
-def _of_best_lag(values: np.ndarray) -> float:
-    """Return the median over groups of the largest mean over lags."""
-    starts = np.arange(0, values.shape[1], GROUP)
-    sums = np.add.reduceat(np.nan_to_num(values), starts, axis=1)
-    counts = np.add.reduceat(np.isfinite(values), starts, axis=1)
-    return float(np.median((sums / np.maximum(counts, 1)).max(axis=0)))
 
 
 def _best_path(evidence: np.ndarray, lags: Sequence[int]) -> np.ndarray:

@@ -198,11 +198,11 @@ class ScoredPairs:
         other = self.targets.of_lines(np.roll(np.arange(len(indices)), len(indices) // 2))
         others, other_known = lexicon.scores(self.sources, other)
         is_copy = np.array([_is_copy(text.pairs[index]) for index in indices.tolist()], bool)
-        self.is_known = (known_words >= MIN_KNOWN_WORDS) & (self.sources.counts > 0) & ~is_copy
+        self.is_scored = (known_words >= MIN_KNOWN_WORDS) & (self.sources.counts > 0) & ~is_copy
         others = others[(other_known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0)]
         self.threshold = float(np.median(others)) if len(others) else 0.0
         self.relation = (
-            float(np.mean(self.scores[self.is_known] > np.quantile(others, TELLS_APART)))
+            float(np.mean(self.scores[self.is_scored] > np.quantile(others, TELLS_APART)))
             if len(others) and self.number
             else 0.0
         )
@@ -210,7 +210,7 @@ class ScoredPairs:
     @property
     def number(self) -> int:
         """Number of pairs with enough known words."""
-        return int(self.is_known.sum())
+        return int(self.is_scored.sum())
 
     @cached_property
     def orientation(self) -> np.ndarray:
@@ -224,12 +224,12 @@ class ScoredPairs:
 
         Half of these are below the threshold.
         """
-        return min(2 * float(np.mean(self.scores[self.is_known] < self.threshold)), 1.0) if self.number else 0.0
+        return min(2 * float(np.mean(self.scores[self.is_scored] < self.threshold)), 1.0) if self.number else 0.0
 
     @property
     def worst(self) -> list[int]:
         """The pairs of the text below the threshold, the lowest score first."""
-        below = np.flatnonzero(self.is_known & (self.scores < self.threshold))
+        below = np.flatnonzero(self.is_scored & (self.scores < self.threshold))
         return self.indices[below[np.argsort(self.scores[below])]].tolist()
 
     def unknown(self, side: int) -> float:
@@ -242,26 +242,30 @@ def examine(text: PairText, training: TrainingWords | None = None, *, thorough: 
 
     ``thorough``: report small shares of lines that translate another one.
     """
-    examination = Examination(
-        [*_empty(text), *_columns(text), *_returns_of_sides(text), *_copies(text, training)], [], {}
-    )
-    examination.findings.extend([*_misread(text), *_duplicates(text)])
-    if any(finding.is_serious for finding in examination.findings):
+    sides = zip(text.names, zip(*text.pairs, strict=True) if text.pairs else (), strict=False)
+    returns = [finding for name, side in sides for finding in carriage_returns(name, text.lines, side)]
+    findings = [*_empty(text), *_columns(text), *returns, *_copies(text, training), *_misread(text), *_duplicates(text)]
+    examination = Examination(findings, [], {})
+    if any(finding.is_serious for finding in findings):
         return examination
-    is_own = training is not None and training.text is text
-    if training is None or is_own:
-        examination.notes.extend(_notes(text))
+    is_training_text = training is not None and training.text is text
+    if training is None or is_training_text:
+        examination.notes.extend(
+            f"{name} is {' and '.join(form.names)}; BLEU of raw text cannot be compared with its scores"
+            for name, form in zip(text.names, _forms(text), strict=True)
+            if form.names
+        )
     learned = training if training is not None and training.has_lexicon else None
     scored = None
     if learned:
-        indices = learned.scored if is_own else _runs(len(text.pairs), READ_OF_TEXT)
-        scored = learned.held_out if is_own else ScoredPairs(learned.lexicon, text, indices)
+        indices = learned.scored if is_training_text else _runs(len(text.pairs), READ_OF_TEXT)
+        scored = learned.held_out if is_training_text else ScoredPairs(learned.lexicon, text, indices)
     order = _order_of_sides(text, learned, examination.unchecked)
-    if learned and scored and not is_own:
+    if learned and scored and not is_training_text:
         order = _against_training(scored, learned, examination.unchecked) or order
-    if training is not None and not is_own and not order:
-        examination.findings.extend(_other_forms(text, training))
-    examination.findings.extend(order or _lines(text, scored, learned, examination.unchecked, thorough=thorough))
+    if training is not None and not is_training_text and not order:
+        findings.extend(_other_forms(text, training))
+    findings.extend(order or _lines(text, scored, learned, examination.unchecked, thorough=thorough))
     return examination
 
 
@@ -283,8 +287,8 @@ def _lines(
     thorough: bool,
 ) -> list[Finding]:
     """Find lines that translate another line or none, by lengths and words."""
-    lengths = _shift_of_lengths(text)
-    is_own = training is not None and training.text is text
+    lengths = line_shift(text.lines - 1, np.array([[*map(len, pair)] for pair in text.pairs]).reshape(-1, 2))
+    is_training_text = training is not None and training.text is text
     if training is None or scored is None:
         if len(text.pairs) < GROUP:
             unchecked["shifted"] = f"whether lines are shifted, which needs {GROUP} lines or a training text"
@@ -293,19 +297,19 @@ def _lines(
     elif min(float(np.mean(side.counts)) for side in (scored.sources, scored.targets)) < MIN_KNOWN_WORDS:
         unchecked["mismatched"] = "whether the words of lines translate each other, since lines have few words"
     elif training.held_out.relation < RELATED:
-        findings = _unrelated(text, lengths) if is_own else []
+        findings = _unrelated(text, lengths) if is_training_text else []
         # Lines of one language, such as questions and answers, need not translate each other.
         if findings and (training.lexicon.overlap <= MAX_OVERLAP or findings[0].kind == "shifted"):
             return findings
         reason = "which the training text does not teach"
         unchecked["mismatched"] = f"whether the words of lines translate each other, {reason}"
-        if is_own:
+        if is_training_text:
             return []
     elif scored.number < MIN_SCORED:
         reason = f"which needs {MIN_SCORED} lines with {MIN_KNOWN_WORDS} words of the training text"
         unchecked["mismatched"] = f"whether the words of lines translate each other, {reason}"
     else:
-        limit = _limit(scored, training, thorough=thorough and is_own)
+        limit = _limit(scored, training, thorough=thorough and is_training_text)
         if lengths.is_shifted or scored.mismatched >= limit:
             lengths = _confirmed(lengths, scored, training.lexicon)
         if not lengths.is_shifted and scored.mismatched >= limit:
@@ -359,23 +363,17 @@ def _columns(text: PairText) -> list[Finding]:
     return findings
 
 
-def _returns_of_sides(text: PairText) -> list[Finding]:
-    sides = zip(*text.pairs, strict=True) if text.pairs else ()
-    findings = (carriage_returns(name, text.lines, side) for name, side in zip(text.names, sides, strict=False))
-    return [finding for finding in findings if finding]
-
-
-def carriage_returns(name: str, lines: np.ndarray, texts: Sequence[str]) -> Finding | None:
+def carriage_returns(name: str, lines: np.ndarray, texts: Sequence[str]) -> list[Finding]:
     """Find carriage returns in lines, as in files with another end of line."""
     counts = np.array([text.count("\r") for text in texts])
     if not counts.sum():
-        return None
+        return []
     if counts.sum() >= len(counts):
         remedy = f"lines end with carriage returns only; convert them: tr '\\r' '\\n' < {name}"
-        return Finding("carriage returns", f"{name}: {remedy}", is_serious=True)
+        return [Finding("carriage returns", f"{name}: {remedy}", is_serious=True)]
     number, first = np.count_nonzero(counts), lines[np.flatnonzero(counts)[0]]
     inside = f"{number:,} of {len(counts):,} lines have a carriage return inside, the first is line {first:,}"
-    return Finding("carriage returns", f"{name}: {inside}")
+    return [Finding("carriage returns", f"{name}: {inside}")]
 
 
 def _is_copy(pair: SentencePair) -> bool:
@@ -385,8 +383,9 @@ def _is_copy(pair: SentencePair) -> bool:
 def _copies(text: PairText, training: TrainingWords | None) -> list[Finding]:
     full = [(line, pair) for line, pair in zip(text.lines, text.pairs, strict=True) if not says_nothing(pair.source)]
     copies = [line for line, pair in full if _is_copy(pair)]
-    is_other = training is not None and training.text is not text
-    least = _share_of_copies(training.text) + MORE_COPIES if training and is_other else COPIES
+    is_other, least = training is not None and training.text is not text, COPIES
+    if training and is_other:
+        least = sum(map(_is_copy, training.text.pairs)) / max(len(training.text.pairs), 1) + MORE_COPIES
     if not full or len(copies) < least * len(full) or len(full) < MIN_SCORED:
         return []
     source, target = text.names
@@ -395,10 +394,6 @@ def _copies(text: PairText, training: TrainingWords | None) -> list[Finding]:
         return [Finding("copies", f"{source} and {target}: {number} equal: the target is the source", is_serious=True)]
     share = f"{len(copies) / len(full):.0%} of the lines equal their source, the first is line {copies[0]:,}"
     return [Finding("copies", f"{target}: {share}{'; such training pairs are left out' * (not is_other)}")]
-
-
-def _share_of_copies(text: PairText) -> float:
-    return sum(map(_is_copy, text.pairs)) / max(len(text.pairs), 1)
 
 
 def _misread(text: PairText) -> list[Finding]:
@@ -427,11 +422,6 @@ def _duplicates(text: PairText) -> list[Finding]:
     line = next(line for line, pair in zip(text.lines, text.pairs, strict=True) if first[pair] != line)
     share = f"{number / len(text.pairs):.0%} of the pairs of {' and '.join(text.names)} repeat an earlier pair"
     return [Finding("duplicates", f"{share}, the first is line {line:,}")]
-
-
-def _shift_of_lengths(text: PairText) -> LineShift:
-    lengths = np.array([[len(side) for side in pair] for pair in text.pairs]).reshape(-1, 2)
-    return line_shift(text.lines - 1, lengths)
 
 
 def _shifted(text: PairText, shift: LineShift) -> list[Finding]:
@@ -544,7 +534,7 @@ def _unrelated(text: PairText, lengths: LineShift) -> list[Finding]:
         if learned.has_lexicon and learned.held_out.relation >= TELLS_APART:
             scored = ScoredPairs(learned.lexicon, text, _runs(len(text.pairs), READ_OF_TEXT))
             return _shifted(text, _confirmed(lengths, scored, learned.lexicon))
-    if lengths.is_known and not lengths.is_shifted:
+    if lengths.lengths_agree and not lengths.is_shifted:
         return []
     problem = f"neither lengths nor words of lines agree, also not up to {SEARCHED_LAGS[-1]} lines away"
     return [Finding("unrelated", f"nothing shows that the sides of {text.called} are translations: {problem}")]
@@ -582,14 +572,6 @@ def _other_forms(text: PairText, training: TrainingWords) -> list[Finding]:
                 first, second = (name, trained_name) if is_form else (trained_name, name)
                 findings.append(Finding("form", f"{first} is {description}, and {second} is not"))
     return findings
-
-
-def _notes(text: PairText) -> list[str]:
-    return [
-        f"{name} is {' and '.join(form.names)}; BLEU of raw text cannot be compared with its scores"
-        for name, form in zip(text.names, _forms(text), strict=True)
-        if form.names
-    ]
 
 
 def _listed(lines: Sequence[int]) -> str:

@@ -118,7 +118,7 @@ def explore(values: flags.Values) -> int:
 
 
 def _checkpoints(values: flags.Values) -> list[int]:
-    """Return the updates of --checkpoints, oldest first; raise ConfigError for fewer than two."""
+    """Return the updates of --checkpoints, oldest first. Raise ConfigError for fewer than two."""
     from transformer_jax.run_directory.layout import RunDirectory
     from transformer_jax.run_directory.selection import chosen_step
 

@@ -230,7 +230,7 @@ def rollout(weights_LHQM: np.ndarray) -> np.ndarray:
 
 
 def decoder_rollout(
-    own_LHTT: np.ndarray, cross_LHTS: np.ndarray, source_SS: np.ndarray
+    self_LHTT: np.ndarray, cross_LHTS: np.ndarray, source_SS: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the rollout from decoder layers to the embeddings of both sides: [L, T, T], [L, T, S].
 
@@ -238,9 +238,9 @@ def decoder_rollout(
     self-attention, then averages the state and the cross-attention to the encoder output.
     ``source_SS``: rollout of the encoder.
     """
-    to_target, to_source = np.eye(own_LHTT.shape[-1]), np.zeros(cross_LHTS.shape[-2:])
+    to_target, to_source = np.eye(self_LHTT.shape[-1]), np.zeros(cross_LHTS.shape[-2:])
     layers = []
-    for to_self, cross in zip(_with_residual(own_LHTT), cross_LHTS.mean(axis=1), strict=True):
+    for to_self, cross in zip(_with_residual(self_LHTT), cross_LHTS.mean(axis=1), strict=True):
         to_target, to_source = to_self @ to_target, to_self @ to_source
         kept = 1 - SHARE_OF_ATTENTION
         to_target, to_source = kept * to_target, kept * to_source + SHARE_OF_ATTENTION * cross @ source_SS

@@ -234,7 +234,12 @@ class Searches:
         """Return the search for ``inputs``, with forced searches for the best ``alternatives``."""
         steps, _ = self._trace(params, inputs, limit, capacity=capacity)
         tree = build_tree(steps, self._shown, self._rules.beam_width, float(self._rules.length_penalty))
-        prefixes = [prefix for prefix in tree.alternatives(alternatives) if _can_end(prefix, limit)]
+        # Others leave no position for EOS.
+        prefixes = [
+            prefix
+            for prefix in tree.alternatives(alternatives)
+            if len(prefix) < limit or (len(prefix) == limit and prefix[-1] == EOS_ID)
+        ]
         results: list[Forced] = []
         for some in itertools.batched(prefixes, ROWS_AT_ONCE):
             results += self.forced(params, inputs, limit, capacity, some)
@@ -258,7 +263,3 @@ class Searches:
 
     def _shown(self, tokens: list[int]) -> list[str]:
         return ["</s>"] * len(tokens) if tokens[-1] == EOS_ID else self._tokenizer.shown(tokens)
-
-
-def _can_end(prefix: Sequence[int], limit: int) -> bool:
-    return len(prefix) < limit or (len(prefix) == limit and prefix[-1] == EOS_ID)

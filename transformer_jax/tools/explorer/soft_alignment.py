@@ -59,7 +59,7 @@ def soft_alignments(
     )
     are_words = lack_spaces(sources), lack_spaces(targets)
     weights, progress = {}, BuildProgress("words", len(sources), doing="aligning")
-    weigh = compiled_weights(trained, partial(_chosen, layer=layer, head=head))
+    weigh = compiled_weights(trained, partial(_selected, layer=layer, head=head))
     for pair, matrix in cross_attention(trained, sources, targets, weigh):
         weights[pair] = matrix
         progress.advance(1)
@@ -107,7 +107,7 @@ def cross_attention(
             yield pair, maps[row, ..., : target_lengths[pair], : source_lengths[pair]]
 
 
-def _chosen(layers: list[Float[Array, "B H T S"]], *, layer: int, head: int) -> Float[Array, "B T S"]:
+def _selected(layers: list[Float[Array, "B H T S"]], *, layer: int, head: int) -> Float[Array, "B T S"]:
     index = layer - 1 if layer else max(len(layers) - 2, 0)
     weights = jnp.mean(jnp.stack(layers), axis=0) if layer == MEAN_OF_LAYERS else layers[index]
     return weights[:, head - 1] if head else jnp.mean(weights, axis=1)

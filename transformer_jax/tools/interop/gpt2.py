@@ -47,8 +47,9 @@ def export(model: OpenedModel, folder: Path) -> None:
     matrices["embedding/table"] = table * np.float32(config.d_model**0.5 if config.embedding == "scaled" else 1.0)
     parts: dict[str, list[np.ndarray]] = {}
     for ours, theirs in _parameter_names(config.num_layers, is_tied).items():
-        absent = np.zeros(config.d_model, np.float32)
-        parts.setdefault(theirs, []).append(_transposed(ours, matrices.get(ours, absent)))
+        leaf = matrices.get(ours, np.zeros(config.d_model, np.float32))
+        # Matrices are [in, out] there.
+        parts.setdefault(theirs, []).append(leaf.T if leaf.ndim == 2 and not ours.endswith("table") else leaf)
     state = {name: np.concatenate(leaves, axis=-1) for name, leaves in parts.items()}
     prefix = {name: "" if name.startswith("lm_head") else "transformer." for name in state}
     write_tensors(folder / "model.safetensors", {prefix[name] + name: leaf for name, leaf in state.items()})
@@ -87,8 +88,3 @@ def _parameter_names(num_layers: int, is_tied: bool) -> dict[str, str]:
     for ours, theirs in norms.items():
         names |= {f"{ours}/scale": f"{theirs}.weight", f"{ours}/bias": f"{theirs}.bias"}
     return names
-
-
-def _transposed(name: str, leaf: np.ndarray) -> np.ndarray:
-    """Return a matrix as [in, out], and tables and vectors unchanged."""
-    return leaf.T if leaf.ndim == 2 and not name.endswith("table") else leaf

@@ -43,13 +43,13 @@ def read(folder: Path, **languages: str) -> ImportedModel:
 
 
 def open_counterpart(folder: Path, model: OpenedModel) -> Counterpart:
-    """Open the model in ``folder``; raise ConfigError for an unsupported architecture."""
+    """Open the model in ``folder``. Raise ConfigError for an unsupported architecture."""
     is_gpt2 = _model_type(folder, [*READERS, gpt2.MODEL_TYPE]) == gpt2.MODEL_TYPE
     return Gpt2Counterpart(folder, model) if is_gpt2 else TranslationCounterpart(folder, model)
 
 
 def _model_type(folder: Path, kinds: Collection[str]) -> str:
-    """Return the architecture in ``config.json``; raise ConfigError unless it is of ``kinds``."""
+    """Return the architecture in ``config.json``. Raise ConfigError unless it is of ``kinds``."""
     path = folder / "config.json"
     kind = str(read_object(path).get("model_type"))
     if kind not in kinds:
@@ -63,7 +63,7 @@ class HuggingFaceCounterpart(Counterpart):
     tolerance = Tolerance(1e-4, 2e-5)
 
     def _load(self, folder: Path, class_name: str) -> Any:
-        """Load the model, and return the library; raise DataError if it cannot be loaded."""
+        """Load the model, and return the library. Raise DataError if it cannot be loaded."""
         self._torch = torch_library()
         with needing("transformers"):
             import transformers

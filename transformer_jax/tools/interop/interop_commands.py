@@ -154,7 +154,7 @@ def format_module(name: str) -> Any:
 
 
 def open_counterpart(folder: Path, model: "OpenedModel") -> "Counterpart":
-    """Open the exported model in ``folder``; raise ConfigError for an unknown format."""
+    """Open the exported model in ``folder``. Raise ConfigError for an unknown format."""
     if not folder.is_dir():
         raise ConfigError("--against", f"{folder} is not a folder", "give one that export wrote")
     for file, name in MARKS.items():

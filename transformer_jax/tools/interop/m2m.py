@@ -53,7 +53,7 @@ def read(folder: Path, source_language: str = "", target_language: str = "") -> 
 
 
 def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
-    """Return the shared vocabulary, twice; raise DataError if it exceeds config.json."""
+    """Return the shared vocabulary, twice. Raise DataError if it exceeds config.json."""
     path = folder / "config.json"
     size = value_of(theirs, "vocab_size", int, path)
     by_id = pieces_by_id(folder)
@@ -93,7 +93,7 @@ def _listed_languages(folder: Path) -> list[str]:
 
 
 def language_token(by_id: Mapping[int, str], language: str, flag: str) -> str:
-    """Return the token of ``language``; raise ConfigError with the languages if there is none."""
+    """Return the token of ``language``. Raise ConfigError with the languages if there is none."""
     tokens = [piece for piece in by_id.values() if LANGUAGE_TOKEN.fullmatch(piece)]
     for token in (language, f"__{language}__"):
         if token in tokens:

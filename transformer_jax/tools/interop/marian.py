@@ -141,7 +141,7 @@ def _state_dict(model: OpenedModel) -> dict[str, np.ndarray]:
 
 
 def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
-    """Return the sentencepiece model of a tokenizer; raise ConfigError if it has none."""
+    """Return the sentencepiece model of a tokenizer. Raise ConfigError if it has none."""
     if tokenizer.kind in ("bpe", "unigram"):
         return tokenizer.to_bytes()
     if tokenizer.kind == "mapped":
@@ -183,7 +183,7 @@ def special_ids_of(theirs: Mapping[str, Any], path: Path) -> dict[str, int]:
 
 
 def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
-    """Return both vocabularies; raise DataError unless their sizes are those in config.json."""
+    """Return both vocabularies. Raise DataError unless their sizes are those in config.json."""
     path = folder / "config.json"
     ids = special_ids_of(theirs, path)
     source_size = value_of(theirs, "vocab_size", int, path)
@@ -201,7 +201,7 @@ def _order(path: Path, size: int, ids: Mapping[str, int]) -> VocabularyOrder:
 
 
 def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings ``model``; raise ConfigError for one that differs from ``needed``."""
+    """Return the settings ``model``. Raise ConfigError for one that differs from ``needed``."""
     path = "config.json"
     both = {f"encoder_{name}": theirs.get(f"decoder_{name}") for name in ("ffn_dim", "attention_heads")}
     require_values(theirs, {**needed, **both}, path)

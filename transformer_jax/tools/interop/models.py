@@ -166,7 +166,7 @@ class ImportedModel:
     arrays: dict[str, np.ndarray]
 
     def write(self, folder: Path, **origin: Any) -> None:
-        """Write a run directory; raise DataError as ``params`` does."""
+        """Write a run directory. Raise DataError as ``params`` does."""
         params = self.params()
         names = ["tokenizer"] if self.config.task == "language_model" else ["source tokenizer", "target tokenizer"]
         progress = {
@@ -178,7 +178,7 @@ class ImportedModel:
         write_run_directory(folder, self.config, self.tokenizers, STEP, params, progress, imported_from=origin)
 
     def opened(self, mesh: Mesh | None = None) -> OpenedModel:
-        """Open the model without a run, by default on one device; raise DataError as ``params``."""
+        """Open the model without a run, by default on one device. Raise DataError as ``params``."""
         params, mesh = self.params(), mesh or _one_device()
         model = replace(self, config=with_exact_products(self.config)).objective(mesh).model
         return OpenedModel(self.config, self.config, self.tokenizers, model, params, mesh, (STEP,))

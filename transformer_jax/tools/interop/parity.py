@@ -196,7 +196,7 @@ def token_log_probabilities(logits: Sequence[np.ndarray], examples: Sequence[Exa
 def _short_enough(
     model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]
 ) -> tuple[list[str], list[Example]]:
-    """Return texts and examples that the counterpart takes; raise DataError without any."""
+    """Return texts and examples that the counterpart takes. Raise DataError without any."""
     if not texts:
         raise DataError(f"{counterpart.name}: no text to compare on; give one with --source")
     longest = counterpart.longest or np.inf

@@ -25,7 +25,7 @@ def needing(package: str) -> Iterator[None]:
 
 
 def torch_library() -> Any:
-    """Import torch; raise ConfigError if it is missing."""
+    """Import torch. Raise ConfigError if it is missing."""
     with needing("torch"):
         import torch
     return torch
@@ -39,7 +39,7 @@ def require_plain_files(source: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file; raise DataError if that fails."""
+    """Read a file. Raise DataError if that fails."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -47,7 +47,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file; raise DataError if there is none."""
+    """Read the JSON object in a file. Raise DataError if there is none."""
     data = read_bytes(path)
     with contextlib.suppress(ValueError):
         if isinstance(content := parse_json(data), dict):
@@ -56,7 +56,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def value_of(content: Mapping[str, Any], key: str, kind: type[Value], where: object) -> Value:
-    """Return ``content[key]``; raise DataError if it is missing or not of type ``kind``."""
+    """Return ``content[key]``. Raise DataError if it is missing or not of type ``kind``."""
     value = content.get(key)
     # In Python JSON's true is an int.
     if type(value) is not kind:
@@ -72,7 +72,7 @@ def require_values(content: Mapping[str, Any], needed: Mapping[str, Any], where:
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a safetensors file; raise ConfigError if the library is missing."""
+    """Write a safetensors file. Raise ConfigError if the library is missing."""
     with needing("safetensors"):
         from safetensors.numpy import save_file
     path.touch()
@@ -113,7 +113,7 @@ def load_tensors_only(path: Path) -> Any:
 
 
 def as_arrays(tensors: Any, where: object) -> dict[str, np.ndarray]:
-    """Return dense tensors in float32, and integers unchanged; raise DataError for others."""
+    """Return dense tensors in float32, and integers unchanged. Raise DataError for others."""
     torch = torch_library()
     if not isinstance(tensors, dict):
         raise DataError(f"{where}: expected tensors by name, and not a {type(tensors).__name__}")

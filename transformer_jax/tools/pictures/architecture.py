@@ -152,7 +152,7 @@ def architecture(config: ExperimentConfig) -> Architecture:
 
 
 def draw_architecture(config: ExperimentConfig, source: str, path: Path) -> str:
-    """Draw the model of ``source`` as an SVG; return its numbers of parameters and blocks."""
+    """Draw the model of ``source`` as an SVG, and return its numbers of parameters and blocks."""
     drawn = architecture(config)
     columns = [side for side in (drawn.source, drawn.target) if side]
     draw_block_diagram(columns, drawn.links, path, title=f"{source}: {drawn.parameters:,} parameters")

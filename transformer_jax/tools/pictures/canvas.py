@@ -120,7 +120,7 @@ def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
 
 
 def write_png(figure: Figure, path: str | Path) -> Path:
-    """Write the figure as PDF or SVG if ``path`` ends so, else as PNG; return the path.
+    """Write the figure as PDF or SVG if ``path`` ends so, else as PNG, and return the path.
 
     Equal figures give equal PNG and PDF files. Missing folders are created, and a symbolic link is
     replaced. A UserWarning lists characters that no installed font has.

@@ -76,18 +76,18 @@ class LinePanel:
     has_values: bool = False
 
     @property
-    def _named(self) -> list[str]:
+    def _listed(self) -> list[str]:
         return [name for name in self.lines if name not in self.unlisted]
 
     @property
     def _names_per_line(self) -> int:
         """Number of names of the legend that fit side by side."""
-        return max(int(WIDTH / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, self._named), default=1))), 1)
+        return max(int(WIDTH / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, self._listed), default=1))), 1)
 
     @property
     def margins(self) -> tuple[float, float]:
         """Margins on the left and below, in inches, with the legend below."""
-        return LEFT, BOTTOM + LEGEND_LINE * math.ceil(len(self._named) / self._names_per_line)
+        return LEFT, BOTTOM + LEGEND_LINE * math.ceil(len(self._listed) / self._names_per_line)
 
     def draw(self, axes: Axes) -> None:
         drawn = {}
@@ -115,10 +115,10 @@ class LinePanel:
                 low, high = band
                 axes.fill_between(line.get_xdata(), low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         canvas.style_axes(axes, self.x_label, self.y_label)
-        if self._named:
+        if self._listed:
             legend = axes.legend(
-                [drawn[name] for name in self._named],
-                self._named,
+                [drawn[name] for name in self._listed],
+                self._listed,
                 prop=font(LEGEND_POINTS),
                 labelcolor=INK,
                 frameon=False,

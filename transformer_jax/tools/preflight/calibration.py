@@ -102,7 +102,7 @@ def to_json(calibration: Calibration) -> str:
 
 
 def load_calibration(file: Path) -> Calibration:
-    """Read a file that ``calibrate`` wrote; raise ConfigError if it is invalid."""
+    """Read a file that ``calibrate`` wrote. Raise ConfigError if it is invalid."""
     try:
         calibration = Calibration(**json.loads(file.read_text(encoding="utf-8")))
         flops = [calibration.matmul_flops[dtype] for dtype in ("bfloat16", "float32")]

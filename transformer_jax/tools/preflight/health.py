@@ -198,7 +198,7 @@ def relative_error(values: np.ndarray, expected: np.ndarray) -> float:
 
 
 def require_equal(result: PyTree, expected: PyTree) -> str:
-    """Return the largest relative error as text; raise Unsound if it exceeds ``TOLERANCE``."""
+    """Return the largest relative error as text. Raise Unsound if it exceeds ``TOLERANCE``."""
     leaves = zip(jax.tree_util.tree_leaves_with_path(result), jax.tree.leaves(expected), strict=True)
     errors = {
         jax.tree_util.keystr(path, simple=True, separator="/"): relative_error(np.asarray(leaf), np.asarray(other))

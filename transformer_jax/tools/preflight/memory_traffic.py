@@ -115,9 +115,8 @@ class _Traffic:
     def __init__(self, instructions: Computation, others: dict[str, "_Traffic"]) -> None:
         listed = list(instructions.values())
         self.instructions, self.others = instructions, others
-        self.parameters = sorted(
-            (instruction for instruction in listed if instruction.opcode == "parameter"), key=_number
-        )
+        parameters = [instruction for instruction in listed if instruction.opcode == "parameter"]
+        self.parameters = sorted(parameters, key=lambda one: int(re.findall(r"parameter\((\d+)", one.line)[0]))
         self.root = next((instruction for instruction in listed if instruction.line.lstrip().startswith("ROOT")), None)
         self.users: dict[str, list[tuple[Instruction, int]]] = defaultdict(list)
         for instruction in listed:
@@ -208,11 +207,6 @@ class _Traffic:
 
     def _fused(self, instruction: Instruction) -> "_Traffic | None":
         return self.others[instruction.fused] if instruction.fused else None
-
-
-def _number(parameter: Instruction) -> int:
-    match = re.search(r"parameter\((\d+)\)", parameter.line)
-    return int(match[1]) if match else 0
 
 
 def _bytes(shapes: str) -> int:
