@@ -6,8 +6,7 @@ TOKENS = "127"
 
 
 @flags.command(
-    flags.arguments("check FILES ...", "two files of a pair, a .tsv, one text, or a folder"),
-    flags.overrides,
+    flags.arguments("check FILES ...", "two files of a pair, a .tsv, one text, or a folder"), flags.overrides
 )
 def data(values: flags.Values) -> int:
     """Check text before training: faults, and the lines that training would leave out.

@@ -76,13 +76,7 @@ class Page:
             self._data["checkpoints"] = {"updates": checkpoints, "curves": []}
 
     def add_reading(
-        self,
-        reading: Reading,
-        search: SearchTree | None = None,
-        remarks: Sequence[str] = (),
-        *,
-        text: int,
-        run: int,
+        self, reading: Reading, search: SearchTree | None = None, remarks: Sequence[str] = (), *, text: int, run: int
     ) -> None:
         """Add reading and search of text number ``text`` by run number ``run``.
 

@@ -74,8 +74,7 @@ Weigh = Callable[[PyTree, Tokens, Tokens], Float[Array, "B ... T S"]]
 
 
 def compiled_weights(
-    trained: TrainedRun[TranslationTask],
-    choose: Callable[[list[Float[Array, "B H T S"]]], Float[Array, "B ... T S"]],
+    trained: TrainedRun[TranslationTask], choose: Callable[[list[Float[Array, "B H T S"]]], Float[Array, "B ... T S"]]
 ) -> Weigh:
     """Compile ``choose(layers)`` of the cross attention.
 
