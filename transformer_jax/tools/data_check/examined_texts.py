@@ -64,7 +64,10 @@ def _examined(
     """Examine the texts of a split and the names of their files."""
     examinations = []
     for part, text in texts.items():
-        examinations.append(Examination(_reversed_names(config, part, split), [], {}))
+        files = _corpora(config, split)[part].files(config.data.split_name(split))
+        if len(files) == 2:
+            called, names = f"data.{split}" + f" of {part}" * bool(part), [file.name for file in files]
+            examinations.append(Examination(_swapped(called, names, _endings(config, part)), [], {}))
         examinations.append(examine(text, words.get(part)))
     return examinations
 
@@ -76,13 +79,10 @@ def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequenc
     text = PairText(" and ".join(names), names, len(pairs), np.arange(1, len(pairs) + 1), pairs)
     examination = examine(text, words.get(""))
     if "" not in words:
-        examination.unchecked["swapped"] = (
-            "whether the files have the languages of the training text, which was not read"
-        )
-    if config.data.has_pairs and _is_reversed(names, _endings(config, "")):
-        examination.findings.insert(
-            0, Finding("swapped", _swapped(text.called, names, _endings(config, "")), is_serious=True)
-        )
+        problem = "whether the files have the languages of the training text, which was not read"
+        examination.unchecked["swapped"] = problem
+    if config.data.has_pairs:
+        examination.findings[:0] = _swapped(text.called, names, _endings(config, ""))
     return warnings_of(config, [examination])
 
 
@@ -175,19 +175,9 @@ def _ending(name: str) -> str:
     return plain_name(Path(name)).rpartition(".")[2]
 
 
-def _is_reversed(names: Sequence[str], endings: tuple[str, str]) -> bool:
-    return endings[0] != endings[1] and (_ending(names[0]), _ending(names[1])) == endings[::-1]
-
-
-def _reversed_names(config: ExperimentConfig, part: str, split: str) -> list[Finding]:
-    files = _corpora(config, split)[part].files(config.data.split_name(split))
-    endings = _endings(config, part)
-    if len(files) < 2 or not _is_reversed([file.name for file in files], endings):
+def _swapped(called: str, names: Sequence[str], endings: tuple[str, str]) -> list[Finding]:
+    """Find files whose suffixes are in another order than in training."""
+    if endings[0] == endings[1] or (_ending(names[0]), _ending(names[1])) != endings[::-1]:
         return []
-    text = _swapped(f"data.{split}" if not part else f"data.{split} of {part}", [file.name for file in files], endings)
-    return [Finding("swapped", text, is_serious=True)]
-
-
-def _swapped(called: str, names: Sequence[str], endings: tuple[str, str]) -> str:
     order = f"{called}: source and target are in another order than in training, {endings[0]} to {endings[1]}"
-    return f"{order}; write {names[1]} first"
+    return [Finding("swapped", f"{order}; write {names[1]} first", is_serious=True)]

@@ -98,7 +98,6 @@ def export(model: OpenedModel, folder: Path, *, quantization: str = "float32") -
 
 
 def _set_stack(spec: Any, side: str, matrices: Matrices, config: TransformerConfig) -> None:
-    """Set layers, positions and final norm of a side."""
     for number, layer in enumerate(spec.layer):
         path = f"{side}_layers_{number}"
         _set_attention(layer.self_attention, f"{path}/self_attention", matrices, fused=["query", "key", "value"])

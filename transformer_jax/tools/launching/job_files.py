@@ -13,7 +13,6 @@ import math
 import os
 import re
 import shlex
-import string
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
@@ -67,6 +66,7 @@ MOST_SHIPPED = 2**20 - 2**14
 TOKENIZING = ("tokenizers", "tokens")
 FOLLOWERS = ("evaluate", "sweep")
 SWEEPS = ("workers", "sweep")
+_FIELD = re.compile(r"\{\{([a-z_]+)\}\}")
 Fields = Mapping[str, Any]
 
 
@@ -86,17 +86,11 @@ class Job(NamedTuple):
     budget: str | None = None
 
 
-class _Line(string.Template):
-    """A line of a template, with fields such as ``{{name}}``."""
-
-    pattern = r"\{\{(?:(?P<named>[a-z_]+)\}\}|(?P<escaped>(?!))|(?P<braced>(?!))|(?P<invalid>))"  # type: ignore[assignment]
-
-
 def filled(file: str, fields: Fields) -> str:
     """Fill the fields of a template. A line with a field that is None is left out."""
-    lines = map(_Line, resources.files(__name__).joinpath(file).read_text(encoding="utf-8").splitlines(keepends=True))
-    kept = (line for line in lines if not any(fields[name] is None for name in line.get_identifiers()))
-    return "".join(line.substitute(fields) for line in kept)
+    lines = resources.files(__package__).joinpath(file).read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = (line for line in lines if all(fields[name] is not None for name in _FIELD.findall(line)))
+    return "".join(_FIELD.sub(lambda field: str(fields[field[1]]), line) for line in kept)
 
 
 def shell_words(words: Sequence[str]) -> str:
@@ -204,7 +198,6 @@ def _hosts(flags: Fields, job: Job) -> tuple[int, int, str | None]:
 
 
 def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
-    """Return the fields of all templates for a job."""
     if launcher != "slurm":
         _require_on_volume(launcher, flags, job)
     (hosts, devices, topology), is_run, words = _hosts(flags, job), job.kind == "run", list(job.words)
