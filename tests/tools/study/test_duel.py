@@ -186,21 +186,6 @@ def test_runs_of_another_folder_in_the_same_study_are_refused_and_those_of_a_mov
     assert [duel_report.finished_run(each, ("validation/bleu",)).error for each in trials] == ["", ""]
 
 
-def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):
-    recipe = str(tmp_path / "recipe.py")
-    settings = tiny_settings(tmp_path / "cache", num_updates=40) | {"mesh": {"data": 8}}
-    Path(recipe).write_text(f"def get_config():\n    return {settings!r}\n")
-    ideas = "swiglu", "multi_token"
-    plan = planned(tmp_path, monkeypatch, "parameters", ideas=ideas, recipe=recipe)
-    # The third matrix takes a third of the width; two thirds of 32 are rounded to a multiple of 8.
-    assert plan.planned["swiglu"].settings["model.d_ff"] == "24"
-    # No trained model has the parameters of a loss term.
-    assert "model.d_ff" not in plan.planned["multi_token"].settings
-    assert plan.planned["base"].updates == plan.planned["swiglu"].updates == 40
-    with pytest.raises(ConfigError, match="no model.d_ff gives"):
-        planned(tmp_path, monkeypatch, "parameters", ideas=("model.d_model=64",), recipe=recipe)
-
-
 def ended_duel(monkeypatch, ideas, failed=()):
     """The plan, and the results of its contenders, whose BLEU and loss are the same numbers and seeds are paired."""
     plan = {name: Planned(Contender(name, settings, {}), COST, 200, {}) for name, settings in ideas.items()}

@@ -138,7 +138,7 @@ def test_only_settings_that_change_the_scored_text_make_scores_incomparable(task
         (["{run}", "--metrics=train/los"], "--metrics: no run has measured 'train/los'; did you mean 'train/loss'?"),
         (["{run}", "--output={run}/config.json"], "--output: {run}/config.json is a file"),
         (["{run}/nowhere"], "{run}/nowhere' is not a folder"),
-        (["{run}/checkpoints"], "no config.json in it or one level below (found nothing)"),
+        (["{run}/checkpoints"], "no config.json in it or one level below (there is nothing)"),
     ],
 )
 def test_mistakes_are_told(make_run, tmp_path, arguments, message, capsys):

@@ -69,8 +69,8 @@ def conform(values: flags.Values) -> int:
             failed += [finding for finding in found if not finding.holds]
             if values.costs and model != "task" and any(finding.holds for finding in found):
                 with_idea, without = (
-                    costs_of(Trial(trial_config(model, each)))
-                    for each in (idea.settings(stated), idea.settings_without(stated))
+                    costs_of(Trial(trial_config(model, settings)))
+                    for settings in (idea.settings(stated), idea.settings_without(stated))
                 )
                 _print_costs(model, with_idea, without)
     if failed:

@@ -101,11 +101,11 @@ def findings(
 def trial_of(model: str, idea: Idea, stated: Mapping[str, Any] = MappingProxyType({})) -> Trial:
     """Return the small model with the idea, beside its settings without it; two layers where the idea depends on its layer."""
     config, base = (
-        trial_config(model, each if KINDS[idea.kind].is_of_training else with_values(BY_SGD, each), small=True)
-        for each in (idea.settings(stated), idea.settings_without(stated))
+        trial_config(model, settings if KINDS[idea.kind].is_of_training else with_values(BY_SGD, settings), small=True)
+        for settings in (idea.settings(stated), idea.settings_without(stated))
     )
     if depends_on_layers(idea, config):
-        config, base = (replace(each, model=with_two_layers(each.model)) for each in (config, base))
+        config, base = (replace(settings, model=with_two_layers(settings.model)) for settings in (config, base))
     return Trial(config, idea=idea, base=base)
 
 
@@ -163,6 +163,6 @@ def _words(error: Exception, trial: Any) -> str:
 def _line_of_definition(part: Any) -> str:
     """``FILE, line N`` of the first function of a part that a plugin defines; empty for other parts."""
     functions = vars(part).values() if inspect.isclass(part) else [part]
-    codes = [getattr(inspect.unwrap(each), "__code__", None) for each in functions if callable(each)]
+    codes = [getattr(inspect.unwrap(function), "__code__", None) for function in functions if callable(function)]
     lines = [(code.co_filename, code.co_firstlineno) for code in codes if code and is_loaded(code.co_filename)]
     return "{}, line {}".format(*min(lines)) if lines else ""

@@ -118,11 +118,11 @@ def multi_head(
     the output projection. ``weights`` are a function of masked scores, by default their softmax.
     """
     query, key, value = (
-        np.einsum("bld,dhk->bhlk", each, params[name])
-        for each, name in ((inputs.x, "query"), (inputs.memory, "key"), (inputs.memory, "value"))
+        np.einsum("bld,dhk->bhlk", x, params[name])
+        for x, name in ((inputs.x, "query"), (inputs.memory, "key"), (inputs.memory, "value"))
     )
     # Query head h uses key head h // (H / G).
-    key, value = (np.repeat(each, query.shape[1] // each.shape[1], axis=1) for each in (key, value))
+    key, value = (np.repeat(x, query.shape[1] // x.shape[1], axis=1) for x in (key, value))
     product = scores(np.einsum("bhqk,bhmk->bhqm", queries(query), keys(key)) / np.sqrt(query.shape[-1]))
     attended = weights(np.where(mask[:, None], product, MASKED))
     output = heads(np.einsum("bhqm,bhmu->bhqu", attended, values(value)))

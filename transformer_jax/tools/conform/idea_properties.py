@@ -58,7 +58,7 @@ def differs_from_the_base(trial: Trial, length: int) -> str:
         rows = trial.rows(length)
         # Schedules of the update may begin at 0.
         before = trial.config.training.num_updates - 2 if trial.config.schedules else 0
-        ours, theirs = (_after_two(each, rows, before) for each in (trial, base))
+        ours, theirs = (_after_two(model, rows, before) for model in (trial, base))
     elif trial.idea.kind == "initialization":
         ours, theirs = trial.initial_state.params, base.initial_state.params
     else:
@@ -79,7 +79,7 @@ def _after_two(trial: Trial, rows: PyTree, before: int) -> PyTree:
 
 def float32_stays_float32(trial: Trial, length: int) -> str:
     """With model.compute_dtype=float32 nothing is rounded to fewer bits than without the idea."""
-    known = {_place(each) for each in _rounding(Trial(trial.base), length)}
+    known = {_place(equation) for equation in _rounding(Trial(trial.base), length)}
     for equation in _rounding(trial, length):
         if _place(equation) not in known:
             lines = (f"{file}, line {line}" for file, line in _frames(equation) if is_loaded(file))
@@ -92,8 +92,10 @@ def _rounding(trial: Trial, length: int) -> Iterator[Any]:
     rows = trial.rows(length)
     program = jax.make_jaxpr(lambda params: trial.loss_sums(params, rows).loss)(trial.update.state_shapes.params)
     for equation in _equations(program.jaxpr):
-        types = [getattr(each.aval, "dtype", None) for each in equation.outvars]
-        is_short = any(each is not None and jnp.issubdtype(each, jnp.floating) and each.itemsize < 4 for each in types)
+        types = [getattr(variable.aval, "dtype", None) for variable in equation.outvars]
+        is_short = any(
+            dtype is not None and jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 for dtype in types
+        )
         if is_short or equation.primitive.name == "reduce_precision":
             yield equation
 
@@ -102,7 +104,7 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
     """The operations of a program and of the programs inside of it."""
     for equation in jaxpr.eqns:
         yield equation
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda each: hasattr(each, "eqns")):
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
                 yield from _equations(inner)

@@ -93,7 +93,7 @@ class Idea(NamedTuple):
     def settings_without(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """``values`` and the settings that the idea needs, without the idea and its own settings."""
         needed = {
-            block: {key: each for key, each in settings.items() if each != self.name}
+            block: {key: value for key, value in settings.items() if value != self.name}
             for block, settings in NEEDED.get(self.name, {}).items()
         }
         values = with_values(needed, values)
@@ -105,7 +105,7 @@ class Idea(NamedTuple):
             del others[key]
             if names and KINDS[self.kind].is_list:
                 others[key] = ",".join(names)
-        parts = {name: each for name, each in values.get("parts", {}).items() if name != self.name}
+        parts = {name: settings for name, settings in values.get("parts", {}).items() if name != self.name}
         return {**values, block: others, "parts": parts}
 
 
@@ -125,7 +125,7 @@ def ideas_named(text: str) -> list[Idea]:
         raise ConfigError(f"{kind!r} is not one of the kinds {', '.join(KINDS)}")
     found = [Idea(each, name) for each in ([kind] if colon else KINDS) if name in names(each)]
     if not found:
-        near = nearest(name, [each for kind in KINDS for each in names(kind)])
+        near = nearest(name, [other for kind in KINDS for other in names(kind)])
         hint = f"did you mean {near}?" if near else "transformer-jax config --explain=model.attention lists names"
         raise ConfigError(f"there is no part {text!r}", remedy=hint)
     return found
@@ -153,8 +153,8 @@ def _parts() -> dict[Idea, Any]:
 def with_values(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """``base`` and ``values``, which win, at every level."""
     both = {
-        name: with_values(base[name], each)
-        for name, each in values.items()
-        if name in base and isinstance(each, Mapping)
+        name: with_values(base[name], value)
+        for name, value in values.items()
+        if name in base and isinstance(value, Mapping)
     }
     return {**base, **values, **both}

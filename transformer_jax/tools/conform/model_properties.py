@@ -50,7 +50,7 @@ def packed_equals_apart(trial: Trial, length: int) -> str:
     """Two sentences in one row give the logits of two rows."""
     width = max(length, 2)
     lengths = width // 2, max(1, (width - 1) // 2)
-    first, second = (sentences(ROWS, each, unequal=False) for each in lengths)
+    first, second = (sentences(ROWS, size, unequal=False) for size in lengths)
     rows = Batch(*(_packed(pair, width) for pair in zip(first, second, strict=True)))
     packed, start, worst = trial.logits(rows), 0, []
     for name, pairs, size in zip(("first", "second"), (first, second), lengths, strict=True):
@@ -68,7 +68,7 @@ def _packed(sides: tuple[np.ndarray, np.ndarray], width: int) -> Tokens:
     segments = np.repeat([1, 2, 0], [*lengths, padding])
     positions = np.concatenate([np.arange(length) for length in lengths] + [np.zeros(padding)])
     ids = np.pad(np.concatenate(sides, axis=1), ((0, 0), (0, padding)))
-    return Tokens(ids, *(np.broadcast_to(each.astype(np.int32), ids.shape) for each in (segments, positions)))
+    return Tokens(ids, *(np.broadcast_to(row.astype(np.int32), ids.shape) for row in (segments, positions)))
 
 
 def scan_equals_unrolled(trial: Trial, length: int) -> str:
@@ -100,7 +100,7 @@ def backends_agree(trial: Trial, length: int) -> str:
             tolerance = [] if name == "blockwise" else [ROUNDING_OF_BFLOAT16]
             found[name] = require_near(other.loss_and_gradient(pairs), expected, name, *tolerance)
     words = ", ".join(f"{name} {error}" for name, error in found.items())
-    paths = dict.fromkeys(each.path.rpartition("/")[2] for each in dense)
+    paths = dict.fromkeys(call.path.rpartition("/")[2] for call in dense)
     return f"{words}; dense, without a backend: {', '.join(paths)}" if paths else words
 
 
@@ -149,7 +149,7 @@ def bfloat16_near_float32(trial: Trial, length: int) -> str:
     batch = sentences(ROWS, length).batch
     is_token = (batch.target.segments != 0)[..., None]
     found, expected = (
-        np.where(is_token, each.logits(batch), 0.0) for each in (trial.with_model(compute_dtype="bfloat16"), trial)
+        np.where(is_token, model.logits(batch), 0.0) for model in (trial.with_model(compute_dtype="bfloat16"), trial)
     )
     return require_near(found, expected, tolerance=ROUNDING_OF_BFLOAT16)
 

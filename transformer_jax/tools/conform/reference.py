@@ -69,10 +69,10 @@ def equals_reference(trial: Trial, length: int) -> str:
     if others := other_parts(trial):
         return f"not compared: the reference does not compute {', '.join(others)}"
     worst = []
-    for each in COMPARISONS[trial.idea.kind](trial, reference, length):
-        found, expected = (np.where(each.counts, array, 0.0) for array in (each.part, each.reference))
+    for pair in COMPARISONS[trial.idea.kind](trial, reference, length):
+        found, expected = (np.where(pair.counts, array, 0.0) for array in (pair.part, pair.reference))
         tolerance = TOLERANCE if trial.idea.kind == "optimizer" else ROUNDING
-        worst.append(require_near(found, expected, each.where, tolerance))
+        worst.append(require_near(found, expected, pair.where, tolerance))
     return max(worst, key=float) if worst else "not compared: the part is at no site of this model"
 
 
@@ -88,7 +88,7 @@ def found_reference(idea: Idea) -> Reference | None:
 def other_parts(trial: Trial) -> list[str]:
     """Return the parts of the model that act where the idea does, and that its reference does not compute."""
     kinds = BESIDE.get(trial.idea.name) or BESIDE.get(trial.idea.kind, {})
-    return [each.name for each in trial.base.selections if each.kind in kinds and each.name not in kinds[each.kind]]
+    return [part.name for part in trial.base.selections if part.kind in kinds and part.name not in kinds[part.kind]]
 
 
 def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
@@ -97,13 +97,13 @@ def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Co
     batch = sentences(ROWS, length).batch
     earlier: dict[tuple[str, str], tuple[tuple[PyTree, AttentionInputs], ...]] = {}
     for call in calls_of(trial, length, "__call__"):
-        mask = next((each for each in call.arguments[2:] if isinstance(each, SentenceMask)), None)
+        mask = next((argument for argument in call.arguments[2:] if isinstance(argument, SentenceMask)), None)
         site = site_of(call.path, config.model)
         if mask is None or site is None or not call.path.endswith("attention") or not acts_at(idea, site):
             continue
         stack = "source_positions" if site.stack == "encoder" else "target_positions"
         params = float64({**call.params, "positions": trial.params.get("positions", trial.params.get(stack, {}))})
-        x, memory = float64([hidden_of(each) for each in call.arguments[:2]])
+        x, memory = float64([hidden_of(argument) for argument in call.arguments[:2]])
         reads_source = site.stack == "encoder" or site.kind == "cross"
         inputs = AttentionInputs(
             x,
@@ -122,9 +122,9 @@ def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Co
         yield Compared(call.path, returned, expected, visible.any(-1)[..., None])
 
 
-def hidden_of(each: Any) -> Any:
+def hidden_of(states: Any) -> Any:
     """Return the hidden states of an input or output of attention, which may have states of parts beside them."""
-    return getattr(each, "hidden", each)
+    return getattr(states, "hidden", states)
 
 
 def acts_at(idea: Idea, site: Site) -> bool:
@@ -139,7 +139,7 @@ def of_layers(trial: Trial, reference: Reference, length: int) -> Iterator[Compa
     """Every norm, feed-forward layer, residual connection or output layer of the part."""
     config, kind = trial.config, trial.idea.kind
     pattern, methods = LAYERS[kind]
-    calls = [each for each in calls_of(trial, length, *methods) if re.fullmatch(pattern, each.path)]
+    calls = [captured for captured in calls_of(trial, length, *methods) if re.fullmatch(pattern, captured.path)]
     tokens = sentences(ROWS, length).batch
     for call in calls:
         if call.method == "before":
@@ -152,7 +152,9 @@ def of_layers(trial: Trial, reference: Reference, length: int) -> Iterator[Compa
         if kind == "projection":
             found = [call.returned.logits(FLOAT32)]
         if kind == "residual":
-            found.insert(0, next(each.returned for each in calls if (each.path, each.method) == (call.path, "before")))
+            found.insert(
+                0, next(other.returned for other in calls if (other.path, other.method) == (call.path, "before"))
+            )
         for part, of_reference in zip(found, expected if kind == "residual" else [expected], strict=True):
             counts = mask.reshape(*mask.shape, *[1] * (np.ndim(part) - 2))
             yield Compared(call.path, part, of_reference, counts)
@@ -175,18 +177,18 @@ def of_loss_term(trial: Trial, reference: Reference, length: int) -> Iterator[Co
         rows = dropped.rows(length)
         with captured_calls("factors", "__call__") as calls:
             sums = dropped.loss_sums(params, rows)
-        passes = [each for each in calls if each.path == "projection" and each.method == "factors"]
+        passes = [call for call in calls if call.path == "projection" and call.method == "factors"]
         if len(passes) == 1:
             break
     target = rows.target if dropped.has_source else rows
-    layers = [each for each in calls if each.path.endswith("/feed_forward")][: calls_before(calls, passes[0])]
+    layers = [call for call in calls if call.path.endswith("/feed_forward")][: calls_before(calls, passes[0])]
     hidden, matrix = float64(passes[0].returned[:2])
     inputs = LossInputs(
-        [np.asarray(each.returned.logits(FLOAT32), np.float64) for each in passes],
+        [np.asarray(call.returned.logits(FLOAT32), np.float64) for call in passes],
         np.asarray(target.ids),
         hidden,
         matrix,
-        [float64((each.params, each.arguments[0])) for each in layers],
+        [float64((call.params, call.arguments[0])) for call in layers],
         config.training.label_smoothing,
         config.parts.get(name),
         config.model,
@@ -203,7 +205,7 @@ def of_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compa
     random, rate, params = np.random.default_rng(4), 0.1, trial.params
     gradients = [jax.tree.map(lambda leaf: np.float32(random.normal(size=leaf.shape)), params) for _ in range(4)]
     numbers, settings = np.arange(1, config.training.num_updates + 1), config.parts.get(name)
-    inputs = UpdateInputs([by_path(each) for each in gradients], rate, numbers, hyperparameters, settings, config.model)
+    inputs = UpdateInputs([by_path(tree) for tree in gradients], rate, numbers, hyperparameters, settings, config.model)
     expected = reference(by_path(params), inputs, None)
     if kind == "schedule":
         schedule = make_schedule(name, hyperparameters, config.model.d_model, config.parts)
@@ -264,7 +266,7 @@ def calls_of(trial: Trial, length: int, *methods: str) -> list[CapturedCall]:
     """
     with captured_calls(*methods) as calls:
         trial.teacher_forced(trial.params, sentences(ROWS, length).batch)
-    return list({(each.path, each.method): each for each in calls}.values())
+    return list({(call.path, call.method): call for call in calls}.values())
 
 
 def site_of(path: str, model: Any) -> Site | None:
@@ -272,7 +274,7 @@ def site_of(path: str, model: Any) -> Site | None:
     match = re.match(SITE, path)
     if match is None:
         return None
-    stack, index, kind = (cast("Any", each) for each in match.groups())
+    stack, index, kind = (cast("Any", group) for group in match.groups())
     depth = getattr(model, f"num_{stack}_layers", None) or model.num_layers
     is_causal = stack == "decoder" and kind != "cross"
     return Site(stack, kind, depth, is_causal=is_causal, index=int(index))
@@ -280,8 +282,8 @@ def site_of(path: str, model: Any) -> Site | None:
 
 def calls_before(calls: list[CapturedCall], end: CapturedCall) -> int:
     """Return the number of feed-forward layers called before ``end``."""
-    index = next(index for index, each in enumerate(calls) if each is end)
-    return sum(each.path.endswith("/feed_forward") for each in calls[:index])
+    index = next(index for index, call in enumerate(calls) if call is end)
+    return sum(call.path.endswith("/feed_forward") for call in calls[:index])
 
 
 def by_path(tree: PyTree) -> dict[str, np.ndarray]:

@@ -46,7 +46,7 @@ def meshes_agree(trial: Trial, length: int) -> str:
     rows = trial.rows(length + length % 2)
 
     def compare(names: tuple[str, ...], update: Update) -> str:
-        expected, found = (_after_two(trial, rows, each) for each in (trial.update, update))
+        expected, found = (_after_two(trial, rows, one) for one in (trial.update, update))
         return require_near(found, expected, "=2, ".join(names) + "=2", tolerance=TOLERANCE)
 
     def update_on(names: tuple[str, ...]) -> Update:
@@ -85,12 +85,12 @@ def micro_batches_equal_whole(trial: Trial, length: int) -> str:
 
     is_linear = all(registered("loss_term")[name].is_sum_of_tokens for name in trial.config.training.loss_term_names)
     # A device has half of the rows; every other one is in its first micro-batch.
-    same = rows if is_linear else jax.tree.map(lambda each: each[[0, 0, 1, 1, 0, 0, 1, 1]], rows)
+    same = rows if is_linear else jax.tree.map(lambda array: array[[0, 0, 1, 1, 0, 0, 1, 1]], rows)
     count = min(2, jax.device_count())
     split = halves.update_on(MeshConfig(data=count))
 
     def compare(rows: PyTree, tolerance: float) -> str:
-        found, expected = (_after_two(trial, rows, each) for each in (split, trial.update))
+        found, expected = (_after_two(trial, rows, one) for one in (split, trial.update))
         return require_near(found, expected, f"accumulation_steps=2, data={count}", tolerance)
 
     worst = compare(same, TOLERANCE)

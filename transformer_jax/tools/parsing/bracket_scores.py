@@ -84,7 +84,7 @@ class BracketScores(NamedTuple):
 
 
 def scores_of(counts: np.ndarray) -> BracketScores:
-    matched, gold, predicted, crossing, exact, uncrossed, sentences, _ = (float(each) for each in counts)
+    matched, gold, predicted, crossing, exact, uncrossed, sentences, _ = (float(count) for count in counts)
     precision, recall = 100 * matched / max(predicted, 1), 100 * matched / max(gold, 1)
     f1 = 200 * matched / max(gold + predicted, 1)
     sentences = max(sentences, 1)

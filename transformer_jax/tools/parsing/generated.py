@@ -60,5 +60,5 @@ def random_tree(generator: random.Random, symbol: str = "S", depth: int = 0) -> 
         return Tree(TAGS.get(symbol, symbol), (), generator.choice(WORDS.get(symbol, symbol).split()))
     weights, rules = zip(*(rule.split(maxsplit=1) for rule in RULES[symbol].split(" | ")), strict=True)
     chosen = rules[0] if depth >= DEEP else generator.choices(rules, list(map(float, weights)))[0]
-    children = tuple(random_tree(generator, each, depth + 1) for each in chosen.split())
+    children = tuple(random_tree(generator, part, depth + 1) for part in chosen.split())
     return Tree(LABELS.get(symbol, symbol), children)

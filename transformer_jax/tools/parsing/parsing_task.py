@@ -218,7 +218,7 @@ class ParsingTask(TranslationTask):
         """
 
         def on_translation(index: int, results: list[Translation]) -> None:
-            on_parse(index, [self._parse(sentences[index], each) for each in results])
+            on_parse(index, [self._parse(sentences[index], result) for result in results])
 
         self.translator.translate_each(params, sentences, on_translation, **options)
 
@@ -233,8 +233,8 @@ class ParsingTask(TranslationTask):
         symbol that wrote it, or -1.
         """
         numbered = [
-            each if each[0] == ")" or each == UNKNOWN or is_position(each) else f"{each} {index}"
-            for index, each in enumerate(ascii_words(symbols))
+            symbol if symbol[0] == ")" or symbol == UNKNOWN or is_position(symbol) else f"{symbol} {index}"
+            for index, symbol in enumerate(ascii_words(symbols))
         ]
         stack, found = [(0, tree_of_symbols(numbered, ascii_words(sentence), self.config.data.linearization))], []
         while stack:
@@ -259,8 +259,8 @@ class ParsingTask(TranslationTask):
             raise ConfigError("--references", "give one file of trees for the sentences of --source")
         name, sentences = references[0], list(read_lines(Path(source)))
         found = list(read_trees(Path(name)))
-        roots, counts = roots_of(lambda: (each.tree for each in found)), Counter[str]()
-        trees = [(tree, each.line) for each in found if (tree := normalized(each.tree, counts, roots))]
+        roots, counts = roots_of(lambda: (read.tree for read in found)), Counter[str]()
+        trees = [(tree, read.line) for read in found if (tree := normalized(read.tree, counts, roots))]
         for root, count in counts.items():
             if root.startswith("roots "):
                 say(f"{name}: {count:,} {root} removed, which are no constituents", sys.stderr)
@@ -268,7 +268,7 @@ class ParsingTask(TranslationTask):
         if num_blank and len(trees) == len(sentences) - num_blank:
             lines = f"{num_blank:,} empty line{'s' * (num_blank > 1)}"
             say(f"{source}: {lines} left out, which have no tree; the others are counted without them", sys.stderr)
-            sentences = [each for each in sentences if not says_nothing(each)]
+            sentences = [text for text in sentences if not says_nothing(text)]
         if not sentences:
             raise DataError(f"{source}: no sentence; expected one a line")
         if len(trees) != len(sentences):

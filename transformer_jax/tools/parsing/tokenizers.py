@@ -67,7 +67,7 @@ class SentenceTokenizer(Tokenizer):
     def __init__(self, of_words: Tokenizer) -> None:
         self.kind, self._of_words = of_words.kind, of_words
         pieces = "\n".join(of_words.pieces(range(NUM_SPECIAL_IDS, of_words.vocabulary_size)))
-        further = {each: form for each, form in FURTHER_ESCAPES.items() if form.strip("-") in pieces}
+        further = {character: form for character, form in FURTHER_ESCAPES.items() if form.strip("-") in pieces}
         self._forms = ESCAPES | further
         # A backslash before a slash or an asterisk is of the form already.
         self._escaped = re.compile(rf"[{re.escape(''.join(set(self._forms).difference('/*')))}]|(?<!\\)[/*]")

@@ -184,7 +184,7 @@ def roots_of(trees: Callable[[], Iterable[Tree]]) -> tuple[str, ...]:
     ``MANY_TREES``.
     """
     roots: tuple[str, ...] = ROOTS
-    while label := _label_of_all(tree for each in trees() if (tree := normalized(each, Counter(), roots))):
+    while label := _label_of_all(tree for read in trees() if (tree := normalized(read, Counter(), roots))):
         roots = (*roots, label)
     return roots
 

@@ -44,13 +44,13 @@ def well_formed(
     in_order = data.linearization == "in_order"
     symbols = tokenizers.target.pieces(range(NUM_SPECIAL_IDS, tokenizers.target.vocabulary_size))
     kind_of = {"(": OPEN, ")": CLOSE}
-    kinds_of_symbols = [POSITION if is_position(each) else kind_of.get(each[0], WORD) for each in symbols]
+    kinds_of_symbols = [POSITION if is_position(piece) else kind_of.get(piece[0], WORD) for piece in symbols]
     kinds = np.array([OTHER] * NUM_SPECIAL_IDS + kinds_of_symbols)
     opening = {symbol[1:]: number for number, symbol in enumerate(symbols, NUM_SPECIAL_IDS) if symbol[0] == "("}
     # The opening symbol that each closing symbol needs.
-    partners = np.array([-1] * NUM_SPECIAL_IDS + [opening.get(each[1:], -1) for each in symbols])
+    partners = np.array([-1] * NUM_SPECIAL_IDS + [opening.get(piece[1:], -1) for piece in symbols])
     has_labels, has_positions = data.linearization == "brackets", data.word_positions
-    position_of = np.array([-1] * NUM_SPECIAL_IDS + [int(each[1:]) if is_position(each) else -1 for each in symbols])
+    position_of = np.array([-1] * NUM_SPECIAL_IDS + [int(piece[1:]) if is_position(piece) else -1 for piece in symbols])
     known = known_positions(tokenizers.target)
     begins_word = np.array(word_starts(tokenizers.source))
 
@@ -58,7 +58,7 @@ def well_formed(
         words = jnp.sum(jnp.asarray(begins_word)[source_ids], axis=1, dtype=jnp.int32)
         capacity = jnp.sum(source_ids != PAD_ID, axis=1, dtype=jnp.int32) + decoding.max_extra_tokens
         capacity = capacity if longest is None else jnp.minimum(capacity, longest)
-        words, capacity = (jnp.tile(each[:, None], (1, beam_width)) for each in (words, capacity))
+        words, capacity = (jnp.tile(number[:, None], (1, beam_width)) for number in (words, capacity))
         zeros = jnp.zeros_like(words)
         return Prefix(
             zeros, zeros, words, zeros, capacity, jnp.zeros((*words.shape, MAX_DEPTH if has_labels else 0), jnp.int32)
@@ -66,7 +66,7 @@ def well_formed(
 
     def advance(state: Prefix, token_ids: Int[Array, "B W"]) -> Prefix:
         kind = jnp.asarray(kinds)[token_ids]
-        opens, closes, is_word = (kind == each for each in (OPEN, CLOSE, WORD))
+        opens, closes, is_word = (kind == other for other in (OPEN, CLOSE, WORD))
         is_top = jax.nn.one_hot(state.depth, state.labels.shape[2], dtype=bool)
         labels = jnp.where(is_top & opens[:, :, None], token_ids[:, :, None], state.labels)
         depth, words, written = state.depth + opens - closes, state.words - is_word, state.written + is_word

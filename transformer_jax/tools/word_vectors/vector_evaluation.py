@@ -78,7 +78,7 @@ def _read_test_set(path: Path) -> WordTestSet:
         raise DataError(f"{path}: the file is empty; expected analogies or pairs of words")
     # Only pairs have a heading.
     sample = lines[:2][-1][1]
-    separator = next((each for each in SEPARATORS if each in sample), "")
+    separator = next((mark for mark in SEPARATORS if mark in sample), "")
     fields = _fields(sample, separator)
     score = next((index for index, field in enumerate(fields) if index > 1 and _is_number(field)), None)
     has_four_words = len(fields) == 4 and not separator and score is None
@@ -198,19 +198,19 @@ class VectorReport(NamedTuple):
         ``analogies``: accuracy over all sets, 0 to 1. ``spearman_NAME``: -1 to 1; ``similarity``:
         their mean. ``coverage``: covered share of questions and pairs.
         """
-        analogies = [each for each in self.scores if each.test_set.kind == "analogies"]
+        analogies = [score for score in self.scores if score.test_set.kind == "analogies"]
         ranks = {
-            f"spearman_{each.test_set.name}": each.overall.value
-            for each in self.scores
-            if each.test_set.kind == "similarity" and each.overall.value is not None
+            f"spearman_{score.test_set.name}": score.overall.value
+            for score in self.scores
+            if score.test_set.kind == "similarity" and score.overall.value is not None
         }
-        numbers = {"analogies": _sum("", [each.overall for each in analogies]).value}
+        numbers = {"analogies": _sum("", [score.overall for score in analogies]).value}
         for name in ("semantic", "syntactic"):
-            parts = [part for each in analogies for part in each.parts if part.name == name]
+            parts = [part for score in analogies for part in score.parts if part.name == name]
             numbers[f"analogies_{name}"] = _sum("", parts).value
         numbers["similarity"] = sum(ranks.values()) / len(ranks) if ranks else None
-        overall = [each.overall for each in self.scores]
-        numbers["coverage"] = sum(each.covered for each in overall) / max(sum(each.total for each in overall), 1)
+        overall = [score.overall for score in self.scores]
+        numbers["coverage"] = sum(score.covered for score in overall) / max(sum(score.total for score in overall), 1)
         return {name: number for name, number in numbers.items() if number is not None} | ranks
 
     def table(self) -> str:
@@ -222,14 +222,14 @@ class VectorReport(NamedTuple):
                 number = f"{100 * score.value:.2f} %" if score.value is not None and parts else number
                 covered = f"{score.covered:,} of {score.total:,}", f"{100 * score.covered / score.total:.1f} %"
                 rows.append((name, number, *covered))
-        readings = "\n".join(f"{each.test_set.name}: {each.test_set.reading}" for each in self.scores)
+        readings = "\n".join(f"{scores.test_set.name}: {scores.test_set.reading}" for scores in self.scores)
         meaning = "analogies: accuracy; similarity: Spearman's rank correlation; over the covered, whose words all have vectors"
         size = f"{self.num_words:,} words, {self.dimension} dimensions"
         return "\n\n".join([size, readings, text_table(rows, "lrrr"), meaning])
 
     def without_coverage(self) -> list[str]:
         """Return the names of test sets without a covered question or pair."""
-        return [each.test_set.name for each in self.scores if not each.overall.covered]
+        return [score.test_set.name for score in self.scores if not score.overall.covered]
 
 
 def evaluate_vectors(vectors: "KeyedVectors", test_sets: Sequence[WordTestSet]) -> VectorReport:
@@ -245,7 +245,7 @@ def _as_words(vectors: "KeyedVectors") -> "KeyedVectors":
     if not any(word.startswith(WORD_START) for word in vectors.index_to_key):
         return vectors
     rows: dict[str, int] = {}
-    for row, piece in sorted(enumerate(vectors.index_to_key), key=lambda each: not each[1].startswith(WORD_START)):
+    for row, piece in sorted(enumerate(vectors.index_to_key), key=lambda item: not item[1].startswith(WORD_START)):
         rows.setdefault(piece.removeprefix(WORD_START), row)
     return keyed_vectors(list(rows), vectors.vectors[list(rows.values())])
 
@@ -288,7 +288,7 @@ def _score_similarity(vectors: "KeyedVectors", test_set: WordTestSet) -> Scores:
 
 def _as_letters(characters: Iterable[str], vectors: "KeyedVectors", text: str) -> tuple["KeyedVectors", str]:
     """Return the vectors and the text with private letters for ``characters`` of words, which mean something to gensim."""
-    letters = {ord(each): 0xE000 + index for index, each in enumerate(sorted(set(characters)))}
+    letters = {ord(character): 0xE000 + index for index, character in enumerate(sorted(set(characters)))}
     if not letters:
         return vectors, text
     words = [word.translate(letters) for word in vectors.index_to_key]
@@ -297,6 +297,6 @@ def _as_letters(characters: Iterable[str], vectors: "KeyedVectors", text: str) -
 
 def _sum(name: str, scores: Sequence[Score]) -> Score:
     """Return the accuracy over all covered questions of several scores."""
-    covered = sum(each.covered for each in scores)
-    right = sum(round(each.value * each.covered) for each in scores if each.value is not None)
-    return Score(name, right / covered if covered else None, covered, sum(each.total for each in scores))
+    covered = sum(score.covered for score in scores)
+    right = sum(round(score.value * score.covered) for score in scores if score.value is not None)
+    return Score(name, right / covered if covered else None, covered, sum(score.total for score in scores))

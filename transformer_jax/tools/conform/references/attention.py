@@ -99,7 +99,7 @@ def latent(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray
     c = compressed(inputs.memory, "latent")
     of_query = compressed(inputs.x, "query_latent") if "query_latent_kernel" in params else inputs.x
     query, key, value = in_heads(of_query, "query"), in_heads(c, "key"), in_heads(c, "value")
-    key, value = (np.repeat(each, query.shape[1] // each.shape[1], axis=1) for each in (key, value))
+    key, value = (np.repeat(x, query.shape[1] // x.shape[1], axis=1) for x in (key, value))
     if "rotary_key_kernel" in params:
         rotary_query = equations.rotated(in_heads(of_query, "rotary_query_kernel"), inputs.positions)
         rotary_key = equations.rotated((inputs.memory @ params["rotary_key_kernel"])[:, None], inputs.memory_positions)
@@ -133,7 +133,7 @@ def differential(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.n
 
     for head in range(0, heads, 2):
         group = head * key_heads // heads // 2 * 2
-        value = np.concatenate([inputs.memory @ params["value"][:, each] for each in (group, group + 1)], axis=-1)
+        value = np.concatenate([inputs.memory @ params["value"][:, index] for index in (group, group + 1)], axis=-1)
         attended = (weights(head) - factor * weights(head + 1)) @ value
         normalized = (1 - initial) * equations.rms_norm(attended, of["gain"], 1e-5)
         total = total + normalized @ np.concatenate([params["output"][head], params["output"][head + 1]])

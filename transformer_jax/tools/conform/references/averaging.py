@@ -10,7 +10,7 @@ def ema(params: dict[str, np.ndarray], inputs: UpdateInputs, mask: None) -> dict
     averages = {}
     for path, value in params.items():
         average = value
-        for t, gradient in enumerate((each[path] for each in inputs.gradients), 1):
+        for t, gradient in enumerate((tree[path] for tree in inputs.gradients), 1):
             value = value - inputs.rate * gradient
             decay = min(inputs.settings.decay, (1 + t) / (10 + t))
             average = decay * average + (1 - decay) * value
@@ -20,5 +20,5 @@ def ema(params: dict[str, np.ndarray], inputs: UpdateInputs, mask: None) -> dict
 
 def schedule_free(params: dict[str, np.ndarray], inputs: UpdateInputs, mask: None) -> dict[str, np.ndarray]:
     """x_t, the mean of z_1, ..., z_t, where z loses the gradients (Defazio et al. 2024, equations 2 to 4)."""
-    iterates = {path: -inputs.rate * np.cumsum([each[path] for each in inputs.gradients], axis=0) for path in params}
+    iterates = {path: -inputs.rate * np.cumsum([tree[path] for tree in inputs.gradients], axis=0) for path in params}
     return {path: value + iterates[path].mean(axis=0) for path, value in params.items()}

@@ -26,7 +26,7 @@ def unigram_smoothing(params: Any, inputs: LossInputs, mask: np.ndarray) -> floa
 
 def r_drop(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
     """Return the loss of a second pass + weight / 2 (KL(p || q) + KL(q || p)) (Wu et al. 2021, equation 4)."""
-    log_p, log_q = (log_softmax(each) for each in inputs.logits)
+    log_p, log_q = (log_softmax(logits) for logits in inputs.logits)
     divergence = (np.exp(log_p) * (log_p - log_q) + np.exp(log_q) * (log_q - log_p)).sum(-1)
     losses = cross_entropy(inputs.logits[1], inputs.labels, inputs.smoothing)
     return float(np.sum((losses + 0.5 * inputs.settings.weight * divergence) * mask))

@@ -22,8 +22,8 @@ def gated_delta_net(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> n
     projected = [
         np.einsum("bld,dhk->blhk", inputs.x, params[name]) for name in ("query", "key", "value", "output_gate")
     ]
-    query, key, value, gate = (each * sigmoid(each) for each in projected)
-    query, key = (each / np.sqrt(np.sum(each**2, axis=-1, keepdims=True) + 1e-6) for each in (query, key))
+    query, key, value, gate = (x * sigmoid(x) for x in projected)
+    query, key = (x / np.sqrt(np.sum(x**2, axis=-1, keepdims=True) + 1e-6) for x in (query, key))
     strength = sigmoid(inputs.x @ params["strength_kernel"])
     step = np.log1p(np.exp(inputs.x @ params["decay_kernel"] + params["decay_bias"]))
     decay = np.exp(-np.exp(params["log_rate"]) * step)

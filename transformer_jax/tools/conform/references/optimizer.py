@@ -41,7 +41,10 @@ def muon(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
         if value.ndim < 2 or path.endswith(("table", "bias")):
             directions[path] = _adam(gradients, inputs.hyperparameters, nesterov=True)
             continue
-        momentum, t = sum((1 - beta) * beta**age * each for age, each in enumerate(gradients[::-1])), len(gradients)
+        momentum, t = (
+            sum((1 - beta) * beta**age * gradient for age, gradient in enumerate(gradients[::-1])),
+            len(gradients),
+        )
         ahead = beta * momentum / (1 - beta ** (t + 1)) + (1 - beta) * gradients[-1] / (1 - beta**t)
         rows = int(np.prod(value.shape[:2])) if path.endswith("attention/output") else len(value)
         x = ahead.reshape(rows, -1)
@@ -63,7 +66,7 @@ def soap(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
     for path, value in params.items():
         is_vector = value.ndim < 2 or path.endswith(("bias", "scale"))
         rows = 1 if is_vector else int(np.prod(value.shape[:2])) if path.endswith("attention/output") else len(value)
-        gradients = [each.reshape(rows, -1) for each in _gradients(inputs, path)]
+        gradients = [matrix.reshape(rows, -1) for matrix in _gradients(inputs, path)]
         is_rotated = [1 < size <= inputs.settings.max_size and not is_vector for size in gradients[0].shape]
         covariances: list[Any] = [0.0, 0.0]
         bases = [np.eye(size) for size in gradients[0].shape]
@@ -76,8 +79,8 @@ def soap(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
                 inside = bases[0].T @ mean @ bases[1] / (1 - b1**number)
                 inside = inside / (np.sqrt(square / (1 - b2**number)) + inputs.hyperparameters.epsilon)
                 directions[path] = (bases[0] @ inside @ bases[1].T).reshape(value.shape)
-            for side, each in enumerate((gradient, gradient.T)):
-                covariances[side] = b2 * covariances[side] + (1 - b2) * each @ each.T
+            for side, matrix in enumerate((gradient, gradient.T)):
+                covariances[side] = b2 * covariances[side] + (1 - b2) * matrix @ matrix.T
                 if is_rotated[side] and number == 0:
                     bases[side] = np.linalg.eigh(covariances[side])[1][:, ::-1]
                 elif is_rotated[side] and number % inputs.settings.precondition_every == 0:
@@ -86,14 +89,14 @@ def soap(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
 
 
 def _gradients(inputs: UpdateInputs, path: str) -> list[np.ndarray]:
-    return [each[path] for each in inputs.gradients]
+    return [gradient[path] for gradient in inputs.gradients]
 
 
 def _adam(gradients: list[np.ndarray], options: Any, *, nesterov: bool = False) -> np.ndarray:
     """Return the direction of Adam (Kingma and Ba 2015, algorithm 1); Nesterov momentum of Dozat 2016, algorithm 8."""
     b1, b2, t = options.b1, options.b2, len(gradients)
-    mean = sum((1 - b1) * b1**age * each for age, each in enumerate(gradients[::-1]))
-    square = sum((1 - b2) * b2**age * each**2 for age, each in enumerate(gradients[::-1]))
+    mean = sum((1 - b1) * b1**age * gradient for age, gradient in enumerate(gradients[::-1]))
+    square = sum((1 - b2) * b2**age * gradient**2 for age, gradient in enumerate(gradients[::-1]))
     if nesterov:
         mean = b1 * mean / (1 - b1 ** (t + 1)) + (1 - b1) * gradients[-1] / (1 - b1**t)
     else:

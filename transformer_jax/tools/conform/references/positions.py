@@ -40,7 +40,7 @@ def _rotations(inputs: AttentionInputs) -> list[ArrayChange]:
         first = rotated(vectors[..., :width], positions, inputs.settings.base)
         return np.concatenate([first, vectors[..., width:]], axis=-1)
 
-    return [partial(change, each) for each in (inputs.positions, inputs.memory_positions)]
+    return [partial(change, positions) for positions in (inputs.positions, inputs.memory_positions)]
 
 
 def alibi(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:

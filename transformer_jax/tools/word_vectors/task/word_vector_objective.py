@@ -72,7 +72,9 @@ class WordVectorObjective:
 
     def rows(self, params: PyTree, batch: PyTree) -> dict[str, Array]:
         """Return the rows that a block reads, by name."""
-        return {name: params[each.table[0]][each.table[1]][each.ids] for name, each in self.lookups(batch).items()}
+        return {
+            name: params[lookup.table[0]][lookup.table[1]][lookup.ids] for name, lookup in self.lookups(batch).items()
+        }
 
     def activations(
         self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters | None

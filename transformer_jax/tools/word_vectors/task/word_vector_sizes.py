@@ -45,10 +45,10 @@ def plan_word_vectors(
     least_words = max(4 * ROW_LENGTH, SPANS_IN_UPDATE * (stated.get("model.window", Word2vecConfig.window) + 1))
     blocks = stated.get("batching.blocks_per_update") or max(blocks, -(-least_words // (rows * length)))
     words_of_update = rows * length * blocks
-    each = OPERATIONS_OF_A_WORD * dimension * words_of_update
+    flops_of_update = OPERATIONS_OF_A_WORD * dimension * words_of_update
     words_of_epoch = words * (KEPT_SHARE if stated.get("data.subsample", WordTextConfig.subsample) else 1.0)
     most = max((5 if words >= 1e7 else 15) * words_of_epoch / words_of_update, MIN_UPDATES)
-    updates = text_updates(stated, budget_seconds, each, most, speed)
+    updates = text_updates(stated, budget_seconds, flops_of_update, most, speed)
     least = stated.get("tokenizer.min_count") or (5 if words >= 1e6 else 3 if words >= 1e5 else 2)
     settings = {
         "data.documents": text.documents_are,
@@ -61,7 +61,7 @@ def plan_word_vectors(
         "model.d_model": dimension,
         **update_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
     }
-    seconds = (TEXT_START_UP + updates * each) / speed
+    seconds = (TEXT_START_UP + updates * flops_of_update) / speed
     unit = "words" if has_words else "pieces"
     kept = f"{unit} of at least {least} occurrences" if least > 1 else f"all {unit}"
     sentence = (
