@@ -40,12 +40,12 @@ PLANNER = "TRANSFORMER_JAX_DUEL_PLANNER"
     flags.integer("workers", 0, "workers on this host, as of sweep", lower_bound=0),
 )
 def duel(values: flags.Values) -> int:
-    """Test which ideas help: a base and ideas at equal budgets, with paired seeds and error bars.
+    r"""Test which ideas help: a base and ideas at equal budgets, with paired seeds and error bars.
 
     Examples:
-        transformer-jax duel --config=quickstart --ideas=rope,rmsnorm --budget=30s --seeds=3 \\
+        transformer-jax duel --config=quickstart --ideas=rope,rmsnorm --budget=30s --seeds=3 \
             --workdir=runs/duel
-        transformer-jax duel --config=multi30k:tiny --equal=time --ideas="rope+qk_norm,mine.py" \\
+        transformer-jax duel --config=multi30k:tiny --equal=time --ideas="rope+qk_norm,mine.py" \
             --workdir=runs/duel
 
     An idea is the name of a part (rope; schedule:cosine where several kinds have the name), a file

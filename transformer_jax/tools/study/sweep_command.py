@@ -46,10 +46,10 @@ def flags_of_trials(values: flags.Values) -> list[str]:
     flags.boolean("retry_failed", False, "retry failed trials"),
 )
 def sweep(values: flags.Values) -> int:
-    """Train one recipe in many variants, a grid or a search, by any number of workers.
+    r"""Train one recipe in many variants, a grid or a search, by any number of workers.
 
     Example:
-        transformer-jax sweep --sweep=experiments/paper_table3/sweep.py:small \\
+        transformer-jax sweep --sweep=experiments/paper_table3/sweep.py:small \
             --workdir=runs/table3 --workers=2 --rows=base,big
 
     A sweep file is Python with a function get_sweep() that returns a Sweep:
