@@ -22,9 +22,9 @@ from transformer_jax.tools.conform import costs, references
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
 from transformer_jax.tools.conform.conformity import checked, findings, trial_of
 from transformer_jax.tools.conform.costs import costs_of
-from transformer_jax.tools.conform.ideas import KINDS, NEEDED, Idea, ideas_named, with_values
+from transformer_jax.tools.conform.ideas import KINDS, NEEDED, Idea, find_ideas, with_values
 from transformer_jax.tools.conform.model_properties import left_padding_changes_nothing
-from transformer_jax.tools.conform.reference import equals_reference, found_reference
+from transformer_jax.tools.conform.reference import equals_reference, find_reference
 from transformer_jax.tools.conform.task_properties import OF_TASKS
 from transformer_jax.tools.conform.trials import Trial, trial_config
 
@@ -139,7 +139,7 @@ def test_a_part_that_reads_its_layer_is_checked_in_two_layers_of_an_encoder_deco
 
 def test_the_reference_of_a_part_of_the_kit_is_in_the_module_of_its_kind():
     kinds = KINDS.keys() - {"corruption", "statistic"}
-    without = [part for part in KIT if part[0] in kinds and found_reference(Idea(*part)) is None]
+    without = [part for part in KIT if part[0] in kinds and find_reference(Idea(*part)) is None]
     assert without == []
     folder = Path(references.__file__).parent
     for file in sorted(folder.glob("[a-z]*.py")):
@@ -281,22 +281,22 @@ def test_costs_count_every_step_of_a_loop(monkeypatch):
 
 
 def test_ideas_are_found_by_name_kind_and_file(tmp_path):
-    assert ideas_named("rope") == [Idea("positions", "rope")]
-    assert ideas_named("deepnorm") == [Idea("residual", "deepnorm"), Idea("initialization", "deepnorm")]
-    assert ideas_named("residual:deepnorm") == [Idea("residual", "deepnorm")]
-    assert ideas_named("parsing") == [Idea("task", "parsing")]
+    assert find_ideas("rope") == [Idea("positions", "rope")]
+    assert find_ideas("deepnorm") == [Idea("residual", "deepnorm"), Idea("initialization", "deepnorm")]
+    assert find_ideas("residual:deepnorm") == [Idea("residual", "deepnorm")]
+    assert find_ideas("parsing") == [Idea("task", "parsing")]
     with pytest.raises(ConfigError, match=r"no part 'ropes'; did you mean rope\?"):
-        ideas_named("ropes")
+        find_ideas("ropes")
     file = tmp_path / "mine.py"
     first = "import transformer_jax\ntransformer_jax.register('attention', 'mine')(type('Mine', (), {}))\n"
     file.write_text(first)
-    assert ideas_named(str(file)) == [Idea("attention", "mine")]
+    assert find_ideas(str(file)) == [Idea("attention", "mine")]
     file.write_text(f"{first}transformer_jax.register('optimizer', 'mine')(lambda hyperparameters: [])\n")
     load_plugin(str(file))
-    assert ideas_named(str(file)) == [Idea("attention", "mine"), Idea("optimizer", "mine")]
+    assert find_ideas(str(file)) == [Idea("attention", "mine"), Idea("optimizer", "mine")]
     file.write_text("")
     with pytest.raises(ConfigError, match="registers none of attention, "):
-        ideas_named(str(file))
+        find_ideas(str(file))
 
 
 def test_not_a_number_and_other_bits_are_differences():

@@ -1,4 +1,4 @@
-"""The contenders of a duel: one recipe, and the settings that each idea changes in it."""
+"""The contenders of a duel: one recipe, and the settings that ideas change in it."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve
 from transformer_jax.config.checks import Declared, declared
-from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named
+from transformer_jax.tools.conform.ideas import KINDS, Idea, find_ideas
 
 BASE = "base"
 EQUAL = "flops", "time", "updates"
@@ -119,7 +119,7 @@ def _split(term: str) -> tuple[str, str]:
 
 def _parts_of(name: str, base: ExperimentConfig) -> list[Idea]:
     try:
-        ideas = ideas_named(name)
+        ideas = find_ideas(name)
     except ConfigError as error:
         raise ConfigError("--ideas", error) from None
     fitting = [idea for idea in ideas if _declared(base, idea.kind)]

@@ -48,7 +48,7 @@ def duel(values: flags.Values) -> int:
         transformer-jax duel --config=multi30k:tiny --equal=time --ideas="rope+qk_norm,mine.py" \
             --workdir=runs/duel
 
-    An idea is the name of a part (rope; schedule:cosine where several kinds have the name), a file
+    An idea is the name of a part (rope, or schedule:cosine if several kinds have the name), a file
     that registers parts, or SETTING=VALUE. Its settings follow a colon, separated by semicolons:
     rope:base=1e5;model.dropout=0.2. A plus sign joins ideas into one, and LABEL=IDEA names one in
     reports: diff=differential_attention.py.

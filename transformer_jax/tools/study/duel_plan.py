@@ -162,7 +162,7 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
         base = contenders[0]
         start_jax(plan.config_of(base).data.cache_directory)
         new = [contender for contender in contenders if contender.name not in plan.planned]
-        # Times compare only where the base takes turns.
+        # Times compare only if the base takes turns.
         tried = [base, *(contender for contender in new if contender != base)] if plan.equal == "time" and new else new
         costs = _costs(plan, tried, say)
         for contender in new:
@@ -180,7 +180,7 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
                     "--budget", f"pays {updates} updates of {contender.name}", f"give at least {VALIDATIONS}"
                 )
             settings = _length(plan, contender, updates)
-            # Raises where the settings exclude each other.
+            # Raises ConfigError if the settings exclude each other.
             plan.config_of(contender, settings)
             plan = replace(plan, planned={**plan.planned, contender.name: Planned(contender, cost, updates, settings)})
             plan.write(workdir)

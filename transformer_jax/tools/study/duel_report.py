@@ -40,7 +40,7 @@ from transformer_jax.tools.study.sweeps import ROW, SEED, TrialRow
 
 LOSS = LOSSES[0].key
 METHOD = (
-    "Every idea has the seeds of the base: the same order of the data, and the same initial values where shapes agree. "
+    "Every idea has the seeds of the base: the same order of the data, and the same initial values if shapes agree. "
     "Scores are means over seeds ± standard deviations, after the last update. A difference is the idea less the base, seed by "
     "seed. p: how likely a difference at least as large is if the idea changes nothing (paired t test), adjusted by Holm for "
     "all ideas. An idea helps or hurts if p is below 0.05. In brackets is the 95 % interval of the difference by Student's t, "

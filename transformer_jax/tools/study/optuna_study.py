@@ -66,7 +66,7 @@ ERROR = "error"
 SURPLUS = "surplus"
 
 MAKE_SAMPLER: dict[str, Callable[[], BaseSampler]] = {
-    # Not used: the points of a grid are known.
+    # Not used, since a grid lists its points.
     "grid": RandomSampler,
     "random": RandomSampler,
     # Running trials count as poor, so that workers that sample at once choose different points.

@@ -14,7 +14,7 @@ from types import FrameType
 from transformer_jax.config import ConfigError
 
 POLL_SECONDS = 1.0
-# A worker that is killed each time, as by a trial without memory, is replaced this often.
+# A worker that is killed again and again, as by a trial without memory, is replaced this often.
 REPLACEMENTS = 3
 STOPPING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 # From prctl(2).

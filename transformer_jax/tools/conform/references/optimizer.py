@@ -10,7 +10,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def lion(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """sign(b1 m + (1 - b1) g), then m = b2 m + (1 - b2) g (Chen et al. 2023, algorithm 2)."""
+    """Return sign(b1 m + (1 - b1) g), m = b2 m + (1 - b2) g later (Chen et al. 2023)."""
     b1, b2 = inputs.hyperparameters.b1, inputs.hyperparameters.b2
     directions = {}
     for path in params:
@@ -22,7 +22,7 @@ def lion(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
 
 
 def mup(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """Adam; hidden and output weights times 1 / width, embeddings read times the root of it (Yang et al. 2022, table 3)."""
+    """Return Adam times 1 / width, of embeddings times its root (Yang et al. 2022, table 3)."""
     ratio, directions = inputs.model.d_model / inputs.settings.base_width, {}
     for path, value in params.items():
         exponent = -0.5 if "embedding/table" in path and "projection" not in path else -1.0 if value.ndim > 1 else 0.0
@@ -31,9 +31,9 @@ def mup(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
 
 
 def muon(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """Orthogonalized Nesterov momentum of matrices, Adam with Nesterov momentum for others (Jordan et al. 2024).
+    """Return orthogonalized Nesterov momentum of matrices, Adam of others (Jordan et al. 2024).
 
-    Root mean square ``rms`` (Liu et al. 2025, equation 4); corrections of the bias as in optax.
+    Their root mean square is ``rms`` (Liu et al. 2025, equation 4). Corrections are as in optax.
     """
     beta, directions = inputs.settings.beta, {}
     for path, value in params.items():
@@ -57,9 +57,9 @@ def muon(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
 
 
 def soap(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """Adam in the eigenbases of averaged G G^T and G^T G, which the first update finds (Vyas et al. 2024, algorithm 3).
+    """Return Adam in eigenbases of averaged G G^T and G^T G (Vyas et al. 2024, algorithm 3).
 
-    Power iteration and QR change the bases (algorithm 4) after every ``precondition_every``-th update.
+    The first update initializes the bases, and power iteration with QR changes them (algorithm 4).
     """
     b1, b2 = inputs.hyperparameters.b1, inputs.hyperparameters.b2
     directions = {}
@@ -93,7 +93,7 @@ def _gradients(inputs: UpdateInputs, path: str) -> list[np.ndarray]:
 
 
 def _adam(gradients: list[np.ndarray], options: Any, *, nesterov: bool = False) -> np.ndarray:
-    """Return the direction of Adam (Kingma and Ba 2015, algorithm 1); Nesterov momentum of Dozat 2016, algorithm 8."""
+    """Return the direction of Adam (Kingma and Ba 2015), or with Nesterov momentum (Dozat 2016)."""
     b1, b2, t = options.b1, options.b2, len(gradients)
     mean = sum((1 - b1) * b1**age * gradient for age, gradient in enumerate(gradients[::-1]))
     square = sum((1 - b2) * b2**age * gradient**2 for age, gradient in enumerate(gradients[::-1]))

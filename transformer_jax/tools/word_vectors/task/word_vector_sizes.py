@@ -20,18 +20,23 @@ from transformer_jax.tools.sizing.plans import (
 from transformer_jax.tools.sizing.sizes import Sizing, plans_text
 from transformer_jax.tools.word_vectors.task.word_vector_settings import SPANS_IN_UPDATE, Word2vecConfig, WordTextConfig
 
-# FLOPs per word and dimension; minimum ratio of words in the text to words in a block, whose
-# gradients add up.
-OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MAX_ROWS, MAX_BLOCKS = 1000, 200, 32, 32, 32
+# FLOPs per word and dimension.
+OPERATIONS_OF_A_WORD = 1000
+# Words of the text per word of a block, at least, since the gradients of a block add up.
+TEXT_OF_A_BLOCK = 200
+# Words in a row, rows in a block, and blocks in an update, at most.
+ROW_LENGTH = 32
+MAX_ROWS = 32
+MAX_BLOCKS = 32
 MIN_UPDATES_OF_AN_EPOCH = 20
+# The share of the words of English Wikipedia that have a vector and are left after subsampling.
 KEPT_SHARE = 0.8
-"""Share of the words of English Wikipedia that are frequent enough for a vector and left after subsampling."""
 
 
 def plan_word_vectors(
     text: TextStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
 ) -> Plan:
-    """Dimension, vocabulary and blocks for the size of the text, and epochs within the budget; see ``Plan``."""
+    """Plan dimension, vocabulary and blocks for the size of a text, and epochs within a budget."""
     stated, speed = stated or {}, TEXT_EFFICIENCY * flops
     text = text.divided(stated)
     kind = stated.get("tokenizer.kind") or ("lower_word" if text.has_words else "bpe")
