@@ -162,7 +162,7 @@ def test_sentences_without_trees_are_left_out_and_all_others_read(run, trained, 
     assert (len(text.sources), set(text.sources)) == (200, {"Ann sleeps ."})
     assert (
         capsys.readouterr().err
-        == f"{sentences}: 2 empty lines left out, which have no tree; the others are counted without them\n"
+        == f"{sentences}: 2 empty lines left out, which have no tree. The others are counted without them.\n"
     )
     trees.write_text("(S (NP (NNP Ann)))\n")
     with pytest.raises(DataError, match="trees.mrg: 1 trees but 202 sentences"):

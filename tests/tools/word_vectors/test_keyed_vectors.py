@@ -51,7 +51,7 @@ def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
     assert text.startswith(b"8 5\nthe 0.0 -0.0 ") and text.count(b"\n") == 9
     (tmp_path / "v.txt.gz").write_bytes(gzip.compress(text))
     assert read_vectors(tmp_path / "v.txt.gz").vectors.tobytes() == vectors.vectors.tobytes()
-    with pytest.raises(DataError, match="word 2 is 'b c'; white space separates"):
+    with pytest.raises(DataError, match="word 2 is 'b c', and white space separates"):
         write_vectors(tmp_path / "w.txt", keyed_vectors(["a", "b c"], np.eye(2, dtype=np.float32)))
     with pytest.raises(ConfigError, match="--output a file that ends in .bin, .txt, .vec"):
         write_vectors(tmp_path / "v.npz", vectors)
@@ -63,13 +63,13 @@ def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
 
 BINARY = ((b"a", [1, 2]), (b"a", [3, 4]), (b"b", [5, 6]))
 BROKEN_TEXT = [
-    (b"2 2\na 1 2\nb 1\n", "line 3: expected a word and 2 numbers, .*, found 'b 1'"),
+    (b"2 2\na 1 2\nb 1\n", "line 3: expected a word and 2 numbers, .*, not 'b 1'"),
     (b"a 1 2\nb 1 x\n", "not a whole file of the format glove .*'x'"),
     (b"a 1 2\nb 1 nan\n", "the vector of 'b' has a value that is not finite"),
     (b"3 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 3; the file may be cut short"),
     (b"a 1 2\nb 1 2c 3 4\n", "line 2: expected a word and 2 numbers, .*"),
     (b"a 1 2\nb 1 2 c 3 4\n", "line 2: .* found 'b 1 2 c 3 4'"),
-    (b"a 1 2\nb 3 1 2\n", "line 2: expected a word and 2 numbers, .* found 'b 3 1 2'"),
+    (b"a 1 2\nb 3 1 2\n", "line 2: expected a word and 2 numbers, .* not 'b 3 1 2'"),
     (b"1 2\nroute 66 4 x\n", "line 2: 'route 66 4 x' does not end in 2 numbers"),
     ("a\u00a0b\n".encode(), "line 1: .* found 'a<U.00A0>b'"),
     (b"2 2\na 1 2\nb\xff 1 2\n", "line 3: invalid UTF-8 in 'b\ufffd 1 2'"),

@@ -153,7 +153,7 @@ def _check_lines(path: Path, has_header: bool, limit: int) -> int:
         fields = line.split()
         dimension = _numbers_at_the_end(fields) if dimension is None else dimension
         further = len(fields) - dimension - 1
-        # Without a header, a number between words is part of a longer vector, or of two joined lines.
+        # Without a header, a number between words is of a longer vector, or of two joined lines.
         is_wrong = further < 0 or (not has_header and any(map(_is_number, fields[1 : 1 + further])))
         if dimension < 1 or is_wrong or line.rstrip() != b" ".join(fields):
             expected = f"a word and {max(dimension, 1)} numbers, with single spaces between them"
@@ -170,7 +170,7 @@ def _check_lines(path: Path, has_header: bool, limit: int) -> int:
         if words == limit:
             return dimension * has_spaces
     if not words:
-        raise DataError(f"{path}: no vectors; expected a word and its numbers on each line")
+        raise DataError(f"{path}: no vectors; expected lines of a word and its numbers")
     if announced is not None and words != announced:
         cause = "the file may be cut short" if words < announced else "correct line 1"
         raise DataError(f"{path}: {words:,} words, but line 1 says {announced:,}; {cause}")
@@ -178,7 +178,7 @@ def _check_lines(path: Path, has_header: bool, limit: int) -> int:
 
 
 def _with_spaces(path: Path, dimension: int, has_header: bool, limit: int) -> KeyedVectors:
-    """Read the first ``limit`` lines (0: all) of a text, whose last ``dimension`` fields are numbers."""
+    """Read the first ``limit`` lines (0: all) of a text that end in ``dimension`` numbers."""
     rows: dict[str, list[bytes]] = {}
     lines = islice(raw_lines(path), int(has_header), has_header + limit if limit else None)
     for line in lines:

@@ -67,7 +67,7 @@ def read_test_sets(paths: Sequence[str]) -> list[WordTestSet]:
     test_sets: dict[str, WordTestSet] = {}
     for file in dict.fromkeys(file.resolve() for file in files):
         if file.stem in test_sets:
-            raise DataError(f"{file}: another test set is named {file.stem}; rename one")
+            raise DataError(f"{file}: another test set has the name {file.stem}; rename one")
         test_sets[file.stem] = _read_test_set(file)
     return list(test_sets.values())
 
@@ -109,7 +109,7 @@ def _analogies(path: Path, lines: Sequence[tuple[int, str]]) -> WordTestSet:
 
 
 def _is_section(line: str) -> bool:
-    """Return whether a line is ``: family`` or ``:family``. Others begin with a word such as ``:)``."""
+    """Return whether a line is ``: family`` or ``:family``. Others begin with words, as ``:)``."""
     words = _fields(line, "")
     return line.startswith(SECTION_MARK) and (words[0] == SECTION_MARK or len(words) == 1)
 
@@ -243,7 +243,7 @@ def evaluate_vectors(vectors: KeyedVectors, test_sets: Sequence[WordTestSet]) ->
 
 
 def _as_words(vectors: KeyedVectors) -> KeyedVectors:
-    """Return the vectors by word. In a table of pieces "▁in" is the word, not the end of "begin"."""
+    """Return the vectors by word. In a table of pieces "▁in" is the word, not "in"."""
     if not any(word.startswith(WORD_START) for word in vectors.index_to_key):
         return vectors
     rows: dict[str, int] = {}

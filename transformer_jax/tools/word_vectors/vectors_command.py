@@ -45,7 +45,9 @@ def _evaluate(values: flags.Values, _: list[str]) -> None:
         write_whole(Path(values.json).expanduser(), json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n")
         print(f"\n{values.json}")
     if uncovered := report.without_coverage():
-        raise DataError(f"{', '.join(uncovered)}: no question or pair whose words all have vectors; coverage is 0")
+        raise DataError(
+            f"{', '.join(uncovered)}: coverage is 0, since no question or pair has vectors for all its words"
+        )
 
 
 def _neighbors(values: flags.Values, words: list[str]) -> None:
@@ -125,7 +127,7 @@ def vectors(values: flags.Values) -> int:
     """Evaluate, search, convert and draw word vectors, with gensim.
 
     Example:
-        transformer-jax vectors evaluate  --vectors=glove.txt --test_sets=questions-words.txt,word-sim
+        transformer-jax vectors evaluate  --vectors=glove.txt --test_sets=questions-words.txt
         transformer-jax vectors neighbors Berlin Paris --vectors=glove.txt
         transformer-jax vectors convert   --vectors=glove.txt --output=glove.bin
         transformer-jax vectors map       --vectors=glove.txt --output=map --method=tsne --top=500

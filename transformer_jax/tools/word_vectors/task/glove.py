@@ -1,4 +1,4 @@
-"""GloVe (Pennington et al. 2014): counts of pairs with bounded memory, blocks of pairs, the loss."""
+"""GloVe (Pennington et al. 2014): counts with bounded memory, blocks of pairs, the loss."""
 
 import hashlib
 import json
@@ -58,7 +58,7 @@ class Glove:
         }
 
     def loss(self, rows: Mapping[str, Array], block: PairBlock) -> LossSums:
-        """Return sums over the pairs of a block. ``correct`` counts predictions within a factor of 2."""
+        """Return sums over the pairs of a block. ``correct`` ones are within a factor of 2."""
         is_pair = block.counts > 0
         counts = jnp.where(is_pair, block.counts, 1.0)
         weights = jnp.where(is_pair, jnp.minimum((counts / self._x_max) ** self._alpha, 1.0), 0.0)
@@ -156,7 +156,7 @@ def _whole_pairs(folder: Path) -> Path:
 def count_cooccurrences(
     store: DocumentStore, counts: np.ndarray, window: int, memory_pairs: int, directory: Path
 ) -> None:
-    """Write the pairs of words at most ``window`` apart, in both orders, sorted by word and context.
+    """Write pairs of words at most ``window`` apart, in both orders, sorted by word and context.
 
     A pair in a document has weight 1 / distance (section 4.2 of Pennington et al. 2014). Words
     without a count do not add to the distance. When about ``memory_pairs`` pairs are in memory,

@@ -58,7 +58,7 @@ def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) 
 def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
     """Return the probabilities that subsampling keeps words, float64 [V], 0 without a count.
 
-    A word of frequency f is kept with (sqrt(f / t) + 1) t / f, at most 1, as in word2vec.c, a little
+    A word of frequency f is kept with (sqrt(f / t) + 1) t / f, at most 1, as in word2vec.c, a bit
     more than sqrt(t / f) (Mikolov et al. 2013b, equation 5). ``subsample`` is t. 0 keeps all words.
     """
     frequencies = counts / counts.sum()
@@ -69,7 +69,7 @@ def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
 
 
 class AliasTable(NamedTuple):
-    """Samples words in constant time (Walker 1977): ``words[i]``, or ``others[i]`` above a threshold."""
+    """Samples words in constant time (Walker 1977) by thresholds between two words."""
 
     words: np.ndarray
     thresholds: np.ndarray
@@ -103,7 +103,7 @@ def negative_table(counts: np.ndarray) -> AliasTable:
 class TextBlocks:
     """The blocks of all updates. Epochs have all spans in different orders and subsamples.
 
-    An update takes as many spans as fit into its rows after subsampling; one update in 30,000 (4
+    An update takes as many spans as fit into its rows after subsampling. One update in 30,000 (4
     standard deviations) loses its last words.
     """
 
@@ -153,7 +153,7 @@ class TextBlocks:
         return TextBlock(words, reach, self._negatives.sample(bits).reshape(rows, shared))
 
     def _stream(self, update: int) -> np.ndarray:
-        """Return the words of an update after subsampling, int32, EOS between documents and spans."""
+        """Return the subsampled words of an update, int32, EOS between documents and spans."""
         epoch, index = divmod(update, self.updates_per_epoch)
         order = epoch_order(self._num_spans, self._seed, epoch)
         spans = order[index * self._spans_per_update : (index + 1) * self._spans_per_update]
@@ -166,7 +166,7 @@ class TextBlocks:
         return kept[is_needed][: self._rows * self._row_length]
 
     def _fitting_spans(self, keep: np.ndarray) -> int:
-        """Return the number of spans in an update, by mean and variance of sizes after subsampling."""
+        """Return the number of spans in an update, by mean and variance of subsampled sizes."""
         size, step = self._span, SPANS_AT_ONCE * self._span
         pieces = (self._ids[start : start + step] for start in range(0, self._num_ids, step))
         sizes = np.concatenate([np.add.reduceat(keep[ids], np.arange(0, len(ids), size)) for ids in pieces])

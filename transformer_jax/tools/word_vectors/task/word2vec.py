@@ -20,7 +20,7 @@ OUTPUTS = ("projection", "table")
 class TextBlock(NamedTuple):
     """Rows of T center words, with W words of context before the first and after the last.
 
-    ``words`` [R, T + 2 W] has EOS between documents and PAD beyond the text. ``reach`` [R, T] is the
+    ``words`` [R, T + 2 W] has EOS between documents, PAD beyond the text. ``reach`` [R, T] is the
     window size of a center, 1 to W. ``negatives`` [R, K] are random words for the row.
     """
 
@@ -30,7 +30,7 @@ class TextBlock(NamedTuple):
 
 
 class SkipGramNegative:
-    """Skip-gram with negative sampling (Mikolov et al. 2013b, equation 4) for all pairs of a row at once.
+    """Skip-gram with negative sampling (Mikolov et al. 2013b, equation 4), a row at once.
 
     One matrix product scores every center of a row against the output vectors of all words and
     negatives of the row. The weight of a score is 1 for a context word and 0 for another word. For
@@ -90,7 +90,7 @@ class CbowNegative:
 
 
 def init_tables(key: Array, words: int, width: int) -> PyTree:
-    """Initialize input vectors uniformly in +-1 / (2 width), output vectors to zero, as word2vec.c."""
+    """Initialize input vectors in +-1 / (2 width), output vectors to zero, as word2vec.c does."""
     table = jax.random.uniform(key, (words, width), minval=-0.5 / width, maxval=0.5 / width)
     return {"embedding": {"table": table}, "projection": {"table": jnp.zeros((words, width))}}
 

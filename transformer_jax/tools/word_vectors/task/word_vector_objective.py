@@ -86,7 +86,7 @@ class WordVectorObjective:
 def vectors_of(
     params: PyTree, config: ExperimentConfig, tokenizer: Tokenizer, without: Collection[int] = ()
 ) -> KeyedVectors:
-    """Return the vectors of a tokenizer's words, in its order, but not of the ids ``without`` one."""
+    """Return the vectors of a tokenizer's words, in its order, but not of ids ``without`` one."""
     ids = sorted(set(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size)).difference(without))
     tables = [np.asarray(jax.device_get(params[name]["table"]), np.float32) for name in TABLES[config.model.kind]]
     return keyed_vectors(tokenizer.pieces(ids), np.sum(tables, axis=0)[ids])

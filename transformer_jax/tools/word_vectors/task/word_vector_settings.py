@@ -13,7 +13,7 @@ from transformer_jax.files.paths import absolute_path
 SPANS_IN_UPDATE = 16
 """Spans of token ids in an update, at least. A span is shuffled as one, and windows end with it."""
 MAX_SHARED_STEPS = 10
-"""Limit of words per row times negatives, divided by shared negatives. With 20 skip-gram diverged."""
+"""Words per row times negatives over shared negatives, at most. With 20 skip-gram diverged."""
 VECTOR_TOKENIZERS = ("lower_word", "bpe", "unigram")
 DIMENSION = "Dimension of the vectors."
 PRECISION = "Precision of the arithmetic."
@@ -72,10 +72,8 @@ class Word2vecConfig:
     kind: Literal["skip_gram", "cbow"] = setting("skip_gram", KIND)
     output: Literal["negative_sampling"] = setting("negative_sampling", "Loss.")
     d_model: int = setting(100, DIMENSION)
-    window: int = setting(
-        5, "Maximum context words on each side; the number for each word is sampled from 1 to window."
-    )
-    negatives: int = setting(5, "Negative samples of each pair of words.")
+    window: int = setting(5, "Maximum context words on a side. The number is sampled from 1 to window for every word.")
+    negatives: int = setting(5, "Negative samples of a pair of words.")
     shared_negatives: int = setting(32, "Negative samples that all pairs of a row share, weighted accordingly.")
     compute_dtype: Literal["float32"] = setting("float32", PRECISION)
 

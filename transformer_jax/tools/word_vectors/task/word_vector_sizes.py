@@ -1,4 +1,4 @@
-"""Settings of word vectors chosen for a text and a budget."""
+"""Settings of word vectors for a text and a budget."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,27 +34,27 @@ KEPT_SHARE = 0.8
 
 
 def plan_word_vectors(
-    text: TextStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
+    text: TextStatistics, budget_seconds: float, flops: float, overrides: Mapping[str, Any] | None = None
 ) -> Plan:
     """Plan dimension, vocabulary and blocks for the size of a text, and epochs within a budget."""
-    stated, speed = stated or {}, TEXT_EFFICIENCY * flops
-    text = text.divided(stated)
-    kind = stated.get("tokenizer.kind") or ("lower_word" if text.has_words else "bpe")
+    overrides, speed = overrides or {}, TEXT_EFFICIENCY * flops
+    text = text.divided(overrides)
+    kind = overrides.get("tokenizer.kind") or ("lower_word" if text.has_words else "bpe")
     has_words = text.has_words and kind not in SUBWORD_KINDS
     words = text.words if has_words else text.tokens
-    dimension = stated.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
-    length = stated.get("batching.row_length", ROW_LENGTH)
-    rows = stated.get("batching.rows") or _power_of_two(words / TEXT_OF_A_BLOCK / length, MAX_ROWS)
+    dimension = overrides.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
+    length = overrides.get("batching.row_length", ROW_LENGTH)
+    rows = overrides.get("batching.rows") or _power_of_two(words / TEXT_OF_A_BLOCK / length, MAX_ROWS)
     blocks = _power_of_two(words / MIN_UPDATES_OF_AN_EPOCH / (rows * length), MAX_BLOCKS)
     # Spans are longer than a window.
-    least_words = max(4 * ROW_LENGTH, SPANS_IN_UPDATE * (stated.get("model.window", Word2vecConfig.window) + 1))
-    blocks = stated.get("batching.blocks_per_update") or max(blocks, -(-least_words // (rows * length)))
+    least_words = max(4 * ROW_LENGTH, SPANS_IN_UPDATE * (overrides.get("model.window", Word2vecConfig.window) + 1))
+    blocks = overrides.get("batching.blocks_per_update") or max(blocks, -(-least_words // (rows * length)))
     words_of_update = rows * length * blocks
     flops_of_update = OPERATIONS_OF_A_WORD * dimension * words_of_update
-    words_of_epoch = words * (KEPT_SHARE if stated.get("data.subsample", WordTextConfig.subsample) else 1.0)
+    words_of_epoch = words * (KEPT_SHARE if overrides.get("data.subsample", WordTextConfig.subsample) else 1.0)
     most = max((5 if words >= 1e7 else 15) * words_of_epoch / words_of_update, MIN_UPDATES)
-    updates = text_updates(stated, budget_seconds, flops_of_update, most, speed)
-    least = stated.get("tokenizer.min_count") or (5 if words >= 1e6 else 3 if words >= 1e5 else 2)
+    updates = text_updates(overrides, budget_seconds, flops_of_update, most, speed)
+    least = overrides.get("tokenizer.min_count") or (5 if words >= 1e6 else 3 if words >= 1e5 else 2)
     settings = {
         "data.documents": text.documents_are,
         "tokenizer.kind": kind,

@@ -83,7 +83,7 @@ class WordVectorData:
         return [jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.blocks.block(0))]
 
     def batches(self, first_update: int) -> Iterator[PyTree]:
-        """Yield the batches after ``first_update`` forever. Processes compute all rows and keep some."""
+        """Yield the batches after ``first_update`` forever. A process keeps its rows."""
         # Imports TensorFlow, which only input pipelines need.
         from transformer_jax.data.pipeline import prefetched
 
@@ -149,7 +149,7 @@ class WordVectorTask(TextTask):
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> WordVectorEvaluation:
         """Score the first blocks of a split, with subsampling and negatives, and the test sets.
 
-        GloVe fits the counts of the training text, and is scored on the training split. ``limit`` is
+        GloVe fits counts of the training text, and is scored on the training split. ``limit`` is
         not used.
         """
         del limit
@@ -165,7 +165,7 @@ class WordVectorTask(TextTask):
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Counts of ids in the training split, 0 for ids without a vector; int64 [V]."""
+        """Counts of ids in the training split, int64 [V], 0 for ids without a vector."""
         store = self._store(self.config.data.train_split)
         return counts_of_words(store, self.tokenizer.vocabulary_size, self.config.tokenizer.min_count)
 
