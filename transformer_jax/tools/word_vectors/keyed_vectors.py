@@ -60,12 +60,11 @@ def read_vectors(path: str | Path, format_name: str = "", limit: int = 0) -> Key
         format_name = SUFFIXES.get(suffix, "word2vec")
         if format_name == "word2vec" and _sizes(next(raw_lines(path), b"")) is None:
             format_name = "glove"
-    is_binary = format_name == "word2vec_binary"
     load = _keyed_vectors_class().load_word2vec_format
-    if not is_binary and (dimension := _check_lines(path, format_name == "word2vec", limit)):
-        return _with_spaces(path, dimension, format_name == "word2vec", limit)
+    if format_name != "word2vec_binary":
+        return _read_text(path, format_name == "word2vec", limit)
     try:
-        vectors = load(str(path), binary=is_binary, no_header=format_name == "glove", limit=limit or None)
+        vectors = load(str(path), binary=True, limit=limit or None)
     # A damaged file raises errors of gensim, NumPy or a decompressor.
     except Exception as error:
         raise DataError(f"{path}: not a whole file of the format {format_name} ({error})") from None
@@ -133,61 +132,47 @@ def _checked(vectors: KeyedVectors, name: str) -> KeyedVectors:
     return vectors
 
 
-def _check_lines(path: Path, has_header: bool, limit: int) -> int:
-    """Check that ``limit`` lines (0: all) are a word and numbers, with single spaces between.
+def _read_text(path: Path, has_header: bool, limit: int) -> KeyedVectors:
+    """Read ``limit`` lines (0: all) of a word and numbers, with single spaces between.
 
-    gensim would read other lines too, and take a lone number for every value of the vector. Return
-    the dimension if a word has spaces, which gensim does not read, else 0.
+    gensim reads no word with spaces, and takes a lone number for every value of a vector.
     """
     lines = enumerate(raw_lines(path), start=1)
-    words, announced, dimension, has_spaces = 0, None, None, False
+    announced, dimension, count = None, 0, 0
     if has_header:
         _, header = next(lines, (1, b""))
         sizes = _sizes(header)
         if sizes is None or 0 in sizes:
             raise DataError(f"{path}, line 1: {_shown(header)} is not the number of words and the dimension")
         announced, dimension = sizes
-    for number, line in lines:
+    rows: dict[str, np.ndarray] = {}
+    for number, line in islice(lines, limit or None):
         if line.startswith(BYTE_ORDER_MARK):
             raise DataError(f"{path}, line {number}: begins with a byte order mark; save the file without one")
         fields = line.split()
-        dimension = _numbers_at_the_end(fields) if dimension is None else dimension
+        dimension = dimension or _numbers_at_the_end(fields)
         further = len(fields) - dimension - 1
         # Without a header, a number between words is of a longer vector, or of two joined lines.
         is_wrong = further < 0 or (not has_header and any(map(_is_number, fields[1 : 1 + further])))
         if dimension < 1 or is_wrong or line.rstrip() != b" ".join(fields):
             expected = f"a word and {max(dimension, 1)} numbers, with single spaces between them"
             raise DataError(f"{path}, line {number}: expected {expected}, not {_shown(line)}")
-        if further and not all(map(_is_number, fields[-dimension:])):
-            raise DataError(f"{path}, line {number}: {_shown(line)} does not end in {dimension} numbers")
         try:
-            fields[0].decode("utf-8") if not further else line.decode("utf-8")
+            word = b" ".join(fields[: further + 1]).decode("utf-8")
+            rows.setdefault(word, np.array(fields[further + 1 :], np.float32))
         except UnicodeDecodeError:
             problem = f"invalid UTF-8 in {_shown(line)}; convert the text to UTF-8"
             raise DataError(f"{path}, line {number}: {problem}") from None
-        has_spaces |= further > 0
-        words += 1
-        if words == limit:
-            return dimension * has_spaces
-    if not words:
+        except ValueError:
+            problem = f"{_shown(line)} does not end in {dimension} numbers"
+            raise DataError(f"{path}, line {number}: {problem}") from None
+        count += 1
+    if not rows:
         raise DataError(f"{path}: no vectors; expected lines of a word and its numbers")
-    if announced is not None and words != announced:
-        cause = "the file may be cut short" if words < announced else "correct line 1"
-        raise DataError(f"{path}: {words:,} words, but line 1 says {announced:,}; {cause}")
-    return (dimension or 0) * has_spaces
-
-
-def _with_spaces(path: Path, dimension: int, has_header: bool, limit: int) -> KeyedVectors:
-    """Read the first ``limit`` lines (0: all) of a text that end in ``dimension`` numbers."""
-    rows: dict[str, list[bytes]] = {}
-    lines = islice(raw_lines(path), int(has_header), has_header + limit if limit else None)
-    for line in lines:
-        word, *numbers = line.rstrip().rsplit(b" ", dimension)
-        rows.setdefault(word.decode("utf-8"), numbers)
-    try:
-        return keyed_vectors(list(rows), np.array(list(rows.values()), np.float32))
-    except ValueError as error:
-        raise DataError(f"{path}: {error}") from None
+    if count != limit and announced not in (None, count):
+        cause = "the file may be cut short" if count < announced else "correct line 1"
+        raise DataError(f"{path}: {count:,} words, but line 1 says {announced:,}; {cause}")
+    return keyed_vectors(list(rows), np.stack(list(rows.values())))
 
 
 def _numbers_at_the_end(fields: Sequence[bytes]) -> int:
