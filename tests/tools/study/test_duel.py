@@ -17,20 +17,8 @@ from transformer_jax.tools.study import duel_command as duel
 from transformer_jax.tools.study import duel_plan as planning
 from transformer_jax.tools.study import duel_report, worker
 from transformer_jax.tools.study.contenders import Contender, read_contenders
-from transformer_jax.tools.study.duel_plan import (
-    Cost,
-    Plan,
-    Planned,
-    read_plan,
-    require_same_duel,
-    sweep_of,
-)
-from transformer_jax.tools.study.duel_report import (
-    FinishedRun,
-    power_statement,
-    results_of,
-    write_duel_report,
-)
+from transformer_jax.tools.study.duel_plan import Cost, Plan, Planned, read_plan, require_same_duel, sweep_of
+from transformer_jax.tools.study.duel_report import FinishedRun, power_statement, results_of, write_duel_report
 from transformer_jax.tools.study.optuna_study import open_study
 from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, Sweep, TrialRow, check
 

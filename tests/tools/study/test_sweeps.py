@@ -67,10 +67,7 @@ def test_the_command_line_changes_all_trials_and_chooses_rows(tmp_path):
             'Sweep(config="word_vectors:quick", space={"model.negatives": Choice(2, 5)})',
             r"loss is not comparable between runs that differ in model.negatives; take validation/analogies \(with data.test",
         ),
-        (
-            f"{HELD_OUT} seeds=(0, 1)",
-            "runs with different seed are not scored on the same text; set data.seed, which",
-        ),
+        (f"{HELD_OUT} seeds=(0, 1)", "runs with different seed are not scored on the same text; set data.seed, which"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(tmp_path, expression, message):

@@ -63,10 +63,7 @@ NEEDED: dict[str, dict[str, Any]] = {
         "model": dict.fromkeys(("positions", "normalization", "feed_forward", "projection"), "ngpt"),
         "optimizer": {"after_update": "ngpt"},
     },
-    "mup": {
-        "optimizer": {"name": "mup"},
-        "model": {"initialization": "mup", "attention": "mup", "tying": "none"},
-    },
+    "mup": {"optimizer": {"name": "mup"}, "model": {"initialization": "mup", "attention": "mup", "tying": "none"}},
     "gradient_noise": {"batching": {"accumulation_steps": 2}},
     **{name: {"model": {"bidirectional_encoder": False}} for name in ("dot", "scaled_dot")},
 }

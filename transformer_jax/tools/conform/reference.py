@@ -18,13 +18,7 @@ from transformer_jax.models.interface import shift_right
 from transformer_jax.precision import FLOAT32
 from transformer_jax.registry.plugins import reference_of, registered
 from transformer_jax.tools.conform.comparison import ROUNDING, require_near
-from transformer_jax.tools.conform.equations import (
-    AttentionInputs,
-    LayerInputs,
-    LossInputs,
-    Reference,
-    UpdateInputs,
-)
+from transformer_jax.tools.conform.equations import AttentionInputs, LayerInputs, LossInputs, Reference, UpdateInputs
 from transformer_jax.tools.conform.ideas import Idea
 from transformer_jax.tools.conform.trials import ROWS, Trial, sentences
 from transformer_jax.training.optimizers import make_optimizer

@@ -307,13 +307,7 @@ def disagreeing_pilots(results: Sequence[Result]) -> str:
 
 
 def write_duel_report(
-    plan: Plan,
-    results: Sequence[Result],
-    metric: Metric,
-    power: str,
-    unfinished: int,
-    folder: Path,
-    command: str = "",
+    plan: Plan, results: Sequence[Result], metric: Metric, power: str, unfinished: int, folder: Path, command: str = ""
 ) -> tuple[Section, list[Path]]:
     """Write report.md, .html, .tex and .csv, result.json and pictures. Return verdicts, paths."""
     drawings = (

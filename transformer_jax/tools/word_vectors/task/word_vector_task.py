@@ -11,13 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, PyTree
-from transformer_jax.config import (
-    DataError,
-    ExperimentConfig,
-    MeshConfig,
-    load_run_config,
-    without_its_cache,
-)
+from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, load_run_config, without_its_cache
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
