@@ -127,9 +127,9 @@ def test_files_elsewhere_are_named_without_their_folders_where_they_differ(make_
 )
 def test_only_settings_that_change_the_scored_text_make_scores_incomparable(task, data, others, differ):
     data = {"source": "text", **data}
-    configs = [from_dict({"task": task, "data": each}) for each in (data, {**data, **others})]
-    found = different_text(configs)
-    assert [each.partition(":")[0] for each in found] == [f"The runs differ in {differ}"] * bool(differ)
+    configs = [from_dict({"task": task, "data": settings}) for settings in (data, {**data, **others})]
+    warnings = different_text(configs)
+    assert [warning.partition(":")[0] for warning in warnings] == [f"The runs differ in {differ}"] * bool(differ)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_intervals_exclude_zero_where_the_adjusted_p_is_significant():
 
 def test_the_range_of_a_deviation_covers_it():
     samples = np.random.default_rng(5).normal(size=(4000, 5)).std(axis=1, ddof=1)
-    ranges = [deviation_range(float(each), 4) for each in samples]
+    ranges = [deviation_range(float(deviation), 4) for deviation in samples]
     assert np.mean([low < 1.0 < high for low, high in ranges]) == pytest.approx(0.95, abs=0.015)
 
 
@@ -78,9 +78,9 @@ def test_null_duels_raise_false_alarms_at_the_stated_rate(pairs, ideas):
 @pytest.mark.parametrize(("pairs", "ideas"), [(5, 1), (10, 4)])
 def test_a_planted_effect_of_detectable_size_is_found_with_the_stated_power(pairs, ideas):
     shift = detectable(math.sqrt(2), pairs, ideas)
-    found = finds(duels(pairs, ideas, shift))
+    significant = finds(duels(pairs, ideas, shift))
     # The plan is for Bonferroni, which Holm surpasses.
-    assert 0.77 < found.mean() < (0.85 if ideas == 1 else 0.97)
+    assert 0.77 < significant.mean() < (0.85 if ideas == 1 else 0.97)
     assert seeds_needed(shift * 1.001, math.sqrt(2), ideas) == pairs
 
 

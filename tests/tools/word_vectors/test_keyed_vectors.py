@@ -36,12 +36,12 @@ def test_what_is_written_is_read_bit_for_bit(vectors, name, tmp_path):
     # separates.
     path = tmp_path / "new" / FILES[name]
     assert write_vectors(path, vectors, name) == path
-    for found in (read_vectors(path), read_vectors(path, name)):
-        assert found.index_to_key == vectors.index_to_key
-        assert found.vectors.tobytes() == vectors.vectors.tobytes()
+    for read in (read_vectors(path), read_vectors(path, name)):
+        assert read.index_to_key == vectors.index_to_key
+        assert read.vectors.tobytes() == vectors.vectors.tobytes()
     first = read_vectors(path, limit=3)
     assert (first.index_to_key, first.vectors.shape) == (vectors.index_to_key[:3], (3, 5))
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
@@ -87,8 +87,8 @@ def test_broken_text_is_refused(text, message, tmp_path):
 def test_words_with_spaces_are_read_where_the_dimension_is_known(tmp_path):
     for text in ("4 2\nroute 66 1 2\n. . . 3 4\nroute 66 5 6\nb 7 8\n", "b 7 8\nroute 66 . 1 2\n. . . 3 4\n"):
         (tmp_path / "v.txt").write_text(text.replace("66 ", "66\u00a0a "), encoding="utf-8")
-        found = read_vectors(tmp_path / "v.txt")
-        assert {word: row.tolist() for word, row in zip(found.index_to_key, found.vectors, strict=True)} == {
+        read = read_vectors(tmp_path / "v.txt")
+        assert {word: row.tolist() for word, row in zip(read.index_to_key, read.vectors, strict=True)} == {
             "route 66\u00a0a" + " ." * (text[0] == "b"): [1, 2],
             ". . .": [3, 4],
             "b": [7, 8],
@@ -104,9 +104,9 @@ def test_of_a_repeated_word_the_first_vector_counts(name, tmp_path):
     header = [] if name == "glove.txt" else [b"3 2"]
     binary = b"".join(word + b" " + np.array(row, np.float32).tobytes() for word, row in BINARY)
     (tmp_path / name).write_bytes(b"\n".join([*header, *lines]) + b"\n" + (binary if name == "v.bin" else b""))
-    found = read_vectors(tmp_path / name)
-    assert (found.index_to_key, found.vectors.tolist()) == (["a", "b"], [[1, 2], [5, 6]])
-    assert len(found.most_similar("a")) == 1
+    read = read_vectors(tmp_path / name)
+    assert (read.index_to_key, read.vectors.tolist()) == (["a", "b"], [[1, 2], [5, 6]])
+    assert len(read.most_similar("a")) == 1
 
 
 def test_broken_binary_is_refused(vectors, tmp_path):
