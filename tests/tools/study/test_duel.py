@@ -209,14 +209,17 @@ def test_failed_runs_are_counted_and_leave_their_pair_out(monkeypatch, tmp_path)
 def test_the_loss_of_another_tokenizer_is_not_compared(monkeypatch, tmp_path):
     ideas = {"base": {}, "small": {"tokenizer.vocabulary_size": "900"}}
     plan, base, small = ended_duel(monkeypatch, ideas)
-    assert {key: test.mean for key, test in small.tests.items()} == {"validation/bleu": pytest.approx(1.1)}
+    assert {key: difference.test.mean for key, difference in small.tests.items()} == {
+        "validation/bleu": pytest.approx(1.1)
+    }
     write_duel_report(plan, [base, small], TASKS["translation"].selection, "", 0, tmp_path)
     assert "| not comparable |" in (tmp_path / "report.md").read_text()
 
 
 def test_ideas_without_an_ended_run_are_in_the_correction(monkeypatch):
     plan, base, rope = ended_duel(monkeypatch, {"base": {}, "rope": {}, "alibi": {}, "shaw": {}})
-    assert rope.adjusted["validation/bleu"] == pytest.approx(3 * rope.tests["validation/bleu"].p)
+    test, adjusted, _ = rope.tests["validation/bleu"]
+    assert adjusted == pytest.approx(3 * test.p)
     assert (base.name, rope.verdict[:5]) == ("base", "helps")
     power = power_statement(plan, [base, rope], 2, TASKS["translation"].selection, 0.0)
     assert " 3 seeds and 3 ideas find a difference" in power, "of the tests, though --seeds=2"

@@ -54,7 +54,7 @@ def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
     arguments = [str(tmp_path / name) for name in ("x/over", "y/over", "trials")]
     assert main(["report", *arguments, f"--output={output}"]) == 0
     said = capsys.readouterr().out
-    scores = [line.split()[:2] for line in said.splitlines()[1:5]]
+    scores = [line.split()[:2] for line in said.splitlines()[3:7]]
     assert scores == [["y/over", "30.00"], ["x/over", "20.00"], ["going_on"], ["just_begun"]]
     assert "WARNING: x/over: attention is uniform." in said
     with (output / "report.csv").open(newline="") as file:
@@ -222,7 +222,7 @@ def test_the_heading_of_a_score_has_the_sentences_that_were_decoded(make_run, tm
     assert "  BLEU (96 of 1,014 sentences, greedy)   chrF" in capsys.readouterr().out
     of("second", "1,014 sentences, beam 4")
     assert main(["report", *runs, f"--output={tmp_path / 'out'}"]) == 0
-    heading, first, second = capsys.readouterr().out.splitlines()[:3]
+    heading, first, second = capsys.readouterr().out.splitlines()[2:5]
     assert "BLEU   chrF" in heading and "validated on" in heading
     assert "96 of 1,014 sentences, greedy" in first and "1,014 sentences, beam 4" in second
 

@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from transformer_jax.config import Metric
 from transformer_jax.tools.study.seed_statistics import (
     PairedTest,
     detectable,
@@ -86,11 +87,12 @@ def test_a_planted_effect_of_detectable_size_is_found_with_the_stated_power(pair
 
 def test_verdicts_say_what_the_interval_allows():
     test, both = PairedTest(5, 0.5, 0.3, 0.2, 0.8, 0.01), PairedTest(5, 0.1, 0.3, -0.3, 0.5, 0.4)
-    assert verdict(test, 0.02, 1, "BLEU", 2) == "helps: BLEU better by 0.20 to 0.80"
+    bleu, loss = Metric("bleu", "maximize", "BLEU", digits=2), Metric("loss", "minimize", digits=1)
+    assert verdict(test, 0.02, bleu) == "helps: BLEU better by 0.20 to 0.80"
     failed = "1 of 5 runs of x failed"
     hurts = f"hurts: loss worse by 0.2 to 0.8; {failed} and are left out"
-    assert verdict(test, 0.02, -1, "loss", 1, failed) == hurts
-    assert verdict(test, 0.06, 1, "BLEU", 2) == "no difference shown; BLEU may still be up to 0.80 better"
-    assert verdict(both, 0.4, -1, "loss", 1) == "no difference shown; loss may still be up to 0.3 better or 0.5 worse"
-    assert verdict(PairedTest(3, 0.0, 0.0, 0.0, 0.0, 1.0), 1.0, 1, "BLEU", 2) == "equal to the base in every run"
-    assert verdict(None, 1.0, 1, "BLEU", 2, failed).endswith(f"ended well; {failed}")
+    assert verdict(test, 0.02, loss, failed) == hurts
+    assert verdict(test, 0.06, bleu) == "no difference shown; BLEU may still be up to 0.80 better"
+    assert verdict(both, 0.4, loss) == "no difference shown; loss may still be up to 0.3 better or 0.5 worse"
+    assert verdict(PairedTest(3, 0.0, 0.0, 0.0, 0.0, 1.0), 1.0, bleu) == "equal to the base in every run"
+    assert verdict(None, 1.0, bleu, failed).endswith(f"ended well; {failed}")

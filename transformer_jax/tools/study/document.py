@@ -172,16 +172,13 @@ def _markdown_block(block: str | Table | Picture) -> str:
 
 def section_text(section: Section) -> str:
     """Return the heading, paragraphs and tables, without pictures."""
-    blocks = [
-        to_text(block) if isinstance(block, Table) else paragraph(printable(block))
-        for block in section.blocks
-        if isinstance(block, str | Table)
-    ]
-    return "\n\n".join([section.title, *blocks])
-
-
-def to_text(table: Table) -> str:
-    return text_table(table.lines, table.alignment, columns=table_width())
+    texts = [section.title]
+    for block in section.blocks:
+        if isinstance(block, Table):
+            texts.append(text_table(block.lines, block.alignment, columns=table_width()))
+        elif isinstance(block, str):
+            texts.append(paragraph(printable(block)) if table_width() else printable(block))
+    return "\n\n".join(texts)
 
 
 def to_latex(table: Table, caption: str) -> str:

@@ -103,21 +103,27 @@ class FinishedRun(NamedTuple):
     origin: Mapping[str, Any] = {}
 
 
+class Difference(NamedTuple):
+    """The test of an idea, p adjusted over all ideas, and the differences seed by seed."""
+
+    test: PairedTest
+    adjusted: float
+    dots: Sequence[float] = ()
+
+
 class Result(NamedTuple):
     """A contender, its runs that ended, and the tests of an idea against the base.
 
     Args:
         is_loss_comparable: False if the idea changes the loss as a measure, which then has no test.
         tests: by key, of the metric of the duel and of the loss.
-        adjusted: p of the tests by Holm over all ideas.
         effect: the mean difference of the metric over the noise floor.
     """
 
     planned: Planned
     runs: Sequence[FinishedRun]
     is_loss_comparable: bool = True
-    tests: Mapping[str, PairedTest] = {}
-    adjusted: Mapping[str, float] = {}
+    tests: Mapping[str, Difference] = {}
     effect: float | None = None
     verdict: str = ""
 
@@ -142,6 +148,11 @@ class Result(NamedTuple):
     def final(self, key: str) -> dict[int, float]:
         """Return the last validations of the sound runs, by seed."""
         return {seed: run.validations[max(run.validations)][key] for seed, run in self.sound.items()}
+
+    def deviation(self, key: str) -> float | None:
+        """Return the standard deviation of final values, of a base its noise floor."""
+        finals = self.final(key).values()
+        return stdev(finals) if len(finals) > 1 else None
 
     def differences(self, base: "Result", key: str) -> list[float]:
         """Return the differences of final values, seed by seed."""
@@ -181,23 +192,20 @@ def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[R
         return []
     losses = [measure for measure in plan.config_of(plan.planned[BASE].contender).metrics if measure.key == LOSS]
     base, *ideas = (
-        Result(contender, runs[name], not any(loss.changed_by(contender.contender.settings) for loss in losses))
-        for name, contender in sorted(plan.planned.items(), key=lambda item: item[0] != BASE)
+        Result(planned, runs[name], not any(loss.changed_by(planned.contender.settings) for loss in losses))
+        for name, planned in sorted(plan.planned.items(), key=lambda item: item[0] != BASE)
         if runs[name]
     )
-    tests: dict[str, dict[str, PairedTest]] = {idea.name: {} for idea in ideas}
-    adjusted: dict[str, dict[str, float]] = {idea.name: {} for idea in ideas}
+    tests: dict[str, dict[str, Difference]] = {idea.name: {} for idea in ideas}
     for key in keys:
-        compared = [idea for idea in ideas if idea.is_loss_comparable or key != LOSS]
-        differences = {idea.name: idea.differences(base, key) for idea in compared}
-        p_values = {name: test.p for name, pairs in differences.items() if (test := paired_test(pairs))}
+        dots = {idea.name: idea.differences(base, key) for idea in ideas if idea.is_loss_comparable or key != LOSS}
+        p_values = {name: test.p for name, pairs in dots.items() if (test := paired_test(pairs))}
         # An idea without a test, or without an ended run, counts among the tests too.
         waiting = [1.0] * (plan.num_ideas - len(p_values))
         for name, (p, number) in zip(p_values, holm([*p_values.values(), *waiting]), strict=False):
-            if test := paired_test(differences[name], number):
-                adjusted[name][key], tests[name][key] = p, test
-    both = [idea._replace(tests=tests[idea.name], adjusted=adjusted[idea.name]) for idea in ideas]
-    return [base, *(_judged(idea, base, metric) for idea in both)]
+            if test := paired_test(dots[name], number):
+                tests[name][key] = Difference(test, p, dots[name])
+    return [base, *(_judged(idea._replace(tests=tests[idea.name]), base, metric) for idea in ideas)]
 
 
 def measures(metric: Metric) -> dict[str, Metric]:
@@ -206,16 +214,10 @@ def measures(metric: Metric) -> dict[str, Metric]:
 
 
 def _judged(idea: Result, base: Result, metric: Metric) -> Result:
-    test, finals = idea.tests.get(metric.key), base.final(metric.key).values()
-    floor = stdev(finals) if len(finals) > 1 else 0.0
-    failed = [
-        f"{result.failures} of {len(result.runs)} runs of {result.name} failed"
-        for result in (idea, base)
-        if result.failures
-    ]
-    sign = 1 if metric.direction == "maximize" else -1
-    adjusted = idea.adjusted.get(metric.key, 1.0)
-    words = verdict(test, adjusted, sign, metric.label, metric.digits, " and ".join(failed))
+    test, adjusted, _ = idea.tests.get(metric.key, (None, 1.0, ()))
+    floor, failing = base.deviation(metric.key), [result for result in (idea, base) if result.failures]
+    failed = [f"{result.failures} of {len(result.runs)} runs of {result.name} failed" for result in failing]
+    words = verdict(test, adjusted, metric, " and ".join(failed))
     return idea._replace(effect=test.mean / floor if test and floor else None, verdict=words)
 
 
@@ -227,30 +229,27 @@ def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: M
     """
     # A test uses all seeds that an idea has in the folder.
     seeds = max(seeds, min((len(result.runs) for result in results[1:]), default=0))
-    finals = results[0].final(metric.key).values() if results else ()
-    if len(finals) < 2:
-        return (
-            "Power: the noise floor is not known yet. It is measured on the base's runs, before the ideas are trained."
-        )
-    floor, ideas = stdev(finals), plan.num_ideas
-    tests = [result.tests[metric.key] for result in results if metric.key in result.tests]
-    tests = [test for test in tests if test.deviation]
-    if tests:
+    floor = results[0].deviation(metric.key) if results else None
+    if floor is None:
+        return "Power: the noise floor is not known yet. It is measured on runs of the base, before the ideas' runs."
+    ideas, base_seeds = plan.num_ideas, len(results[0].sound)
+    tests = [result.tests[metric.key].test for result in results if metric.key in result.tests]
+    if tests := [test for test in tests if test.deviation]:
         degrees = sum(test.pairs - 1 for test in tests)
         deviation = math.sqrt(sum((test.pairs - 1) * test.deviation**2 for test in tests) / degrees)
         source = f"measured on {len(tests)} {'idea' if len(tests) == 1 else 'ideas'}"
     else:
-        degrees, deviation = len(finals) - 1, math.sqrt(2) * floor
+        degrees, deviation = base_seeds - 1, math.sqrt(2) * floor
         source = "of runs that share nothing, from the base's runs"
     if not deviation:
-        return f"Power: the base has the same {metric.label} with each of {len(finals)} seeds: there is no noise."
-    deviations = deviation, *deviation_range(deviation, degrees)
-    least = [metric.text(detectable(width, seeds, ideas)) for width in deviations]
-    needed = [seeds_needed(effect or floor, width, ideas) for width in deviations]
+        return f"Power: the base has the same {metric.label} with all of {base_seeds} seeds: there is no noise."
+    spreads = deviation, *deviation_range(deviation, degrees)
+    least = [metric.text(detectable(spread, seeds, ideas)) for spread in spreads]
+    needed = [seeds_needed(effect or floor, spread, ideas) for spread in spreads]
     numbers = [f"more than {MOST_SEEDS:,}" if number is None else f"{number:,}" for number in needed]
-    low, high = (metric.text(width) for width in deviations[1:])
+    low, high = (metric.text(spread) for spread in spreads[1:])
     return (
-        f"Power: the noise floor, the standard deviation of the base over {len(finals)} seeds, is {metric.text(floor)} "
+        f"Power: the noise floor, the standard deviation of the base over {base_seeds} seeds, is {metric.text(floor)} "
         f"{metric.label}. Differences from the base have the standard deviation {metric.text(deviation)} between seeds (95 % "
         f"interval {low} to {high}; {source}). With it, {seeds} seeds and {ideas} {'idea' if ideas == 1 else 'ideas'} find a "
         f"difference of {least[0]} ({least[1]} to {least[2]}) with probability 0.8. To find "
@@ -270,16 +269,14 @@ def plateau_warning(plan: Plan, base: Result, metric: Metric) -> str:
         curve = {step: fmean(values) for step, values in base.curve(key).items()}
         if len(curve) < 4:
             continue
-        last, finals = max(curve), base.final(key).values()
-        quarter = max(step for step in curve if step <= 0.75 * last or step == min(curve))
-        gain, way = abs(curve[last] - curve[quarter]), abs(curve[last] - curve[min(curve)])
-        if measure.is_better(curve[last], curve[quarter]) and gain > max(
-            LATE_SHARE * way, stdev(finals) if len(finals) > 1 else 0.0
-        ):
+        first, *_, last = curve.values()
+        early = curve[max(step for step in curve if step <= 0.75 * max(curve) or step == min(curve))]
+        least_gain = max(LATE_SHARE * abs(last - first), base.deviation(key) or 0.0)
+        if measure.is_better(last, early) and abs(last - early) > least_gain:
             return (
                 f"WARNING: far from its plateau: in the last quarter of the budget {measure.label} of the base went from "
-                f"{measure.text(curve[quarter])} to {measure.text(curve[last])}. The verdicts say which idea is ahead at this "
-                f"budget. A longer one may reverse them."
+                f"{measure.text(early)} to {measure.text(last)}. The verdicts say which idea is ahead at this budget. A "
+                f"longer one may reverse them."
             )
     overrides = [(key, text) for key, text in plan.overrides if key != "training.num_updates"]
     of_recipe = resolve(plan.recipe, overrides).training.num_updates
@@ -293,14 +290,13 @@ def plateau_warning(plan: Plan, base: Result, metric: Metric) -> str:
 
 def disagreeing_pilots(results: Sequence[Result]) -> str:
     """Return a sentence on pilots with equal FLOPs that took different times, else ""."""
-    for one, other in combinations([result.planned for result in results], 2):
-        pairs = [sorted((getattr(one.cost, name), getattr(other.cost, name))) for name in ("flops", "seconds")]
-        (few, many), (short, long) = pairs
+    for pair in combinations(results, 2):
+        one, other = (result.planned.cost for result in pair)
+        (few, many), (short, long) = sorted((one.flops, other.flops)), sorted((one.seconds, other.seconds))
         if few > 0 and many <= NEAR_FLOPS * few and long > NEAR_TIMES * short:
-            names = " and ".join(planned.contender.name for planned in (one, other))
             return (
-                f"No times: the pilots of {names}, with equal FLOPs, took {1e3 * one.cost.seconds:,.0f} and "
-                f"{1e3 * other.cost.seconds:,.0f} ms an update, so other programs used the machine, or one of the two is slow "
+                f"No times: the pilots of {pair[0].name} and {pair[1].name}, with equal FLOPs, took {1e3 * one.seconds:,.0f} "
+                f"and {1e3 * other.seconds:,.0f} ms an update, so other programs used the machine, or one of the two is slow "
                 f"for another reason; see --equal=time."
             )
     return ""
@@ -412,8 +408,10 @@ def _record(result: Result, metric: Metric) -> dict[str, Any]:
     record = {"idea": result.name, "verdict": result.verdict, **asdict(planned.cost), "seconds": result.seconds}
     record |= {"updates": planned.updates, "failed": result.failures, "effect": result.effect}
     for key in measures(metric):
-        test = result.tests.get(key)
-        values = test._asdict() | {"p_holm": result.adjusted[key]} if test else dict.fromkeys(PairedTest._fields)
+        difference = result.tests.get(key)
+        values: dict[str, Any] = dict.fromkeys(PairedTest._fields)
+        if difference:
+            values = difference.test._asdict() | {"p_holm": difference.adjusted}
         record |= {f"{key} {name}": value for name, value in values.items()}
     settings = planned.contender.settings | planned.settings
     return {**record, "settings": settings, "runs": [run._asdict() for run in result.runs]}
@@ -422,8 +420,8 @@ def _record(result: Result, metric: Metric) -> dict[str, Any]:
 def _verdicts(plan: Plan, results: Sequence[Result], metric: Metric, power: str, unfinished: int) -> Section:
     blocks: list[str | Table] = []
     if results and (finals := results[0].final(metric.key).values()):
-        seeds = "seed" if len(finals) == 1 else "seeds"
-        deviation = f", standard deviation {metric.text(stdev(finals))}" if len(finals) > 1 else ""
+        seeds, floor = "seed" if len(finals) == 1 else "seeds", results[0].deviation(metric.key)
+        deviation = "" if floor is None else f", standard deviation {metric.text(floor)}"
         blocks.append(f"base: {metric.label} {metric.text(fmean(finals))} over {len(finals)} {seeds}{deviation}.")
         blocks += filter(None, [plateau_warning(plan, results[0], metric)])
     if results[1:]:
@@ -447,12 +445,12 @@ def _differences(results: Sequence[Result], metric: Metric) -> Table:
             if key == LOSS and not result.is_loss_comparable:
                 cells += [None, Cell("not comparable", None), None]
                 continue
-            finals, test = result.final(key).values(), result.tests.get(key)
-            mean, deviation = fmean(finals) if finals else None, stdev(finals) if len(finals) > 1 else None
+            finals, (test, adjusted, _) = result.final(key).values(), result.tests.get(key, (None, None, ()))
+            mean, deviation = fmean(finals) if finals else None, result.deviation(key)
             texts = [measure.text(number) for number in (mean, deviation) if number is not None]
             cells += [Cell(" ± ".join(texts), (mean, deviation))]
             cells += [Cell.interval(test.mean, test.low, test.high, measure.digits, "+") if test else None]
-            cells += [Cell.of(result.adjusted.get(key), lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001")]
+            cells += [Cell.of(adjusted, lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001")]
         rows.append((*cells, Cell.of(result.effect, "{:+.1f}"), result.failures))
     return Table(("idea", "seeds", *headings, "effect", "failed"), tuple(rows))
 
@@ -475,14 +473,6 @@ def _budgets(results: Sequence[Result], *, with_times: bool) -> Table:
     )
 
 
-class Difference(NamedTuple):
-    """The test of an idea, p adjusted over all ideas, and the differences seed by seed."""
-
-    test: PairedTest
-    adjusted: float
-    dots: Sequence[float] = ()
-
-
 class Differences(NamedTuple):
     """Differences of ideas in a metric, with the standard deviation of the base, its ``floor``."""
 
@@ -494,16 +484,11 @@ class Differences(NamedTuple):
 
 def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
     """Draw the differences in the metric and in the loss, if there is a test."""
-    base, columns = results[0], []
+    tested, columns = [result for result in results if metric.key in result.tests], []
     for key, measure in measures(metric).items():
-        ideas = {
-            result.name: Difference(result.tests[key], result.adjusted[key], result.differences(base, key))
-            for result in results
-            if metric.key in result.tests and key in result.tests
-        }
-        finals = base.final(key).values()
-        floor = stdev(finals) if len(finals) > 1 else None
-        columns += [Differences(measure.label, measure.direction == "maximize", floor, ideas)] if ideas else []
+        if ideas := {result.name: result.tests[key] for result in tested if key in result.tests}:
+            floor = results[0].deviation(key)
+            columns.append(Differences(measure.label, measure.direction == "maximize", floor, ideas))
     return draw_differences(columns, path) if columns else None
 
 

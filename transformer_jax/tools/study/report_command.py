@@ -32,7 +32,7 @@ def report(values: flags.Values) -> int:
     if not values.arguments:
         raise ConfigError("RUN", "give one or several run directories", "--help shows an example")
     # This imports JAX.
-    from transformer_jax.tools.study.document import write_report
+    from transformer_jax.tools.study.document import section_text, write_report
     from transformer_jax.tools.study.run_summary import find_runs, summarize
     from transformer_jax.tools.study.runs_table import draw_run_curves, from_best, report_on_runs
     from transformer_jax.tools.study.translation_comparison import sentences_of
@@ -41,9 +41,9 @@ def report(values: flags.Values) -> int:
     output = require_writable(values.output, "--output")
     runs = sorted(map(summarize, folders, short_names(folders)), key=from_best)
     curves = draw_run_curves(runs, values.metrics, output / "curves.png")
-    document, csv, text = report_on_runs(runs, curves, sentences_of(runs, output / "attention.png"))
+    document, csv, summary = report_on_runs(runs, curves, sentences_of(runs, output / "attention.png"))
     written = write_report(output, "report", document, {"report.csv": csv})
-    print(text + "\n\n" + "\n".join(f"  {path}" for path in written))
+    print(section_text(summary) + "\n\n" + "\n".join(f"  {path}" for path in written))
     return 0
 
 

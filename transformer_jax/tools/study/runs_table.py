@@ -13,15 +13,13 @@ import numpy as np
 from transformer_jax.config import ConfigError, Metric
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
-from transformer_jax.files.json_text import printable
-from transformer_jax.files.terminal import paragraph, table_width
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.runs.metrics_log import sound_metrics
 from transformer_jax.tasks.saved_evaluations import signature_of, whose_parameters
 from transformer_jax.tools.pictures.curves import draw_curves, read_series
 from transformer_jax.tools.pictures.panels import HeatMapPanel, LinePanel, Panel, draw_panels
 from transformer_jax.tools.study.comparability import different_text, differing_settings
-from transformer_jax.tools.study.document import Cell, Document, Picture, Section, Table, to_csv, to_text, write_report
+from transformer_jax.tools.study.document import Cell, Document, Picture, Section, Table, to_csv, write_report
 from transformer_jax.tools.study.run_summary import RunSummary
 from transformer_jax.tools.study.seed_statistics import paired_test
 from transformer_jax.tools.study.sweeps import SEED, Choice, LogUniform, Sweep, TrialRow, Value
@@ -63,13 +61,12 @@ def shown(value: Value | None) -> str:
 
 def report_on_runs(
     runs: Sequence[RunSummary], curves: Sequence[Picture | str], sentences: Section | None = None
-) -> tuple[Document, str, str]:
-    """Return the report, CSV with a line per run, and a text with scores, costs and warnings."""
+) -> tuple[Document, str, Section]:
+    """Return the report, CSV with a line per run, and a section of scores, costs and warnings."""
     scores, costs, checkpoints = _score_table(runs), _cost_table(runs), _checkpoint_table(runs)
     names = [run.name for run in runs]
-    settings = {
-        key: _without_far_folders(shown) for key, shown in differing_settings([run.config for run in runs]).items()
-    }
+    differing = differing_settings([run.config for run in runs])
+    settings = {key: _without_far_folders(texts) for key, texts in differing.items()}
     remarks = [f"WARNING: {run.name}: {sign}." for run in runs for sign in run.signs]
     remarks += different_text([run.config for run in runs])
     remarks += [f"WARNING: {run.name}: {problem}." for run in runs for problem in run.problems]
@@ -86,10 +83,9 @@ def report_on_runs(
         sections.insert(1, Section("Over seeds", (seeds, OVER_SEEDS)))
     if any(run.evaluations for run in runs):
         sections.append(Section("Evaluations", (_evaluations_table(runs),)))
-    document = Document("1 run" if len(runs) == 1 else f"{len(runs)} runs", tuple(sections))
+    title = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     csv = to_csv(scores, costs, Table.of_columns(("run", names), *settings.items()), checkpoints)
-    lines = [paragraph(printable(remark)) if table_width() else printable(remark) for remark in remarks]
-    return document, csv, "\n\n".join([to_text(scores), to_text(costs), "\n".join(lines)]).strip()
+    return Document(title, tuple(sections)), csv, Section(title, (scores, costs, *remarks))
 
 
 def from_best(run: RunSummary) -> tuple[str, bool, float]:

@@ -10,6 +10,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm, t
 
+from transformer_jax.config import Metric
+
 # The significance level, and the probability of a significant test for which a study is sized.
 LEVEL = 0.05
 POWER = 0.8
@@ -100,22 +102,20 @@ def _power(shift: float, pairs: int, tests: int) -> float:
     return float(np.mean(norm.sf(edges - shift) + norm.cdf(-edges - shift)))
 
 
-def verdict(test: PairedTest | None, adjusted: float, sign: int, metric: str, digits: int, failures: str = "") -> str:
-    """Return the conclusion of a test in words.
-
-    ``sign`` is -1 if lower is better, else 1. ``failures`` says in words which runs failed.
-    """
+def verdict(test: PairedTest | None, adjusted: float, metric: Metric, failures: str = "") -> str:
+    """Return the conclusion of a test in words. ``failures`` says which runs failed."""
     if test is None:
         return f"no test, since fewer than two pairs of runs ended well{failures and f'; {failures}'}"
+    sign = 1 if metric.direction == "maximize" else -1
     worst, best = sorted((sign * test.low, sign * test.high))
     if not test.deviation and not test.mean:
         words = "equal to the base in every run"
     elif adjusted < LEVEL:
         least, most = sorted((abs(worst), abs(best)))
         word, side = ("helps", "better") if sign * test.mean > 0 else ("hurts", "worse")
-        words = f"{word}: {metric} {side} by {least:.{digits}f} to {most:.{digits}f}"
+        words = f"{word}: {metric.label} {side} by {metric.text(least)} to {metric.text(most)}"
     else:
-        possible = [f"{best:.{digits}f} better"] if best > 0 else []
-        possible += [f"{-worst:.{digits}f} worse"] if worst < 0 else []
-        words = f"no difference shown; {metric} may still be up to {' or '.join(possible)}"
+        possible = [f"{metric.text(best)} better"] if best > 0 else []
+        possible += [f"{metric.text(-worst)} worse"] if worst < 0 else []
+        words = f"no difference shown; {metric.label} may still be up to {' or '.join(possible)}"
     return f"{words}; {failures} and are left out" if failures else words

@@ -35,11 +35,11 @@ def _keyed_vectors_class() -> type[KeyedVectors]:
     return KeyedVectors
 
 
-def keyed_vectors(words: Sequence[str], matrix: np.ndarray) -> KeyedVectors:
+def keyed_vectors(words: Sequence[str], matrix: np.ndarray, name: str = "word vectors") -> KeyedVectors:
     """Return the vectors of words, finite rows of ``matrix`` (float32 [V, D])."""
     vectors = _keyed_vectors_class()(matrix.shape[1])
     vectors.add_vectors(list(words), matrix)
-    return _checked(vectors, "word vectors")
+    return _checked(vectors, name)
 
 
 def read_vectors(path: str | Path, format_name: str = "", limit: int = 0) -> KeyedVectors:
@@ -71,7 +71,7 @@ def read_vectors(path: str | Path, format_name: str = "", limit: int = 0) -> Key
     # gensim counts a repeated word, and keeps no vector of it.
     words = [word for word in vectors.index_to_key if word is not None]
     if len(words) < len(vectors):
-        return keyed_vectors(words, vectors.vectors[: len(words)])
+        return keyed_vectors(words, vectors.vectors[: len(words)], str(path))
     return _checked(vectors, str(path))
 
 
@@ -172,7 +172,7 @@ def _read_text(path: Path, has_header: bool, limit: int) -> KeyedVectors:
     if count != limit and announced not in (None, count):
         cause = "the file may be cut short" if count < announced else "correct line 1"
         raise DataError(f"{path}: {count:,} words, but line 1 says {announced:,}; {cause}")
-    return keyed_vectors(list(rows), np.stack(list(rows.values())))
+    return keyed_vectors(list(rows), np.stack(list(rows.values())), str(path))
 
 
 def _numbers_at_the_end(fields: Sequence[bytes]) -> int:

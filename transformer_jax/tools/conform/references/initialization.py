@@ -18,9 +18,9 @@ def deepnorm(params: dict[str, np.ndarray], inputs: LayerInputs, mask: None) -> 
 
 
 def mup(params: dict[str, np.ndarray], inputs: LayerInputs, mask: None) -> dict[str, float]:
-    """Return 1 / width for the variance of outputs, and 1 for positions, relative to 1 / width.
+    """Return factors for variances 1 / width^2 of outputs and 1 of learned positions.
 
-    Yang et al. 2022, table 3: output weights, and input weights without the root of the width.
+    Yang et al. 2022, table 3. Other variances are 1 / width. Positions have no factor sqrt(width).
     """
     ratio = inputs.model.d_model / inputs.settings.base_width
     exponents = {"projection": -0.5, "positions": 0.5}

@@ -25,7 +25,7 @@ def unigram_smoothing(params: Any, inputs: LossInputs, mask: np.ndarray) -> floa
 
 
 def r_drop(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """Return loss 2 + weight / 2 (KL(p || q) + KL(q || p)) (Wu et al. 2021, equation 4)."""
+    """Return the loss of pass 2 + weight / 2 (KL(p || q) + KL(q || p)) (Wu et al. 2021, eq. 4)."""
     log_p, log_q = (log_softmax(logits) for logits in inputs.logits)
     divergence = (np.exp(log_p) * (log_p - log_q) + np.exp(log_q) * (log_q - log_p)).sum(-1)
     losses = cross_entropy(inputs.logits[1], inputs.labels, inputs.smoothing)
@@ -33,7 +33,7 @@ def r_drop(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
 
 
 def load_balance(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """Return tokens N sum_i f_i P_i by layer, with padding (Fedus et al. 2022, equation 4)."""
+    """Return N sum_i f_i P_i of layers, with padding, times tokens (Fedus et al. 2022, eq. 4)."""
     total, top = 0.0, inputs.parts["mixture_of_experts"].experts_per_token
     for of_layer, x in inputs.feed_forward:
         p = softmax(x @ of_layer["router_kernel"])
@@ -43,7 +43,7 @@ def load_balance(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
 
 
 def multi_token(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """Return weight sum_i -log p_i(x_{t+i}), p_i by a layer (Gloeckle et al. 2024, equation 2)."""
+    """Return weight sum_i -log p_i(x_{t+i}), p_i by one more layer (Gloeckle et al. 2024)."""
     total, is_pre, activation = 0.0, inputs.model.normalization == "pre", ACTIVATIONS[inputs.model.feed_forward]
     rows, length, _ = inputs.hidden.shape
     visible = np.tril(np.ones((rows, length, length), bool)) & mask[:, None]

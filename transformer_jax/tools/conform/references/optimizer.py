@@ -22,7 +22,7 @@ def lion(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
 
 
 def mup(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """Return Adam times 1 / width, of embeddings times its root (Yang et al. 2022, table 3)."""
+    """Return Adam / width, of input embeddings / sqrt(width) (Yang et al. 2022, table 3)."""
     ratio, directions = inputs.model.d_model / inputs.settings.base_width, {}
     for path, value in params.items():
         exponent = -0.5 if "embedding/table" in path and "projection" not in path else -1.0 if value.ndim > 1 else 0.0
