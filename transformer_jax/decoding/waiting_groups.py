@@ -1,4 +1,4 @@
-"""Groups of unfinished sentences of several batches, which share rows: this makes a search over many sentences fast."""
+"""Groups of unfinished sentences of several batches, which share rows."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,9 +11,9 @@ from transformer_jax.array_types import AnyArray, Array, Int, PyTree
 
 
 class Group(NamedTuple):
-    """Sentences that are searched together: ``position`` tokens are chosen; ``indices`` is -1 in rows that are done.
+    """Sentences that are searched together, after ``position`` tokens.
 
-    ``state``: the leaves of the search.
+    ``state``: the leaves of the search. ``indices`` is -1 in rows that are done.
     """
 
     state: list[Array]
@@ -32,7 +32,10 @@ class Group(NamedTuple):
 
     @property
     def num_to_finish(self) -> int:
-        """The number of rows that are done when a segment ends: a quarter of all, or of the unfinished ones if it is sparse."""
+        """The number of rows that are done when a segment ends.
+
+        A quarter of all rows, or of the unfinished ones if the group is sparse.
+        """
         num_rows = len(self.indices)
         return num_rows - _three_quarters(self.num_unfinished if self.is_sparse else num_rows)
 
@@ -55,11 +58,11 @@ class WaitingGroups:
         return sum(leaf.nbytes for group in self._groups.values() for leaf in group.state)
 
     def pop(self) -> Group:
-        """Return the group with the fewest tokens: the others may join it."""
+        """Return the group with the fewest tokens, since the others may join it."""
         return self._groups.pop(min(self._groups))
 
     def set_aside(self, group: Group, join: Callable[[list[Array], list[Array], np.ndarray], list[Array]]) -> Group:
-        """Add a group to the one that waits at its position; return a full group, or one without sentences.
+        """Add a group to the one that waits at its position. Return a full group, or an empty one.
 
         ``join``: compiled ``join_rows``, of leaves.
         """
@@ -69,7 +72,7 @@ class WaitingGroups:
             return nothing
         # Sentences move from the group that has fewer to the free rows of the other.
         pair = self._groups.pop(group.position), group
-        giver, taker = sorted(pair, key=lambda each: (len(each.indices), each.num_unfinished))
+        giver, taker = sorted(pair, key=lambda waiting: (len(waiting.indices), waiting.num_unfinished))
         free, moving = np.flatnonzero(taker.indices < 0), np.flatnonzero(giver.indices >= 0)
         count = min(len(free), len(moving))
         free, moving = free[:count], moving[:count]
@@ -90,7 +93,7 @@ class WaitingGroups:
 def join_rows(
     state: PyTree, other: PyTree, rows: Int[AnyArray, "B"], *, constrain: Callable[[Array], Array]
 ) -> tuple[PyTree, PyTree]:
-    """Return ``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and ``other``, where those rows are done then.
+    """Return ``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and ``other`` without them.
 
     ``constrain`` is the sharding constraint of arrays [B, ...].
     """

@@ -136,7 +136,7 @@ class PartMaker(NamedTuple):
     @property
     def attention_names(self) -> tuple[str, ...]:
         """The parts that ``model.attention`` names."""
-        return tuple(declared(type(self.config))["attention"].chosen(self.config.attention))
+        return tuple(declared(type(self.config))["attention"].choices_in(self.config.attention))
 
     @property
     def precision(self) -> Precision:

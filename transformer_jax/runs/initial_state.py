@@ -1,4 +1,4 @@
-"""The state with which a start of a run begins: restored, or random, or with parameters of another run or word vectors."""
+"""The first state: restored, random, or with parameters of another run or of word vectors."""
 
 import re
 from dataclasses import dataclass
@@ -39,10 +39,10 @@ OF_A_VOCABULARY = re.compile(r"(embedding|projection)/(table|logits_bias)$")
 def restored_position(
     checkpoints: Checkpoints, update: Update, task: Task, directory: RunDirectory
 ) -> tuple[Position, LogContents, list[str]]:
-    """Return the position of the newest checkpoint that can be read, its log, and notes on newer ones that are damaged.
+    """Return the position of the newest readable checkpoint, its log, and notes on damaged ones.
 
     Without checkpoints the ``state`` is None. Raises ConfigError when the data changed since the
-    checkpoint was written; CheckpointError when none can be read.
+    checkpoint was written, and CheckpointError when no checkpoint can be read.
     """
     config, length = task.config, task.config.training.num_updates
     if not checkpoints.steps():
@@ -62,7 +62,7 @@ def restored_position(
                 "--workdir",
                 f"{directory.path}: the {name} changed since its checkpoints were written",
                 "use another folder, or the data they were trained on"
-                f"{listed(each for each in changes if each[0].startswith('data.'))}",
+                f"{listed(change for change in changes if change[0].startswith('data.'))}",
             )
     number = int(state.step)
     counters = Counters(**migration.counters(progress["counters"], number, config.training.evaluate_every))
@@ -80,7 +80,10 @@ def restored_position(
 
 
 def note_on_rate(update: Update, config: ExperimentConfig, number: int, before: int, length: int) -> list[str]:
-    """Return a note where the learning rate jumps after update ``number`` since the run had ``before`` updates, if known."""
+    """Return a note if the learning rate jumps after update ``number`` because of a new length.
+
+    ``before``: the length so far, 0 if it is unknown.
+    """
     if not before or number >= length:
         return []
     lengths = ((before, number), (length, number + 1))
@@ -95,7 +98,7 @@ class ParametersFromElsewhere(Protocol):
     """Parameters that a new run takes from another run, or embeddings that it takes from a file."""
 
     def put_into(self, params: PyTree) -> PyTree:
-        """Return ``params`` with these in place of their own; shardings stay."""
+        """Return ``params`` with these in place of its own, with the same shardings."""
 
     def report(self) -> str:
         """Return a note for the log."""
@@ -105,7 +108,7 @@ class ParametersFromElsewhere(Protocol):
 
 
 def find_parameters(init: InitConfig, shapes: PyTree, tokenizers: TokenizerPair) -> ParametersFromElsewhere | None:
-    """Return the parameters that ``init`` names for a model of these shapes; None where all begin at random.
+    """Return the parameters that ``init`` selects for a model of these shapes, if any.
 
     Raises ConfigError and CheckpointError when they cannot be used.
     """
@@ -128,7 +131,7 @@ class InitialParameters:
     match: Match
 
     def put_into(self, params: PyTree) -> PyTree:
-        """``params`` with the matched ones replaced; shardings stay.
+        """Return ``params`` with the matched ones replaced, with the same shardings.
 
         Raises CheckpointError when the checkpoint cannot be read.
         """
@@ -142,9 +145,8 @@ class InitialParameters:
 
         shapes = self.checkpoints.shapes(self.step)
         saved = self.checkpoints.restore_params(self.step, jax.tree_util.tree_map_with_path(like, shapes))
-        found = named_leaves(saved)
-
-        taken = {name: found[old] for name, old in self.match.taken.items()}
+        leaves = named_leaves(saved)
+        taken = {name: leaves[old] for name, old in self.match.taken.items()}
         return jax.tree_util.tree_map_with_path(lambda path, leaf: taken.get(path_of(path), leaf), params)
 
     def report(self) -> str:

@@ -19,7 +19,7 @@ from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     """Raise ConfigError, with the differences, when ``workdir`` has checkpoints of other settings.
 
-    If it has none, raises ConfigError where ``init.run`` or ``init.embeddings`` does not exist.
+    Without checkpoints, raises ConfigError when ``init.run`` or ``init.embeddings`` does not exist.
     """
     run_directory = RunDirectory(workdir)
     checkpoints = stored_checkpoints(run_directory.checkpoints)

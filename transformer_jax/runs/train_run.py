@@ -1,4 +1,4 @@
-"""Training with the tools that are installed: they may choose settings, and surround the updates with hooks of their own."""
+"""Training with the installed tools, which may choose settings and add hooks to the updates."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -25,7 +25,7 @@ Overrides = Sequence[tuple[str, str]]
 
 
 class ResolvedSettings(NamedTuple):
-    """The settings of a run, a remark on how they were chosen, and a record of that for ``run.json``."""
+    """The settings of a run, a remark on their choice, and a record of it for ``run.json``."""
 
     config: ExperimentConfig
     remark: str = ""
@@ -33,7 +33,10 @@ class ResolvedSettings(NamedTuple):
 
 
 class ChoosesSettings(Protocol):
-    """The door ``settings``: resolves a recipe and its overrides; ``budget`` is the time of ``--budget``, or of the recipe."""
+    """The door ``settings``: resolves a recipe and its overrides.
+
+    ``budget``: the time of ``--budget``, or of the recipe.
+    """
 
     def __call__(
         self,
@@ -47,7 +50,10 @@ class ChoosesSettings(Protocol):
 
 
 class TrainingStart(NamedTuple):
-    """A training that begins; ``origin`` goes to ``run.json``, and ``is_trial`` marks one of many runs of a study."""
+    """A training that begins.
+
+    ``origin`` goes to ``run.json``. ``is_trial`` marks one of many runs of a study.
+    """
 
     config: ExperimentConfig
     directory: RunDirectory
@@ -56,7 +62,7 @@ class TrainingStart(NamedTuple):
 
 
 class SurroundsTraining(Protocol):
-    """The door ``run_hooks``: a context manager around a training, which yields hooks of its updates."""
+    """The door ``run_hooks``: a context manager around a training, which yields hooks."""
 
     def __call__(self, start: TrainingStart) -> "AbstractContextManager[Sequence[Hook]]": ...
 
@@ -69,12 +75,12 @@ def settings_to_train(
     *,
     is_distributed: bool = False,
 ) -> tuple[ExperimentConfig, Mapping[str, Any]]:
-    """Return the settings of a run, with sizes for ``budget`` and the languages of its text, and a record for ``run.json``.
+    """Return the settings of a run, with sizes for ``budget``, and a record for ``run.json``.
 
-    Prints remarks. A run that resumes keeps the ``init`` with which it began. Does not import JAX.
-    Raises ConfigError when the settings cannot resume the run in ``workdir``, when the text of a
-    new run is not in its target language, and for a budget where no tool chooses sizes; DataError
-    when the text cannot be read.
+    Completes the languages of the text and prints remarks. A run that resumes keeps the ``init``
+    with which it began. Raises ConfigError when the settings cannot resume the run in ``workdir``,
+    the text of a new run is not in its target language, or no tool chooses sizes for the budget,
+    and DataError when the text cannot be read. Does not import JAX.
     """
     resolved = _resolved(recipe, overrides, workdir, budget, is_distributed=is_distributed)
     config, remark = completed(resolved.config)
@@ -120,8 +126,8 @@ def train_run(
     """Train or resume a run as ``run_training`` does, surrounded by the installed tools.
 
     ``origin``: the record of ``settings_to_train``. ``is_trial``: the run is one of many, so that
-    tools print and draw less. Prints faults of the text before a run begins; raises DataError at
-    serious ones.
+    tools print and draw less. Prints faults of the text before a run begins, and raises DataError
+    at serious ones.
     """
     from transformer_jax.runs.trainer import run_training
 
