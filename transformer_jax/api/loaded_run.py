@@ -307,7 +307,8 @@ class Run:
         whatever ``limit`` is.
         """
         with python_errors():
-            file, files = None if source is None else str(source), [*map(str, _as_list(references))]
+            file = None if source is None else str(source)
+            files = [str(references)] if isinstance(references, str | Path) else [*map(str, references)]
             text = open_text_or_none(self.config, self.path, file, files, has_split=split is not None)
             if source is not None:
                 if limit:
@@ -342,10 +343,6 @@ class Run:
         require_use(self.config.task, method, f"{self.path} is a run of task={self.config.task}; {method}()")
 
 
-def _as_list(text: Any) -> list[Any]:
-    return [text] if isinstance(text, str | Path) else list(text)
-
-
 def _as_texts(text: str | Sequence[str], name: str = "text") -> list[str]:
     """Return one text or several as a list.
 
@@ -378,11 +375,7 @@ def as_overrides(settings: Mapping[str, object] | None) -> list[tuple[str, str]]
 
 
 def load(
-    path: str | Path,
-    checkpoint: str | int = "best",
-    *,
-    average: int = 1,
-    settings: Mapping[str, object] | None = None,
+    path: str | Path, checkpoint: str | int = "best", *, average: int = 1, settings: Mapping[str, object] | None = None
 ) -> Run:
     """Return a trained run from its folder or its address (``s3://...``).
 

@@ -14,12 +14,7 @@ from transformer_jax.checkpoints.save_failure import SaveFailed, failed_in_store
 from transformer_jax.errors import ConfigError, StoreError, first_line
 from transformer_jax.files.file_digests import WHOLE, Part
 from transformer_jax.files.json_text import parse_json
-from transformer_jax.files.object_digests import (
-    changed,
-    compared_objects,
-    has_checksums,
-    write_object_digests,
-)
+from transformer_jax.files.object_digests import changed, compared_objects, has_checksums, write_object_digests
 from transformer_jax.files.store_path import StorePath, is_outage, kvstore, store_errors
 from transformer_jax.private_modules import fit_orbax_to_stores
 from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, is_step, unused_name

@@ -36,9 +36,7 @@ OWN_TEXT = (
 )
 
 
-@flags.command(
-    flags.string("workdir", "runs/quickstart", "folder of the run"),
-)
+@flags.command(flags.string("workdir", "runs/quickstart", "folder of the run"))
 def quickstart(values: flags.Values) -> int:
     """Train a small Transformer, score it, draw its attention, and write its live page.
 

@@ -103,18 +103,15 @@ class TaskSettings(NamedTuple):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """All metrics of the task. Validations of a run measure ``ExperimentConfig.metrics``."""
-        return (self.selection, *self.others, *(metrics_of_plugins() if self.scores_translations else ()))
+        parts = registered("metric") if self.scores_translations else {}
+        # ``direction = "minimize"`` on a score says that less is better.
+        scores = [Metric(name, getattr(parts[name], "direction", "maximize"), digits=2) for name in parts]
+        return (self.selection, *self.others, *scores)
 
     @property
     def scores_translations(self) -> bool:
         """Whether the task selects by BLEU, so that ``evaluation`` selects its scores."""
         return self.selection.name == "bleu"
-
-
-def metrics_of_plugins() -> tuple[Metric, ...]:
-    """Return registered scores. ``direction = "minimize"`` on a score says that less is better."""
-    parts = registered("metric").items()
-    return tuple(Metric(name, getattr(part, "direction", "maximize"), digits=2) for name, part in parts)
 
 
 def score_names(text: str) -> tuple[str, ...]:

@@ -198,7 +198,7 @@ def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:
     """Add one more token to every alive prefix, by ``choose`` from the logits of ``step``."""
     logits, after = step(state.alive.last_ids, state.cache)
     cache = after._replace(per_sentence=state.cache.per_sentence)
-    # ``choose``, which may run under shard_map, does not get ``kv_cache``, which is never reordered.
+    # ``choose`` may run under shard_map, so it does not get ``kv_cache``, which keeps its order.
     longer = choose(state._replace(cache=cache._replace(kv_cache=())), logits)
     return longer._replace(cache=cache._replace(per_beam=longer.cache.per_beam))
 

@@ -26,21 +26,6 @@ def group_maxima(values: Float[Array, "*N C"]) -> Float[Array, "*N G"]:
     return jnp.concatenate([maxima, jnp.max(values[..., in_groups:], axis=-1, keepdims=True)], axis=-1)
 
 
-def best_groups(maxima: Float[Array, "B G"], k: int) -> Int[Array, "B N"]:
-    """Return the ``k`` groups that hold the ``k`` largest values, or all.
-
-    They are in order, so that the leftmost wins a tie.
-    """
-    _, groups = jax.lax.top_k(maxima, min(k, maxima.shape[1]))
-    return jnp.sort(groups, axis=1)
-
-
-def columns_of(groups: Int[Array, "B N"]) -> Int[Array, "B M"]:
-    """Return the columns of groups, in their order. Those of the last group may exceed the end."""
-    columns = groups[:, :, None] * GROUP_SIZE + jnp.arange(GROUP_SIZE, dtype=groups.dtype)[None, None]
-    return columns.reshape(len(groups), -1)
-
-
 class Continuations(NamedTuple):
     """``C`` continuations of every sentence, best first: their beams, tokens, log-probabilities."""
 
@@ -73,8 +58,11 @@ def best_continuations(
         maxima = maxima.at[:, :, group].set(jnp.max(allowed, axis=-1))
 
     totals = (prefixes[:, :, None] + (maxima - normalizers[:, :, None])).reshape(batch_size, -1)
-    groups = best_groups(totals, count)
-    beams, tokens = jnp.repeat(groups // num_groups, GROUP_SIZE, axis=1), columns_of(groups % num_groups)
+    _, groups = jax.lax.top_k(totals, min(count, totals.shape[1]))
+    groups = jnp.sort(groups, axis=1)  # The leftmost wins a tie.
+    beams, groups = jnp.repeat(groups // num_groups, GROUP_SIZE, axis=1), groups % num_groups
+    tokens = groups[:, :, None] * GROUP_SIZE + jnp.arange(GROUP_SIZE, dtype=groups.dtype)[None, None]
+    tokens = tokens.reshape(batch_size, -1)  # Those of the last group may exceed the vocabulary.
     is_token = (tokens < vocabulary_size) & ~jnp.isin(tokens, jnp.asarray(banned, jnp.int32))
     flat = beams * vocabulary_size + jnp.minimum(tokens, vocabulary_size - 1)
     log_probs = jnp.take_along_axis(logits.reshape(batch_size, -1), flat, axis=1)

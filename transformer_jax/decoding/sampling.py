@@ -47,8 +47,10 @@ def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Flo
         return jnp.where(ids[None, :] == jnp.argmax(logits, axis=-1)[:, None], 0.0, -jnp.inf)
     logits = logits / rule.temperature
     if 0 < rule.top_k < logits.shape[-1]:
-        values, kept = jax.lax.top_k(logits, rule.top_k)
-        logits = jnp.where(_marked(kept, _nucleus(values, rule.top_p), logits.shape[-1]), logits, -jnp.inf)
+        values, index = jax.lax.top_k(logits, rule.top_k)
+        rows = jnp.arange(len(index))[:, None]
+        is_kept = jnp.zeros(logits.shape, bool).at[rows, index].set(_nucleus(values, rule.top_p))
+        logits = jnp.where(is_kept, logits, -jnp.inf)
     elif rule.top_p < 1:
         logits = jnp.where(_nucleus(logits, rule.top_p), logits, -jnp.inf)
     if rule.epsilon > 0:
@@ -118,12 +120,6 @@ def _nucleus(logits: Float[Array, "B V"], top_p: float) -> Bool[Array, "B V"]:
     equal = jnp.where(bits == lowest, probabilities, 0.0)
     mass_before = jnp.sum(above, -1, keepdims=True) + jnp.cumsum(equal, -1) - equal
     return (bits > lowest) | ((bits == lowest) & (mass_before < top_p))
-
-
-def _marked(index: Int[Array, "B K"], marks: Bool[Array, "B K"], size: int) -> Bool[Array, "B V"]:
-    """Return ``marks`` in the columns ``index`` of ``size`` columns, False in the others."""
-    rows = jnp.arange(index.shape[0])[:, None]
-    return jnp.zeros((index.shape[0], size), bool).at[rows, index].set(marks)
 
 
 def cache_with_keys(cache: DecodeCache, keys: Array) -> DecodeCache:

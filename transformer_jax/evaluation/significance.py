@@ -109,7 +109,7 @@ def paired_tests(
         signatures, scores = PairedTest(systems, both, [references], "ar", resamples, n_ar_confidence=resamples)()
         # The names of the systems, their results by the metric, and by the difference.
         _, results, (_, difference) = (cast("list[Any]", column) for column in scores.values())
-        one, two, change = map(_estimate, (*results, difference))
+        one, two, change = (Estimate(r.score, r.mean - r.ci, r.mean + r.ci) for r in (*results, difference))
         p_value, (signature, _) = min(max(results[1].p_value, least), 1.0), signatures.values()
         comparisons.append(SystemComparison(name, one, two, change, p_value, str(signature)))
     return comparisons
@@ -127,10 +127,6 @@ def _minus(metric: Any, baseline: Sequence[str], references: Sequence[str]) -> C
         return float(ours - theirs)
 
     return Counted("difference", count, score)
-
-
-def _estimate(result: Any) -> Estimate:
-    return Estimate(result.score, result.mean - result.ci, result.mean + result.ci)
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:

@@ -304,15 +304,11 @@ def changed_plugins(folder: Path) -> list[str]:
         name = Path(file).name
         if name in digests:
             changed += [file] * (digest not in digests[name])
-        elif digest not in texts and (parts := _selected_of(file, folder)):
-            changed.append(f"{file} (which registers {', '.join(parts)}, as a file of another name did)")
+        elif digest not in texts:
+            selected = {(kind, part) for _, kind, part in load_run_config(folder).selections}
+            if parts := [part for kind, part in parts_of_file(file) if (kind, part) in selected]:
+                changed.append(f"{file} (which registers {', '.join(parts)}, as a file of another name did)")
     return changed
-
-
-def _selected_of(file: str, folder: Path) -> list[str]:
-    """Return the parts that a loaded file registers and the run in ``folder`` selects."""
-    selections = [(selection.kind, selection.name) for selection in load_run_config(folder).selections]
-    return [name for kind, name in parts_of_file(file) if (kind, name) in selections]
 
 
 def require_plugins(folder: Path) -> None:

@@ -10,14 +10,7 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.reader import CheckpointReader, on_host
-from transformer_jax.config import (
-    ConfigError,
-    ExperimentConfig,
-    InitConfig,
-    difference,
-    load_run_config,
-    migration,
-)
+from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, difference, load_run_config, migration
 from transformer_jax.config.conversion import from_json, listed
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from

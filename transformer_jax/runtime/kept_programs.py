@@ -109,7 +109,9 @@ class ProgramStore:
     def shapes(self, compute: Callable[[], PyTree]) -> PyTree:
         """Return shapes and types of parameters: from the store, or computed and added to it."""
         if body := self.read(("shapes",)):
-            return json.loads(body, object_hook=_shape_from_json)
+            return json.loads(
+                body, object_hook=lambda d: jax.ShapeDtypeStruct(d[SHAPE], d["dtype"]) if SHAPE in d else d
+            )
         shapes = compute()
         described = jax.tree.map(lambda leaf: {SHAPE: leaf.shape, "dtype": str(leaf.dtype)}, shapes)
         self.write(("shapes",), json.dumps(described).encode())
@@ -202,10 +204,6 @@ def _run_of(executable: Any, device: Any) -> Run:
         return [shards[0] for shards in executable.execute_sharded(placed).disassemble_into_single_device_arrays()]
 
     return run
-
-
-def _shape_from_json(entries: dict[str, Any]) -> Any:
-    return jax.ShapeDtypeStruct(entries[SHAPE], entries["dtype"]) if SHAPE in entries else entries
 
 
 def _jax_settings() -> tuple[tuple[str, Any], ...]:

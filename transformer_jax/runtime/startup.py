@@ -11,11 +11,7 @@ from pathlib import Path
 NAME = "transformer-jax"
 SWITCH = "TRANSFORMER_JAX_MALLOC"
 # Parameters of mallopt(3), from malloc.h, with the values that keep all memory in one arena.
-KEEP_MEMORY = {
-    "M_ARENA_MAX": (-8, 1),
-    "M_MMAP_MAX": (-4, 0),
-    "M_TRIM_THRESHOLD": (-1, -1),
-}
+KEEP_MEMORY = {"M_ARENA_MAX": (-8, 1), "M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, -1)}
 # Device files of TPUs and of NVIDIA and AMD GPUs.
 ACCELERATORS = ("accel*", "vfio/[0-9]*", "nvidia[0-9]*", "nvidiactl", "kfd")
 DEVICES = Path("/dev")
