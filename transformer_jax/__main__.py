@@ -89,10 +89,7 @@ def _prepare_process() -> None:
 
 
 def _problem_of_user(error: Exception) -> str:
-    """Return the message of an error that the user can correct, else "".
-
-    Prints the traceback of a plugin's misuse.
-    """
+    """Return the message of an error that the user can correct, else ""."""
     from transformer_jax.errors import ConfigError, DataError, first_line, is_out_of_memory
     from transformer_jax.registry.python_files import is_of_plugin, line_of_plugin
 
@@ -113,10 +110,7 @@ def _problem_of_user(error: Exception) -> str:
 
 
 def _missing_platform(error: Exception) -> str:
-    """Return the problem if a platform is misspelled or has no device here, else "".
-
-    JAX has no class for it.
-    """
+    """Return the problem if a platform is misspelled or has no device here, else ""."""
     if isinstance(error, RuntimeError):
         return str(error).splitlines()[0] if str(error).startswith("Unable to initialize backend") else ""
     # For cuda without a GPU JAX asserts that there is a platform, without a message.
@@ -140,10 +134,7 @@ def _plain_warning(
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run the command that the arguments name.
-
-    Raises ConfigError and DataError for errors that the user can correct.
-    """
+    """Run the command that the arguments name. Raises ConfigError, DataError."""
     if not arguments or (arguments[0] in (*HELP_FLAGS, "help") and len(arguments) == 1):
         from transformer_jax.commands.overview import overview
 

@@ -55,10 +55,7 @@ def complain(text: str) -> None:
 
 
 def colored(text: str) -> str:
-    """Color the name of the program in a terminal: red, or yellow for a warning.
-
-    Not with NO_COLOR (https://no-color.org).
-    """
+    """Color the name of the program in a terminal: red, or yellow for a warning."""
     start = _START.match(text)
     if not start or not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text

@@ -101,10 +101,7 @@ def add_bias(product: Array, bias: Array) -> Array:
 
 
 def rounding_barrier(array: Array) -> Array:
-    """Return an optimization barrier for arrays of less than float32, and for their gradients.
-
-    Without it the compiler may store or recompute the float32 array before rounding.
-    """
+    """Return an optimization barrier, so that a rounded array is not recomputed from float32."""
     return array if array.dtype == jnp.float32 else lax.optimization_barrier(array)
 
 
@@ -124,10 +121,7 @@ def _einsum_forward(
 def einsum_gradients(
     subscripts: str, precision: Precision, dtypes: tuple[str, str], operands: tuple[Array, Array], cotangent: Array
 ) -> tuple[Array, Array]:
-    """Return the gradients, in ``dtypes``, of the operands of an ``einsum``.
-
-    ``operands`` are the rounded ones, ``cotangent`` is of the result.
-    """
+    """Return the gradients, in ``dtypes``, of the rounded operands of an ``einsum``."""
     left, right = operands
     inputs, output = subscripts.split("->")
     left_letters, right_letters = inputs.split(",")

@@ -27,10 +27,7 @@ def coordination_client() -> Any:
 
 
 def keep_tensorflow_from_epath() -> None:
-    """Make epath use fsspec, even with TensorFlow, which does not know ``s3://``.
-
-    ``EPATH_USE_TF`` alone has no effect if epath was used before.
-    """
+    """Make epath use fsspec, also after its first use: TensorFlow does not know ``s3://``."""
     from etils.epath import gpath
 
     os.environ["EPATH_USE_TF"] = "false"

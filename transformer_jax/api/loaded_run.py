@@ -77,10 +77,7 @@ class AttentionLayer(NamedTuple):
 
 
 class Attention(Sequence[AttentionLayer]):
-    """The attention of a model between a source and its translation: a sequence of layers.
-
-    Of a language model ``translation`` is None.
-    """
+    """The layers of attention between a source and its translation, None for a language model."""
 
     def __init__(self, source: str, translation: str | None, layers: Sequence[AttentionLayer]) -> None:
         self.source, self.translation, self.layers = source, translation, tuple(layers)
@@ -344,10 +341,7 @@ class Run:
 
 
 def _as_texts(text: str | Sequence[str], name: str = "text") -> list[str]:
-    """Return one text or several as a list.
-
-    Raises DataError when one is not a text or has a lone surrogate.
-    """
+    """Return one text or several as a list. Raises DataError for others and lone surrogates."""
     if isinstance(text, bytes) or text is None:
         raise DataError(f"{name}: expected a str or several, not {type(text).__name__}")
     texts = [text] if isinstance(text, str) else list(text)

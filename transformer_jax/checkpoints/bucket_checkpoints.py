@@ -147,10 +147,7 @@ class BucketFolder(CheckpointFolder):
 
 
 def remove_uncommitted(checkpoints: StorePath) -> None:
-    """Remove checkpoints whose save or deletion a kill cut short.
-
-    Marks the complete ones that version 0.1 uploaded for Orbax.
-    """
+    """Remove checkpoints whose save or deletion a kill cut short. Marks those of version 0.1."""
     objects = checkpoints.objects()
     for name in sorted({name.partition("/")[0] for name in objects}):
         if not is_step(name):

@@ -19,10 +19,7 @@ class CheckpointFiles:
         self.path = path
 
     def listed(self, step: int | None = None) -> AbstractContextManager[Any]:
-        """Return a context of the path to a complete checkpoint, or to all, which do not change.
-
-        In an object store one listing answers questions about their files.
-        """
+        """Return a context of the path to a complete checkpoint, or to all, listed once."""
         return nullcontext(self.path if step is None else self.path / str(step))
 
     def require_undamaged(self, checkpoint: Any, names: list[str], part: Part) -> None:

@@ -208,17 +208,14 @@ class _All(PreservationPolicy):
 
 
 class _Manager(ocp.CheckpointManager):
-    """A manager that ends one of several processes when it cannot write, and so the others.
-
-    Orbax's barriers would wait ten minutes for it.
-    """
+    """A manager that ends one of several processes when it cannot write, and so the others."""
 
     def __init__(self, folder: CheckpointFolder, path: Any, **options: Any) -> None:
         self._folder = folder
         super().__init__(path, **options)
 
     def _wait_for_checkpointers(self) -> None:
-        # Called in the background, in each process, before such a barrier.
+        # Called in the background, in each process, before a barrier of ten minutes.
         try:
             super()._wait_for_checkpointers()
         except Exception as error:

@@ -53,11 +53,7 @@ def files_of(path: Path) -> CheckpointFiles:
 
 
 class CheckpointReader:
-    """The checkpoints of a run, read by this process alone.
-
-    They have three items: ``params``, ``rest`` (optimizer state, step, key) and ``progress``
-    (JSON).
-    """
+    """The items ``params``, ``rest`` (optimizer state, step, key), ``progress`` of checkpoints."""
 
     def __init__(self, directory: Path) -> None:
         # This class reports the errors that Orbax would log.
@@ -104,10 +100,7 @@ class CheckpointReader:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
 
     def restore_params(self, step: int, like: PyTree) -> PyTree:
-        """Return the parameters of ``step`` alone, with shapes and shardings of ``like``.
-
-        They are NumPy arrays if ``like`` has NumPy arrays.
-        """
+        """Return the parameters of ``step`` alone, with shapes and shardings of ``like``."""
         try:
             return self._read(step, {"params": like})["params"]
         except CheckpointError as error:
@@ -118,10 +111,7 @@ class CheckpointReader:
             raise type(error)(f"{self._files.path}: {error}{remedy}") from error
 
     def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
-        """Return the mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1).
-
-        The sum is float32.
-        """
+        """Return the mean of the parameters of ``steps`` (paper, section 6.1), in float32."""
         total = self.restore_params(steps[0], like)
         for step in steps[1:]:
             total = jax.tree.map(operator.add, total, self.restore_params(step, like))

@@ -166,10 +166,7 @@ def config(values: flags.Values) -> int:
 
 
 def _settings_of(source: str, overrides: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-    """Return the settings of a recipe or a run by key.
-
-    A recipe that waits for text has defaults for the settings that it leaves open.
-    """
+    """Return the settings of a recipe or a run by key, with defaults for those left open."""
     try:
         return flatten(resolve(source, overrides))
     except ConfigError as error:
@@ -279,10 +276,7 @@ class Explained(NamedTuple):
         return "\n".join(lines)
 
     def by(self, field: str) -> list[tuple[str, str]]:
-        """Return the distinct values of ``meaning``, ``default`` or ``values`` with their readers.
-
-        Readers are empty if all agree.
-        """
+        """Return the distinct values of a field with their readers, or without if all agree."""
         grouped: dict[str, list[str]] = {}
         for reader in self.readers:
             value = getattr(reader.declared, field)

@@ -227,10 +227,7 @@ def overrides_of(values: Values) -> list[tuple[str, str]]:
 
 
 def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Join ``data.train=a.en data.train=a.de``, from a shell's ``data.train=a.{en,de}``.
-
-    Of other overrides of a key the last wins.
-    """
+    """Join ``data.train=a.en data.train=a.de``, from a shell's ``data.train=a.{en,de}``."""
     joined: list[tuple[str, str]] = []
     for key, text in overrides:
         before = joined[-1] if joined else ("", "")
@@ -241,10 +238,7 @@ def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _are_a_pair(first: str, second: str) -> bool:
-    """Return whether two file names differ in one suffix or in one language.
-
-    For example ``a.src`` and ``a.tgt``, or ``en/a.txt`` and ``de/a.txt``.
-    """
+    """Return whether files differ in one suffix (``a.src``) or one language (``en/a.txt``)."""
     parts = [re.split(r"([/._-])", name) for name in (first, second)]
     differ = [pair for pair in zip(*parts, strict=False) if len(set(pair)) > 1]
     is_language = len(differ) == 1 and all(base_language(part) in ISO_639_1 for part in differ[0])

@@ -18,10 +18,7 @@ from transformer_jax.errors import nearest
 
 
 def check_word(word: str, here: Collection[str], *, boolean_before: str, takes_settings: bool) -> None:
-    """Raise ConfigError for a word that is not the folder of a run.
-
-    ``here``: the flags of the command.
-    """
+    """Raise ConfigError for a word that is no folder of a run, with the flags ``here``."""
     name, equals, _ = word.partition("=")
     name = name.removeprefix("config.")
     if boolean_before and word.lower() in BOOLEANS:
@@ -40,10 +37,7 @@ def check_word(word: str, here: Collection[str], *, boolean_before: str, takes_s
 
 
 def unknown_flag(written: str, here: Collection[str], *, usage: str, takes_settings: bool) -> ConfigError:
-    """Return the error for an unknown flag.
-
-    ``here``: the flags of the command. ``usage``: its arguments.
-    """
+    """Return the error for an unknown flag of a command with flags ``here``."""
     name = written.lstrip("-").replace("-", "_")
     if name == "config":
         takes = "write --config.KEY=VALUE" if takes_settings else "--help lists the flags"
@@ -57,10 +51,7 @@ def unknown_flag(written: str, here: Collection[str], *, usage: str, takes_setti
 
 
 def _meant(name: str, here: Collection[str], *, sets: bool) -> list[str]:
-    """Return the flags ``here``, or --config.KEY, that an unknown flag may mean.
-
-    ``sets``: the command takes settings.
-    """
+    """Return the flags ``here``, or --config.KEY if a command ``sets`` it, for an unknown flag."""
     # A command on a trained run changes no training.
     trains, used = "config" in here, ("decoding.", "mesh.", "evaluation.")
     synonyms = other_toolkits("flags").get(name, [])

@@ -122,20 +122,14 @@ def split_to_try(config: ExperimentConfig) -> str:
 
 
 def output_path(values: flags.Values, default: str) -> Path:
-    """Return the path of --output, or ``default`` in the run directory.
-
-    Raises ConfigError if its folder cannot be written.
-    """
+    """Return --output, or ``default`` in the run directory. Raises ConfigError if unwritable."""
     path = Path(values.output).expanduser() if values.output else RunDirectory(values.workdir).path / default
     require_writable(path.parent, "--output" if values.output else "--workdir")
     return path
 
 
 def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int) -> None:
-    """Raise ConfigError unless the model has attention of this kind, layer and head.
-
-    Layers and heads count from 1; 0 or less: any.
-    """
+    """Raise ConfigError unless the model has attention of this kind, layer and head, from 1."""
     layers, heads = config.model.attention_layers.get(kind, ([], 0))
     if not layers:
         raise ConfigError("--workdir", f"this model has no attention of kind {kind}")

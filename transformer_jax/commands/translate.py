@@ -146,10 +146,7 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any], trained: "Tra
 def write_results(
     target: BinaryIO, values: flags.Values, remarks: "Remarks", first: int, index: int, best: Sequence[Any]
 ) -> None:
-    """Write the results of line ``first + index``.
-
-    That is the best text, or with ``--n_best`` or ``--json`` a row for each result.
-    """
+    """Write the best text of line ``first + index``, or a row for each result."""
     number = first + index
     remarks.read_output(number, best[0].remarks)
     if values.json:

@@ -73,10 +73,7 @@ def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 def difference(left: ExperimentConfig, right: ExperimentConfig) -> list[tuple[str, Any, Any]]:
-    """Return settings that differ, sorted: ``[("model.d_ff", 2048, 1024), ...]``.
-
-    A setting that only one of both has is None in the other.
-    """
+    """Return settings that differ: ``[("model.d_ff", 2048, 1024), ...]``, None if there is none."""
     values, others = flatten(left), flatten(right)
     keys = sorted(values.keys() | others.keys())
     return [(key, values.get(key), others.get(key)) for key in keys if values.get(key) != others.get(key)]
@@ -186,10 +183,7 @@ def keys_of_parts() -> Iterator[str]:
 
 
 def block_at(path: str) -> Block | None:
-    """Return the block of settings at ``"model"`` or ``"parts.rmsnorm"``, or None.
-
-    Raises ConfigError for a part without settings.
-    """
+    """Return the block at ``"model"`` or ``"parts.rmsnorm"``, or None. Raises ConfigError."""
     first, _, part = path.partition(".")
     if first == PARTS and part:
         return settings_of_part(part)
@@ -326,10 +320,7 @@ def _plain(config: "ConfigDict", path: str) -> dict[str, Any]:
 
 
 def read_value(key: str, text: str, task: str = "") -> str | int | float | bool:
-    """Return the value of ``text`` for the setting ``key``.
-
-    Raises ConfigError for an unknown key, or text that is not a value of the setting.
-    """
+    """Return the value of ``text`` for the setting ``key``. Raises ConfigError."""
     kind = type_of(key, task)
     if kind in (float, int) and "(" in text:
         return str(Scheduled(text, key))

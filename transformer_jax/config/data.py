@@ -107,10 +107,7 @@ class SourceConfig:
         return self
 
     def files(self) -> dict[str, str]:
-        """Return the files by the name of the split in the data.
-
-        Raises ConfigError when one name would have different files.
-        """
+        """Return the files by the name of the split in the data. Raises ConfigError at clashes."""
         files_of: dict[str, str] = {}
         for split in ("train", "validation", "test"):
             if files := getattr(self, split):
@@ -261,10 +258,7 @@ SourceSettings = TypeVar("SourceSettings", bound=SourceConfig)
 
 
 def corpora_of(settings: SourceSettings, **overrides: object) -> dict[str, SourceSettings]:
-    """Return the settings of each corpus of a mixture, as text, with ``overrides``.
-
-    Raises ConfigError when a corpus has none.
-    """
+    """Return the settings of each corpus of a mixture, as text, with ``overrides``."""
     train = by_corpus(settings.train, "data.train")
     others = {split: by_corpus(getattr(settings, split), f"data.{split}", train) for split in ("validation", "test")}
     corpora = {}

@@ -25,10 +25,7 @@ TOKENIZER_KEY = "evaluation.bleu_tokenizer"
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Scores of translations, and the tokenizer of BLEU. Other tasks only read ``selection``.
-
-    A run keeps the tokenizer and the selection metric with which it began.
-    """
+    """Scores of translations, and the tokenizer of BLEU, which a run keeps."""
 
     metrics: str = setting(
         "",

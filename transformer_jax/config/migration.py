@@ -34,10 +34,7 @@ EVALUATION = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
 
 
 def migrated(saved: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """Return settings saved by a schema version, with the keys of this one.
-
-    Warns when a removed setting had an effect.
-    """
+    """Return settings of a schema version with the keys of this one. Warns about removed ones."""
     renamed = RENAMED if version < SCHEMA_VERSION else {}
     values = dict(saved)
     for block, fields in saved.items():
@@ -56,10 +53,7 @@ def migrated(saved: Mapping[str, Any], version: int) -> dict[str, Any]:
 
 
 def corruptions_applied_twice(content: Mapping[str, Any]) -> list[str]:
-    """Return the corruptions that the settings of a run name twice.
-
-    Versions before 0.4 applied them twice.
-    """
+    """Return corruptions that a run names twice, which versions before 0.4 applied twice."""
     text = content["config"].get("training", {}).get("corruptions", "")
     names = [name.strip() for name in text.split(",")]
     return sorted({name for name in names if name and names.count(name) > 1})
@@ -88,8 +82,5 @@ def counters(saved: Mapping[str, Any], step: int, evaluate_every: int) -> dict[s
 
 
 def earlier_digest(config: Any, open_source: Callable[[Any], Any]) -> str:
-    """Return the digest of the training data in checkpoints before 0.3.
-
-    It has the modification times of files above 256 MiB.
-    """
+    """Return the digest of training data before 0.3, with modification times of large files."""
     return "" if config.data.store else open_source(config).fingerprint(config.data.train_split)

@@ -125,10 +125,7 @@ def _missing_plugins(starts: Path) -> str:
 
 
 def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:
-    """Return the settings of a run with the default cache, since its cache is untrusted.
-
-    An address of a store is marked as not to be opened.
-    """
+    """Return the settings of a run with the default cache, and a store marked as unopened."""
     data = replace(config.data, cache_directory=SourceConfig.cache_directory, store=unasked(config.data.store))
     return replace(config, data=data)
 

@@ -11,10 +11,7 @@ Number = Any
 
 
 class Ramp(NamedTuple):
-    """From ``start`` at update ``first`` to ``end`` at update ``last``, constant outside.
-
-    ``last`` is by default the last update of the run.
-    """
+    """From ``start`` at update ``first`` to ``end`` at update ``last``, constant outside."""
 
     start: Number
     end: Number

@@ -204,10 +204,7 @@ def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:
 
 
 def choose_tokens(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
-    """Return the state with one more token on every alive prefix.
-
-    ``state.cache`` is the cache after the step.
-    """
+    """Return the state with one more token on every alive prefix, from its cache after the step."""
     candidates, parents = expand(state, logits, rules)
     is_eos = candidates.last_ids == EOS_ID
 

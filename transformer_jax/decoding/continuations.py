@@ -15,10 +15,7 @@ GROUP_SIZE = 64
 
 
 def group_maxima(values: Float[Array, "*N C"]) -> Float[Array, "*N G"]:
-    """Return the largest of every ``GROUP_SIZE`` columns, and of the rest.
-
-    The rest is not padded, which would copy all columns.
-    """
+    """Return the largest of every ``GROUP_SIZE`` columns, and of the rest, without padding it."""
     in_groups = values.shape[-1] // GROUP_SIZE * GROUP_SIZE
     maxima = jnp.max(values[..., :in_groups].reshape(*values.shape[:-1], -1, GROUP_SIZE), axis=-1)
     if in_groups == values.shape[-1]:
@@ -80,10 +77,7 @@ def continuations_by(
     normalizers: Float[Array, "B W"],
     count: int,
 ) -> Continuations:
-    """Continue every prefix by the token of its sentence, the most probable prefix first.
-
-    There are ``count`` continuations, of which those beyond the beams are impossible.
-    """
+    """Continue every prefix by the token of its sentence, with impossible ones up to ``count``."""
     of_tokens = jnp.take_along_axis(logits, tokens[:, None, None], axis=2)[:, :, 0]
     totals = prefixes + (of_tokens - normalizers)
     best, parents = jax.lax.top_k(totals, prefixes.shape[1])

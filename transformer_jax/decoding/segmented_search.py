@@ -87,10 +87,7 @@ ONE_DEVICE = SearchDevices()
 
 
 class Layout(NamedTuple):
-    """The structure of a state, its capacity, and the shapes of leaves of ``cache`` without rows.
-
-    Between programs a state is the list of its leaves. Only tracing needs the structure.
-    """
+    """The structure of a state, its capacity, and shapes of leaves of ``cache`` without rows."""
 
     structure: Any
     capacity: int

@@ -14,10 +14,7 @@ MIN_BATCHES = 4
 
 
 class SourceBatch(NamedTuple):
-    """Rows of source ids ``[R, S]`` int32 padded with PAD, and the ``indices`` of their sentences.
-
-    Row i is sentence ``indices[i]``. The rows after the last index are padding.
-    """
+    """Rows of source ids ``[R, S]`` int32; row i is sentence ``indices[i]``, later rows padding."""
 
     indices: np.ndarray
     ids: np.ndarray
@@ -75,10 +72,7 @@ def rows_of_full_batch(width: int, batch_tokens: int, row_multiple: int = 1, max
 
 
 def rows_that_hold(needed: int, rows: int) -> int:
-    """Return the fewest of ``rows``, a quarter, a sixteenth ..., 1 that hold ``needed`` rows.
-
-    ``rows`` is a power of two.
-    """
+    """Return the fewest of ``rows`` (a power of two), a quarter ... that hold ``needed`` rows."""
     while rows > 1 and needed <= max(rows // SHRINK, 1):
         rows = max(rows // SHRINK, 1)
     return rows

@@ -11,10 +11,7 @@ from transformer_jax.array_types import AnyArray, Array, Int, PyTree
 
 
 class Group(NamedTuple):
-    """Sentences that are searched together, after ``position`` tokens.
-
-    ``state``: the leaves of the search. ``indices`` is -1 in rows that are done.
-    """
+    """Sentences searched together; ``state``: leaves of the search; ``indices`` is -1 if done."""
 
     state: list[Array]
     indices: np.ndarray
@@ -32,10 +29,7 @@ class Group(NamedTuple):
 
     @property
     def num_to_finish(self) -> int:
-        """The number of rows that are done when a segment ends.
-
-        A quarter of all rows, or of the unfinished ones if the group is sparse.
-        """
+        """The number of done rows that end a segment, a quarter; if sparse, of the unfinished."""
         num_rows = len(self.indices)
         return num_rows - _three_quarters(self.num_unfinished if self.is_sparse else num_rows)
 
@@ -62,10 +56,7 @@ class WaitingGroups:
         return self._groups.pop(min(self._groups))
 
     def set_aside(self, group: Group, join: Callable[[list[Array], list[Array], np.ndarray], list[Array]]) -> Group:
-        """Add a group to the one that waits at its position. Return a full group, or an empty one.
-
-        ``join``: compiled ``join_rows``, of leaves.
-        """
+        """Add a group to a waiting one by compiled ``join_rows``. Return a full or empty group."""
         nothing = group._replace(indices=np.full_like(group.indices, -1))
         if group.position not in self._groups:
             self._groups[group.position] = group
@@ -93,10 +84,7 @@ class WaitingGroups:
 def join_rows(
     state: PyTree, other: PyTree, rows: Int[AnyArray, "B"], *, constrain: Callable[[Array], Array]
 ) -> tuple[PyTree, PyTree]:
-    """Return ``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and ``other`` without them.
-
-    ``constrain`` is the sharding constraint of arrays [B, ...].
-    """
+    """Return ``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and the rest."""
 
     def joined(kept: Array, others: Array) -> Array:
         if not kept.ndim:

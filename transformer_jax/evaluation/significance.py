@@ -47,10 +47,7 @@ class PairedScores(NamedTuple):
 
 
 class Counted:
-    """A metric for sacreBLEU's tests: ``score`` of sums of ``count(hypotheses, references)``.
-
-    Counts are arrays ``[sentences, counts]``.
-    """
+    """A metric for sacreBLEU's tests: ``score`` of sums of counts, ``[sentences, counts]``."""
 
     def __init__(
         self,

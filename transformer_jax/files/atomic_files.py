@@ -56,10 +56,7 @@ def appearing_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def appearing_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder, which gets the name ``path`` when the block ends without an error.
-
-    Replaces an empty folder. Raises OSError when ``path`` is not empty.
-    """
+    """Yield a new folder, which replaces an empty ``path`` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     partial.mkdir()
@@ -138,10 +135,7 @@ def require_local(path: str | Path, flag: str) -> None:
 
 
 def require_writable_file(file: str | Path, flag: str) -> Path:
-    """Return the file. Raises ConfigError, which names ``flag``, if it cannot be written.
-
-    The path of a run in an object store is returned as it is.
-    """
+    """Return the file. Raises ConfigError, which names ``flag``, if it cannot be written."""
     if not isinstance(file, str) and in_store(file):
         return file
     path = Path(file).expanduser()
@@ -165,11 +159,7 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:
-    """Return the folder, made if missing. Raises ConfigError if it cannot be written.
-
-    The error names ``flag``. The path of a run in an object store is returned as it is: a store has
-    no folders.
-    """
+    """Return the folder, made if missing. Raises ConfigError (``flag``) if it cannot be written."""
     if not isinstance(folder, str) and in_store(folder):
         return folder
     require_local(folder, flag)

@@ -49,10 +49,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def read_checked(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file without its CRC-32, or None without a file.
-
-    Raises DataError when the file cannot be read, is no JSON object, or was changed.
-    """
+    """Return the JSON object in a file without its CRC-32, or None. Raises DataError."""
     try:
         return without_crc(parse_json(read_regular(path)))
     except FileNotFoundError:
@@ -64,10 +61,7 @@ def read_checked(path: Path) -> dict[str, Any] | None:
 
 
 def read_log(path: Path) -> CheckedLog:
-    """Return the records of a file with a JSON object a line. An unfinished last line is skipped.
-
-    Raises DataError when there is no such file.
-    """
+    """Return the records of a log, without an unfinished last line. Raises DataError."""
     try:
         lines = read_regular(path).split(b"\n")
     except (FileNotFoundError, IsADirectoryError):

@@ -24,10 +24,7 @@ def write_object_digests(checkpoint: "StorePath") -> None:
 
 
 def changed_objects(checkpoint: "StorePath", prefixes: Iterable[str]) -> list[str]:
-    """Return objects of a checkpoint that were removed or changed since ``OBJECTS``.
-
-    ``prefixes``: files or folders to check. Empty for a checkpoint without ``OBJECTS``.
-    """
+    """Return objects of a checkpoint that were removed or changed since ``OBJECTS``, if any."""
     return changed(compared_objects(checkpoint, prefixes))
 
 

@@ -44,10 +44,7 @@ def without_mark(text: str) -> str:
 
 
 def as_path(text: str | PurePath) -> Path:
-    """Return the path of a run, or of a file in one: on a disk, or in an object store.
-
-    Raises ConfigError at an address that Orbax cannot write to, and without the library for it.
-    """
+    """Return the path of a run on a disk or in a store. Raises ConfigError at other addresses."""
     if not is_address(text):
         return Path(text).expanduser()
     scheme, _, rest = str(text).partition("://")

@@ -48,10 +48,7 @@ TARGET = re.compile(r"[\w.]+:\w+")
 
 
 class Index(NamedTuple):
-    """The index of a folder.
-
-    ``package`` has its modules. ``tool``: its name, empty for core and kit.
-    """
+    """The index of a folder with the modules of ``package``; ``tool`` is empty for core and kit."""
 
     file: Path
     package: str

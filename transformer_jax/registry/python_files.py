@@ -55,10 +55,7 @@ def line_of_plugin(error: BaseException) -> str:
 
 
 def is_of_plugin(error: BaseException) -> bool:
-    """Return whether a loaded file, or a library that it called, raised an error.
-
-    The error is not of the plugin if code of this package, called by it, raised it.
-    """
+    """Return whether a loaded file, not code of this package that it called, raised an error."""
     package = Path(__file__).parents[1]
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     ours_or_loaded = [file for file in files if is_loaded(file) or Path(file).is_relative_to(package)]
@@ -105,10 +102,7 @@ def names_in_file(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _running(path: Path, spec: str) -> Iterator[None]:
-    """Let a file import its siblings, which leave ``sys.modules`` after it.
-
-    Raises ConfigError, with file and line, for every exception of the file.
-    """
+    """Let a file import its siblings. Raises ConfigError, with the line, for all its exceptions."""
     folder, before = path.resolve().parent, set(sys.modules)
     # At the end: a recipe called copy.py must not hide the module of the standard library.
     sys.path.append(str(folder))

@@ -104,10 +104,7 @@ class RunDirectory:
             file.unlink(missing_ok=True)
 
     def publish(self) -> None:
-        """Copy the files in ``local`` that changed to the store of the run, if it is in one.
-
-        Raises LockLost when another process trains there, and StoreError.
-        """
+        """Copy changed files in ``local`` to the store of the run. Raises LockLost, StoreError."""
         if not in_store(self.config):
             return
         self.require_lock()
@@ -183,10 +180,7 @@ class RunDirectory:
             write_json(self.outcome, with_crc(content))
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
-        """Append an entry to ``run.json`` for this start, with the values ``origin``.
-
-        Also writes the text of the loaded plugins into ``plugins``, for readers only.
-        """
+        """Append an entry for this start to ``run.json``, and keep the text of plugins."""
         for file in loaded_plugins():
             keep_text(self.plugins, Path(file).name, text_of_plugin(file))
         starts = read_starts(self.run_record)
@@ -230,10 +224,7 @@ def require_own(folder: Path) -> None:
 
 
 def require_run_to_start_from(text: str) -> None:
-    """Raise ConfigError unless ``init.run`` is a run.
-
-    Raises DataError when an address comes from the settings of a run.
-    """
+    """Raise ConfigError unless ``init.run`` is a run, DataError if an untrusted run names it."""
     if is_unasked(text):
         address = without_mark(text)
         raise DataError(
@@ -312,10 +303,7 @@ def changed_plugins(folder: Path) -> list[str]:
 
 
 def require_plugins(folder: Path) -> None:
-    """Raise ConfigError when a plugin file changed since the last start of the run.
-
-    Does nothing with ``--trust_config``.
-    """
+    """Raise ConfigError when a plugin file changed, unless with ``--trust_config``."""
     changed = [] if os.environ.get(TRUST_CONFIG) == "1" else changed_plugins(folder)
     if changed:
         raise ConfigError(

@@ -12,10 +12,7 @@ PACKAGE_FOLDER = Path(__file__).parents[1]
 
 @cache
 def package_origin() -> dict[str, str]:
-    """Return ``{"version": "0.3.0", "git_commit": "5f3c...-dirty"}``.
-
-    A file that was installed has its digest as ``wheel``. An unknown commit is empty.
-    """
+    """Return ``{"version": "0.3.0", "git_commit": "5f3c...-dirty"}``, also ``wheel`` of a wheel."""
     from transformer_jax import __version__
 
     if (PACKAGE_FOLDER.parent / "pyproject.toml").is_file():

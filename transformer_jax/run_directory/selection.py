@@ -54,10 +54,7 @@ def chosen_step(run: RunDirectory, which: str, *, tells: bool = True) -> int:
 
 
 def steps_to_average(run: RunDirectory, which: str, count: int) -> list[int]:
-    """Return the ``count`` newest trained steps up to ``which``, oldest first.
-
-    Raises CheckpointError when there are fewer.
-    """
+    """Return the ``count`` newest trained steps up to ``which``. Raises CheckpointError."""
     newest = chosen_step(run, which)
     if count == 1:
         return [newest]

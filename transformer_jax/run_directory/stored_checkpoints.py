@@ -35,10 +35,7 @@ class CheckpointUnread(CheckpointError):
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint as files; ``score``: the selection metric, or None.
-
-    ``is_sound`` is False if the score cannot be read.
-    """
+    """A checkpoint as files; its ``score`` may be None, and unreadable if not ``is_sound``."""
 
     step: int
     folder: Path

@@ -125,10 +125,7 @@ class Goodput:
 
 
 def read_goodput(path: Path) -> dict[str, Any] | None:
-    """Return the content of ``goodput.json``, with ``seconds`` by kind, or None without a file.
-
-    Raises DataError when it is damaged.
-    """
+    """Return ``goodput.json`` with ``seconds`` by kind, or None. Raises DataError if damaged."""
     content = read_checked(path)
     if content is None:
         return None

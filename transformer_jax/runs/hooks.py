@@ -45,10 +45,7 @@ SECONDS_TO_WRITE_STACKS = 10.0
 
 
 class Hooks:
-    """The hooks of a run in order, with the condition of those that need the state.
-
-    ``callbacks`` come last, after the checkpoint, except for those with ``needs_state``.
-    """
+    """The hooks of a run in order, with the condition of those that need the state."""
 
     def __init__(self, run: RunParts, position: Position, callbacks: Sequence[Hook]) -> None:
         self._run, self._position, self._callbacks = run, position, callbacks
@@ -93,14 +90,12 @@ class Hooks:
 
 
 def is_validation_due(run: RunParts, position: Position, number: int) -> bool:
-    """Return whether a validation follows update ``number``. One follows the last update.
-
-    A run whose length may change skips a validation shortly before its end.
-    """
+    """Return whether a validation follows update ``number``. One follows the last update."""
     every, last = validation_interval(run.config, position.num_updates), position.counters.validated_at
     if number == position.num_updates or not every:
         return every > 0 and number > last
     may_change = run.config.training.budget_seconds or position.num_updates != run.config.training.num_updates
+    # A run whose length may change skips a validation shortly before its end.
     is_soon_over = may_change and 2 * (position.num_updates - number) < every
     return number - last >= every and not is_soon_over
 
@@ -113,10 +108,7 @@ def is_save_due(run: RunParts, position: Position, number: int) -> bool:
 
 
 class Callback:
-    """A hook with a method for each event.
-
-    ``step`` is the number of updates so far. Metrics have their names in the log: ``train/loss``.
-    """
+    """A hook with a method for each event. Metrics have their names in the log: ``train/loss``."""
 
     def __call__(self, run: RunParts, position: Position) -> None:
         step, results = position.number, position.results
@@ -216,10 +208,7 @@ class Log:
 
 
 def validate(run: RunParts, position: Position) -> None:
-    """Validate the state. A signal skips the validation, and the resumed run begins with it.
-
-    Raises TrainingDiverged when the validation loss is not finite.
-    """
+    """Validate the state. After a signal the resumed run does it. Raises TrainingDiverged."""
     evaluation: Evaluation | None = None
     if position.ends != "interrupted":
         with suppress(CutShort), run.interruption.cutting_short(), run.clock.spend("evaluation"):
@@ -263,11 +252,7 @@ def write_checkpoint(run: RunParts, position: Position) -> None:
 
 
 def dry_run(run: RunParts, position: Position, parameters: str) -> None:
-    """Evaluate, decode and save the first state, so that none of these fails first after hours.
-
-    ``parameters``: their origin, for the log. Raises KeyboardInterrupt when a signal interrupts the
-    evaluation, and ConfigError when the evaluation lacks the selection metric.
-    """
+    """Evaluate, decode and save the first state, so that none of these fails first after hours."""
     done = "saving done"
     if run.config.training.evaluate_every:
         examples = min(DRY_RUN_EXAMPLES, run.config.training.validation_sentences or DRY_RUN_EXAMPLES)

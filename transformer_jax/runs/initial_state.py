@@ -73,10 +73,7 @@ def restored_position(
 
 
 def note_on_rate(update: Update, config: ExperimentConfig, number: int, before: int, length: int) -> list[str]:
-    """Return a note if the learning rate jumps after update ``number`` because of a new length.
-
-    ``before``: the length so far, 0 if it is unknown.
-    """
+    """Return a note if the learning rate jumps since the run had ``before`` updates, if any."""
     if not before or number >= length:
         return []
     lengths = ((before, number), (length, number + 1))
@@ -101,10 +98,7 @@ class ParametersFromElsewhere(Protocol):
 
 
 def find_parameters(init: InitConfig, shapes: PyTree, tokenizers: TokenizerPair) -> ParametersFromElsewhere | None:
-    """Return the parameters that ``init`` selects for a model of these shapes, if any.
-
-    Raises ConfigError and CheckpointError when they cannot be used.
-    """
+    """Return the parameters that ``init`` selects, if any. Raises ConfigError, CheckpointError."""
     if init.run:
         return find_initial_parameters(init, shapes, tokenizers)
     if init.embeddings:
@@ -124,10 +118,7 @@ class InitialParameters:
     match: Match
 
     def put_into(self, params: PyTree) -> PyTree:
-        """Return ``params`` with the matched ones replaced, with the same shardings.
-
-        Raises CheckpointError when the checkpoint cannot be read.
-        """
+        """Return ``params`` with the matched ones replaced. Raises CheckpointError."""
         here = named_leaves(params)
         new_name = {old: new for new, old in self.match.taken.items()}
 
@@ -151,14 +142,14 @@ class InitialParameters:
 
 
 def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: TokenizerPair) -> InitialParameters:
-    """Match the parameters of a checkpoint with ``like`` (parameters, or shapes); reads no arrays.
+    """Match the parameters of a checkpoint with ``like`` (parameters or shapes). Reads no arrays.
 
-    Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when
-    matched embeddings belong to other tokenizers; CheckpointError when there is no such checkpoint.
+    Raises ConfigError when ``init.run`` is not a run, names or shapes do not fit, or matched
+    embeddings belong to other tokenizers, and CheckpointError when there is no such checkpoint.
     """
     require_run_to_start_from(init.run)
     source = RunDirectory(init.run)
-    # Process 0 chooses for all: a run may be adding checkpoints.
+    # Process 0 selects for all: a run may be adding checkpoints.
     step = from_first(lambda: chosen_step(source, init.checkpoint), "checkpoint of init.run")
     checkpoints = CheckpointReader(source.checkpoints)
     saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}

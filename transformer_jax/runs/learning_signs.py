@@ -152,10 +152,7 @@ class LearningSigns:
 
 
 def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
-    """Return the signs of a run, from its log and its data report.
-
-    Raises DataError when one of them is damaged.
-    """
+    """Return the signs of a run, from its log and its data report. Raises DataError if damaged."""
     records = read_metrics(run.metrics)
     report = read_checked(run.data_report) or {}
     try:

@@ -121,10 +121,7 @@ class _StoredText:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a ``metrics.jsonl``, none if there is no file.
-
-    Raises DataError when it is damaged.
-    """
+    """Return the records of a ``metrics.jsonl``, if it exists. Raises DataError if damaged."""
     log = sound_metrics(path)
     if log.problems:
         raise DataError(log.problems[0])

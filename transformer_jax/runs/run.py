@@ -217,10 +217,7 @@ class RunParts:
         return hyperparameters_of_length(self.config, num_updates)
 
     def seconds_per_update(self, position: Position) -> float:
-        """Return recent seconds per update with its share of validations and checkpoints.
-
-        Compilation is not included.
-        """
+        """Return recent seconds per update, with validations and checkpoints but no compilation."""
         number, evaluate_every = position.number, validation_interval(self.config, position.num_updates)
         updates, saves = number - self.first_update, (evaluate_every, self.config.training.checkpoint_every)
         # A process that resumed just before a validation has paid for it in few updates.

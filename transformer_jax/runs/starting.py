@@ -65,10 +65,7 @@ def directory_of_process(workdir: str | Path) -> Iterator[RunDirectory]:
 
 @contextmanager
 def locked_run(directory: RunDirectory) -> Iterator[None]:
-    """Lock the folder of a run.
-
-    Raises ConfigError unless it can be written and all processes see it.
-    """
+    """Lock the folder of a run. Raises ConfigError unless all processes see it and can write."""
     with ExitStack() as lock:
         with first_goes_first("lock of the run"):
             if is_first() or not in_store(directory.path):

@@ -23,10 +23,7 @@ PROJECT = "transformer_jax"
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Receives every record of ``metrics.jsonl``. A subclass needs no ``sync``.
-
-    A method ``fail()``, if there is one, is called in place of ``close()`` after an error.
-    """
+    """Receives every record of ``metrics.jsonl``. After an error ``fail()``, if any, closes it."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record ``metrics`` measured after ``step`` updates."""
@@ -67,10 +64,7 @@ class TensorBoard(Tracker):
 
 @register("tracker", "wandb")
 class WeightsAndBiases(Tracker):
-    """A run of Weights & Biases. ``WANDB_MODE=offline`` keeps it in the folder, for ``wandb sync``.
-
-    It ignores steps that were logged before, which a resumed run repeats.
-    """
+    """A run of Weights & Biases, in the folder of the run with ``WANDB_MODE=offline``."""
 
     def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
         wandb = importlib.import_module("wandb")
@@ -103,10 +97,7 @@ def require_libraries(config: ExperimentConfig) -> None:
 
 
 class Trackers:
-    """The trackers of ``training.trackers``, except ``jsonl``, the log itself; on process 0 only.
-
-    Raises ConfigError when a library is not installed.
-    """
+    """The trackers of ``training.trackers`` except ``jsonl``, the log itself, on process 0."""
 
     def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
         # Imported here because it imports JAX, which the checks of settings do without.
@@ -136,10 +127,7 @@ class Trackers:
 
 
 def run_id(folder: Path, tracker: str, new: Callable[[], str]) -> str:
-    """Return the stored name of this run in ``tracker``, or store one from ``new``.
-
-    A resumed run continues under it.
-    """
+    """Return the stored name of this run in ``tracker``, or store one from ``new``."""
     file = folder / IDS_FILE
     try:
         ids = parse_json(file.read_text(encoding="utf-8")) if file.is_file() else {}

@@ -88,10 +88,7 @@ def few_shapes_on(mesh: Any) -> bool:
 
 
 def evaluation_dtype(setting: str, of_model: str, device: Any) -> str:
-    """Return the precision of ``decoding.compute_dtype``; ``model`` on CPUs is float32.
-
-    Bfloat16 pays only on CPUs with units for it (``decoding.compute_dtype=bfloat16``).
-    """
+    """Return the precision of ``decoding.compute_dtype``; ``model`` on CPUs is float32."""
     if setting != "model":
         return setting
     return "float32" if device.platform == "cpu" else of_model

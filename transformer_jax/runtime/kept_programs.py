@@ -53,10 +53,7 @@ Run = Callable[[Sequence[Array]], list[Array]]
 
 
 class ProgramStore:
-    """The kept programs of one model on one CPU, ``device``.
-
-    ``settings``, JSON: everything else that they follow from.
-    """
+    """The kept programs of one model on one CPU, which follow from ``settings``, JSON."""
 
     def __init__(self, settings: Any, device: Any) -> None:
         self.device, self._settings = device, settings

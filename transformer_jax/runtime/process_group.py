@@ -94,10 +94,7 @@ def explain_aborts(message: str) -> None:
 
 @contextmanager
 def ending_with_others() -> Iterator[None]:
-    """Wait for all processes at the end of the block, or end this one when another ended.
-
-    It then ends at once, since an orderly shutdown would wait for the other process.
-    """
+    """Wait for all processes at the end of the block, or end at once when another ended."""
     try:
         yield
         # JAX would end this process if another came to its exit more than SECONDS_UNTIL_DEAD later.

@@ -24,10 +24,7 @@ class LockLost(StoreError):
 
 
 class StoreLock:
-    """``train.lock`` at an address, held while its creator rewrites the object.
-
-    A lock that did not change for ``LEASE`` seconds is taken over: its process was killed.
-    """
+    """``train.lock`` at an address, rewritten while held, taken over after ``LEASE`` seconds."""
 
     def __init__(self, run: StorePath) -> None:
         self._run, self._object = run, run / RUN_LOCK

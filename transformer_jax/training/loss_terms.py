@@ -91,10 +91,7 @@ class LossTerms:
         return max((term.further_passes for term in self._terms.values()), default=0)
 
     def of_logits(self, labels: Array, weights: Array) -> dict[str, Partial]:
-        """Return the terms that ``projected_cross_entropy`` adds.
-
-        Raises ConfigError for a term of an earlier version.
-        """
+        """Return the terms that ``projected_cross_entropy`` adds. Raises ConfigError."""
         functions = {}
         for name, term in self._terms.items():
             signature = inspect.signature(term.of_logits)

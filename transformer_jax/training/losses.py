@@ -95,10 +95,7 @@ def label_smoothed_cross_entropy(
 def token_losses(
     vocabulary: int, logits: Logits, labels: Int[Array, "B T"], smoothing: Number
 ) -> tuple[Array, Array, Array]:
-    """Return smoothed loss, negative log-likelihood and whether the label was most likely, [B, T].
-
-    Only the loss has a gradient, with respect to the logits.
-    """
+    """Return smoothed loss (with gradient), nll, and whether the label was most likely, [B, T]."""
     return _token_losses_forward(vocabulary, logits, labels, smoothing)[0]
 
 
@@ -130,10 +127,7 @@ def _statistics(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, A
 
 
 def _statistics_in_one_pass(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the same from one read of the logits (Milakov and Gimelshein 2018, algorithm 3).
-
-    The CPU backend has only a slow loop for it.
-    """
+    """Return the same from one read (Milakov and Gimelshein 2018, algorithm 3), slow on a CPU."""
 
     def joined(left: tuple[Array, ...], right: tuple[Array, ...]) -> tuple[Array, ...]:
         largest = jnp.maximum(left[0], right[0])

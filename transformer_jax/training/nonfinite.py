@@ -49,10 +49,7 @@ def find_nonfinite(
 
 
 def _in_order(tree: PyTree, path: tuple = ()) -> dict[str, AnyArray]:
-    """Return the leaves by their paths, with dictionaries in their own order.
-
-    For sown values that is the order of execution.
-    """
+    """Return the leaves by their paths, sown values in the order of execution."""
     if isinstance(tree, dict):
         inner = (_in_order(branch, (*path, jax.tree_util.DictKey(key))) for key, branch in tree.items())
         return {name: leaf for leaves in inner for name, leaf in leaves.items()}

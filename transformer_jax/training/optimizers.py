@@ -66,10 +66,7 @@ class Averaging(ABC):
     def averaged(
         settings: Any, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
     ) -> optax.GradientTransformation:
-        """Return the update of ``make_rule(hyperparameters)``, with the average in its state.
-
-        ``rate``: the learning rate.
-        """
+        """Return the update of ``make_rule(hyperparameters)``, with the average in its state."""
 
     @staticmethod
     @abstractmethod

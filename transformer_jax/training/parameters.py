@@ -32,10 +32,7 @@ def some_of(names: Sequence[str]) -> str:
 
 
 def frozen_mask(params: PyTree, pattern: str) -> PyTree:
-    """Return True for the leaves (or shapes) whose path matches ``pattern``.
-
-    Raises ConfigError when all of them or none match.
-    """
+    """Return True for leaves whose path matches. Raises ConfigError if all or none match."""
     mask = jax.tree_util.tree_map_with_path(lambda path, _: re.search(pattern, path_of(path)) is not None, params)
     matches = jax.tree.leaves(mask)
     if all(matches) or not any(matches):
@@ -155,10 +152,7 @@ def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
 
 
 def renamed(names: list[str], init: InitConfig) -> dict[str, str]:
-    """Return a map from names after ``init.rename`` to names before.
-
-    Raises ConfigError when a rule changes none, or two come out the same.
-    """
+    """Return a map from names after ``init.rename`` to names before. Raises ConfigError."""
     current = {name: name for name in names}
     for pattern, new in init.renamings:
         after = {old: pattern.sub(new, name) for old, name in current.items()}

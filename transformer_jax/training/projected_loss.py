@@ -99,10 +99,7 @@ def projected_cross_entropy(
 def _chunks_of(
     shape: tuple[int, ...], at_once: int, vocabulary: int, groups: tuple[int, int]
 ) -> Callable[[Array], Array]:
-    """Return ``_columns_first`` for arrays [B, T, ...] of this ``shape`` [B, T].
-
-    A chunk and group of rows has at most ``at_once`` logits.
-    """
+    """Return ``_columns_first`` for chunks of at most ``at_once`` logits in a group of rows."""
     row_groups, column_groups = groups
     rows, width = shape[0], -(-shape[1] // column_groups)
     max_columns = max(at_once * row_groups // (rows * vocabulary), 1)
@@ -115,10 +112,7 @@ def _chunks_of(
 
 
 def _columns_first(array: Array, *, columns: int, padding: tuple[int, int], groups: tuple[int, int]) -> Array:
-    """Return [B, T, ...] as [chunks, groups, rows of a group x columns, ...].
-
-    ``padding``: zeros behind a row, and behind a group.
-    """
+    """Return [B, T, ...] as [chunks, groups, rows of a group x columns, ...]."""
     rows, _, *rest = array.shape
     row_groups, column_groups = groups
     whole = jnp.pad(array, ((0, 0), (0, padding[0]), *((0, 0) for _ in rest)))

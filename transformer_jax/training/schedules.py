@@ -56,10 +56,7 @@ def inverse_square_root(step: Any, hyperparameters: Hyperparameters, d_model: in
 
 @_registered
 def cosine(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
-    """Return linear warm-up to ``learning_rate``, then half a cosine (Loshchilov and Hutter 2017).
-
-    It is 0 at the last update.
-    """
+    """Return linear warm-up, then half a cosine down to 0 (Loshchilov and Hutter 2017)."""
     warmup = hyperparameters.warmup_updates
     done = xp.clip((step - warmup) / (hyperparameters.num_updates - warmup), 0.0, 1.0)
     return hyperparameters.learning_rate * xp.minimum(step / warmup, 0.5 * (1.0 + xp.cos(np.pi * done)))
@@ -67,10 +64,7 @@ def cosine(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -
 
 @_registered
 def linear(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
-    """Return linear warm-up to ``learning_rate``, then a straight line (word2vec.c).
-
-    It ends at 1e-4 of the rate.
-    """
+    """Return linear warm-up, then a straight line down to 1e-4 of the rate (word2vec.c)."""
     warmup = hyperparameters.warmup_updates
     left = (hyperparameters.num_updates - step) / (hyperparameters.num_updates - warmup)
     return hyperparameters.learning_rate * xp.minimum(step / warmup, xp.maximum(left, 1e-4))

@@ -42,10 +42,7 @@ class Statistic:
         return {}
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, joined: Ratios) -> Ratios:
-        """Return ratios of the whole batch, with the gradient of the mean loss.
-
-        ``joined``: of its passes and micro-batches.
-        """
+        """Return ratios of the batch, from the gradient of the mean loss and ``joined`` ratios."""
         return joined
 
 
@@ -108,10 +105,7 @@ class Watch:
         return params
 
     def after_update(self, params: PyTree, statistics: dict[str, Ratios]) -> tuple[PyTree, dict[str, Ratios]]:
-        """Return the changed parameters, and the statistics to log.
-
-        Raises ConfigError when a part lacks its statistics or returns another tree.
-        """
+        """Return the changed parameters, and the statistics to log. Raises ConfigError."""
         before, shapes = params, jax.tree.map(jnp.shape, params)
         for name, part in self._after.items():
             if (part.reads_activations or part.reads_sown) and not statistics[name]:

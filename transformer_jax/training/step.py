@@ -146,8 +146,5 @@ def key_of_micro_batch(key: Array, index: Array | int) -> Array:
 
 
 def interleaved(rows: Array, count: int) -> Array:
-    """Reshape [B, ...] to [count, B / count, ...] without moving a row to another device.
-
-    Micro-batch i takes rows i, i + count, ...
-    """
+    """Reshape [B, ...] to [count, B / count, ...], with rows i, i + count, ... in micro-batch i."""
     return jnp.swapaxes(rows.reshape(rows.shape[0] // count, count, *rows.shape[1:]), 0, 1)

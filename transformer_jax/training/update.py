@@ -91,10 +91,7 @@ class Update:
         return [trained_share(self.state_shapes.params, pattern)] if pattern else []
 
     def initial_state(self, seed: int, change: Callable[[PyTree], PyTree] | None = None) -> TrainState:
-        """Return the state of a run before the first update, every leaf created with its sharding.
-
-        ``change`` gets the random parameters and returns the ones to begin with.
-        """
+        """Return the first state of a run, with parameters from ``change`` of the random ones."""
         state = self._create_sharded(np.uint32(seed))
         if change is None:
             return state
@@ -157,10 +154,7 @@ class Update:
 
 
 def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bool] | None:
-    """Return options of XLA for the training step.
-
-    Raises ConfigError when the compiler for ``mesh`` does not take them.
-    """
+    """Return options of XLA for the training step. Raises ConfigError if ``mesh`` has none such."""
     requested = training.compiler_options
     if requested:
         try:
