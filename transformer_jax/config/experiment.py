@@ -117,7 +117,7 @@ class ExperimentConfig:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics that validations compute, of the scores only ``validated_scores``."""
+        """The metrics that validations compute: of scores only ``validated_scores``."""
         scores = {*SCORES, *names_of("metric")} if self.scores_translations else set()
         left_out = scores - {*self.validated_scores}
         return tuple(metric for metric in TASKS[self.task].metrics if metric.name not in left_out)
