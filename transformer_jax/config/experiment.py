@@ -64,8 +64,8 @@ class ExperimentConfig:
         for name in BLOCKS_OF_TASKS:
             block, kinds = type(getattr(self, name)), kinds_of(self.task, name).values()
             if block not in kinds:
-                names = ", ".join(kind.__name__ for kind in kinds)
-                raise ConfigError(name, f"{block.__name__} is not one of {names}, task={self.task}")
+                allowed = ", ".join(kind.__name__ for kind in kinds)
+                raise ConfigError(name, f"{block.__name__} is not one of {allowed}, task={self.task}")
         if evaluation.selection:
             names = tuple(metric.name for metric in task.metrics)
             check_choice("evaluation.selection", evaluation.selection, names, "metric")
