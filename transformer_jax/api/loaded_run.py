@@ -258,7 +258,7 @@ class Run:
         """
         with python_errors():
             has_target = translation is not None
-            require_targets(self.config, "attention()", self.path, "translation", is_given=has_target, is_optional=True)
+            require_targets(self.config, "attention()", self.path, "translation", is_set=has_target, is_optional=True)
             self._warn_of_unseen(_as_texts([text]))
             _as_texts([] if translation is None else [translation], "translation")
             attention = self._trained.task.attention_of(self.params, text, translation)
@@ -280,7 +280,7 @@ class Run:
     ) -> TokenScores | list[TokenScores]:
         """Return the log-probability of a translation, or of a text by a language model."""
         with python_errors():
-            require_targets(self.config, "score()", self.path, "target", is_given=target is not None)
+            require_targets(self.config, "score()", self.path, "target", is_set=target is not None)
             if target is not None and isinstance(source, str) != isinstance(target, str):
                 raise ConfigError("target", "give one sentence for one source, or a list for a list")
             sources, targets = _as_texts(source, "source"), None if target is None else _as_texts(target, "target")

@@ -61,7 +61,7 @@ def find_recipe(name: str) -> Path:
     """
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml"):
-        raise ConfigError("config", f"{name!r} is not a recipe", "recipes are Python files; see docs/migration.md")
+        raise ConfigError("config", f"{name!r} is not a recipe", "recipes are Python files; see docs/other_toolkits.md")
     file = path if path.suffix == ".py" else path.with_name(path.name + ".py") if path.name else path
     files = [file]
     if not file.is_absolute():
