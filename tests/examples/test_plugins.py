@@ -1,4 +1,4 @@
-"""The examples of docs/extending.md: what they add works like what the package has."""
+"""The examples of docs/extending*.md: what they add works like what the package has."""
 
 import ast
 import json
@@ -107,7 +107,7 @@ def test_a_whole_attention_with_settings_and_a_site_decodes():
     exec(
         re.search(
             "```python\n(from typing import Any\n[^`]*class Mine.*?)```",
-            (ROOT / "docs/extending.md").read_text(),
+            (ROOT / "docs/extending_models.md").read_text(),
             re.DOTALL,
         )[1],
         names,
@@ -326,13 +326,13 @@ def test_the_command_that_an_example_gives_states_possible_settings(file):
 BLOCK = re.compile(r'^```python title="([^"]*)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_shows_the_examples_whole_and_its_sweep_has_a_grid_of_a_setting_of_its_part(tmp_path):
-    blocks = dict(BLOCK.findall((ROOT / "docs" / "extending.md").read_text(encoding="utf-8")))
+def test_the_pages_name_every_example_and_show_files_whole_and_the_sweep_has_a_grid_of_a_setting_of_its_part(tmp_path):
+    pages = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("extending*.md")))
+    assert [file.name for file in EXAMPLES if f"examples/{file.name}" not in pages] == []
+    blocks = dict(BLOCK.findall(pages))
     (tmp_path / "sweep.py").write_text(blocks.pop("kerple_sweep.py"))
-    files = {name: code for name, code in blocks.items() if "/" in name}
-    assert files.keys() >= {f"examples/{file.name}" for file in EXAMPLES}
-    stale = [name for name, code in files.items() if (ROOT / name).read_text(encoding="utf-8") != code]
-    assert stale == [], "copy them into docs/extending.md"
+    stale = [name for name, code in blocks.items() if (ROOT / name).read_text(encoding="utf-8") != code]
+    assert stale == [], "copy them into docs/extending*.md"
     sweep = call_in_file(tmp_path / "sweep.py", "get_sweep", "", "a sweep file")
     for rate in sweep.space["parts.kerple.initial_rate"].values:
         config = apply_overrides({}, [*sweep.overrides.items(), ("parts.kerple.initial_rate", str(rate))])
