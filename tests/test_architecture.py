@@ -75,7 +75,6 @@ DOORS: dict[str, set[str]] = {
     "gensim": {"tools.word_vectors.keyed_vectors"},
     "sklearn": {"tools.word_vectors.projection"},
     "scipy": {"tools.study.seed_statistics"},
-    **{name: {"tools.explorer.server"} for name in ("flask", "werkzeug")},
     "threadpoolctl": {"tools.word_vectors.projection"},
     "ctranslate2": {"tools.interop.ctranslate2"},
     "fsspec": {"files.store_path"},

@@ -261,8 +261,8 @@ class Run:
     def attention(self, text: str, translation: str | None = None) -> Attention:
         """All attention weights of a sentence and its translation (default: the model's own), or of a language model's text."""
         with python_errors():
-            is_given = translation is not None
-            require_targets(self.config, "attention()", self.path, "translation", is_given=is_given, is_optional=True)
+            is_set = translation is not None
+            require_targets(self.config, "attention()", self.path, "translation", is_set=is_set, is_optional=True)
             self._warn_of_unseen(_as_texts([text]))
             _as_texts([] if translation is None else [translation], "translation")
             attention = self._trained.task.attention_of(self.params, text, translation)
@@ -286,7 +286,7 @@ class Run:
         model, of ``source`` itself.
         """
         with python_errors():
-            require_targets(self.config, "score()", self.path, "target", is_given=target is not None)
+            require_targets(self.config, "score()", self.path, "target", is_set=target is not None)
             if target is not None and isinstance(source, str) != isinstance(target, str):
                 raise ConfigError("target", "give one sentence for one source, or a list for a list")
             sources, targets = _as_texts(source, "source"), None if target is None else _as_texts(target, "target")

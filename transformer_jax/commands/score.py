@@ -38,7 +38,7 @@ def score(values: flags.Values) -> int:
     from transformer_jax.data.parallel_text import unequal_lines
     from transformer_jax.tasks.texts import require_targets
 
-    require_targets(config, "--workdir", values.workdir, "--target", is_given=values.target is not None)
+    require_targets(config, "--workdir", values.workdir, "--target", is_set=values.target is not None)
     sources = list(read_lines(Path(values.source)))
     targets = None if values.target is None else list(read_lines(Path(values.target)))
     if targets is not None and len(targets) != len(sources):

@@ -49,7 +49,7 @@ def train(values: flags.Values) -> int:
     resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints. If
     it already has a run with the same settings, that resumes from its newest checkpoint, bit for
     bit. SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143; the same command
-    resumes. It may be in an object store, --workdir=s3://bucket/runs/a (docs/run_directory.md).
+    resumes. It may be in an object store, --workdir=s3://bucket/runs/a (docs/training.md).
 
     With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another,
     with its tokenizers; update count, schedule and optimizer start from zero. --config.init.rename renames parameters,

@@ -58,7 +58,7 @@ def find_recipe(name: str) -> Path:
     """
     given = Path(name).expanduser()
     if given.suffix in (".yaml", ".yml"):
-        raise ConfigError("config", f"{name!r} is not a recipe", "recipes are Python files; see docs/migration.md")
+        raise ConfigError("config", f"{name!r} is not a recipe", "recipes are Python files; see docs/other_toolkits.md")
     file = given if given.suffix == ".py" else given.with_name(given.name + ".py") if given.name else given
     files = [file]
     if not file.is_absolute():

@@ -17,7 +17,7 @@ A folder of the package, a tool in ``tools/NAME/``, or a tool of another distrib
     curves = "curves:curves_at_end"
 
 Modules are named relative to their folder. Another distribution names the package of its tool as an
-entry point of the group ``transformer_jax.tools``. docs/architecture.md lists the doors.
+entry point of the group ``transformer_jax.tools``. docs/internals/architecture.md lists the doors.
 """
 
 import importlib
