@@ -127,7 +127,7 @@ class PartMaker(NamedTuple):
 
     @property
     def attention_names(self) -> tuple[str, ...]:
-        return tuple(declared(type(self.config))["attention"].chosen(self.config.attention))
+        return tuple(declared(type(self.config))["attention"].choices_in(self.config.attention))
 
     @property
     def precision(self) -> Precision:

@@ -97,7 +97,7 @@ def _read_idea(text: str, base: ExperimentConfig, owners: dict[Idea, str]) -> tu
             is_list = KINDS[part.kind].is_list
             if key in settings and not is_list:
                 raise ConfigError("--ideas", f"{text}: {settings[key]} and {part.name} both set {key}", "leave one out")
-            before = field.chosen(settings.get(key) or str(attrgetter(key)(base))) if is_list else []
+            before = field.choices_in(settings.get(key) or str(attrgetter(key)(base))) if is_list else []
             settings[key] = ",".join([*(other for other in before if other != field.default), part.name])
         for option in filter(None, options.split(";")):
             key, equals, value = option.partition("=")
