@@ -37,10 +37,10 @@ def archive(tmp_path_factory):
 
 
 def test_parameters_come_back_bit_for_bit(archive):
-    found, model = archive_format.read(archive), small_model()
-    assert_same_parameters(found, model)
-    assert found.config == replace(model.config, seed=7)
-    assert found.tokenizers.source.fingerprint() == model.tokenizers.source.fingerprint()
+    imported, model = archive_format.read(archive), small_model()
+    assert_same_parameters(imported, model)
+    assert imported.config == replace(model.config, seed=7)
+    assert imported.tokenizers.source.fingerprint() == model.tokenizers.source.fingerprint()
     golden = read_tensors(archive / "golden.safetensors")
     # Every token of a greedy translation but the last has the largest logit.
     assert np.array_equal(golden["logits_0"][:-1].argmax(-1), golden["target_0"][:-1])
@@ -63,8 +63,8 @@ def test_the_documented_script_reads_and_checks_it(archive, tmp_path):
     copy = shutil.copytree(archive, tmp_path / "copy")
     program = re.search(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)[1]
     command = [sys.executable, "-I", "-O", "-c", program, str(copy)]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert found == [f"model {len(small_model().arrays)} tensors", "golden 9 tensors"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert printed == [f"model {len(small_model().arrays)} tensors", "golden 9 tensors"]
     (copy / MODEL).write_bytes((archive / MODEL).read_bytes()[:-100])
     damaged = subprocess.run(command, capture_output=True, text=True)
     assert damaged.returncode == 1 and "model.safetensors is damaged" in damaged.stderr
