@@ -82,7 +82,7 @@ def test_damage_is_named_and_nothing_is_written(archive, tmp_path, capsys):
     tensors, copy = read_tensors(archive / MODEL), tmp_path / "copy"
     some, nan = {QUERY: tensors[QUERY]}, {QUERY: tensors[QUERY] * np.nan}
     for damage, problem in (
-        (lambda: (copy / MODEL).write_bytes(b"cut short"), f"{MODEL}: is not what the manifest describes"),
+        (lambda: (copy / MODEL).write_bytes(b"cut short"), f"{MODEL}: differs from the manifest"),
         (lambda: rewrite(copy, MODEL, some), "tensors are missing: decoder_layers_0/cross_attention/key"),
         (lambda: rewrite(copy, MODEL, tensors | nan), f"{QUERY}: has values that are not finite; the model is damaged"),
         (
