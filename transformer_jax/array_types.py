@@ -1,6 +1,6 @@
 """Names of dimensions and special token ids, used by every module.
 
-One letter a dimension, everywhere: ``B`` batch rows, ``S`` source positions, ``T`` target
+One letter a dimension: ``B`` batch rows, ``S`` source positions, ``T`` target
 positions, ``L`` positions of either side, ``Q`` query positions, ``M`` key ("memory") positions,
 ``D`` model width, ``H`` heads, ``G`` heads of keys and values, ``K`` head size, ``U`` size of
 values, ``F`` feed-forward width, ``V`` vocabulary, ``W`` beam width, ``N`` hypotheses of a

@@ -36,7 +36,14 @@ def write_score(run: RunDirectory, step: int, text: str) -> None:
 
 
 def test_the_best_is_the_newest_of_equal_scores(run):
-    assert [each.score for each in stored_checkpoints(run.checkpoints)] == [None, 10.0, 30.0, 30.0, 20.0, None]
+    assert [checkpoint.score for checkpoint in stored_checkpoints(run.checkpoints)] == [
+        None,
+        10.0,
+        30.0,
+        30.0,
+        20.0,
+        None,
+    ]
     assert chosen_step(run, "best") == 300
     assert steps_to_average(run, "best", 2) == averaged_steps(run, 2, "best", ()) == [200, 300]
     assert steps_to_average(run, "last", 5) == [100, 200, 300, 400, 500]
@@ -78,7 +85,7 @@ def test_a_checkpoint_that_is_being_deleted_ends_nothing(run, monkeypatch):
 @pytest.mark.parametrize("text", ['{"bleu": "9"}', "[" * 50_000, "[1]"])
 def test_a_score_that_is_no_number_is_damage(run, text):
     write_score(run, 100, text)
-    assert [each.step for each in stored_checkpoints(run.checkpoints) if not each.is_sound] == [100]
+    assert [checkpoint.step for checkpoint in stored_checkpoints(run.checkpoints) if not checkpoint.is_sound] == [100]
     assert chosen_step(run, "best") == 300
 
 

@@ -115,7 +115,7 @@ def disturbed(strike: Strike, subject: str, root: Path, rng: random.Random) -> V
     return verdict._replace(detail=f"{first.detail}: {verdict.detail}")
 
 
-# What docs/clusters.md allows: JAX's frames, and then a sentence.
+# What docs/internals/faults.md allows: JAX's frames, and then a sentence.
 ABORT_OF_JAX = re.compile(r"^\*\*\* Check failure stack trace: \*\*\*$(\n +@ .*)*", re.MULTILINE)
 LAST_LINE = re.compile(r"^transformer-jax: .*\n\Z", re.MULTILINE)
 

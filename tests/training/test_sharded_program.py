@@ -73,7 +73,7 @@ def exchanged(name: str) -> list[Collective]:
 
 
 def largest(collectives: list[Collective], kind: str) -> int:
-    return max((each.bytes for each in collectives if each.kind == kind), default=0)
+    return max((collective.bytes for collective in collectives if collective.kind == kind), default=0)
 
 
 def batch() -> Batch:

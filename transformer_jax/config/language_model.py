@@ -1,4 +1,4 @@
-"""Settings of the language model: text, batches, model and generation, and checks between these blocks."""
+"""Settings of the language model: text, batches, model and generation."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -93,7 +93,7 @@ class TextBatchingConfig:
 
 @dataclass(frozen=True)
 class DecoderOnlyConfig(TransformerLayersConfig):
-    """A stack of causal self-attention layers without an encoder (Liu et al. 2018; Radford et al. 2019).
+    """A stack of causal self-attention layers without an encoder (Liu et al. 2018).
 
     Defaults are pre-norm, GELU and learned positions (Radford et al. 2019).
     """

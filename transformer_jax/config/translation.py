@@ -18,10 +18,10 @@ from transformer_jax.errors import ConfigError
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """Decoding of translations (section 6.1): beam search with the length penalty of Wu et al. 2016.
+    """Decoding of translations (section 6.1): beam search with the penalty of Wu et al. 2016.
 
-    A single device runs two searches at a time, several devices one. Each holds ``batch_tokens``
-    source positions with padding, each with all its beams; a longer sentence is a batch of its own.
+    A single device runs two searches at a time, several devices one. A search has ``batch_tokens``
+    source positions with padding and all their beams; a longer sentence is a batch of its own.
     ``max_source_tokens`` limits the memory of attention, which is quadratic in the source length.
     """
 

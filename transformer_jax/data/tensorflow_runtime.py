@@ -17,7 +17,7 @@ def require_tensorflow() -> None:
 
 
 def start_tensorflow() -> ModuleType:
-    """TensorFlow with all accelerators hidden, so that it does not reserve their memory.
+    """Return TensorFlow with all accelerators hidden, so that it does not reserve their memory.
 
     Raises DataError if it cannot be imported.
     """
@@ -26,7 +26,7 @@ def start_tensorflow() -> ModuleType:
 
 @cache
 def tensorflow_being_imported() -> Future[ModuleType]:
-    """Start the import in a thread, which takes seconds, and returns its future; once a process.
+    """Start the import in a thread, which takes seconds, and return its future; once a process.
 
     If several threads imported TensorFlow at once, one of them could get a partial module. The
     interpreter waits for the thread when it exits: it must not exit while TensorFlow loads.
@@ -42,8 +42,7 @@ def _import_without_accelerators() -> ModuleType:
     # No start-up messages, and no oneDNN.
     for variable, value in (("TF_CPP_MIN_LOG_LEVEL", "2"), ("TF_ENABLE_ONEDNN_OPTS", "0")):
         os.environ.setdefault(variable, value)
-    # TensorFlow would import Keras, which takes as long again and is not used here; it does
-    # without.
+    # TensorFlow would import Keras, which takes as long again and is not used here.
     if hides_keras := "keras" not in sys.modules:
         sys.modules["keras"] = None  # type: ignore[assignment]
     try:

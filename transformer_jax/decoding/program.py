@@ -11,9 +11,8 @@ class DecodingProgram(NamedTuple):
 
     The batch has ``rows`` inputs of ``width`` positions; ``inputs`` are their shapes, rows first.
     ``start(params, inputs, capacity)`` reads the inputs and makes the state before the first token,
-    for at most ``capacity`` tokens; ``step(params, state)`` chooses one more token in every row.
-    ``capacities``: the capacities of a search in order, each with the number of tokens chosen in
-    it; all rows are as long as allowed.
+    for at most ``capacity`` tokens. ``step(params, state)`` chooses one more token in every row.
+    ``capacities``: the capacities of a search in order, with the number of tokens chosen in them.
     """
 
     rows: int

@@ -15,9 +15,10 @@ SOWN = "losses"
 
 
 class TrainState(NamedTuple):
-    """Parameters, optimizer state and the number of updates made; the key is folded with the step, never split away.
+    """Parameters, optimizer state and the number of updates so far.
 
-    The position in the data is ``step`` too, since the order of batches is a pure function of seed and update.
+    The key is folded with the step, never split. ``step`` is also the position in the data, since
+    the order of batches is a pure function of seed and update.
     """
 
     step: Array
@@ -44,7 +45,7 @@ def create_state(
 
 
 def param_shapes(init_params: Callable[[Array], PyTree]) -> PyTree:
-    """Shapes and types of the parameters that ``init_params`` would make from a key."""
+    """Return shapes and types of the parameters that ``init_params`` makes from a key."""
     return jax.eval_shape(lambda: init_params(jax.random.key(0)))
 
 
@@ -54,5 +55,5 @@ def without_loss_terms(params: PyTree) -> PyTree:
 
 
 def count_parameters(params: PyTree) -> int:
-    """Number of parameters (scalars); works on shapes too."""
+    """Return the number of parameters (scalars), also of shapes."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -1,4 +1,4 @@
-"""BPE-dropout: the segmentations of sentencepiece without dropout, and the probabilities of algorithm 1 with it."""
+"""BPE-dropout: segmentations without dropout, and the probabilities of algorithm 1 with it."""
 
 from collections import Counter
 

@@ -23,7 +23,7 @@ from transformer_jax.tools.interop.models import Example
 from transformer_jax.tools.interop.weight_files import read_tensors, write_tensors
 
 library("safetensors", "export")
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "interop.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "internals" / "interop.md"
 MODEL, QUERY = "model.safetensors", "encoder_layers_0/self_attention/query"
 
 

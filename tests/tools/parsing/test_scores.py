@@ -18,8 +18,8 @@ from transformer_jax.tools.parsing.trees import normalized, read_trees
 def tree(tmp_path):
     def read(text):
         (tmp_path / "tree.mrg").write_text(text)
-        (found,) = read_trees(tmp_path / "tree.mrg")
-        return normalized(found.tree, Counter())
+        (located,) = read_trees(tmp_path / "tree.mrg")
+        return normalized(located.tree, Counter())
 
     return read
 

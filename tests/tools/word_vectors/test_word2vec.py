@@ -68,8 +68,8 @@ def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, ob
         )
 
     expected, gradients = jax.value_and_grad(lambda *both: naive(kind, *both), (0, 1))(*tables)
-    found, blocked_gradients = jax.jit(jax.value_and_grad(blocked, (0, 1)))(*tables)
-    assert found == pytest.approx(float(expected), rel=1e-5)
+    blocks, blocked_gradients = jax.jit(jax.value_and_grad(blocked, (0, 1)))(*tables)
+    assert blocks == pytest.approx(float(expected), rel=1e-5)
     for left, right in zip(blocked_gradients, gradients, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
 

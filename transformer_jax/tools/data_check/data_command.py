@@ -21,7 +21,7 @@ def data(values: flags.Values) -> int:
     Nothing is changed. The table has the number of lines with a fault, and the first ones, and the
     lines of a sample that the filters of training would leave out. The filters allow 127 tokens a
     side (with --budget 95 to 191) unless you set data.max_source_tokens and data.max_target_tokens.
-    The languages of lines need pip install py3langid. docs/data.md explains all.
+    The languages of lines need pip install py3langid. docs/text_in_text_out.md explains all.
 
     Faults: lines that cannot be read or that the other side lacks, shifted lines, reversed sides,
     lines that do not translate each other, empty and long lines, another script or language, other

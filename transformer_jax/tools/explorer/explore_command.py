@@ -82,7 +82,7 @@ def explore(values: flags.Values) -> int:
         from transformer_jax.tasks.texts import require_targets
 
         for run in runs:
-            require_targets(run.config, "--workdir", run.workdir, "--translation", is_given=True, is_optional=True)
+            require_targets(run.config, "--workdir", run.workdir, "--translation", is_set=True, is_optional=True)
     checkpoints = _checkpoints(values)
     if values.live:
         from transformer_jax.tools.explorer.live_settings import require_live

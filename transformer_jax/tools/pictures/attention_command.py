@@ -54,7 +54,7 @@ def attention(values: flags.Values) -> int:
     from transformer_jax.tasks.texts import require_targets
 
     has_target = values.translation is not None
-    require_targets(config, "--workdir", values.workdir, "--translation", is_given=has_target, is_optional=True)
+    require_targets(config, "--workdir", values.workdir, "--translation", is_set=has_target, is_optional=True)
     print("restoring the model ...", file=sys.stderr, flush=True)
     from transformer_jax.tools.pictures.attention_maps import draw_attention
 
