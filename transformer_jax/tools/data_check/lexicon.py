@@ -79,7 +79,7 @@ class Lexicon:
         return LineWords(np.fromiter(chain.from_iterable(of_lines), np.int64, int(counts.sum())), counts)
 
     def unknown(self, words: LineWords, side: int) -> float:
-        """Return the share of words that a side of the lexicon does not have."""
+        """Return the share of words that a side of the lexicon lacks."""
         if not len(words.ids):
             return 0.0
         return float(np.mean((words.ids < 0) | (self._side_counts[side][words.ids] == 0)))
