@@ -69,7 +69,7 @@ docs: setup $(LIVE_PAGE)
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/site
 	@cp build/site/README.html build/site/index.html
 
-# The site has the live page of the quickstart run, which is trained if there is none: the answers of docs/lesson.md are its own.
+# The site has the live page of the quickstart run, which is trained if there is none: the answers of docs/learn/lesson.md are its own.
 $(LIVE_PAGE): $(QUICKSTART)/outcome.json | setup
 	@mkdir -p $(dir $@)
 	@$(BIN)/transformer-jax explore --workdir=$(QUICKSTART) --live --checkpoints=all --output=$@ \

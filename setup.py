@@ -1,5 +1,6 @@
-"""The distribution: packages of ``transformer_jax``, ``configs/`` as ``transformer_jax.recipes``, pages of ``docs/`` as
-``transformer_jax/pages``, and the commit that was built in ``transformer_jax/commit.txt``.
+"""The distribution: packages of ``transformer_jax``, ``configs/`` as ``transformer_jax.recipes``,
+pages of ``docs/`` as ``transformer_jax/pages``, and the commit that was built in
+``transformer_jax/commit.txt``.
 """
 
 import os
@@ -17,7 +18,7 @@ COMMIT = Path("transformer_jax") / "commit.txt"
 
 
 def commit() -> str:
-    """The commit of this checkout or source distribution, with ``-dirty`` where it has changes; empty if unknown."""
+    """Return the commit of this checkout or source distribution, with ``-dirty`` where it has changes; empty if unknown."""
     if not (ROOT / ".git").exists():
         return (ROOT / COMMIT).read_text() if (ROOT / COMMIT).is_file() else ""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40"]
@@ -51,7 +52,8 @@ class SourceDistribution(sdist):
 
 urls = {}
 if repository := os.environ.get("GITHUB_REPOSITORY"):
-    # Of the workflow that releases: the address of the repository, and of the site that it publishes.
+    # Of the workflow that releases: the address of the repository, and of the site that it
+    # publishes.
     owner, _, name = repository.partition("/")
     urls = {"Source": f"https://github.com/{repository}", "Documentation": f"https://{owner}.github.io/{name}/"}
 setup(

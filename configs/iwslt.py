@@ -1,16 +1,22 @@
-r"""IWSLT, transcribed talks: German to English (2014, 160,000 pairs) and English to Vietnamese (2015, 133,000 pairs).
+r"""IWSLT, transcribed talks: German to English (2014) and English to Vietnamese (2015).
 
-    transformer-jax train --config=iwslt:de_en --config.data.directory=iwslt14 --workdir=runs/iwslt_de_en
-    transformer-jax evaluate runs/iwslt_de_en --split=test --config.evaluation.metrics=bleu_lowercase
+There are 160,000 and 133,000 pairs.
 
-    transformer-jax train --config=iwslt:en_vi --config.data.directory=iwslt15 --workdir=runs/iwslt_en_vi
-    transformer-jax train --config=iwslt:en_vi_luong --config.data.directory=iwslt15 --workdir=runs/iwslt_en_vi_luong
+    transformer-jax train --config=iwslt:de_en --config.data.directory=iwslt14 \
+        --workdir=runs/iwslt_de_en
+    transformer-jax evaluate runs/iwslt_de_en --split=test \
+        --config.evaluation.metrics=bleu_lowercase
+
+    transformer-jax train --config=iwslt:en_vi --config.data.directory=iwslt15 \
+        --workdir=runs/iwslt_en_vi
+    transformer-jax train --config=iwslt:en_vi_luong --config.data.directory=iwslt15 \
+        --workdir=runs/iwslt_en_vi_luong
     transformer-jax evaluate runs/iwslt_en_vi --split=test
 
-``iwslt14`` has train, valid and test as .de and .en files, lower-cased and without BPE, as the script of fairseq
-prepares them (examples/translation/prepare-iwslt14.sh). ``iwslt15`` has train, tst2012 and tst2013 as .en and .vi
-files, from https://nlp.stanford.edu/projects/nmt. Published scores of the test sets: docs/benchmarks.md. Their text is
-tokenized, and so are the scores.
+``iwslt14`` has train, valid and test as .de and .en files, lower-cased and without BPE, as the
+script of fairseq prepares them (examples/translation/prepare-iwslt14.sh). ``iwslt15`` has train,
+tst2012 and tst2013 as .en and .vi files, from https://nlp.stanford.edu/projects/nmt. Published
+scores of the test sets: docs/benchmarks.md. Their text is tokenized, and so are the scores.
 
 Not yet run here, on any hardware.
 """
@@ -36,7 +42,10 @@ def get_config(variant: str = "de_en") -> ConfigDict:
 
 
 def small_transformer(config: ConfigDict) -> ConfigDict:
-    """Return the settings of fairseq's ``transformer_iwslt_de_en``: 6 + 6 layers, 4 heads, dropout 0.3, 4,096 tokens."""
+    """Use the settings of fairseq's ``transformer_iwslt_de_en``.
+
+    6 + 6 layers, 4 heads, dropout 0.3, 4,096 tokens.
+    """
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 10_000, "joint": True}
     config.batching = {"kind": "packed", "packed_length": 128, "count": "tokens", "tokens_per_update": 4096}
     config.model.update(d_ff=1024, num_heads=4, dropout=0.3, embedding_dropout=0.3)
@@ -52,9 +61,12 @@ def small_transformer(config: ConfigDict) -> ConfigDict:
 
 
 def luong(config: ConfigDict) -> ConfigDict:
-    """Return the settings of the tutorial of tensorflow/nmt: LSTMs of 512 units, two layers, Luong's general attention.
+    """Use the settings of the tutorial of tensorflow/nmt.
 
-    Departures: Adam instead of SGD, and every vocabulary has the 17,191 and 7,709 words of the tutorial as one size.
+    Two layers of LSTMs of 512 units, Luong's general attention.
+
+    Departures: Adam instead of SGD, and every vocabulary has the 17,191 and 7,709 words of the
+    tutorial as one size.
     """
     config.tokenizer = {"kind": "word", "vocabulary_size": 17_191, "joint": False}
     config.data.update(max_source_tokens=50, max_target_tokens=50)

@@ -1,17 +1,19 @@
-"""Multi30k, English to German: image captions, 29,000 pairs, about twelve words each (Elliott et al. 2016).
+r"""Multi30k, English to German: 29,000 image captions of about twelve words (Elliott et al. 2016).
 
-    transformer-jax train --config=configs/multi30k.py:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
+    transformer-jax train --config=configs/multi30k.py:tiny_hour \
+        --config.data.directory=multi30k --workdir=runs/m30k
     transformer-jax evaluate --workdir=runs/m30k --split=test
 
-The folder holds train, val and test_2016 as .en and .de files, plain or gzipped, from https://github.com/multi30k/dataset
-(data/task1/raw). A validation decodes 200 of the 1,014 validation sentences (``best``: 384) greedily,
-in a second of two cores; compilation takes half a minute once, and is cached. To decode all of them with beam search:
+The folder holds train, val and test_2016 as .en and .de files, plain or gzipped, from
+https://github.com/multi30k/dataset (data/task1/raw). A validation decodes 200 of the 1,014
+validation sentences (``best``: 384) greedily, in a second of two cores. Compilation takes half a
+minute once, and is cached. To decode all of them with beam search:
 --config.training.validation_sentences=0 --config.training.validation_beam_width=0.
 
-``keras_en2de`` and ``tf_demo`` are two early public re-implementations of the Transformer that many tutorials describe; neither
-was run at its own size. At a common size and learning rate, with five minutes of training each
-(experiments/attention_ancestors), BLEU on test_2016 is 31.77 for the model of the paper, 31.11 for keras_en2de, 28.56 for
-tf_demo.
+``keras_en2de`` and ``tf_demo`` are two early public re-implementations of the Transformer that many
+tutorials describe. Neither was run at its size. At a common size and learning rate, with five
+minutes of training each (experiments/attention_ancestors), BLEU on test_2016 is 31.77 for the model
+of the paper, 31.11 for keras_en2de, 28.56 for tf_demo.
 """
 
 from ml_collections import ConfigDict
@@ -26,7 +28,7 @@ MEASURED = {
 
 
 def get_config(variant: str = "tiny_hour") -> ConfigDict:
-    """The settings of a variant."""
+    """Return the settings of a variant."""
     config = ConfigDict()
     config.data = {
         "source": "text",
@@ -54,22 +56,28 @@ def get_config(variant: str = "tiny_hour") -> ConfigDict:
 
 
 def best(config: ConfigDict) -> ConfigDict:
-    r"""A student of two teachers (Kim and Rush 2016, section 3.2): captions and their translations by an ensemble.
+    r"""Distill two teachers: train on captions and their translations by an ensemble.
 
-        transformer-jax train --config=text --budget=30m --config.data.train=multi30k/train.{en,de} \
-            --config.data.validation=multi30k/val.{en,de} --config.seed=1 --workdir=runs/a
-        transformer-jax train --config=text --budget=30m --config.data.train=multi30k/train.{en,de} \
-            --config.data.validation=multi30k/val.{en,de} --config.seed=1 --config.model.dropout=0.2 --workdir=runs/b
-        transformer-jax translate runs/b --ensemble=runs/a --checkpoint=last --config.decoding.beam_width=4 \
-            --config.decoding.length_penalty=1.0 --source=multi30k/train.en --output=translated.de
-        cat multi30k/train.en multi30k/train.en > both.en; cat multi30k/train.de translated.de > both.de
-        transformer-jax train --config=multi30k:best --config.data.train=both.{en,de} --config.data.directory=multi30k \
-            --config.seed=1 --workdir=runs/best
+    Sequence-level distillation: Kim and Rush 2016, section 3.2.
+
+        transformer-jax train --config=text --config.data.train=multi30k/train.{en,de} \
+            --config.data.validation=multi30k/val.{en,de} --budget=30m --config.seed=1 \
+            --workdir=runs/a
+        transformer-jax train --config=text --config.data.train=multi30k/train.{en,de} \
+            --config.data.validation=multi30k/val.{en,de} --budget=30m --config.seed=1 \
+            --config.model.dropout=0.2 --workdir=runs/b
+        transformer-jax translate runs/b --ensemble=runs/a --checkpoint=last \
+            --config.decoding.beam_width=4 --config.decoding.length_penalty=1.0 \
+            --source=multi30k/train.en --output=translated.de
+        cat multi30k/train.en multi30k/train.en > both.en
+        cat multi30k/train.de translated.de > both.de
+        transformer-jax train --config=multi30k:best --config.data.train=both.{en,de} \
+            --config.data.directory=multi30k --config.seed=1 --workdir=runs/best
         transformer-jax evaluate runs/best --checkpoint=last --split=test
 
-    ``--config=text --budget=50m`` chose these settings. Three seeds at commit 059af795, each on one core of an AMD EPYC:
-    test_2016 BLEU 41.53, lower-case 41.91, Moses lower-case 41.94 on average (Wu et al. 2021: 41.02). See
-    experiments/multi30k.
+    ``--config=text --budget=50m`` selected these settings. Three seeds at commit 059af795, each on
+    one core of an AMD EPYC: test_2016 BLEU 41.53, lower-case 41.91, Moses lower-case 41.94 on
+    average (Wu et al. 2021: 41.02). See experiments/multi30k.
     """
     config.data.train = "both.{en,de}"
     config.data.max_source_tokens = config.data.max_target_tokens = 191
@@ -83,12 +91,15 @@ def best(config: ConfigDict) -> ConfigDict:
 
 
 def tiny(config: ConfigDict) -> ConfigDict:
-    """Transformer-Tiny as published (Wu et al. 2021, section 4): on 29,000 sentences a base-size model overfits.
+    """Train Transformer-Tiny as published (Wu et al. 2021, section 4).
 
-    It trains on about 64 million target positions. Run at commit e6787ef on two cores of an AMD EPYC (Zen 5), shared with other
-    programs and killed eight times: 79 minutes; average of the last 10 checkpoints, test_2016: lower-case BLEU 40.30
-    (nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:2.6.0; published: 41.02), BLEU 39.82, chrF 64.41. See
-    experiments/multi30k.
+    On 29,000 sentences a base-size model overfits.
+
+    It trains on about 64 million target positions. Run at commit e6787ef on two cores of an AMD
+    EPYC (Zen 5), shared with other programs and killed eight times: 79 minutes. The average of the
+    last 10 checkpoints has on test_2016 lower-case BLEU 40.30
+    (nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:2.6.0; published: 41.02), BLEU 39.82, chrF
+    64.41. See experiments/multi30k.
     """
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 10_000, "joint": True}
     config.batching = {"kind": "buckets", "tokens_per_update": 8192, "num_buckets": 4}
@@ -99,12 +110,14 @@ def tiny(config: ConfigDict) -> ConfigDict:
 
 
 def tiny_hour(config: ConfigDict) -> ConfigDict:
-    """The same model for an hour of two CPU cores: a fifth of the tokens, so smaller batches and less dropout.
+    """Train the same model for an hour of two CPU cores.
 
-    Run at commit 3722d9c on two cores of an AMD EPYC (Zen 4), shared with other programs: 49.6 minutes; best checkpoint
-    (update 8,000; it validated on the whole split), test_2016: BLEU 37.04
-    (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0), lower-case 37.46, chrF 60.64, perplexity 5.66 per token. See
-    experiments/multi30k.
+    It trains on a fifth of the tokens, in smaller batches with less dropout.
+
+    Run at commit 3722d9c on two cores of an AMD EPYC (Zen 4), shared with other programs: 49.6
+    minutes. The best checkpoint (update 8,000, by the whole validation split) has on test_2016 BLEU
+    37.04 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0), lower-case 37.46, chrF
+    60.64, perplexity 5.66 per token. See experiments/multi30k.
     """
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 6000, "joint": True}
     config.batching = {"kind": "buckets", "tokens_per_update": 2048, "num_buckets": 4}
@@ -115,11 +128,12 @@ def tiny_hour(config: ConfigDict) -> ConfigDict:
 
 
 def tiny_minutes(config: ConfigDict) -> ConfigDict:
-    """The same model for six minutes of a CPU core: a first look, one and a half epochs.
+    """Train the same model for six minutes of a CPU core: a first look in 1.5 epochs.
 
-    A search of twenty trials found its hyperparameters. Run at commit 15f5475 on one of two cores of an AMD EPYC (Zen 4): at
-    least 6 minutes; validation BLEU 8.29, 8.56 and 8.62 with three seeds
-    (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0). See experiments/tuned_recipe.
+    Its hyperparameters are from a search of twenty trials. Run at commit 15f5475 on one of two
+    cores of an AMD EPYC (Zen 4): at least 6 minutes. Validation BLEU is 8.29, 8.56 and 8.62 with
+    three seeds (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0). See
+    experiments/tuned_recipe.
     """
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 6000, "joint": True}
     config.batching = {"kind": "buckets", "tokens_per_update": 1024, "num_buckets": 4}
@@ -136,14 +150,16 @@ def tiny_minutes(config: ConfigDict) -> ConfigDict:
 
 
 def keras_en2de(config: ConfigDict) -> ConfigDict:
-    """The English-German example of Lsdefine/attention-is-all-you-need-keras (2017).
+    """Use the English-German example of Lsdefine/attention-is-all-you-need-keras (2017).
 
-    It departs from the paper: 2 layers, width 256, feed-forward 512, 4 heads; dropout on the attention weights too; two
-    vocabularies of words, no shared matrices; no label smoothing. This variant differs from it: there, the output projection of
-    the heads has a bias, embeddings are not multiplied by sqrt(d_model), the loss is averaged over sentences before batches,
-    and batches are 64 sentences.
+    It departs from the paper: 2 layers, width 256, feed-forward 512, 4 heads, dropout on the
+    attention weights too, two vocabularies of words, no shared matrices, and no label smoothing.
+    This variant differs from it: there, the output projection of the heads has a bias, embeddings
+    are not multiplied by sqrt(d_model), the loss is averaged over sentences before batches, and
+    batches are 64 sentences.
 
-    Compared with the model of the paper, at one size, five minutes on two cores: 0.7 BLEU less; 10.3 M parameters, not 4.2 M.
+    Compared with the model of the paper, at one size, five minutes on two cores: 0.7 BLEU less with
+    10.3 M parameters, not 4.2 M.
     """
     config.tokenizer = {"kind": "word", "vocabulary_size": 10_000, "joint": False}
     config.model = {
@@ -163,15 +179,17 @@ def keras_en2de(config: ConfigDict) -> ConfigDict:
 
 
 def tf_demo(config: ConfigDict) -> ConfigDict:
-    """The demonstration of Kyubyong/transformer (2017), sizes of the paper's base model: width 512, 8 heads, 6 layers.
+    """Use the demonstration of Kyubyong/transformer (2017) in the size of the base model.
 
-    It departs from the paper: a ReLU after the projections of queries, keys and values; no projection of the heads' output;
-    learned positions; a constant zero embedding for padding; a zero attention output for padding queries; two vocabularies of
-    words, no shared matrices; a constant learning rate of 1e-4; dropout on embeddings and attention weights, not on the
-    sublayers. This variant departs from it: there, projections have biases, and a sentence is cut after 10 words.
+    It departs from the paper: a ReLU after the projections of queries, keys and values, no
+    projection of the heads' output, learned positions, a constant zero embedding for padding, a
+    zero attention output for padding queries, two vocabularies of words, no shared matrices, a
+    constant learning rate of 1e-4, and dropout on embeddings and attention weights, not on the
+    sublayers. This variant departs from it: there, projections have biases, and a sentence is cut
+    after 10 words.
 
-    Compared with the model of the paper, at one size and rate, five minutes on two cores: 3.2 BLEU less; 10.4 M parameters,
-    not 4.2 M.
+    Compared with the model of the paper, at one size and rate, five minutes on two cores: 3.2 BLEU
+    less with 10.4 M parameters, not 4.2 M.
     """
     config.tokenizer = {"kind": "word", "vocabulary_size": 10_000, "joint": False}
     config.model = {

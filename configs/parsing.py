@@ -1,14 +1,17 @@
-"""Constituency parsing, English (section 6.3 and table 4): trees as sequences of symbols (Vinyals et al. 2015).
+r"""English constituency parsing (section 6.3, table 4): trees as symbols (Vinyals et al. 2015).
 
     transformer-jax train --config=parsing:quick --workdir=runs/parsing
     transformer-jax evaluate --workdir=runs/parsing --split=test
     transformer-jax parse --workdir=runs/parsing < sentences.txt
-    transformer-jax train --config=parsing:wsj --config.data.directory=treebank_3/parsed/mrg/wsj --workdir=runs/wsj
-    transformer-jax train --config=parsing:wsj_sample --config.data.directory=treebank --workdir=runs/wsj_sample
+    transformer-jax train --config=parsing:wsj --config.data.directory=treebank_3/parsed/mrg/wsj \
+        --workdir=runs/wsj
+    transformer-jax train --config=parsing:wsj_sample --config.data.directory=treebank \
+        --workdir=runs/wsj_sample
 
-``quick``: test F1 97.98 with beam 4, on two cores that some twenty other programs shared. ``wsj_sample``: test F1 70.0 in 9
-CPU minutes, ``wsj_sample_rnn``: 80.9 in 10, means of three seeds, by the last checkpoint. ``wsj`` and ``wsj_semi`` are not yet
-run, on any hardware. See docs/parsing.md and experiments/paper_table4.
+``quick``: test F1 97.98 with beam 4, on two cores that some twenty other programs shared.
+``wsj_sample``: test F1 70.0 in 9 CPU minutes, ``wsj_sample_rnn``: 80.9 in 10, means of three seeds,
+by the last checkpoint. ``wsj`` and ``wsj_semi`` are not yet run, on any hardware. See
+docs/parsing.md and experiments/paper_table4.
 """
 
 from ml_collections import ConfigDict
@@ -22,7 +25,7 @@ MEASURED = {
 
 
 def get_config(variant: str = "quick") -> ConfigDict:
-    """The settings of a variant."""
+    """Return the settings of a variant."""
     config = ConfigDict({"task": "parsing"})
     sizes = {"wsj": wsj, "wsj_semi": wsj_semi, "wsj_sample": wsj_sample, "wsj_sample_rnn": wsj_sample_rnn}
     sizes.get(variant, quick)(config)
@@ -30,7 +33,7 @@ def get_config(variant: str = "quick") -> ConfigDict:
 
 
 def quick(config: ConfigDict) -> None:
-    """4,000 trees of the embedded grammar, about 11 words each."""
+    """Train on 4,000 trees of the embedded grammar, of about 11 words."""
     config.data = {"source": "generated_treebank", "generated_pairs": 4000}
     config.data.update(max_source_tokens=63, max_target_tokens=191)
     config.tokenizer = {"kind": "word_class", "vocabulary_size": 1000, "joint": False}
@@ -51,12 +54,15 @@ def quick(config: ConfigDict) -> None:
 
 
 def wsj(config: ConfigDict) -> None:
-    """The paper's "WSJ only": 4 layers, d_model 1024, 16,000 pieces, about 40,000 sentences; F1 91.3 on section 23.
+    """Use the paper's "WSJ only": 4 layers of width 1024, about 40,000 sentences.
 
-    ``data.directory`` has the folders 00 to 24 of the Penn Treebank's Wall Street Journal. Beam 21, length penalty 0.3, outputs
-    of at most input + 300 tokens, as in the paper; all other parameters are the base model's. The paper does not state the
-    number of updates, nor dropout and learning rate, which it chose on section 22: here dropout is 0.2 and the warm-up 16,000
-    updates, as in tensor2tensor's ``transformer_parsing_base``. Symbols of trees have a vocabulary of their own.
+    The vocabulary has 16,000 pieces. The paper reports F1 91.3 on section 23.
+
+    ``data.directory`` has the folders 00 to 24 of the Penn Treebank's Wall Street Journal. Beam 21,
+    length penalty 0.3, outputs of at most input + 300 tokens, as in the paper. All other parameters
+    are the base model's. The paper does not name the number of updates, nor dropout and learning
+    rate, which it selected on section 22: here dropout is 0.2 and the warm-up 16,000 updates, as in
+    tensor2tensor's ``transformer_parsing_base``. Symbols of trees have another vocabulary.
     """
     config.data = {"source": "treebank", "directory": "wsj"}
     config.data.update(train_split="02-21", validation_split="22", test_split="23")
@@ -83,10 +89,13 @@ def wsj(config: ConfigDict) -> None:
 
 
 def wsj_semi(config: ConfigDict) -> None:
-    """The paper's semi-supervised setting: 17 million sentences, 32,000 pieces; F1 92.7 on section 23.
+    """Use the paper's semi-supervised setting: 17 million sentences, 32,000 pieces.
 
-    ``data.directory`` has a folder ``train`` with the trees of other parsers (the high-confidence and BerkeleyParser corpora of
-    Vinyals et al. 2015) and of sections 02 to 21, and the folders 22 and 23.
+    The paper reports F1 92.7 on section 23.
+
+    ``data.directory`` has a folder ``train`` with the trees of other parsers (the high-confidence
+    and BerkeleyParser corpora of Vinyals et al. 2015) and of sections 02 to 21, and the folders 22
+    and 23.
     """
     wsj(config)
     config.data.train_split = "train"
@@ -96,10 +105,13 @@ def wsj_semi(config: ConfigDict) -> None:
 
 
 def wsj_sample(config: ConfigDict) -> None:
-    """A model for the 5 % sample that NLTK distributes: train, valid and test.mrg have 3,396, 273 and 245 trees.
+    """Train on the 5 % sample that NLTK distributes.
 
-    Constituents are opened after their first child, words are their positions and parts of speech in the output. With
-    dropout on embeddings, or without the positions, the attention does not find the words in as many updates.
+    train.mrg, valid.mrg and test.mrg have 3,396, 273 and 245 trees.
+
+    Constituents are opened after their first child, words are their positions and parts of speech
+    in the output. With dropout on embeddings, or without the positions, the attention does not
+    learn the words in as many updates.
     """
     config.data = {"source": "treebank", "directory": "treebank", "validation_split": "valid"}
     config.data.update(linearization="in_order", part_of_speech=True, word_positions=True)
@@ -124,7 +136,7 @@ def wsj_sample(config: ConfigDict) -> None:
 
 
 def wsj_sample_rnn(config: ConfigDict) -> None:
-    """A GRU that attends by content and by the location of its last attention (Chorowski et al. 2015), without positions."""
+    """Use a GRU that attends by content and location (Chorowski et al. 2015), without positions."""
     wsj_sample(config)
     config.data.update(word_positions=False, max_target_tokens=191)
     config.decoding.max_extra_tokens = 150

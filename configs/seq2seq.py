@@ -1,16 +1,18 @@
-"""The predecessors of the Transformer: recurrent encoder-decoders without attention, and with each classic attention.
+r"""The predecessors of the Transformer: recurrent encoder-decoders with classic attentions.
 
     transformer-jax train --config=configs/seq2seq.py:luong_general --workdir=runs/luong
     transformer-jax train --config=configs/seq2seq.py:bahdanau_copy --workdir=runs/copy
-    transformer-jax train --config=configs/seq2seq.py:bahdanau_multi30k --config.data.directory=multi30k --workdir=runs/m30k_rnn
+    transformer-jax train --config=configs/seq2seq.py:bahdanau_multi30k \
+        --config.data.directory=multi30k --workdir=runs/m30k_rnn
 
-Each model trains on the generated corpus of quickstart.py; with ``_copy`` it copies up to 30 words, with ``_multi30k`` it
-trains on Multi30k (see multi30k.py). The sizes are for two CPU cores; experiments/attention_ancestors has the results on
-Multi30k.
+A model trains on the generated corpus of quickstart.py. With ``_copy`` it copies up to 30 words,
+with ``_multi30k`` it trains on Multi30k (see multi30k.py). The sizes are for two CPU cores.
+experiments/attention_ancestors has the results on Multi30k.
 
-At the sizes of the papers, on WMT 2014, not yet run: ``rnnsearch_50`` (Bahdanau et al. 2015; 81.4 million parameters) and
-``luong_wmt`` (Luong et al. 2015; 222 million). Both depart from them in the optimizer (Adam instead of Adadelta and SGD), in
-the initial values, in embeddings that are multiplied by the root of their width, and in scores and readouts without biases.
+At the sizes of the papers, on WMT 2014, not yet run: ``rnnsearch_50`` (Bahdanau et al. 2015, 81.4
+million parameters) and ``luong_wmt`` (Luong et al. 2015, 222 million). Both depart from them in the
+optimizer (Adam instead of Adadelta and SGD), in the initial values, in embeddings that are
+multiplied by the root of their width, and in scores and readouts without biases.
 """
 
 import multi30k
@@ -37,7 +39,7 @@ MODELS = {
 FLAVORS = ("", "_copy", "_multi30k")
 PAPERS = ("rnnsearch_50", "luong_wmt")
 VARIANTS = (*(f"{name}{flavor}" for name in MODELS for flavor in FLAVORS), *PAPERS)
-# With d_hidden and d_attention of 256, for twelve minutes; see experiments/attention_ancestors.
+# With d_hidden and d_attention of 256, for twelve minutes (experiments/attention_ancestors).
 MEASURED = {
     f"{name}_multi30k": ("2 CPU cores", "12 min at width 256", f"test BLEU {bleu}")
     for name, bleu in (
@@ -53,7 +55,7 @@ MEASURED = {
 
 
 def get_config(variant: str = "luong_general") -> ConfigDict:
-    """The settings of a variant: a model and its data; or the model of a paper."""
+    """Return the settings of a model and its data, or of a paper."""
     if variant in PAPERS:
         return {"rnnsearch_50": rnnsearch_50, "luong_wmt": luong_wmt}[variant]()
     flavor = next(ending for ending in reversed(FLAVORS) if variant.endswith(ending))
@@ -64,7 +66,7 @@ def get_config(variant: str = "luong_general") -> ConfigDict:
 
 
 def copy_task() -> ConfigDict:
-    """Copying sentences of up to 30 words."""
+    """Return settings to copy sentences of up to 30 words."""
     config = quickstart.get_config()
     config.data = {"source": "copy", "generated_pairs": 20_000, "generated_words": 30}
     config.data.update(max_source_tokens=31, max_target_tokens=31)
@@ -73,10 +75,13 @@ def copy_task() -> ConfigDict:
 
 
 def rnnsearch_50() -> ConfigDict:
-    """RNNsearch-50 (Bahdanau et al. 2015, section 4 and appendix A.2): English-French, sentences of at most 50 words.
+    """Return RNNsearch-50 (Bahdanau et al. 2015): English-French, at most 50 words a sentence.
 
-    1,000 units in each direction and in the decoder, embeddings of 620, maxout of 500, 30,000 words a side. Departures: the
-    cell (see layers/recurrent.py), and the first decoder state, which is computed from the last states of both directions.
+    Section 4 and appendix A.2.
+
+    1,000 units in each direction and in the decoder, embeddings of 620, maxout of 500, 30,000 words
+    a side. Departures: the cell (see layers/recurrent.py), and the first decoder state, which is
+    computed from the last states of both directions.
     """
     config = transformer_base.get_config()
     config.data.update(name="wmt14_translate/fr-en", target_language="fr", max_source_tokens=50, max_target_tokens=50)
@@ -101,10 +106,10 @@ def rnnsearch_50() -> ConfigDict:
 
 
 def luong_wmt() -> ConfigDict:
-    """The best single model of Luong et al. 2015 (section 4.1), attention local-p with general scores: English-German.
+    """Return the best single model of Luong et al. 2015 (section 4.1): local-p, English-German.
 
-    4 layers of 1,000 LSTM cells on each side, embeddings of 1,000, 50,000 words a side, the source reversed, input feeding,
-    dropout 0.2, D = 10.
+    4 layers of 1,000 LSTM cells on each side, embeddings of 1,000, 50,000 words a side, the source
+    reversed, input feeding, dropout 0.2, D = 10.
     """
     config = transformer_base.get_config()
     config.data.update(max_source_tokens=50, max_target_tokens=50)

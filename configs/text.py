@@ -1,16 +1,18 @@
-"""A Transformer for your own parallel text: its size, vocabulary and length follow from the corpus and a budget of time.
+r"""A Transformer for your own parallel text, sized for the corpus and a budget of time.
 
-    transformer-jax train --config=text --config.data.train=corpus/train.{en,de} --config.data.validation=corpus/dev.{en,de} \
-        --budget=20m --workdir=runs/mine
-    transformer-jax train --config=text --config.data.train=corpus/all.tsv --config.data.held_out=2000 --workdir=runs/mine
+    transformer-jax train --config=text --config.data.train=corpus/train.{en,de} \
+        --config.data.validation=corpus/dev.{en,de} --budget=20m --workdir=runs/mine
+    transformer-jax train --config=text --config.data.train=corpus/all.tsv \
+        --config.data.held_out=2000 --workdir=runs/mine
 
-Files are plain, .gz or .xz: two files, one for each language, with a sentence a line, or one .tsv file. Stated settings stay.
-The length is estimated for the CPU before training starts, and again every minute; an accelerator is faster. Two to eight
-validations decode 96 to 1,920 sentences greedily and take a twentieth of the time. Not yet run on a corpus of millions of
-pairs.
+Files are plain, .gz or .xz: two files, one a language, with a sentence a line, or one .tsv file.
+Settings of the command are kept. The length is estimated for the CPU before training starts, and
+again every minute. An accelerator is faster. Two to eight validations decode 96 to 1,920 sentences
+greedily and take a twentieth of the time. Not yet run on a corpus of millions of pairs.
 
-``student``: a small model that decodes fast, for text that a teacher translated (experiments/students): four encoder layers
-and one decoder layer with a recurrent unit instead of self-attention, greedy search.
+``student``: a small model that decodes fast, for text that a teacher translated
+(experiments/students): four encoder layers and one decoder layer with a recurrent unit instead of
+self-attention, greedy search.
 """
 
 from ml_collections import ConfigDict
@@ -24,7 +26,7 @@ MEASURED = {
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    """The settings that do not depend on the corpus; ``train`` adds the others."""
+    """Return the settings that do not depend on the corpus."""
     config = ConfigDict()
     config.data = {"source": "text"}
     config.tokenizer = {"kind": "bpe"}
@@ -35,9 +37,10 @@ def get_config(variant: str = "") -> ConfigDict:
 
 
 def student(config: ConfigDict) -> ConfigDict:
-    """Less work a token (Kim et al. 2019): one recurrent decoder layer (SSRU), four encoder layers, greedy search.
+    """Train a fast student: one recurrent decoder layer (SSRU) and four encoder layers.
 
-    Kim and Rush (2016, section 4) find that a student of beam search needs none.
+    The layers are from Kim et al. 2019. A student of beam search needs no beam search (Kim and Rush
+    2016, section 4).
     """
     config.model.update(num_encoder_layers=4, num_decoder_layers=1, mixers="ssru")
     config.decoding.beam_width = 1

@@ -1,29 +1,35 @@
-"""The Transformer of the paper (Vaswani et al. 2017, section 5 and table 3) on WMT 2014 English-German.
+"""The Transformer of the paper (section 5 and table 3) on WMT 2014 English-German.
 
     transformer-jax train --config=configs/transformer_base.py --workdir=runs/base
     transformer-jax train --config=configs/transformer_base.py:big --workdir=runs/big
 
-Variants: ``base`` (63 million parameters, in the paper 65; 100,000 updates) and ``big`` (214 million, in the paper 213; 300,000
-updates). The paper reports tokenized BLEU 27.3 and 28.4 on newstest2014, with the average of the last 5 (base) or 20 (big)
-checkpoints, written every 10 minutes.
+Variants: ``base`` (63 million parameters, in the paper 65, 100,000 updates) and ``big`` (214
+million, in the paper 213, 300,000 updates). The paper reports tokenized BLEU 27.3 and 28.4 on
+newstest2014, with the average of the last 5 (base) or 20 (big) checkpoints, written every 10
+minutes.
 
 Departures from the paper:
 
 - sentencepiece BPE instead of the paper's, and checkpoints every 1000 updates;
-- filters (the paper names none) remove training pairs with more than 255 tokens on a side, with one side above 9 times the
-  other, with an empty side, with the same text on both sides, or with a line above 1 MB;
-- batches of about 25,000 tokens of each side without padding, as in the paper, but of packed rows instead of pairs of similar
-  length: several pairs share a row of 128 positions (longer pairs get up to 256) and do not attend to each other. Widths are
-  multiples of 16, which suits TPUs;
-- matrix products in bfloat16, with float32 parameters and softmax; the paper does not state its precision;
-- the search ends when no better hypothesis is possible, at most 50 tokens beyond the length of the source (as in the paper).
+- filters (the paper names none) remove training pairs with more than 255 tokens on a side, with one
+  side above 9 times the other, with an empty side, with the same text on both sides, or with a line
+  above 1 MB;
+- batches of about 25,000 tokens a side without padding, as in the paper, but of packed rows instead
+  of pairs of similar length: several pairs share a row of 128 positions (longer pairs get up to
+  256) and do not attend to each other. Widths are multiples of 16, which suits TPUs;
+- matrix products in bfloat16, with float32 parameters and softmax (the paper does not name its
+  precision);
+- the search ends when no better hypothesis is possible, at most 50 tokens beyond the length of the
+  source (as in the paper).
 
-With 4.5 million simulated pairs of WMT's lengths (means of 28.8 and 31.2 pieces) an update has 24,000 source and 25,998 target
-tokens, 2.3 % and 6.6 % of the positions are padding, and there are 4 shapes to compile. With 10,000 real pairs (29.0 and 30.9
-pieces): 24,137 and 25,677 tokens, 7.6 % and 1.7 % padding, 2 shapes.
+With 4.5 million simulated pairs of WMT's lengths (means of 28.8 and 31.2 pieces) an update has
+24,000 source and 25,998 target tokens, 2.3 % and 6.6 % of the positions are padding, and there are
+4 shapes to compile. With 10,000 real pairs (29.0 and 30.9 pieces): 24,137 and 25,677 tokens, 7.6 %
+and 1.7 % padding, 2 shapes.
 
-``ten_billion`` is not in the paper: the same model with 24 + 20 layers of width 4096, pre-norm, 10.3 billion parameters, for
-``transformer-jax preflight --config=configs/transformer_base.py:ten_billion --topology=v5p:4x8x8`` (a v5p-512).
+``ten_billion`` is not in the paper: the same model with 24 + 20 layers of width 4096, pre-norm,
+10.3 billion parameters, for ``transformer-jax preflight
+--config=configs/transformer_base.py:ten_billion --topology=v5p:4x8x8`` (a v5p-512).
 
 Not yet run here, on any hardware.
 """
@@ -34,7 +40,7 @@ VARIANTS = ("base", "big", "ten_billion")
 
 
 def get_config(variant: str = "base") -> ConfigDict:
-    """The settings of a variant."""
+    """Return the settings of a variant."""
     config = ConfigDict()
     config.data = {
         "source": "tfds",

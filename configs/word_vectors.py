@@ -1,12 +1,15 @@
-"""Word vectors: skip-gram and CBOW (word2vec), and GloVe, learned from plain text.
+r"""Word vectors: skip-gram and CBOW (word2vec), and GloVe, learned from plain text.
 
-    transformer-jax train --config=word_vectors --config.data.train=book.txt --budget=5m --workdir=runs/mine
+    transformer-jax train --config=word_vectors --config.data.train=book.txt --budget=5m \
+        --workdir=runs/mine
     transformer-jax train --config=configs/word_vectors.py:quick --workdir=runs/vectors_quick
-    transformer-jax train --config=configs/word_vectors.py:skip_gram --config.data.train=enwiki.txt.xz --workdir=runs/skip_gram
+    transformer-jax train --config=configs/word_vectors.py:skip_gram \
+        --config.data.train=enwiki.txt.xz --workdir=runs/skip_gram
 
-``quick``: generated English, where words of one class become neighbors; seconds on two CPU cores. The others are for a text of
-16 million words, 100 dimensions, words of at least 5 occurrences, 5 epochs (1,980 updates). ``skip_gram`` and ``cbow`` take a
-minute of two CPU cores: 29.1 % and 24.6 % of word2vec's analogies. ``glove``: 9 CPU minutes, 26.2 %. See
+``quick``: generated English, in which words of one class become neighbors, in seconds on two CPU
+cores. The others are for a text of 16 million words, 100 dimensions, words of at least 5
+occurrences, 5 epochs (1,980 updates). ``skip_gram`` and ``cbow`` take a minute of two CPU cores:
+29.1 % and 24.6 % of word2vec's analogies. ``glove``: 9 CPU minutes, 26.2 %. See
 experiments/word_vectors.
 """
 
@@ -24,7 +27,7 @@ MEASURED = {
 
 
 def get_config(variant: str = "quick") -> ConfigDict:
-    """The settings of a variant."""
+    """Return the settings of a variant."""
     config = ConfigDict({"task": "word_vectors"})
     if variant == "text":
         text(config)
@@ -40,7 +43,7 @@ def get_config(variant: str = "quick") -> ConfigDict:
 
 
 def text(config: ConfigDict) -> None:
-    """Skip-gram on your own text: dimension, vocabulary and epochs follow from the text and --budget."""
+    """Train skip-gram on your own text, sized for the text and --budget."""
     config.data = {"source": "text", "subsample": 1e-3}
     config.optimizer = {"name": "sgd", "schedule": "linear", "learning_rate": 0.025, "warmup_updates": 1}
     config.training = {"label_smoothing": 0.0, "keep_last": 1}
@@ -48,20 +51,20 @@ def text(config: ConfigDict) -> None:
 
 
 def skip_gram(config: ConfigDict) -> None:
-    """Mikolov et al. 2013b: negative sampling."""
+    """Use skip-gram with negative sampling (Mikolov et al. 2013b)."""
     config.model = {"kind": "skip_gram", "d_model": 100, "window": 5, "negatives": 5}
-    # Gradients of a word add up over a block: blocks of 2,048 words diverge on a text of 200,000, with its few words.
+    # Gradients of a word add up over a block: blocks of 2,048 words diverge on a text of 200,000.
     config.batching.update(rows=32, blocks_per_update=32)
 
 
 def cbow(config: ConfigDict) -> None:
-    """Mikolov et al. 2013a, with negative sampling."""
+    """Use CBOW (Mikolov et al. 2013a) with negative sampling."""
     config.model = {"kind": "cbow", "d_model": 100, "window": 5, "negatives": 5}
 
 
 def glove(config: ConfigDict) -> None:
-    """Pennington et al. 2014; 15 epochs of the 48 million pairs of the text."""
-    # In a text of this size few pairs reach the x_max of 100 that the paper chose for billions of words.
+    """Use GloVe (Pennington et al. 2014): 15 epochs of the 48 million pairs of the text."""
+    # Few pairs in a text of this size reach the paper's x_max of 100, for billions of words.
     config.data.subsample = 0.0
     config.model = {"kind": "glove", "d_model": 100, "window": 10, "x_max": 10}
     config.training.update(num_updates=22_000, evaluate_every=4400, checkpoint_every=4400)
@@ -69,7 +72,7 @@ def glove(config: ConfigDict) -> None:
 
 
 def quick(config: ConfigDict) -> None:
-    """20,000 sentences of the embedded grammar."""
+    """Train on 20,000 sentences of the embedded grammar."""
     skip_gram(config)
     config.data = {"source": "grammar", "generated_sentences": 20_000, "subsample": 1e-3}
     config.model.update(d_model=32, window=3, shared_negatives=16)

@@ -1,11 +1,11 @@
-"""Makes the annotated papers, and a page on counting words, from their texts and from the library's own code.
+"""Brings the annotated papers of ``docs/learn`` up to date with the code, and writes them as notebooks.
 
     python docs/annotate.py
 
-Each text in ``docs/annotated`` becomes ``docs/annotated_NAME.md`` and ``docs/annotated_NAME.ipynb``. A line of a text
-``@code layers/masks.py causal_mask`` stands for the source of that function, class or method now; a file
-``docs/...`` is a script of these pages. Fenced blocks of ``python`` are examples that run one after another; a block of
-``text`` right after one is what it prints.
+A page ``docs/learn/annotated_NAME.md`` names a function, class or method and its file, and shows
+the source in a block of ``py`` below, which this script replaces by the source of today. Fenced
+blocks of ``python`` are examples that run one after another; a block of ``text`` right after one is
+what it prints.
 """
 
 import ast
@@ -18,11 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 DOCS = Path(__file__).resolve().parent
-PACKAGE = "transformer_jax"
-CODE = re.compile(r"^@code (\S+) (\S+)$", re.MULTILINE)
+CODE = re.compile(r"(^`(\S+)` in \[`(\S+)`\]\(\S+\):\n\n```py\n)(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
-# Code of the library is shown, not run.
-SHOWN = "```py"
 
 
 class Example(NamedTuple):
@@ -33,7 +30,7 @@ class Example(NamedTuple):
 
 
 def source_of(file: str, name: str, root: Path = DOCS.parent) -> str:
-    """The source of ``name`` (``function``, ``Class`` or ``Class.method``) in a file.
+    """Return the source of ``name`` (``function``, ``Class`` or ``Class.method``) in a file.
 
     Raises LookupError when it is not there.
     """
@@ -42,7 +39,7 @@ def source_of(file: str, name: str, root: Path = DOCS.parent) -> str:
     for part in name.split("."):
         inner = [each for each in ast.iter_child_nodes(node) if getattr(each, "name", None) == part]
         if not inner:
-            raise LookupError(f"{file} has no {name}; a text in docs/annotated shows it")
+            raise LookupError(f"{file} has no {name}; a page of docs/learn shows it")
         (node,) = inner
     assert isinstance(node, ast.FunctionDef | ast.ClassDef)
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
@@ -50,24 +47,17 @@ def source_of(file: str, name: str, root: Path = DOCS.parent) -> str:
 
 
 def page(text: str) -> str:
-    """A text with the code that it names."""
-
-    def shown(match: re.Match[str]) -> str:
-        path, name = match.groups()
-        file = path if path.startswith("docs/") else f"{PACKAGE}/{path}"
-        caption = f"`{name}` in [`{file}`](../{file}):"
-        return f"{caption}\n\n{SHOWN}\n{source_of(file, name)}\n```"
-
-    return CODE.sub(shown, text)
+    """Return a page with the code that it names as it is now."""
+    return CODE.sub(lambda match: f"{match[1]}{source_of(match[3], match[2])}\n```", text)
 
 
 def examples(text: str) -> list[Example]:
-    """The pieces of code of a page that run, in their order."""
+    """Return the pieces of code of a page that run, in their order."""
     return [Example(code, printed or "") for code, printed in EXAMPLE.findall(text)]
 
 
 def notebook(text: str) -> dict[str, Any]:
-    """A page as a notebook: examples are its code cells, everything else is Markdown."""
+    """Return a page as a notebook: examples are its code cells, everything else is Markdown."""
     cells = []
     for number, (kind, content, printed) in enumerate(_parts(text)):
         lines = content.strip("\n").splitlines(keepends=True)
@@ -92,18 +82,17 @@ def _parts(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def generated() -> dict[Path, str]:
-    """The content of every page and notebook, by file."""
+    """Return the content of every page and notebook, by file."""
     files = {}
-    for source in sorted((DOCS / "annotated").glob("*.md")):
-        text = page(source.read_text(encoding="utf-8"))
-        files[DOCS / f"annotated_{source.name}"] = text
-        content = json.dumps(notebook(text), indent=1, ensure_ascii=False)
-        files[DOCS / f"annotated_{source.stem}.ipynb"] = content + "\n"
+    for file in sorted((DOCS / "learn").glob("annotated_*.md")):
+        files[file] = page(file.read_text(encoding="utf-8"))
+        content = json.dumps(notebook(files[file]), indent=1, ensure_ascii=False)
+        files[file.with_suffix(".ipynb")] = content + "\n"
     return files
 
 
 def main() -> int:
-    """Writes them."""
+    """Write them."""
     for file, content in generated().items():
         file.write_text(content, encoding="utf-8")
     return 0

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 project = html_title = "transformer_jax"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "docs/tour.ipynb", "experiments/**/*.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/*/*.md", "docs/learn/tour.ipynb", "experiments/**/*.md"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
 nb_execution_mode = "off"
@@ -27,36 +27,39 @@ html_search_scorer = str(Path(__file__).with_name("search.js"))
 # Written by the Makefile.
 LIVE_PAGE = Path(__file__).resolve().parent.parent / "build" / "extra" / "live.html"
 html_extra_path = [str(LIVE_PAGE.parent)] if LIVE_PAGE.is_file() else []
-# Protocols and named tuples: their fields in the order of the source, without the constructors that Python makes.
+# Protocols and named tuples: their fields in the order of the source, without the constructors that
+# Python makes.
 autodoc_default_options = {"member-order": "bysource", "exclude-members": "__init__, __new__"}
 autodoc_class_signature = "separated"
 autodoc_typehints = "signature"
 # Experiments are reached from benchmarks.md; tables that programs write begin where they are shown.
 suppress_warnings = ["toc.not_included", "myst.header"]
 CONTENTS = {
-    "Begin": "getting_started first_model data python tour",
-    "Learn": "course lesson annotated_transformer annotated_attention annotated_counting_words figures glossary",
-    "Train": "training settings choosing_a_size run_directory sweeps",
-    "Use": "evaluation text_in_text_out explorer low_bleu troubleshooting",
+    "Begin": "getting_started first_model data text_in_text_out python learn/tour",
+    "Learn": "learn/course learn/lesson learn/annotated_transformer learn/annotated_attention learn/annotated_counting_words "
+    "learn/glossary",
+    "Train": "training settings choosing_a_size sweeps",
+    "Use": "evaluation explorer low_bleu troubleshooting other_toolkits",
     "More models": "language_models word_vectors parsing",
-    "Large scale": "accelerators clusters launching preflight roofline",
-    "Extend": "extending pieces debugging kit duel api",
-    "Other toolkits": "migration interop",
-    "Inside": "architecture paper_to_code benchmarks security",
-    "Project": "../CONTRIBUTING ../CHANGELOG",
+    "Large scale": "accelerators preflight clusters",
+    "Extend": "extending extending_models extending_training extending_tasks debugging kit duel api",
+    "Code": "paper_to_code benchmarks ../CONTRIBUTING ../CHANGELOG",
+    "Internals": "architecture attention_backends batches token_stores object_stores job_files faults security conform "
+    "roofline explorer interop",
 }
 
 
 def with_contents(app: Any, page: str, source: list[str]) -> None:
-    """Adds the contents of the side bar and the live page to the README. Search leaves out tables of results and changes."""
+    """Add the contents of the side bar and the live page to the README. Search leaves out tables of results and changes."""
     if "/results/" in page or page == "CHANGELOG":
         source[0] = f"---\nnosearch: true\n---\n{source[0]}"
-    if page == "docs/lesson" and LIVE_PAGE.is_file():
-        source[0] = re.sub(r"`(live\.html)(#[^`]+)`", r'<a href="../\1\2">open</a>', source[0])
+    if page == "docs/learn/lesson" and LIVE_PAGE.is_file():
+        source[0] = re.sub(r"`(live\.html)(#[^`]+)`", r'<a href="../../\1\2">open</a>', source[0])
     if page == root_doc:
         source[0] = re.sub(r"<a href=.*?</a>", live_picture(), source[0], count=1, flags=re.DOTALL)
     for part, pages in CONTENTS.items() if page == root_doc else ():
-        entries = "\n".join(f"docs/{name}".replace("docs/../", "") for name in pages.split())
+        folder = "docs/internals" if part == "Internals" else "docs"
+        entries = "\n".join(f"{folder}/{name}".replace("docs/../", "") for name in pages.split())
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n{entries}\n```\n"
 
 
@@ -82,7 +85,8 @@ def write_formula(writer: Any, node: Any) -> None:
     raise SkipNode
 
 
-# For readers with a keyboard alone wide code can be scrolled, and the captions of the side bar have a level.
+# For readers with a keyboard alone wide code can be scrolled, and the captions of the side bar have
+# a level.
 SCRIPT = """addEventListener("DOMContentLoaded", () => {
   for (const code of document.querySelectorAll("pre")) {
     code.tabIndex = 0;

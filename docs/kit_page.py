@@ -1,4 +1,4 @@
-"""Writes docs/kit.md, the table of the kit, from its registry and the results of ``conform`` in docs/conform.jsonl.
+"""Writes docs/kit.md, the table of the kit, from its registry, and docs/internals/conform.md from docs/conform.jsonl.
 
 python docs/kit_page.py [--conform]
 
@@ -26,57 +26,68 @@ from transformer_jax.registry.kinds import KINDS
 from transformer_jax.registry.plugins import registered, setting_of, settings_class
 
 PAGE = Path(__file__).with_name("kit.md")
+CONFORM_PAGE = Path(__file__).parent / "internals" / "conform.md"
 RESULTS = Path(__file__).with_name("conform.jsonl")
-INTRODUCTION = """# The kit
+INTRODUCTION = """# The kit: parts of published models
 
-Parts of published models and optimizers, each in one file of [`transformer_jax/kit/`](../transformer_jax/kit/__init__.py).
-Few files of the core name them; they are registered as [your own parts](extending.md) are. The setting above a table selects
-a part, for example `--config.model.positions=rope`; its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at
-`parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`.
+Which published ideas are ready to use? Each is a part in one file of
+[`transformer_jax/kit/`](../transformer_jax/kit/__init__.py). Select it with the setting above its
+table, for example rotary positions and RMSNorm:
 
-`transformer-jax conform NAME` checks a part, and counts its
-parameters, FLOPs of matrix products and memory, beside the model without it ([results](#conform)). The three parts of muP are
-checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`; the five of nGPT by
-`conform positions:ngpt`.
+    transformer-jax train --config=quickstart --config.model.positions=rope \\
+        --config.model.norm=rmsnorm --config.parts.rope.base=5e5 --workdir=runs/rope
 
-Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
-blockwise attention, with a line in the log, and likewise for the denominator and for the shape of values. cuDNN takes a bias
-where each row is one sentence ([table of backends](accelerators.md#attention-backends)). Parts marked "einsum" compute all
-weights at once; no other backend runs them.
+Its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at `parts.NAME.FIELD`.
+`transformer-jax conform rope` checks a part and counts its parameters, FLOPs and memory
+([results](internals/conform.md)). Parts are registered as [your own](extending.md) are.
 
-[Which parts helped](../experiments/modifications/README.md) in short runs: in translation {} lowered the loss beyond
-chance, in a language model {}.
+[Which parts helped](../experiments/modifications/README.md) in short runs: in translation {}
+lowered the loss beyond chance, in a language model {}. A [duel](duel.md) tests a part in your
+setting.
 
 ![Differences in loss of 21 ideas from a language model without them](../experiments/modifications/results/language_model.png)
 
-`transformer-jax conform parsing` (or another task, or the file of one) checks a task.
-
-Optimizers come from optax 0.2.8 and `optax.contrib` where these have them; they lack SOAP. Shampoo, which SOAP improves, is not
-in the kit. Tied and untied outputs are `model.tying`. Cosine attention and the confidence penalty of earlier versions are gone:
-no recipe or experiment used them, `qk_norm` and `ngpt` bound scores too, and the penalty is a loss term of one line.
-
-`python docs/kit_page.py` writes this page.
+The column "backends": einsum and blockwise attention compute "blockwise for scores", cuDNN and TPU
+kernels leave it to blockwise attention with a line in the log. The same holds for the denominator
+and for values of another shape. Parts marked "einsum" compute all weights at once
+([table of backends](internals/attention_backends.md)).
 """
-CONFORM = """## conform
+CONFORM = """# Properties of the parts
 
-The table counts the properties that hold for each part of the kit and the core, alone in a small encoder-decoder, language
-model or recurrent model on a CPU. Parameters, KV cache, activations of loss and gradient, and optimizer state are multiples
-of the model without the part (language models have learned positions), empty where they are equal.
+    transformer-jax conform rope
 
-Optimizers, averages and schedules are checked in an encoder-decoder only. One part fails, as it should: `acausal` has no
-causal mask.
+The table counts the properties that hold for each part of the kit and the core, alone in a small
+encoder-decoder, language model or recurrent model on a CPU. Parameters, KV cache, activations of
+loss and gradient, and optimizer state are multiples of the model without the part (language models
+have learned positions), empty where they are equal.
+
+Optimizers, averages and schedules are checked in an encoder-decoder only. The three parts of muP
+are checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`. The
+five of nGPT are checked by `conform positions:ngpt`. One part fails, as it should: `acausal` has no
+causal mask. `transformer-jax conform parsing` (or another task, or the file of one) checks a task.
+
 `python docs/kit_page.py --conform` checks parts that have no line in docs/conform.jsonl.
+
+Optimizers come from optax 0.2.8 and `optax.contrib` where these have them. They lack SOAP. Shampoo,
+which SOAP improves, is not in the kit. Cosine attention and the confidence penalty of earlier
+versions are gone: no recipe or experiment used them, `qk_norm` and `ngpt` bound scores too, and the
+penalty is a loss term of one line.
 """
 KIT = {part: listed.module for part, listed in own_parts().items() if listed.owner.is_kit}
 COSTS = ("parameters", "cache_bytes", "activation_bytes", "state_bytes")
 WITH_BACKENDS = ("attention", "positions")
 
 
-def page() -> str:
-    """The whole page: a table for each kind of part."""
+def pages() -> dict[Path, str]:
+    """Return the content of both pages."""
+    return {PAGE: kit_page(), CONFORM_PAGE: conform_table()}
+
+
+def kit_page() -> str:
+    """Return the page of the kit: a table for each kind of part."""
     kinds = [kind for kind in KINDS if any(owner == kind for owner, _ in KIT)]
     introduction = INTRODUCTION.format(*map(helpful, ("transformer", "language_model")))
-    return "\n".join([introduction, *(table(kind) for kind in kinds), conform_table()])
+    return "\n".join([introduction, *(table(kind) for kind in kinds)]).rstrip("\n") + "\n"
 
 
 def helpful(model: str) -> str:
@@ -89,7 +100,7 @@ def helpful(model: str) -> str:
 
 
 def table(kind: str) -> str:
-    """The parts of a kind, under the setting that selects them."""
+    """Return the parts of a kind, under the setting that selects them."""
     titles = ["name", "idea", "settings", *(["backends"] if kind in WITH_BACKENDS else [])]
     lines = [f"## {setting_of(kind)}\n", row(titles), row(["---"] * len(titles))]
     for name in (name for owner, name in KIT if owner == kind):
@@ -108,12 +119,13 @@ def row(columns: list[str]) -> str:
 
 
 def idea(made: Any) -> str:
-    """The first line of the docstring, without its citation."""
+    """Return the first line of the docstring, without its citation."""
     return re.sub(r" \([A-Z][^()]*\d{4}[^()]*\)(?=[.]$)", "", (inspect.getdoc(made) or "").partition("\n")[0])
 
 
 def paper(made: Any) -> str:
-    """The citation in parentheses at the end of the first line of the module's docstring; of the part's, if another work.
+    """Return the citation in parentheses at the end of the first line of the module's docstring; of
+    the part's, if another work.
 
     Raises ValueError if the module has none.
     """
@@ -134,7 +146,7 @@ def settings(kind: str, name: str) -> str:
 
 
 def backends(kind: str, name: str, made: Any) -> str:
-    """The backends that compute an ``AttentionChange``, by the methods that its class overrides."""
+    """Return the backends that compute an ``AttentionChange``, by the methods that its class overrides."""
     block, config, site = settings_class(kind, name), TransformerConfig(), Site("decoder", "self", 1, True, 0)
     sites = [site, site.of("embedding")] if kind == "positions" else [site]
     found = [getattr(made, "of", made)(block() if block else None, config, each) for each in sites]
@@ -159,7 +171,7 @@ def backends(kind: str, name: str, made: Any) -> str:
 
 
 def conform_table() -> str:
-    """The results in docs/conform.jsonl, one line for each part."""
+    """Return the results in docs/conform.jsonl, one line for each part."""
     titles = ["part", "holds", *(name.split("_")[0] for name in COSTS), "remarks"]
     lines = [CONFORM, row(titles), row(["---"] * len(titles))]
     results = [*map(json.loads, RESULTS.read_text("utf-8").splitlines())]
@@ -177,7 +189,9 @@ def conform_table() -> str:
 
 
 def conform(kind: str, name: str) -> dict[str, Any]:
-    """The results of a part: for each model the number of properties that hold, and multiples of the costs without it."""
+    """Return the results of a part: for each model the number of properties that hold, and
+    multiples of the costs without it.
+    """
     from transformer_jax.tools.conform.conformity import findings
     from transformer_jax.tools.conform.costs import costs_of
     from transformer_jax.tools.conform.ideas import KINDS, Idea
@@ -222,4 +236,5 @@ def add_results() -> None:
 if __name__ == "__main__":
     if "--conform" in sys.argv:
         add_results()
-    PAGE.write_text(page(), encoding="utf-8")
+    for file, content in pages().items():
+        file.write_text(content, encoding="utf-8")

@@ -97,7 +97,8 @@ def draw_extending() -> None:
     draw_panels(panels, FIGURES / "extending.png", title="examples/kerple.py at three rates")
 
 
-# From the highest floor; the names of a floor do not use each other, except that models and training use layers.
+# From the highest floor; the names of a floor do not use each other, except that models and
+# training use layers.
 FLOORS = (
     (("tools", "study, explorer, pictures, conform ...: each can be taken away"),),
     (("commands, api", "the command line; three lines of Python"),),
@@ -141,7 +142,7 @@ def draw_floors() -> None:
 
 
 def box(x: float, y: float, width: float, name: str, words: str, *, below: bool = False) -> str:
-    """A box with a name, and words at its right end, or below the name where it is narrow."""
+    """Return a box with a name, and words at its right end, or below the name where it is narrow."""
     below = below or width < WIDTH / 2
     at = f'x="{x + 10:g}" y="{y + 29:g}"' if below else f'x="{x + width - 10:g}" y="{y + 23:g}" text-anchor="end"'
     return (

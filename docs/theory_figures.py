@@ -2,10 +2,11 @@
 
     python docs/theory_figures.py NAME [--config=RECIPE] [--output=FILE]
 
-positions: the sinusoids of the recipe's width, their dot products, and a shift as a matrix (Vaswani et al. 2017, section 3.5).
-scaling: scores with and without division by sqrt(d_k) (section 3.2.1, footnote 4); it needs no recipe.
-masks: the masks of short sentences of the recipe, padded and packed (section 3.2.3).
-smoothing: the target, loss and gradient of the recipe's label smoothing (section 5.4; Szegedy et al. 2016, section 7).
+positions: the sinusoids of the recipe's width, their dot products, and a shift as a matrix (Vaswani
+et al. 2017, section 3.5). scaling: scores with and without division by sqrt(d_k) (section 3.2.1,
+footnote 4); it needs no recipe. masks: the masks of short sentences of the recipe, padded and
+packed (section 3.2.3). smoothing: the target, loss and gradient of the recipe's label smoothing
+(section 5.4; Szegedy et al. 2016, section 7).
 """
 
 import argparse
@@ -35,7 +36,8 @@ from transformer_jax.tools.pictures.panels import BOTTOM, LEFT, LinePanel, Panel
 from transformer_jax.training.losses import label_smoothed_cross_entropy
 
 SHOWN_SHIFT, SHOWN_WIDTH, SHOWN_POSITIONS = 5, 32, 100
-# Slow sinusoids are nearly constant over a few hundred positions, so singular values below this share of the largest are noise.
+# Slow sinusoids are nearly constant over a few hundred positions, so singular values below this
+# share of the largest are noise.
 RANK_TOLERANCE = 1e-10
 KEY_SIZES, KEYS = tuple(2**power for power in range(11)), 32
 PADDING, READ = "-", 64
@@ -74,7 +76,7 @@ class MatrixPanel:
 
 
 def shift_matrix(shift: int, d_model: int) -> np.ndarray:
-    """The matrix M_k [D, D] with PE(p + k) = M_k PE(p) for all p: it rotates each pair (sin, cos) by the angle k w_i.
+    """Return the matrix M_k [D, D] with PE(p + k) = M_k PE(p) for all p: it rotates each pair (sin, cos) by the angle k w_i.
 
     It follows from sin(a + b) = sin a cos b + cos a sin b and cos(a + b) = cos a cos b - sin a sin b.
     """
@@ -87,7 +89,7 @@ def shift_matrix(shift: int, d_model: int) -> np.ndarray:
 
 
 def shift_errors(d_model: int, length: int = 256, shifts: int = 128) -> dict[str, np.ndarray]:
-    """The largest errors [K] of PE(p + k) = M_k PE(p) at ``length`` positions for k = 1, ..., ``shifts``, in float64.
+    """Return the largest errors [K] of PE(p + k) = M_k PE(p) at ``length`` positions for k = 1, ..., ``shifts``, in float64.
 
     Of ``shift_matrix``, and of a least-squares matrix fitted to the first half of the positions, there and at later ones.
     """
@@ -185,7 +187,7 @@ def padded_and_packed(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Bat
 
 
 def draw_masks(config: ExperimentConfig) -> Drawing:
-    """Takes short sentences from the beginning of the validation split."""
+    """Take short sentences from the beginning of the validation split."""
     if config.task != "translation":
         raise ConfigError(f"--config: has task={config.task}; this figure takes task=translation")
     tokenizers = TranslationTask.new_tokenizers(config)
@@ -214,7 +216,7 @@ def draw_masks(config: ExperimentConfig) -> Drawing:
 
 
 def _pieces(tokens: Tokens, tokenizer: Tokenizer) -> list[str]:
-    """The pieces of the first row."""
+    """Return the pieces of the first row."""
     pieces = tokenizer.pieces(np.asarray(tokens.ids[0]).tolist())
     return [
         PADDING if segment == 0 else "</s>" if ids == EOS_ID else visible_piece(piece)
@@ -223,7 +225,7 @@ def _pieces(tokens: Tokens, tokenizer: Tokenizer) -> list[str]:
 
 
 def draw_smoothing(config: ExperimentConfig) -> Drawing:
-    """Takes the loss used in training at logits that give the label, class 0, a probability from 0.001 to 0.9999.
+    """Take the loss used in training at logits that give the label, class 0, a probability from 0.001 to 0.9999.
 
     The other classes are equally probable. The target is computed from the gradient, which is softmax(z) - q'.
     """

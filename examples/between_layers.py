@@ -1,7 +1,8 @@
-"""Two ideas that reach across layers: value embeddings of the tokens, and a residual stream that keeps its input.
+"""Two ideas across layers: value embeddings of tokens, and a residual stream that keeps its input.
 
-transformer-jax train --plugin=examples/between_layers.py --config=quickstart --config.model.attention=value_embedding \
-    --config.model.normalization=with_input --workdir=runs/between_layers
+transformer-jax train --plugin=examples/between_layers.py --config=quickstart \
+    --config.model.attention=value_embedding --config.model.normalization=with_input \
+    --workdir=runs/between_layers
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ class ValueEmbeddingSettings:
 
 @transformer_jax.register("attention", "value_embedding", settings=ValueEmbeddingSettings)
 class ValueEmbedding(SelfAttentionChange):
-    """Values plus a learned multiple of an embedding of their token (Jordan et al. 2024, modded-nanogpt)."""
+    """Values plus a learned multiple of an embedding of their token (Jordan et al. 2024)."""
 
     def setup(self):
         self.table = self.param(
@@ -37,7 +38,7 @@ class ValueEmbedding(SelfAttentionChange):
 
 @transformer_jax.register("residual", "with_input")
 class WithInput(PreNormResidual):
-    """a x + b x_0 + Dropout(Sublayer(Norm(a x + b x_0))), with the input x_0 of the stack and learned a and b."""
+    """a x + b x_0 + Dropout(Sublayer(Norm(a x + b x_0))), x_0 the input of the stack."""
 
     def setup(self):
         super().setup()

@@ -1,7 +1,8 @@
-"""A toy task, parsing, as a data source: a string of brackets is translated into the depth of each bracket.
+"""A toy task, parsing, as a data source: brackets are translated into the depth of each bracket.
 
-transformer-jax train --plugin=examples/brackets.py --config=quickstart --config.data.source=brackets \
-    --config.tokenizer.kind=word --config.tokenizer.joint=False --config.model.tying=none --workdir=runs/brackets
+transformer-jax train --plugin=examples/brackets.py --config=quickstart \
+    --config.data.source=brackets --config.tokenizer.kind=word --config.tokenizer.joint=False \
+    --config.model.tying=none --workdir=runs/brackets
 """
 
 import random

@@ -1,10 +1,12 @@
-"""Classification of text: the mean of the states of a Transformer's encoder, and a projection to the labels.
+"""Classification of text: the mean of the states of an encoder, and a projection to the labels.
 
-The label of a pair is the first word of its target: a German article in the generated text. On your own text, for example:
+The label of a pair is the first word of its target: a German article in the generated text. On
+other text, for example:
 
-transformer-jax train --plugin=examples/classification.py --config=quickstart --config.task=classification \
-    --config.data.source=text --config.data.train=reviews.tsv --config.data.held_out=500 --config.tokenizer.kind=word \
-    --config.tokenizer.joint=False --config.model.tying=none --workdir=runs/reviews
+transformer-jax train --plugin=examples/classification.py --config=quickstart \
+    --config.task=classification --config.data.source=text --config.data.train=reviews.tsv \
+    --config.data.held_out=500 --config.tokenizer.kind=word --config.tokenizer.joint=False \
+    --config.model.tying=none --workdir=runs/reviews
 """
 
 from dataclasses import dataclass
@@ -97,8 +99,8 @@ class EncoderConfig(TransformerConfig):
 
     def check_new_run(self, config):
         super().check_new_run(config)
-        problem = "deepnorm has other factors without a decoder; use another normalization"
         if self.normalization == "deepnorm":
+            problem = "deepnorm has other factors without a decoder; use another normalization"
             raise ConfigError("model.normalization", problem)
         for name in config.training.watch_names:
             if registered("statistic")[name].reads_activations:
@@ -117,7 +119,7 @@ class Classification(TranslationTask):
         check=check,
     )
     commands = ()
-    # What a translation can do besides, and a class of a text cannot.
+    # Abilities of a translation that a class of a text does not have.
     score_texts = decoding = ensemble = paired_scores = None
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Cosine attention for recurrent models: the score of a state and a word is the cosine of their angle, times a sharpness.
+"""Cosine attention for recurrent models: scores are cosines, times a learned sharpness.
 
 transformer-jax train --plugin=examples/cosine_rnn_attention.py --config=seq2seq:luong_general \
     --config.model.attention=cosine --workdir=runs/cosine_rnn
@@ -14,7 +14,7 @@ from transformer_jax.layers.rnn_attention import ContentAttention, WholeSource
 
 
 class CosineScore(nn.Module):
-    """``keys`` reads the memory once a sentence; then every query is compared with all of them."""
+    """``keys`` reads the memory once a sentence, and queries are compared with all of them."""
 
     width: int
 

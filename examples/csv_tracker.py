@@ -1,7 +1,7 @@
 """Metrics as a table that any spreadsheet reads: step, name, value.
 
-transformer-jax train --plugin=examples/csv_tracker.py --config=quickstart --config.training.trackers=tensorboard,csv \
-    --workdir=runs/csv
+transformer-jax train --plugin=examples/csv_tracker.py --config=quickstart \
+    --config.training.trackers=tensorboard,csv --workdir=runs/csv
 """
 
 import csv
@@ -11,7 +11,7 @@ import transformer_jax
 
 @transformer_jax.register("tracker", "csv")
 class CsvTracker:
-    """``metrics.csv`` in the folder of the run; a resumed run replaces the updates after ``first_update``."""
+    """``metrics.csv`` in the folder of the run, without updates after ``first_update``."""
 
     def __init__(self, folder, config, first_update):
         path = folder / "metrics.csv"

@@ -1,7 +1,8 @@
-"""Logarithmic position biases: a score falls with the logarithm of the distance, at rates that every head learns.
+"""Logarithmic position biases: a score falls with the logarithm of the distance, at learned rates.
 
-transformer-jax train --plugin=examples/kerple.py --config=quickstart --config.model.attention=kerple \
-    --config.model.positions=none --config.parts.kerple.initial_rate=0.5 --workdir=runs/kerple
+transformer-jax train --plugin=examples/kerple.py --config=quickstart \
+    --config.model.attention=kerple --config.model.positions=none \
+    --config.parts.kerple.initial_rate=0.5 --workdir=runs/kerple
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class KerpleSettings:
 
 
 def reference(params, inputs, mask):
-    """Equation 4 in NumPy, with which conform compares the part."""
+    """Return equation 4 in NumPy, with which conform compares the part."""
     factor, rate = np.log1p(np.exp(params["changes_kerple"]["rates"]))[:, :, None, None]
     return multi_head(
         params, inputs, mask, scores=lambda scores: scores - factor * np.log1p(rate * np.abs(distances(inputs)))
@@ -32,7 +33,7 @@ def reference(params, inputs, mask):
 
 @transformer_jax.register("attention", "kerple", settings=KerpleSettings, reference=reference)
 class LogarithmicBiases(SelfAttentionChange):
-    """q k / sqrt(K) - r1 log(1 + r2 |distance|) in self-attention (Chi et al. 2022, KERPLE, equation 4)."""
+    """q k / sqrt(K) - r1 log(1 + r2 |distance|) in self-attention (Chi et al. 2022, equation 4)."""
 
     def setup(self):
         rate = self.settings.initial_rate

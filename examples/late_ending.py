@@ -1,7 +1,7 @@
-"""A beam search with the logit of EOS lowered by 2; its log-probabilities are of the changed distribution.
+"""A beam search with the logit of EOS lowered by 2; log-probabilities follow.
 
-transformer-jax train --plugin=examples/late_ending.py --config=quickstart --config.decoding.search=late_ending \
-    --workdir=runs/late
+transformer-jax train --plugin=examples/late_ending.py --config=quickstart \
+    --config.decoding.search=late_ending --workdir=runs/late
 """
 
 import transformer_jax

@@ -1,7 +1,8 @@
-"""Four parts of a layer: a norm, a residual connection, a feed-forward network and an initialization.
+"""Four parts of a layer: a norm, a residual connection, a feed-forward network, initialization.
 
-transformer-jax train --plugin=examples/layer_parts.py --config=quickstart --config.model.norm=scale_norm \
-    --config.model.normalization=layer_scale --config.model.feed_forward=bilinear --config.model.initialization=small \
+transformer-jax train --plugin=examples/layer_parts.py --config=quickstart \
+    --config.model.norm=scale_norm --config.model.normalization=layer_scale \
+    --config.model.feed_forward=bilinear --config.model.initialization=small \
     --workdir=runs/layer_parts
 """
 
@@ -45,7 +46,7 @@ class LayerScaleSettings:
 
 @transformer_jax.register("residual", "layer_scale", settings=LayerScaleSettings)
 class LayerScale(PreNormResidual):
-    """x + s Dropout(Sublayer(Norm(x))), with a learned scale of each dimension (Touvron et al. 2021, equation 3)."""
+    """x + s Dropout(Sublayer(Norm(x))), a learned scale of each dimension (Touvron et al. 2021)."""
 
     width: int = 0
     initial: float = 1.0
@@ -87,5 +88,5 @@ def bilinear(settings, config, site, *, dropout, precision):
 
 @transformer_jax.register("initialization", "small")
 def small(settings, config, site, path):
-    """Kernels of feed-forward networks at half of their size; other parameters unchanged."""
+    """Halve the kernels of feed-forward networks."""
     return 0.5 if site.kind == "feed_forward" and path.endswith("_kernel") else 1.0

@@ -1,4 +1,4 @@
-"""A score of translations: words of the translations over words of the first references, in percent.
+"""A score of translations: their words over the words of the first references, in percent.
 
 transformer-jax train --plugin=examples/length_ratio.py --config=quickstart --workdir=runs/ratio \
     --config.training.validation_metrics=bleu,length_ratio

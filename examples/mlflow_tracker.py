@@ -1,7 +1,7 @@
-"""Metrics in MLflow (pip install mlflow), at MLFLOW_TRACKING_URI or in ``mlruns.db`` beside the folder of the run.
+"""Metrics in MLflow (pip install mlflow), at MLFLOW_TRACKING_URI or in ``mlruns.db``.
 
-transformer-jax train --plugin=examples/mlflow_tracker.py --config=quickstart --config.training.trackers=tensorboard,mlflow \
-    --workdir=runs/mlflow
+transformer-jax train --plugin=examples/mlflow_tracker.py --config=quickstart \
+    --config.training.trackers=tensorboard,mlflow --workdir=runs/mlflow
 """
 
 import os

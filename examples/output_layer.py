@@ -1,7 +1,7 @@
-"""An output layer: a kernel before the product with the embeddings, and a learned inverse temperature of the logits.
+"""An output layer: a kernel before the embeddings, and a learned inverse temperature.
 
-transformer-jax train --plugin=examples/output_layer.py --config=quickstart --config.model.projection=tempered \
-    --workdir=runs/tempered
+transformer-jax train --plugin=examples/output_layer.py --config=quickstart \
+    --config.model.projection=tempered --workdir=runs/tempered
 """
 
 import flax.linen as nn

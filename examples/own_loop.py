@@ -1,4 +1,4 @@
-"""Train and search in a loop of your own, docs/pieces.md: python examples/own_loop.py [FOLDER OF A TRAINED RUN]"""
+"""Train and search without the trainer: python examples/own_loop.py [FOLDER OF A TRAINED RUN]"""
 
 import sys
 
@@ -50,7 +50,8 @@ step = lambda ids, cache: call(model, params, "decode_step", ids, cache)  # noqa
 best = beam_search(step, cache, max_lengths=jnp.full(64, 8), max_length=8, beam_width=4, length_penalty=0.6)
 print(f"reversed correctly: {np.mean(np.all(best.ids[:, 0, :7] == target, axis=1)):.0%} of the sequences")
 
-query, key, value = jax.random.normal(jax.random.key(1), (3, 1, 2, 5, 8))  # each [batch, head, position, feature]
+# [batch, head, position, feature]
+query, key, value = jax.random.normal(jax.random.key(1), (3, 1, 2, 5, 8))
 output, weights = scaled_dot_product_attention(query, key, value, jnp.tril(jnp.ones((1, 5, 5), bool)))
 print("attention weights of one head:", np.round(weights[0, 0], 2), sep="\n")
 

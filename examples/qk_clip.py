@@ -1,7 +1,8 @@
-"""QK-clip: a head whose largest score passed a threshold in an update gets smaller queries and keys (Kimi K2, 2025).
+"""QK-clip: a head with scores above a threshold gets smaller queries and keys (Kimi K2, 2025).
 
-transformer-jax train --plugin=examples/qk_clip.py --config=quickstart --config.optimizer.name=muon \
-    --config.optimizer.after_update=qk_clip --config.parts.qk_clip.threshold=30 --workdir=runs/qk_clip
+transformer-jax train --plugin=examples/qk_clip.py --config=quickstart \
+    --config.optimizer.name=muon --config.optimizer.after_update=qk_clip \
+    --config.parts.qk_clip.threshold=30 --workdir=runs/qk_clip
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class QkClipSettings:
 
 @transformer_jax.register("after_update", "qk_clip", settings=QkClipSettings)
 class QkClip(AfterUpdate):
-    """Kernels of queries and keys times sqrt(tau / largest score), head by head (Kimi K2 2025, algorithm 1)."""
+    """Kernels of queries and keys times sqrt(tau / largest score), head by head (algorithm 1)."""
 
     is_maximum = True
     reads_activations = True
@@ -41,7 +42,7 @@ class QkClip(AfterUpdate):
         leaves = flatten_dict(params, sep="/")
         for path, (largest, _) in statistics.items():
             factors = jnp.minimum(1.0, self.settings.threshold / jnp.maximum(largest, 1e-6))
-            # Heads that share keys (grouped_query) shrink them once, by the smallest of their factors.
+            # Heads that share keys (grouped_query) shrink them once, by their smallest factor.
             key = leaves[f"{path}/key"]
             shared = jnp.sqrt(factors.reshape(key.shape[1], -1).min(axis=1))
             leaves[f"{path}/key"] = key * shared[None, :, None]

@@ -1,7 +1,8 @@
 """An optimizer and a schedule: the sign of a momentum, at a rate that falls in steps.
 
-transformer-jax train --plugin=examples/signum.py --config=quickstart --config.optimizer.name=signum \
-    --config.optimizer.schedule=steps --config.optimizer.learning_rate=3e-4 --workdir=runs/signum
+transformer-jax train --plugin=examples/signum.py --config=quickstart \
+    --config.optimizer.name=signum --config.optimizer.schedule=steps \
+    --config.optimizer.learning_rate=3e-4 --workdir=runs/signum
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ class SignumSettings:
 
 @transformer_jax.register("optimizer", "signum", settings=SignumSettings)
 def signum(settings, hyperparameters):
-    """The sign of a momentum (Bernstein et al. 2018, algorithm 2)."""
+    """Return the sign of a momentum (Bernstein et al. 2018, algorithm 2)."""
     momentum = optax.ema(settings.momentum, debias=False)
     return [momentum, optax.stateless(lambda updates, params: jax.tree.map(jnp.sign, updates))]
 
@@ -34,7 +35,7 @@ class StepsSettings:
 
 @transformer_jax.register("schedule", "steps", settings=StepsSettings)
 def steps(settings, hyperparameters, d_model):
-    """Linear warm-up to learning_rate, then a factor after each interval."""
+    """Warm up linearly to learning_rate, then multiply by a factor after each interval."""
 
     def rate(step):
         interval = hyperparameters.num_updates / (settings.count + 1)

@@ -1,7 +1,7 @@
 """Metrics in Trackio (pip install trackio), in its local database.
 
-transformer-jax train --plugin=examples/trackio_tracker.py --config=quickstart --config.training.trackers=tensorboard,trackio \
-    --workdir=runs/trackio
+transformer-jax train --plugin=examples/trackio_tracker.py --config=quickstart \
+    --config.training.trackers=tensorboard,trackio --workdir=runs/trackio
 """
 
 import uuid

@@ -23,22 +23,25 @@ def cpu_key() -> str:
     return f"{platform.machine()}-{zlib.crc32(repr(flags).encode()):08x}"
 
 
-# Python's bytecode is kept beside compiled programs, also where the environment forbids it: a process that compiles the
-# sources of JAX and TensorFlow takes 12 CPU seconds longer.
+# Python's bytecode is kept beside compiled programs, also where the environment forbids it: a
+# process that compiles the sources of JAX and TensorFlow takes 12 CPU seconds longer.
 sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".cache" / "bytecode")
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 sys.dont_write_bytecode = False
-# Before JAX is imported, here and in the processes that tests start. Accelerators stay free: the tests are about meaning.
+# Before JAX is imported, here and in the processes that tests start. Accelerators stay free: the
+# tests are about meaning.
 XLA_FLAGS = "--xla_force_host_platform_device_count=8"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {XLA_FLAGS}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Compiling takes most of the time here, and what is computed is tiny.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
-# Compiled programs are shared by all workers and the processes that they start, and kept from run to run; `make clean` removes
-# them. A process that is to be killed goes without: see run_steps.NO_CACHE.
+# Compiled programs are shared by all workers and the processes that they start, and kept from run
+# to run; `make clean` removes them. A process that is to be killed goes without: see
+# run_steps.NO_CACHE.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "tests" / cpu_key()))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-# Kept programs would hide what a test changed in the package; tests/runtime/test_kept_programs.py keeps some.
+# Kept programs would hide what a test changed in the package; tests/runtime/test_kept_programs.py
+# keeps some.
 os.environ["TRANSFORMER_JAX_PROGRAMS"] = "none"
 
 import jaxtyping
@@ -47,8 +50,8 @@ make_checked = jaxtyping.jaxtyped
 
 
 def checked_when_called(function: Any = None, *, typechecker: Callable) -> Any:
-    """As ``jaxtyped``, but checks are made at the first call that is checked: most functions, and all that a function defines
-    at each of its calls, never see one."""
+    """As ``jaxtyped``, but checks are made at the first call that is checked: most functions, and
+    all that a function defines at each of its calls, never see one."""
     if function is None:
         return functools.partial(checked_when_called, typechecker=typechecker)
     if inspect.isclass(function):
@@ -70,7 +73,8 @@ def checked_when_called(function: Any = None, *, typechecker: Callable) -> Any:
     return either
 
 
-# Before the package is imported: annotations are checked at a call, shapes included, where `annotations_checked` turns it on.
+# Before the package is imported: annotations are checked at a call, shapes included, where
+# `annotations_checked` turns it on.
 jaxtyping.jaxtyped = checked_when_called
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 jaxtyping.config.update("jaxtyping_disable", True)
@@ -92,8 +96,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "runs" not in item.path.parts)
 
 
-# Checking every annotation at every call takes two fifths of the time of tracing. So it is done where the arrays are made: in
-# the tests of these folders, and in those elsewhere that ask for it (`checked`), among them a run of each kind of model.
+# Checking every annotation at every call takes two fifths of the time of tracing. So it is done
+# where the arrays are made: in the tests of these folders, and in those elsewhere that ask for it
+# (`checked`), among them a run of each kind of model.
 CHECKED = {"layers", "decoding", "training"}
 
 

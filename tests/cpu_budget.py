@@ -2,8 +2,9 @@
 
     python tests/cpu_budget.py COMMAND [ARGUMENT ...]
 
-Seconds are user + system of the command and all processes that it started, which neighbors on the machine hardly change. The
-exit status is the command's: machines differ, so a slow one is no failure.
+Seconds are user + system of the command and all processes that it started, which neighbors on the
+machine hardly change. The exit status is the command's: machines differ, so a slow one is no
+failure.
 """
 
 import resource

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-# No sandbox: tests may run as root. Every name resolves to nothing, and what is not a name goes to a closed port.
+# No sandbox: tests may run as root. Every name resolves to nothing, and what is not a name goes to
+# a closed port.
 SWITCHES = ("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run")
 SWITCHES += ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars")
 SWITCHES += ("--force-color-profile=srgb",)
@@ -138,7 +139,8 @@ def headless_chromium(*, network: bool = False) -> Iterator[Browser]:
     into_read, into_write = os.pipe()
     out_read, out_write = os.pipe()
 
-    # Chromium reads from 3 and writes to 4. A shell puts them there: a function between fork and exec is not safe with threads.
+    # Chromium reads from 3 and writes to 4. A shell puts them there: a function between fork and
+    # exec is not safe with threads.
     begin = f'exec "$0" "$@" 3</dev/fd/{into_read} 4>/dev/fd/{out_write}'
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         switches = [*SWITCHES, *(() if network else WITHOUT_NETWORK), f"--user-data-dir={profile}"]

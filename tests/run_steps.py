@@ -22,9 +22,9 @@ from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.runs import trainer
 from transformer_jax.runs.initial_state import ParametersFromElsewhere, find_parameters
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.starting import write_run_directory
+from transformer_jax.runs.train_run import require_same_run
 from transformer_jax.tasks.new_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.task import Task, task_class

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "transformer_jax"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# What a folder (or a module, where it has rules of its own) may import from the package, besides itself.
-# The order is that of the floors; a name is looked up by its longest prefix.
+# What a folder (or a module, where it has rules of its own) may import from the package, besides
+# itself. The order is that of the floors; a name is looked up by its longest prefix.
 FOUNDATION = {"array_types", "sequence_types", "errors", "files", "private_modules", "registry", "config"}
 FLOORS: dict[str, set[str]] = {
     "errors": set(),
@@ -49,7 +49,8 @@ FLOORS["api"] = FLOORS["commands"]
 FLOORS["kit"] = FOUNDATION | {"layers", "models", "precision", "training"}
 FLOORS["__main__"] = {"config", "commands", "errors", "files", "registry", "runtime.startup"}
 
-# Where a heavy dependency may come in. jax is free from array_types on, but config/ does without it.
+# Where a heavy dependency may come in. jax is free from array_types on, but config/ does without
+# it.
 DOORS: dict[str, set[str]] = {
     "ml_collections": {"config", "api.training"},
     "tensorflow": {"data.tensorflow_runtime"},
@@ -74,7 +75,6 @@ DOORS: dict[str, set[str]] = {
     "gensim": {"tools.word_vectors.keyed_vectors"},
     "sklearn": {"tools.word_vectors.projection"},
     "scipy": {"tools.study.seed_statistics"},
-    **{name: {"tools.explorer.server"} for name in ("flask", "werkzeug")},
     "threadpoolctl": {"tools.word_vectors.projection"},
     "ctranslate2": {"tools.interop.ctranslate2"},
     "fsspec": {"files.store_path"},
@@ -159,7 +159,8 @@ def floor_violations(module: str, tree: ast.AST) -> list[str]:
         if not name.startswith("transformer_jax."):
             continue
         inner = name.removeprefix("transformer_jax.")
-        # `from transformer_jax.data import tokenizers` also names the folder: it counts by what is taken from it.
+        # `from transformer_jax.data import tokenizers` also names the folder: it counts by what is
+        # taken from it.
         is_way = any(prefix.startswith(f"{inner}.") for prefix in allowed)
         if not within(inner, allowed) and not is_way and inner != "__version__":
             found.append(f"line {line}: {owner} must not import {inner}")

@@ -46,7 +46,8 @@ def test_the_wheel_trains_translates_and_evaluates_far_from_the_checkout(tmp_pat
     (wheel,) = (tmp_path / "wheels").glob("*.whl")
     venv.create(tmp_path / "env", with_pip=True)
     (packages,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
-    # What the package requires is that of the environment of the tests; the package itself is not in this folder.
+    # What the package requires is that of the environment of the tests; the package itself is not
+    # in this folder.
     (packages / "requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
     binaries = tmp_path / "env" / "bin"
     run([str(binaries / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], tmp_path)

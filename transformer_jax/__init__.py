@@ -49,7 +49,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used: the command line starts without JAX."""
+    """Import a public name when it is first used: the command line starts without JAX."""
     for module, names in _MODULES.items():
         if name in names:
             return getattr(importlib.import_module(f"transformer_jax.{module}"), name)

@@ -1,4 +1,4 @@
-"""The command line, ``transformer-jax COMMAND [--flag=value ...]``, also ``python -m transformer_jax``."""
+"""The command line, ``transformer-jax COMMAND [--flag=value ...]``."""
 
 import gc
 import io
@@ -19,13 +19,13 @@ HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit status; what the user can mend is one message on stderr and status 2."""
+    """Run one command and return its exit status, 2 for an error that the user can correct."""
     try:
         if argv is None:
             _prepare_process()
         status = run_command(list(sys.argv[1:] if argv is None else argv))
         if sys.stdout:
-            # Here, since an error of the flush at exit has no handler.
+            # An error of the flush at exit would have no handler.
             sys.stdout.flush()
         return status
     except KeyboardInterrupt as error:
@@ -49,19 +49,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout:
             _flush_output()
         if argv is None:
-            # Python would search all objects for garbage before it ends: 0.15 s where JAX is loaded.
+            # Python would search all objects for garbage before it ends, 0.15 s with JAX.
             gc.freeze()
 
 
 def program() -> int:
-    """Runs the command of this process; after an error ends the process at once."""
+    """Run the command of this process. After an error end the process at once."""
     try:
         status = main()
     except Exception:
         traceback.print_exc()
         status = 1
     # After a save that failed, threads of Orbax wait five minutes, and Python would wait for them.
-    if status in (1, os.EX_TEMPFAIL) and any(not each.daemon for each in threading.enumerate()[1:]):
+    if status in (1, os.EX_TEMPFAIL) and any(not thread.daemon for thread in threading.enumerate()[1:]):
         for stream in filter(None, (sys.stdout, sys.stderr)):
             with suppress(OSError):
                 stream.flush()
@@ -70,7 +70,7 @@ def program() -> int:
 
 
 def _flush_output() -> None:
-    """Flushes standard output, and drops text that cannot be written: flushing it at exit would complain once more."""
+    """Flush standard output, and drop text that cannot be written, which the exit would report."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -89,7 +89,7 @@ def _prepare_process() -> None:
 
 
 def _problem_of_user(error: Exception) -> str:
-    """The message where the user can mend the error, empty for other errors; prints the traceback of a plugin's misuse."""
+    """Return the message of an error that the user can correct, else ""."""
     from transformer_jax.errors import ConfigError, DataError, first_line, is_out_of_memory
     from transformer_jax.registry.python_files import is_of_plugin, line_of_plugin
 
@@ -98,22 +98,22 @@ def _problem_of_user(error: Exception) -> str:
     if is_out_of_memory(error):
         return f"out of memory ({first_line(error)})"
     if isinstance(error, OSError):
-        # A disk that is full, a folder that may not be written: where the system says which file, that is the message.
+        # Such as a full disk or a folder that cannot be written.
         prefix = f"{error.filename}: " if error.filename is not None else ""
         return f"{prefix}{error.strerror or error}" if prefix or error.errno is not None else ""
     if problem := _missing_platform(error):
         return f"JAX_PLATFORMS: {problem}"
-    where = line_of_plugin(error)
-    if where and not is_of_plugin(error):
+    line = line_of_plugin(error)
+    if line and not is_of_plugin(error):
         traceback.print_exception(error)
-    return f"{where}: {type(error).__name__}: {error}" if where else ""
+    return f"{line}: {type(error).__name__}: {error}" if line else ""
 
 
 def _missing_platform(error: Exception) -> str:
-    """The problem where a platform is misspelled, or has no device here; empty for other errors. JAX has no class for it."""
+    """Return the problem if a platform is misspelled or has no device here, else ""."""
     if isinstance(error, RuntimeError):
         return str(error).splitlines()[0] if str(error).startswith("Unable to initialize backend") else ""
-    # For cuda without a GPU JAX asserts that some platform was found, without a message.
+    # For cuda without a GPU JAX asserts that there is a platform, without a message.
     *_, innermost = traceback.extract_tb(error.__traceback__)
     platforms = os.environ.get("JAX_PLATFORMS", "")
     is_of_jax = (
@@ -125,7 +125,7 @@ def _missing_platform(error: Exception) -> str:
 def _plain_warning(
     usual: Callable[..., str], message: object, category: type, filename: str, *rest: Any, **more: Any
 ) -> str:
-    """A warning of this package without the line of code that raised it; ``usual`` formats all other warnings."""
+    """Return a warning of this package without its line of code; ``usual`` formats all others."""
     if Path(filename).is_relative_to(Path(__file__).parent):
         from transformer_jax.errors import colored
 
@@ -134,11 +134,7 @@ def _plain_warning(
 
 
 def run_command(arguments: list[str]) -> int:
-    """Runs the command that the arguments name.
-
-    Raises:
-        ConfigError, DataError: what the user can mend.
-    """
+    """Run the command that the arguments name. Raises ConfigError, DataError."""
     if not arguments or (arguments[0] in (*HELP_FLAGS, "help") and len(arguments) == 1):
         from transformer_jax.commands.overview import overview
 
@@ -157,8 +153,8 @@ def run_command(arguments: list[str]) -> int:
         print(command_help(rest[0]))
         return 0
     command = load_command(name)
-    own = rest[: rest.index(flags.SEPARATOR)] if flags.SEPARATOR in rest else rest
-    if any(argument in HELP_FLAGS for argument in own):
+    flags_of_command = rest[: rest.index(flags.SEPARATOR)] if flags.SEPARATOR in rest else rest
+    if any(argument in HELP_FLAGS for argument in flags_of_command):
         print(command_help(name))
         return 0
     values = flags.parse(command.flags, rest)

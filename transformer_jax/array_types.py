@@ -1,10 +1,12 @@
 """Names of dimensions and special token ids, used by every module.
 
-One letter a dimension, everywhere: ``B`` batch rows, ``S`` source positions, ``T`` target positions, ``L`` positions of
-either side, ``Q`` query positions, ``M`` key ("memory") positions, ``D`` model width, ``H`` heads, ``G`` heads of
-keys and values, ``K`` head size, ``U`` size of values, ``F`` feed-forward width, ``V`` vocabulary, ``W`` beam width, ``N``
-hypotheses of a sentence, ``P`` forced tokens. They appear in the annotations below (``Float[Array, "B T D"]``),
-in einsum strings (``'BTD,DHK->BTHK'``) and as suffixes where a shape changes from line to line (``query_BTHK``).
+One letter a dimension: ``B`` batch rows, ``S`` source positions, ``T`` target
+positions, ``L`` positions of either side, ``Q`` query positions, ``M`` key ("memory") positions,
+``D`` model width, ``H`` heads, ``G`` heads of keys and values, ``K`` head size, ``U`` size of
+values, ``F`` feed-forward width, ``V`` vocabulary, ``W`` beam width, ``N`` hypotheses of a
+sentence, ``P`` forced tokens. They appear in the annotations below (``Float[Array, "B T D"]``), in
+einsum strings (``'BTD,DHK->BTHK'``) and as suffixes where a shape changes from line to line
+(``query_BTHK``).
 """
 
 import numpy as np

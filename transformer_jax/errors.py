@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 
-# XLA and TensorFlow; the loader of shared libraries; threads that cannot start; C++.
+# Of XLA and TensorFlow, the loader of shared libraries, threads that cannot start, and C++.
 _MEMORY_TEXTS = (
     "RESOURCE_EXHAUSTED",
     "Out of memory",
@@ -21,7 +21,7 @@ _START = re.compile(r"(transformer-jax: )?WARNING:|transformer-jax:")
 
 
 class ConfigError(ValueError):
-    """A setting is wrong: ``key: problem; remedy``, each of which may be left out."""
+    """A setting is wrong: ``key: problem; remedy``, of which parts may be left out."""
 
     def __init__(self, key: object, problem: object = "", remedy: str = "") -> None:
         before = f"{key}: {problem}" if problem else str(key)
@@ -29,11 +29,11 @@ class ConfigError(ValueError):
 
 
 class PluginNeeded(ConfigError):
-    """A setting has a value that neither the package nor a loaded plugin registers."""
+    """A value of a setting that neither the package nor a loaded plugin registers."""
 
 
 class DataError(ValueError):
-    """A file or data set is wrong. The message names the file and line, the problem and the remedy."""
+    """A file or data set is wrong. The message names file and line, problem and remedy."""
 
 
 class StoreError(DataError):
@@ -48,17 +48,14 @@ class StoreError(DataError):
 
 
 def complain(text: str) -> None:
-    """Writes a line to standard error, if anybody reads it: a closed pipe or a full disk must not end the work."""
+    """Write a line to standard error. A closed pipe or a full disk must not end the work."""
     with suppress(OSError):
         sys.stderr.write(f"{colored(text)}\n")
         sys.stderr.flush()
 
 
 def colored(text: str) -> str:
-    """Return the text with the name of the program in red, of a warning in yellow, where standard error is a terminal.
-
-    Not where NO_COLOR is set (https://no-color.org).
-    """
+    """Color the name of the program in a terminal: red, or yellow for a warning."""
     start = _START.match(text)
     if not start or not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
@@ -66,7 +63,7 @@ def colored(text: str) -> str:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether the error, or one that it followed, means that the memory of the host or of a device gave out."""
+    """Return whether the error, or one that it followed, means that memory ran out."""
     seen = set[int]()
     while error and id(error) not in seen:
         seen.add(id(error))
@@ -82,22 +79,22 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of the message of a library, cut at 200 characters."""
+    """Return the first line of a library's message, cut at 200 characters."""
     return str(error).strip().partition("\n")[0][:200]
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name most similar to ``name``; None if no similarity is at least ``cutoff`` (0 to 1).
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known name most similar to ``name``, with a similarity of at least ``cutoff``.
 
-    If only one known name begins with ``name``, that one is returned: ``val`` finds ``validation``.
+    A single name that begins with ``name`` wins: ``val`` gives ``validation``.
     """
-    known = list(known)
-    longer = [each for each in known if name and each.startswith(name)]
+    names = list(names)
+    longer = [candidate for candidate in names if name and candidate.startswith(name)]
     if len(longer) == 1:
         return longer[0]
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), None)
 
 
 def natural_order(name: str) -> list[tuple[int, str]]:
-    """A sort key that compares numbers in names by value: ``layer_9`` comes before ``layer_10``."""
+    """Return a sort key that orders numbers in names by value: ``layer_9`` before ``layer_10``."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]

@@ -1,11 +1,10 @@
-"""Results as HTML for notebooks. ``element`` is the only writer of HTML here, and escapes every text."""
+"""Results as HTML for notebooks. Only ``element`` writes HTML, and escapes every text."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from html import escape
 from typing import Any
 
-# Quiet in light and dark notebooks: colors are the notebook's own.
 CELL = "text-align: left; padding: 2px 12px; vertical-align: top"
 
 
@@ -14,29 +13,29 @@ class Markup(str):
 
 
 def element(tag: str, *content: object, **attributes: object) -> Markup:
-    """An element: every attribute, and all content that is not ``Markup``, is escaped."""
-    stated = "".join(f' {name}="{escape(str(value))}"' for name, value in attributes.items())
+    """Return an element. Attributes, and all content that is not ``Markup``, are escaped."""
+    written = "".join(f' {name}="{escape(str(value))}"' for name, value in attributes.items())
     inside = "".join(part if isinstance(part, Markup) else escape(str(part)) for part in content)
-    return Markup(f"<{tag}{stated}>{inside}</{tag}>")
+    return Markup(f"<{tag}{written}>{inside}</{tag}>")
 
 
 def table(rows: Iterable[Sequence[object]], headings: Sequence[str] = ()) -> Markup:
-    """Rows of cells under ``headings``."""
+    """Return rows of cells under ``headings``."""
     cells = [element("tr", *(element("td", cell, style=CELL) for cell in row)) for row in rows]
     head = [element("tr", *(element("th", name, scope="col", style=CELL) for name in headings))] if headings else []
     return element("table", *head, *cells)
 
 
 def folded(title: str, content: Markup) -> Markup:
-    """``content`` under a title that opens it."""
+    """Return ``content`` under a title that opens it."""
     return element("details", element("summary", title), content)
 
 
 def settings_table(config: Any) -> Markup:
-    """The settings of nested dataclasses that differ from their defaults; all others are folded."""
-    found = list(_settings(config))
-    changed = [(key, _shown(value), _shown(default)) for key, value, default in found if value != default]
-    others = [(key, _shown(value)) for key, value, default in found if value == default]
+    """Return the settings of nested dataclasses, folded if they have their defaults."""
+    settings = list(_settings(config))
+    changed = [(key, _shown(value), _shown(default)) for key, value, default in settings if value != default]
+    others = [(key, _shown(value)) for key, value, default in settings if value == default]
     return element(
         "div",
         table(changed, ("setting", "value", "default")),
@@ -45,10 +44,12 @@ def settings_table(config: Any) -> Markup:
 
 
 def _settings(block: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Key, value and default of every setting; parts are a mapping of blocks."""
-    named = block if isinstance(block, Mapping) else {each.name: getattr(block, each.name) for each in fields(block)}
-    defaults = {} if isinstance(block, Mapping) else {each.name: _default(each) for each in fields(block)}
-    for name, value in named.items():
+    """Yield key, value and default of every setting. Parts are a mapping of blocks."""
+    values = (
+        block if isinstance(block, Mapping) else {field.name: getattr(block, field.name) for field in fields(block)}
+    )
+    defaults = {} if isinstance(block, Mapping) else {field.name: _default(field) for field in fields(block)}
+    for name, value in values.items():
         is_block = is_dataclass(value) or isinstance(value, Mapping)
         yield from _settings(value, f"{path}{name}.") if is_block else [(path + name, value, defaults.get(name))]
 

@@ -1,6 +1,6 @@
-"""The private modules of libraries that this package uses, each with the public name to use once there is one.
+"""The private modules of libraries that this package uses.
 
-Another version may not have them: ``tests/test_private_modules.py`` imports each.
+Another version may lack them: ``tests/test_private_modules.py`` imports them.
 """
 
 import functools
@@ -18,7 +18,8 @@ def coordination_client() -> Any:
     """Return the client of JAX's coordination service, None before ``jax.distributed.initialize``.
 
     Public JAX has no barrier with a time limit and no exchange of small values between processes:
-    ``jax.experimental.multihost_utils.sync_global_devices`` and ``process_allgather`` are collectives, which fail after 30 s.
+    ``jax.experimental.multihost_utils.sync_global_devices`` and ``process_allgather`` are
+    collectives, which fail after 30 s.
     """
     from jax._src.distributed import global_state
 
@@ -26,10 +27,7 @@ def coordination_client() -> Any:
 
 
 def keep_tensorflow_from_epath() -> None:
-    """Make epath use fsspec: TensorFlow, which it imports where that is installed, does not know ``s3://``.
-
-    ``EPATH_USE_TF`` alone has no effect where epath was used before.
-    """
+    """Make epath use fsspec, also after its first use: TensorFlow does not know ``s3://``."""
     from etils.epath import gpath
 
     os.environ["EPATH_USE_TF"] = "false"
@@ -38,11 +36,11 @@ def keep_tensorflow_from_epath() -> None:
 
 @functools.cache
 def fit_orbax_to_stores(kvstore: Callable[[str], dict[str, Any]]) -> None:
-    """Give TensorStore's S3 driver, as ``kvstore`` describes it, to Orbax, which knows only ``gs://``; join fewer reads; repeat
-    a transaction whose answer was lost.
+    """Give Orbax, which knows only ``gs://``, the S3 driver of TensorStore (``kvstore``).
 
-    Orbax joins reads that come within 1 ms and are less than 1 MB apart, and so reads parts of small checkpoints twice. To be
-    removed once ``orbax.checkpoint`` takes paths at ``s3://`` by itself, and has options for these.
+    Also join fewer reads, and repeat a transaction whose answer was lost. Orbax joins reads that
+    come within 1 ms and are less than 1 MB apart, and so reads parts of small checkpoints twice. To
+    be removed once ``orbax.checkpoint`` takes paths at ``s3://``, and has options for these.
     """
     from orbax.checkpoint._src.path import gcs_utils
     from orbax.checkpoint._src.serialization import jax_array_handlers, tensorstore_utils
@@ -56,8 +54,8 @@ def fit_orbax_to_stores(kvstore: Callable[[str], dict[str, Any]]) -> None:
     build = tensorstore_utils.build_kvstore_tspec
 
     def specification(*arguments: Any, **options: Any) -> dict[str, Any]:
-        found: dict[str, Any] = build(*arguments, **options)
-        return found | {key: value for key, value in JOINED_READS.items() if key in found}
+        spec: dict[str, Any] = build(*arguments, **options)
+        return spec | {key: value for key, value in JOINED_READS.items() if key in spec}
 
     tensorstore_utils.build_kvstore_tspec = specification
     write = jax_array_handlers._async_serialize_replica_slices
@@ -66,7 +64,7 @@ def fit_orbax_to_stores(kvstore: Callable[[str], dict[str, Any]]) -> None:
         try:
             return await write(*arguments, **options)
         except ValueError as error:
-            # TensorStore repeated a request whose answer was lost, and then met what it had written.
+            # TensorStore repeated a request whose answer was lost, and met its own objects.
             if not str(error).startswith("ALREADY_EXISTS"):
                 raise
             return await write(*arguments, **options)
@@ -77,7 +75,7 @@ def fit_orbax_to_stores(kvstore: Callable[[str], dict[str, Any]]) -> None:
 def splash_attention() -> tuple[Any, Any]:
     """Return the modules of Pallas' splash attention for TPUs: the kernel and its masks.
 
-    They are experimental: ``jax.nn.dot_product_attention`` has no implementation for TPUs that skips masked blocks.
+    They are experimental: ``jax.nn.dot_product_attention`` skips no masked blocks on TPUs.
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
 
@@ -87,8 +85,8 @@ def splash_attention() -> tuple[Any, Any]:
 def cudnn_attention() -> Any:
     """Return the module of cuDNN's fused attention, whose kernels take a function of the scores.
 
-    ``jax.nn.dot_product_attention`` has no such argument. The module's function of that name asks for the GPU of this process,
-    so a program for another GPU needs its primitives.
+    ``jax.nn.dot_product_attention`` has no such argument. The module's function of that name asks
+    for the GPU of this process, so a program for another GPU needs its primitives.
     """
     from jax._src.cudnn import fused_attention_stablehlo
 

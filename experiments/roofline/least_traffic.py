@@ -1,7 +1,7 @@
 """The least bytes that a training step must move to and from memory, by hand: formulas in the dimensions of the model.
 
 Kernels are those that libraries have: products with what is elementwise fused into them, attention that keeps no scores, one
-pass for a residual sum with its norm. ``docs/roofline.md`` derives each line.
+pass for a residual sum with its norm. ``docs/internals/roofline.md`` derives each line.
 """
 
 from typing import NamedTuple

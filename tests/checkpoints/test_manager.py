@@ -151,7 +151,8 @@ def largest_file(folder: Path) -> Path:
     return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
 
 
-# Where one file of several fails, Orbax ends its event loop while the others are still being read; they complain into the air.
+# Where one file of several fails, Orbax ends its event loop while the others are still being read;
+# they complain into the air.
 READS_LEFT_BEHIND = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -211,7 +212,7 @@ def test_a_flipped_bit_in_any_file_is_damage_or_changes_nothing(tmp_path):
         file.write_bytes(content[:-3] + bytes([content[-3] ^ 4]) + content[-2:])
         try:
             # The score is not restored.
-            if not all(each.is_sound for each in stored_checkpoints(tmp_path / "checkpoints")):
+            if not all(checkpoint.is_sound for checkpoint in stored_checkpoints(tmp_path / "checkpoints")):
                 raise CheckpointError("score")
             restored = CheckpointReader(tmp_path / "checkpoints").restore(1, state_at(1))
             assert restored[1] == {"counters": {"step": 1}}
@@ -298,7 +299,7 @@ def test_a_save_that_fails_before_its_commit_is_not_the_last(tmp_path, monkeypat
 
 def copy_in_any_order(source: Path, target: Path, count: int) -> None:
     """Copies ``count`` files as rsync does: each under another name first, and not in the order in which they were written."""
-    for file in sorted((each for each in source.rglob("*") if each.is_file()), key=lambda file: file.name)[:count]:
+    for file in sorted((path for path in source.rglob("*") if path.is_file()), key=lambda file: file.name)[:count]:
         there = target / file.relative_to(source)
         there.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, there.with_name(f".{file.name}.x7Kq2b"))
@@ -314,7 +315,7 @@ def test_copied_checkpoints_are_read_and_an_unfinished_copy_is_damage(tmp_path, 
         for marker in [*source.rglob("commit_success.txt"), *source.rglob(DIGESTS)]:
             marker.unlink()
     subprocess.run(["cp", "-r", source.parent, tmp_path / "by cp"], check=True)
-    number = sum(each.is_file() for each in source.rglob("*"))
+    number = sum(path.is_file() for path in source.rglob("*"))
     copy_in_any_order(source, tmp_path / "by rsync" / "checkpoints", number)
     for name in ("by cp", "by rsync"):
         with closing(Checkpoints(tmp_path / name / "checkpoints")) as checkpoints:

@@ -10,7 +10,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig, Metric, to_jso
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.run_directory.selection import best_step, chosen_step, steps_to_average
 from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
-from transformer_jax.tools.checkpoint_tools.averages import chosen_steps
+from transformer_jax.tools.checkpoint_tools.averages import averaged_steps
 
 SCORES = {100: 10.0, 200: 30.0, 300: 30.0, 400: 20.0}
 
@@ -36,9 +36,16 @@ def write_score(run: RunDirectory, step: int, text: str) -> None:
 
 
 def test_the_best_is_the_newest_of_equal_scores(run):
-    assert [each.score for each in stored_checkpoints(run.checkpoints)] == [None, 10.0, 30.0, 30.0, 20.0, None]
+    assert [checkpoint.score for checkpoint in stored_checkpoints(run.checkpoints)] == [
+        None,
+        10.0,
+        30.0,
+        30.0,
+        20.0,
+        None,
+    ]
     assert chosen_step(run, "best") == 300
-    assert steps_to_average(run, "best", 2) == chosen_steps(run, 2, "best", ()) == [200, 300]
+    assert steps_to_average(run, "best", 2) == averaged_steps(run, 2, "best", ()) == [200, 300]
     assert steps_to_average(run, "last", 5) == [100, 200, 300, 400, 500]
 
 
@@ -78,7 +85,7 @@ def test_a_checkpoint_that_is_being_deleted_ends_nothing(run, monkeypatch):
 @pytest.mark.parametrize("text", ['{"bleu": "9"}', "[" * 50_000, "[1]"])
 def test_a_score_that_is_no_number_is_damage(run, text):
     write_score(run, 100, text)
-    assert [each.step for each in stored_checkpoints(run.checkpoints) if not each.is_sound] == [100]
+    assert [checkpoint.step for checkpoint in stored_checkpoints(run.checkpoints) if not checkpoint.is_sound] == [100]
     assert chosen_step(run, "best") == 300
 
 

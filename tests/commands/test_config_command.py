@@ -152,7 +152,7 @@ TRAIN = ["train", "--config=quickstart"]
         ),
         (["train", "quickstart"], "--config: is required; did you mean --config=quickstart?"),
         (["train", "quickstart", "--workdir=a"], "--config: is required; did you mean --config=quickstart?"),
-        (["train", "a.yaml"], "config: 'a.yaml' is not a recipe; recipes are Python files; see docs/migration.md"),
+        (["train", "a.yaml"], "config: 'a.yaml' is not a recipe; recipes are Python files; see docs/other_toolkits.md"),
         (["train", "--config=a.yaml", "--workdir=a"], "config: 'a.yaml' is not a recipe; recipes are Python files"),
         (["checkpoint", "ls", "--workdir=a"], "--workdir: the run is an argument of this command; write ACTION RUN"),
         (["translate", "a", "--average=1_0"], "--average: expected a whole number, found '1_0'"),

@@ -22,7 +22,7 @@ def test_the_second_translation_imports_no_model(run, tmp_path):
     for programs in ("none", "", ""):
         variables = environment | {"TRANSFORMER_JAX_PROGRAMS": programs}
         results.append(subprocess.run(command, capture_output=True, text=True, env=variables, check=True))
-    assert [each.stderr.splitlines()[-1] for each in results] == ["True", "True", "False"]
-    assert len({each.stdout for each in results}) == 1
+    assert [result.stderr.splitlines()[-1] for result in results] == ["True", "True", "False"]
+    assert len({result.stdout for result in results}) == 1
     assert results[0].stdout
     assert any((tmp_path / "cache" / "programs").iterdir())

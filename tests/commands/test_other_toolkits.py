@@ -145,7 +145,7 @@ def test_hints_name_settings_and_flags_that_exist_and_no_other_name_is_ours():
     assert settings.keys() & {key.rpartition(".")[2] for key in keys} == {"alpha", "num_layers", "tokenizer"}
     assert not settings.keys() & {*keys}
     of_commands = (train, translate, evaluate, config, score, attention)
-    ours = {flag for each in of_commands for flag in flags.Parser(each.flags).flags}
+    ours = {flag for command in of_commands for flag in flags.Parser(command.flags).flags}
     assert {flag for meant in named.values() for flag in meant} <= ours | {f"config.{key}" for key in keys}
     assert {name for meant in other_toolkits("commands").values() for name in meant} <= commands().keys()
 

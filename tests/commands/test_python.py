@@ -73,8 +73,8 @@ def test_notebooks_show_results_as_html_with_every_text_escaped(trained):
 def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
     pairs = [trained.score(*pair) for pair in (("a b", "a b"), ("c", "d e"))]
     together = trained.score(["a b", "c"], ["a b", "d e"])
-    np.testing.assert_allclose([each.log_prob for each in pairs], [each.log_prob for each in together], rtol=1e-5)
-    assert [len(each.pieces) for each in pairs] == [3, 3]
+    np.testing.assert_allclose([pair.log_prob for pair in pairs], [each.log_prob for each in together], rtol=1e-5)
+    assert [len(pair.pieces) for pair in pairs] == [3, 3]
     assert pairs[0].log_prob == pytest.approx(sum(pairs[0].log_probs), rel=1e-5)
     programs = trained._trained.task.scorer._score._cache_size()
     assert trained.score("a b", "a b").log_probs == pairs[0].log_probs
@@ -97,7 +97,7 @@ def test_translations_have_the_options_of_the_command(trained):
     begun = trained.translate(sentences[0], n_best=2, prefix="d c")
     assert all(each.text.startswith("d c") for each in begun)
     samples = trained.translate(sentences[0], n_best=3, temperature=1.5, seed=3)
-    assert len({each.text for each in samples}) > 1
+    assert len({sample.text for sample in samples}) > 1
     assert trained.translate([sentences[0]], temperature=1.5, seed=3) == [samples[0].text]
     assert trained._sampler.cache_info().currsize == 1
 
@@ -107,7 +107,7 @@ def test_an_evaluation_prints_as_the_command_prints_it(trained, tmp_path, capsys
         (tmp_path / name).write_text(lines)
     source, references = tmp_path / "in.en", [tmp_path / "one", tmp_path / "two"]
     shown = repr(trained.evaluate(source=source, references=references))
-    files = [f"--source={source}", *(f"--references={each}" for each in references), f"--output={tmp_path}"]
+    files = [f"--source={source}", *(f"--references={reference}" for reference in references), f"--output={tmp_path}"]
     assert main(["evaluate", str(trained.path), "--checkpoint=last", "--examples=0", *files]) == 0
     in_python, printed = (
         [line for line in text.splitlines() if not line.startswith("tokens/s")]

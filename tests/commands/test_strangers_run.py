@@ -22,7 +22,9 @@ OPENED, WATCHED = list[str](), list[str]()
 
 def watch(event: str, arguments: tuple) -> None:
     if WATCHED and event in ("open", "os.listdir", "os.scandir", "import", "os.remove", "os.rename"):
-        OPENED.extend(str(each) for each in arguments if isinstance(each, str) and each.startswith(WATCHED[0]))
+        OPENED.extend(
+            str(argument) for argument in arguments if isinstance(argument, str) and argument.startswith(WATCHED[0])
+        )
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def test_beam_search_scores_are_log_probabilities_over_the_length_penalty(run, t
         assert record["log_prob"] == pytest.approx(float(log_prob), abs=1e-3)
         assert len(record["tokens"]) == len(record["token_log_probs"]) == int(tokens) and record["tokens"][-1] == "</s>"
     target.write_bytes(b"a\rb\rc\r")
-    references = [each.replace("--target", "--references") for each in files]
+    references = [file.replace("--target", "--references") for file in files]
     for command in (["score", *files], ["evaluate", *references], ["align", *files]):
         assert main([command[0], *run_flags, *command[1:]]) == 2
         error = capsys.readouterr().err
@@ -123,7 +123,7 @@ def test_a_blank_source_is_an_empty_line_in_every_command(run, tmp_path, capsys)
     assert [rows[0], rows[1][0], rows[3]] == [["0.0000", "0"], "-inf", ["0.0000", "0"]] and float(rows[2][0]) < 0
     assert main(["score", *flags, *files, "--json"]) == 0
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["log_prob"] for each in records[:2]] == [0, None] and set(records[1]["token_log_probs"]) == {None}
+    assert [record["log_prob"] for record in records[:2]] == [0, None] and set(records[1]["token_log_probs"]) == {None}
     for command, output in (("attention", "a.png"), ("explore", "a.html")):
         assert main([command, *flags, "--text=\u200b", f"--output={tmp_path / output}"]) == 2
         assert "'<U+200B>' has no visible character" in capsys.readouterr().err

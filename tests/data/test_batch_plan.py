@@ -22,9 +22,9 @@ def lengths_of(number, seed=0):
     return np.random.default_rng(seed).integers(1, 40, (2, number)).astype(np.int32)
 
 
-def make_plan(kind, number=500, seed=0, chosen=None, **settings):
+def make_plan(kind, number=500, seed=0, epoch_pairs=None, **settings):
     config = BatchingConfig(**{"tokens_per_update": 512} | SETTINGS[kind] | settings)
-    return plan_batches(lengths_of(number), config, seed, chosen)
+    return plan_batches(lengths_of(number), config, seed, epoch_pairs)
 
 
 def epoch_of(plan, epoch):
@@ -37,10 +37,14 @@ def order_of(plan, epoch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("chosen", [np.arange(1), np.arange(500), REPEATED], ids=("one", "all", "repeated"))
-def test_an_epoch_has_the_pairs_in_batches_of_the_promised_shapes(kind, chosen):
-    plan, sides, found = make_plan(kind, chosen[-1] + 1, chosen=chosen), lengths_of(chosen[-1] + 1), {}
-    np.testing.assert_array_equal(np.sort(np.concatenate([batch.pairs for batch in epoch_of(plan, 1)])), chosen)
+@pytest.mark.parametrize("epoch_pairs", [np.arange(1), np.arange(500), REPEATED], ids=("one", "all", "repeated"))
+def test_an_epoch_has_the_pairs_in_batches_of_the_promised_shapes(kind, epoch_pairs):
+    plan, sides, result = (
+        make_plan(kind, epoch_pairs[-1] + 1, epoch_pairs=epoch_pairs),
+        lengths_of(epoch_pairs[-1] + 1),
+        {},
+    )
+    np.testing.assert_array_equal(np.sort(np.concatenate([batch.pairs for batch in epoch_of(plan, 1)])), epoch_pairs)
     for shape, pairs, offsets in epoch_of(plan, 1):
         rows, *widths = shape
         most = max_rows(max(widths), 512, 8) if kind == "tokens" else 512 // max(widths)
@@ -51,17 +55,17 @@ def test_an_epoch_has_the_pairs_in_batches_of_the_promised_shapes(kind, chosen):
         for side, width in zip(sides, widths, strict=True):
             row_of_pair = np.repeat(np.arange(rows), sizes)
             assert np.bincount(row_of_pair, weights=side[pairs], minlength=rows).max() <= width
-        found[shape] = found.get(shape, 0) + 1
-    assert found == plan.batches
+        result[shape] = result.get(shape, 0) + 1
+    assert result == plan.batches
     for side, reported in enumerate(plan.padding_share):
-        positions = sum(count * shape[0] * shape[1 + side] for shape, count in found.items())
-        assert reported == pytest.approx(1 - sides[side][chosen].sum() / positions)
+        positions = sum(count * shape[0] * shape[1 + side] for shape, count in result.items())
+        assert reported == pytest.approx(1 - sides[side][epoch_pairs].sum() / positions)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("chosen", [None, REPEATED], ids=("all", "repeated"))
-def test_a_batch_depends_on_seed_and_update_alone(kind, chosen):
-    plan, again, other = (make_plan(kind, seed=seed, chosen=chosen) for seed in (0, 0, 1))
+@pytest.mark.parametrize("epoch_pairs", [None, REPEATED], ids=("all", "repeated"))
+def test_a_batch_depends_on_seed_and_update_alone(kind, epoch_pairs):
+    plan, again, other = (make_plan(kind, seed=seed, epoch_pairs=epoch_pairs) for seed in (0, 0, 1))
     assert order_of(plan, 0) != order_of(plan, 1)
     assert order_of(plan, 0) != order_of(other, 0)
     in_order = [pairs for epoch in range(3) for pairs in order_of(plan, epoch)]
@@ -78,10 +82,10 @@ def test_an_update_has_the_tokens_that_were_asked_for_and_little_padding():
     plan = plan_batches(lengths, config, seed=0)
     assert max(plan.padding_share) <= 0.1 and len(plan.shapes) <= 4
     assert all(width % 16 == 0 for _, *widths in plan.shapes for width in widths)
-    found = [lengths[:, batch.pairs].sum() / 2 for batch in epoch_of(plan, 0)]
+    result = [lengths[:, batch.pairs].sum() / 2 for batch in epoch_of(plan, 0)]
     # An epoch has a whole number of updates.
-    assert np.mean(found) == pytest.approx(25_000, rel=max(0.02, 0.6 / len(found)))
-    assert np.mean(found) == pytest.approx(sum(plan.tokens_per_update) / 2)
+    assert np.mean(result) == pytest.approx(25_000, rel=max(0.02, 0.6 / len(result)))
+    assert np.mean(result) == pytest.approx(sum(plan.tokens_per_update) / 2)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +99,11 @@ def test_a_run_of_an_earlier_version_has_the_batches_that_it_had(kind, digest):
     old = replace(saved, kind="packed" if kind == "tokens" else kind, tokens_per_update=512, num_buckets=5)
     config = BatchingConfig(**TOKENS, tokens_per_update=512) if kind == "tokens" else replace(old, packed_length=64)
     plan = plan_batches(lengths_of(500), config, seed=0)
-    found = hashlib.sha256()
+    result = hashlib.sha256()
     for batch in [*epoch_of(plan, 0), *epoch_of(plan, 1)]:
         for part in batch:
-            found.update(np.asarray(part, np.int64).tobytes())
-    assert found.hexdigest()[:16] == digest
+            result.update(np.asarray(part, np.int64).tobytes())
+    assert result.hexdigest()[:16] == digest
 
 
 def test_what_cannot_be_planned_is_refused():

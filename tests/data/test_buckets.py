@@ -6,8 +6,8 @@ import pytest
 from transformer_jax.data.buckets import choose_buckets, rows_of
 
 
-def positions(chosen):
-    return sum(bucket.num_batches * bucket.rows * (bucket.source_width + bucket.target_width) for bucket in chosen)
+def positions(selection):
+    return sum(bucket.num_batches * bucket.rows * (bucket.source_width + bucket.target_width) for bucket in selection)
 
 
 def fewest_positions(source_lengths, target_lengths, num_buckets, tokens, row_multiple):
@@ -16,9 +16,9 @@ def fewest_positions(source_lengths, target_lengths, num_buckets, tokens, row_mu
     *inner, last = np.unique(longer).tolist()
     fewest = np.inf
     for count in range(min(num_buckets, len(inner) + 1)):
-        for chosen in itertools.combinations(inner, count):
+        for selection in itertools.combinations(inner, count):
             total = 0
-            for low, high in itertools.pairwise([0, *chosen, last]):
+            for low, high in itertools.pairwise([0, *selection, last]):
                 members = (longer > low) & (longer <= high)
                 rows = rows_of(high, tokens, row_multiple)
                 widths = [-(-int(side[members].max()) // 4) * 4 for side in (source_lengths, target_lengths)]
@@ -34,9 +34,9 @@ def test_no_other_widths_have_fewer_positions(seed, num_buckets, longest_source)
     generator = np.random.default_rng(seed)
     number = 10 ** generator.integers(1, 4)
     source, target = generator.integers(1, longest_source, number), generator.integers(1, 36, number)
-    chosen = choose_buckets(np.stack([source, target]), num_buckets, 256, 4, 4)
-    assert len(chosen) <= num_buckets
-    assert positions(chosen) == fewest_positions(source, target, num_buckets, 256, 4)
+    selection = choose_buckets(np.stack([source, target]), num_buckets, 256, 4, 4)
+    assert len(selection) <= num_buckets
+    assert positions(selection) == fewest_positions(source, target, num_buckets, 256, 4)
 
 
 def test_a_literal_choice():

@@ -1,4 +1,4 @@
-"""The vocabulary follows from the characters and scripts of both sides; one that is too small is told."""
+"""The vocabulary follows from the characters and scripts of both sides."""
 
 import pytest
 
@@ -21,12 +21,12 @@ def size_of(texts, size):
 
 
 def test_a_side_in_another_script_gets_its_own_vocabulary():
-    chosen, said = vocabulary_of(side_text(ENGLISH), side_text(JAPANESE), "bpe", 1000)
+    choice, said = vocabulary_of(side_text(ENGLISH), side_text(JAPANESE), "bpe", 1000)
     tokenizer = {"tokenizer.vocabulary_size": 681, "tokenizer.joint": False, "tokenizer.character_coverage": 0}
-    assert chosen == tokenizer | {"model.tying": "output"}  # 260 + 1.4 * 301
+    assert choice == tokenizer | {"model.tying": "output"}  # 260 + 1.4 * 301
     assert said.startswith("two vocabularies of 681 pieces (Latin and Han/Hiragana, 0% of the letters in scripts of ")
-    chosen, _ = vocabulary_of(side_text(ENGLISH), side_text(["der Hund"]), "bpe", 600)
-    assert chosen == tokenizer | {"tokenizer.vocabulary_size": 600, "tokenizer.joint": True}
+    choice, _ = vocabulary_of(side_text(ENGLISH), side_text(["der Hund"]), "bpe", 600)
+    assert choice == tokenizer | {"tokenizer.vocabulary_size": 600, "tokenizer.joint": True}
 
 
 def test_the_size_is_one_that_the_text_supports():
@@ -34,9 +34,9 @@ def test_the_size_is_one_that_the_text_supports():
     size = vocabulary_of(side_text(few), side_text(JAPANESE), "bpe", 2000).settings["tokenizer.vocabulary_size"]
     assert size < 700 and size_of(few, size) == size_of(JAPANESE, size) == size
     # Even the smallest vocabulary of the one side is more than the other supports.
-    chosen, said = vocabulary_of(side_text(ENGLISH[:20]), side_text(JAPANESE), "bpe", 2000)
-    assert chosen["tokenizer.joint"] and "too little text for two" in said
-    assert size_of([*ENGLISH[:20], *JAPANESE], chosen["tokenizer.vocabulary_size"])
+    choice, said = vocabulary_of(side_text(ENGLISH[:20]), side_text(JAPANESE), "bpe", 2000)
+    assert choice["tokenizer.joint"] and "too little text for two" in said
+    assert size_of([*ENGLISH[:20], *JAPANESE], choice["tokenizer.vocabulary_size"])
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_coverage_by_script_leaves_rare_characters_of_a_large_script_to_bytes():
     rare = "\u9f98\u00df"
     config = TokenizerConfig("bpe", 700, character_coverage=0)
     in_japanese, in_english = (
-        train_tokenizer(config, [*each * 3, rare]).pieces(range(700)) for each in (JAPANESE, ENGLISH)
+        train_tokenizer(config, [*item * 3, rare]).pieces(range(700)) for item in (JAPANESE, ENGLISH)
     )
     assert "\u00df" in in_english and "\u00df" not in in_japanese and "\u306e" in in_japanese
 

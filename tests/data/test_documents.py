@@ -1,4 +1,4 @@
-"""Plain text as documents: every byte counted once, what is held out never trained on, bad files named."""
+"""Plain text as documents: every byte counted once, held-out text never trained on."""
 
 import gzip
 import lzma
@@ -22,13 +22,13 @@ def write(path, text):
 @pytest.mark.parametrize("documents", ["lines", "paragraphs"])
 def test_documents_and_separators_add_up_to_the_file(tmp_path, ending, documents):
     write(tmp_path / f"train.{ending}", TEXT)
-    found = list(TextFolder(str(tmp_path), documents).documents("train"))
-    assert SEPARATORS[documents].join(document.text for document in found) in (TEXT, TEXT.removesuffix("\n"))
-    assert sum(document.num_bytes for document in found) == len(TEXT.encode())
-    assert len(found) == {"lines": 7, "paragraphs": 3}[documents]
+    result = list(TextFolder(str(tmp_path), documents).documents("train"))
+    assert SEPARATORS[documents].join(document.text for document in result) in (TEXT, TEXT.removesuffix("\n"))
+    assert sum(document.num_bytes for document in result) == len(TEXT.encode())
+    assert len(result) == {"lines": 7, "paragraphs": 3}[documents]
     write(tmp_path / f"windows.{ending}", "a\r\nb\r\n\r\nc\r\n")
-    found = [each.text for each in TextFolder(str(tmp_path), documents).documents("windows")]
-    assert found == {"lines": ["a\r", "b\r", "\r", "c\r"], "paragraphs": ["a\r\nb\r", "c\r"]}[documents]
+    result = [document.text for document in TextFolder(str(tmp_path), documents).documents("windows")]
+    assert result == {"lines": ["a\r", "b\r", "\r", "c\r"], "paragraphs": ["a\r\nb\r", "c\r"]}[documents]
 
 
 @pytest.mark.parametrize("documents", ["lines", "paragraphs"])
@@ -37,7 +37,7 @@ def test_the_splits_of_one_file_add_up_to_it_and_the_tail_is_held_out(tmp_path, 
     text = "".join(f"line {index}\n" + "\n" * (index % 3 == 0) for index in range(100))
     source = NamedTexts({"train": write(tmp_path / "all.txt.xz", text)}, documents, held_out)
     train, validation = (list(source.documents(split)) for split in ("train", "validation"))
-    assert SEPARATORS[documents].join(each.text for each in train + validation).rstrip("\n") == text.rstrip("\n")
+    assert SEPARATORS[documents].join(item.text for item in train + validation).rstrip("\n") == text.rstrip("\n")
     size, train_bytes = len(text.encode()), sum(document.num_bytes for document in train)
     assert train_bytes + sum(document.num_bytes for document in validation) == size
     assert train_bytes - train[-1].num_bytes < size - int(size * held_out) <= train_bytes
@@ -70,6 +70,6 @@ def test_a_named_validation_file_leaves_the_training_text_whole(tmp_path):
     names = {split: write(tmp_path / f"{split}.txt", f"{split} {TEXT}") for split in ("train", "validation", "test")}
     source = open_documents(TextDataConfig(source="text", **names), 0)
     for split in names:
-        found, size = list(source.documents(split)), len(f"{split} {TEXT}".encode())
-        assert sum(document.num_bytes for document in found) == source.count_bytes(split) == size
-        assert found[0].text.startswith(split)
+        result, size = list(source.documents(split)), len(f"{split} {TEXT}".encode())
+        assert sum(document.num_bytes for document in result) == source.count_bytes(split) == size
+        assert result[0].text.startswith(split)

@@ -1,4 +1,4 @@
-"""Mixtures of corpora: one store, shares of an epoch, tags, scores by corpus, and errors before time is spent."""
+"""Mixtures of corpora: one store, shares of an epoch, tags, scores by corpus, early errors."""
 
 import re
 from contextlib import nullcontext
@@ -34,7 +34,7 @@ WEIGHED = {"fr": 40, "de": 10, "bt": 7}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Pairs of "fr", "de" and "bt"; "bt" has a pair whose source is invisible, and one whose target is its source."""
+    """Pairs of "fr", "de" and "bt", which has an invisible source and a copied one."""
     folder = tmp_path_factory.mktemp("mixture")
     lines = {"fr": [("a b", "c d")] * 40, "de": [("a b", "f"), ("f", "a b c")] * 5}
     lines["bt"] = [("a", "f"), ("\u200b", "b"), ("c", "c"), ("b", "d")]
@@ -47,8 +47,8 @@ def folder(tmp_path_factory):
 def data_of(folder, **settings):
     train = f"fr={folder}/fr.{{en,fr}} de={folder}/de.{{en,de}}  bt={folder}/bt.{{en,de}}"
     validation = f"bt={folder}/bt.{{en,de}} fr={folder}/fr.{{en,fr}}"
-    stated = {"source": "mixture", "train": train, "validation": validation, "tags": TAGS}
-    return DataConfig(**stated | {"cache_directory": f"{folder}/cache"} | settings)
+    values = {"source": "mixture", "train": train, "validation": validation, "tags": TAGS}
+    return DataConfig(**values | {"cache_directory": f"{folder}/cache"} | settings)
 
 
 def tokenizers_of(data, kind="bpe", size=270, **settings):
@@ -97,9 +97,9 @@ def test_an_epoch_has_the_shares_and_the_pairs_of_a_corpus_equally_often(folder,
     pairs = np.arange(57) if pairs is None else pairs
     counts = np.bincount(pairs, minlength=57)
     of_corpus = [counts[:40], counts[40:50], counts[50:]]
-    np.testing.assert_allclose([each.sum() for each in of_corpus], np.array(shares) * len(pairs), atol=1)
-    assert all(np.ptp(each) <= 1 for each in of_corpus) and counts.min() == 1
-    assert min(each.max() for each in of_corpus) == 1
+    np.testing.assert_allclose([item.sum() for item in of_corpus], np.array(shares) * len(pairs), atol=1)
+    assert all(np.ptp(item) <= 1 for item in of_corpus) and counts.min() == 1
+    assert min(item.max() for item in of_corpus) == 1
 
 
 def test_the_pairs_that_an_epoch_repeats_depend_on_the_seed_and_differ_between_corpora():
@@ -126,7 +126,7 @@ def test_losses_and_scores_of_each_corpus_and_a_limit_that_reaches_all(folder):
     def loss(params, batch):
         """Of every token: the id of the first token of its source."""
         weights = (0, batch.source.ids[:, :1], 0, 1)
-        return LossSums(*(jnp.sum(each * (batch.target.ids != 0)).astype(jnp.float32) for each in weights))
+        return LossSums(*(jnp.sum(weight * (batch.target.ids != 0)).astype(jnp.float32) for weight in weights))
 
     def translate(params, texts):
         return [[Translation("c d" if text == "a b" else "x", 0.0, [2])] for text in texts]
@@ -134,15 +134,15 @@ def test_losses_and_scores_of_each_corpus_and_a_limit_that_reaches_all(folder):
     model = SimpleNamespace(model=None, longest_sequence=None, evaluation_dtype="float32", unsmoothed_loss=loss)
     translator = SimpleNamespace(translate=translate, tokenizers=tokenizers, mesh=make_mesh(config.mesh))
     evaluator = Evaluator(config, translator, model, lambda config: open_corpus(config.data, 0))
-    found = evaluator.evaluate({}, "validation", limit=7)
-    assert [pair.source for pair in found.pairs] == ["a b"] * 4 + ["<2de> a b", "<2de> f", "<2de> a b"]
+    result = evaluator.evaluate({}, "validation", limit=7)
+    assert [pair.source for pair in result.pairs] == ["a b"] * 4 + ["<2de> a b", "<2de> f", "<2de> a b"]
     of_fr, of_de = (tokenizers.source.encode(text)[0] for text in ("a b", "<2de> a b"))
-    assert (found.metrics["loss_fr"], found.metrics["loss_de"]) == (of_fr, of_de)
-    assert min(of_fr, of_de) < found.metrics["loss"] < max(of_fr, of_de)
-    assert found.metrics["chrf_fr"] == pytest.approx(100) and found.metrics["chrf_de"] == 0
-    assert found.to_json()["corpora"]["fr"]["loss"] == of_fr
-    assert "chrF of fr" in [name for name, value, signature in found.rows() if value == "100.00" and signature]
-    assert "bleu_compounds_de" in found.metrics and "bleu_compounds_fr" not in found.metrics
+    assert (result.metrics["loss_fr"], result.metrics["loss_de"]) == (of_fr, of_de)
+    assert min(of_fr, of_de) < result.metrics["loss"] < max(of_fr, of_de)
+    assert result.metrics["chrf_fr"] == pytest.approx(100) and result.metrics["chrf_de"] == 0
+    assert result.to_json()["corpora"]["fr"]["loss"] == of_fr
+    assert "chrF of fr" in [name for name, value, signature in result.rows() if value == "100.00" and signature]
+    assert "bleu_compounds_de" in result.metrics and "bleu_compounds_fr" not in result.metrics
     assert list(evaluator.evaluate({}, "validation", limit=1).corpora) == ["fr"]
 
 
@@ -164,7 +164,7 @@ def test_tags_change_the_store_but_shares_train_no_tokenizers_again(folder, tmp_
     data = data_of(folder)
     tokenizers = tokenizers_of(data)
     others = [open_corpus(data_of(folder, **settings), 0) for settings in ({}, {"tags": "de=<2fr> bt=<BT>"})]
-    assert len({PairTokenization(each, "train", tokenizers, data).name for each in others}) == 2
+    assert len({PairTokenization(other, "train", tokenizers, data).name for other in others}) == 2
     task, trained = SimpleNamespace(open_source=TranslationTask.open_source), []
     task.new_tokenizers = lambda config: trained.append(config) or tokenizers
     for settings in ({}, {"weights": "fr=1 de=1 bt=2"}, {"temperature": 5.0}, {"tags": ""}):
@@ -184,9 +184,9 @@ def test_training_reads_the_shares_and_measures_the_loss_of_each_corpus(folder, 
     assert np.bincount(np.concatenate(pairs)).tolist() == [1] * 40 + [4] * 10 + [40] * 2
     assert task.training_data().store is training.store
     monkeypatch.setattr(translation, "MEASURED_PAIRS", 17)
-    found = TranslationEvaluation(SimpleNamespace(split="validation", headline=dict), [])
+    result = TranslationEvaluation(SimpleNamespace(split="validation", headline=dict), [])
     vars(task)["validator"] = SimpleNamespace(
-        evaluate=lambda params, split, limit: found,
+        evaluate=lambda params, split, limit: result,
         store=lambda split: training.store,
         sums_over=lambda params, store, limit, begin: LossSums(0, 7.0 * limit + begin, 0, limit),
     )
@@ -217,7 +217,7 @@ def test_rows_of_a_language_model_have_the_shares_and_its_loss_is_measured_by_co
 
     def loss(params, batch, is_scored):
         weights = (0, batch.ids * is_scored, 0, is_scored)
-        return LossSums(*(jnp.sum(each).astype(jnp.float32) for each in weights))
+        return LossSums(*(jnp.sum(weight).astype(jnp.float32) for weight in weights))
 
     tokenizers, objective = LanguageModelTask.new_tokenizers(config), SimpleNamespace(unsmoothed_loss=loss)
     task = LanguageModelTask(config, tokenizers, make_mesh(config.mesh), objective)
@@ -231,10 +231,10 @@ def test_rows_of_a_language_model_have_the_shares_and_its_loss_is_measured_by_co
     assert of_web == 81 * 7 and of_books == pytest.approx(4.5 * 36 * 3, abs=30 * (kind == "split"))
     again, third = task.training_data().plan, 2 * data.plan.updates_per_epoch
     np.testing.assert_array_equal(again.rows(third), data.plan.rows(third))
-    found = task.evaluate({}, "validation")
+    result = task.evaluate({}, "validation")
     sums = {name: sum(ByteTokenizer().encode(line)) + 2 for name, line in (("web", "aaaaaaa"), ("books", "bbb"))}
-    assert found.metrics["loss_web"] == sums["web"] / 8 and found.metrics["loss_books"] == sums["books"] / 4
-    assert (found.documents, found.num_bytes, found.nll) == (13, 88, 9 * sums["web"] + 4 * sums["books"])
+    assert result.metrics["loss_web"] == sums["web"] / 8 and result.metrics["loss_books"] == sums["books"] / 4
+    assert (result.documents, result.num_bytes, result.nll) == (13, 88, 9 * sums["web"] + 4 * sums["books"])
     assert task.evaluate({}, "validation", limit=3).documents == 3
 
 
@@ -270,9 +270,9 @@ def test_training_warns_where_translations_would_be_cut(tmp_path):
     tokenizers = TokenizerPair(ByteTokenizer(), ByteTokenizer())
     for extra, warnings in ((50, 1), (95, 0)):
         config = from_dict({"data": data, "decoding": {"max_extra_tokens": extra}})
-        found = TranslationTask(config, tokenizers, None, objective=SimpleNamespace())._warnings()
+        result = TranslationTask(config, tokenizers, None, objective=SimpleNamespace())._warnings()
         cut = [
-            each for each in found if "47.4% of the targets have over 50 tokens more" in each and "to 95 for" in each
+            item for item in result if "47.4% of the targets have over 50 tokens more" in item and "to 95 for" in item
         ]
         assert len(cut) == warnings
 

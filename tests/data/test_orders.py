@@ -38,11 +38,11 @@ def test_plans_do_not_depend_on_the_size_of_blocks(kind, monkeypatch):
 
 
 def test_readers_of_an_epoch_do_not_wait_for_the_next():
-    made, go = [], Event()
+    computed, go = [], Event()
 
     @cached_epochs
     def order(epoch):
-        made.append(epoch)
+        computed.append(epoch)
         assert epoch < 2 or go.wait(20)
         return [epoch]
 
@@ -50,5 +50,5 @@ def test_readers_of_an_epoch_do_not_wait_for_the_next():
     next_epochs = [ThreadPoolExecutor(1).submit(order, 2) for _ in range(2)]
     assert order(1) == [1]
     go.set()
-    assert [each.result() for each in next_epochs] == [[2], [2]]
-    assert order(1) == [1] and made == [0, 1, 2]
+    assert [next_epoch.result() for next_epoch in next_epochs] == [[2], [2]]
+    assert order(1) == [1] and computed == [0, 1, 2]

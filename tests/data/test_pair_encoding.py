@@ -1,4 +1,4 @@
-"""Filters of training pairs, and BPE-dropout: a segmentation is a function of its number and the text."""
+"""Filters of training pairs, and BPE-dropout as a function of number and text."""
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def test_segmentations_differ_repeat_and_spell_the_same_text(tmp_path):
     config = DataConfig(**settings, bpe_dropout=0.2, segmentations=3)
     corpus = open_corpus(config, 0)
     tokenizers = train_tokenizers(TokenizerConfig(vocabulary_size=450), corpus, "train", 0)
-    plain, store = (open_token_store(corpus, "train", tokenizers, config, is_training=each) for each in (False, True))
+    plain, store = (open_token_store(corpus, "train", tokenizers, config, is_training=item) for item in (False, True))
     assert store.num_pairs == 3 * plain.num_pairs
 
     def ids(store, number):
@@ -49,4 +49,4 @@ def test_segmentations_differ_repeat_and_spell_the_same_text(tmp_path):
         assert tokenizers.source.decode(ids(store, number)) == pairs[number % 300].source
     # Other chunks, other processes: the same ids.
     (chunk,) = encoded_chunks(iter(pairs[100:103]), tokenizers, config, 1)
-    assert chunk.source.ids.tolist() == [each for number in range(400, 403) for each in ids(store, number)]
+    assert chunk.source.ids.tolist() == [item for number in range(400, 403) for item in ids(store, number)]

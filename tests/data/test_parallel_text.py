@@ -1,4 +1,4 @@
-"""Parallel text files: sentences as they are written, faults named with file and line, held-out pairs never trained on."""
+"""Parallel text files: sentences as written, faults with file and line, held-out pairs."""
 
 import gzip
 import io
@@ -61,10 +61,10 @@ def test_lines_do_not_depend_on_the_blocks_that_are_read(tmp_path, monkeypatch, 
     (tmp_path / "mark").write_bytes("\ufeff".encode())
     assert list(read_lines(tmp_path / "mark")) == [""]
     file.write_bytes(file.read_bytes() + b"\n\xff")
-    found = read_lines(file, 2)
-    assert [next(found) for _ in range(3)] == lines[2:]
+    result = read_lines(file, 2)
+    assert [next(result) for _ in range(3)] == lines[2:]
     with pytest.raises(DataError, match="line 6: invalid UTF-8"):
-        next(found)
+        next(result)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_damaged_gzip_is_named_with_its_last_sound_line(tmp_path, damage, is_dam
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DataError, match=r"train\.de\.gz: not a complete gzip file(.*); copy it again") as raised:
         list(reader.pairs("train"))
-    found = re.search(r"damaged after line ([\d,]+)", str(raised.value))
-    assert (found is not None and 500 < int(found[1].replace(",", "")) <= 2000) is is_damaged
+    result = re.search(r"damaged after line ([\d,]+)", str(raised.value))
+    assert (result is not None and 500 < int(result[1].replace(",", "")) <= 2000) is is_damaged
 
 
 def test_missing_and_ambiguous_files_say_what_there_is(tmp_path):
@@ -168,14 +168,14 @@ def folder(tmp_path):
 def test_named_files_are_found_however_they_are_written(folder):
     for text in (f"{folder}/train.{{en,de}}", f"{folder}/train.en,{folder}/train.de.gz"):
         config = DataConfig(source="text", train=text, test=f"{folder}/test.tsv").absolute()
-        found = open_corpus(config, 0)
-        assert len(list(found.pairs("train"))) == 60
-        assert list(found.pairs("test")) == [("a", "b")]
+        result = open_corpus(config, 0)
+        assert len(list(result.pairs("train"))) == 60
+        assert list(result.pairs("test")) == [("a", "b")]
         with pytest.raises(DataError, match=r"no split .validation.; splits here: train, test; name its files with"):
-            found.pairs("validation")
+            result.pairs("validation")
     # A shell splits braces; they are joined again.
-    given = ["data.train=t.en", "data.train=t.de", "seed=1", "seed=2"]
-    values = flags.parse([flags.overrides], [f"--config.{each}" for each in given])
+    overrides = ["data.train=t.en", "data.train=t.de", "seed=1", "seed=2"]
+    values = flags.parse([flags.overrides], [f"--config.{item}" for item in overrides])
     assert flags.overrides_of(values) == [("data.train", "t.en,t.de"), ("seed", "1"), ("seed", "2")]
     for text, message in (
         (f"{folder}/train.en", "data.train: .*train.en' is neither two files"),
@@ -197,8 +197,8 @@ def test_held_out_pairs_are_never_trained_on_nor_are_their_copies(folder):
     # Lines 0 to 9 occur twice: their copies are missing as well.
     assert 60 - 2 * len(set(held)) <= len(trained) <= 60 - len(held)
     assert list(again.pairs("validation")) == held != list(other.pairs("validation"))
-    assert len({each.fingerprint(split) for each in (first, other) for split in ("train", "validation")}) == 4
-    tenth, most = (open_corpus(DataConfig(source="text", train=config.train, held_out=each), 0) for each in (0.1, 40))
+    assert len({item.fingerprint(split) for item in (first, other) for split in ("train", "validation")}) == 4
+    tenth, most = (open_corpus(DataConfig(source="text", train=config.train, held_out=item), 0) for item in (0.1, 40))
     assert tenth.count("validation") == 6
     with pytest.raises(DataError, match=r"data\.held_out: 40 of 60 pairs of .*/train.de.gz; hold out at least one"):
         list(most.pairs("train"))
@@ -211,15 +211,15 @@ def test_skipped_pairs_are_the_first_and_are_not_decoded(settings, tmp_path):
     for side, name in enumerate(("a.en", "a.de")):
         (tmp_path / name).write_text("\n".join(line.split("\t")[side] for line in lines))
     files = "a.tsv" if settings.pop("table", False) else "a.{en,de}"
-    found = open_corpus(DataConfig(source="text", train=f"{tmp_path}/{files}", **settings), 0)
-    for split in found.splits:
-        whole = list(found.pairs(split))
+    result = open_corpus(DataConfig(source="text", train=f"{tmp_path}/{files}", **settings), 0)
+    for split in result.splits:
+        whole = list(result.pairs(split))
         for skipped in (0, 1, 5, len(whole), 20):
-            assert list(found.pairs(split, skipped)) == whole[skipped:]
+            assert list(result.pairs(split, skipped)) == whole[skipped:]
     if files == "a.{en,de}" and not settings:
         (tmp_path / "a.en").write_bytes(b"\xff\nx\n\xfe\n")
         (tmp_path / "a.de").write_text("1\n2\n3\n")
-        after = found.pairs("train", 1)
+        after = result.pairs("train", 1)
         assert next(after) == SentencePair("x", "2")
         with pytest.raises(DataError, match=r"a\.en, line 3: invalid UTF-8"):
             next(after)

@@ -1,4 +1,4 @@
-"""Sentences as rows of batches, in order, by threads and processes, and batches of a whole split for scoring."""
+"""Sentences as rows of batches, in order, by threads and processes, and for scoring."""
 
 import itertools
 from functools import partial
@@ -48,22 +48,22 @@ def assert_same(batches, others):
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_has_the_sentences_of_the_store_with_their_translations(store, kind):
     plan = make_plan(store, kind)
-    found = []
+    result = []
     for batch in take(plan.batches_per_epoch, store, plan, start_update=plan.batches_per_epoch):
         assert {leaf.dtype for leaf in jax.tree.leaves(batch)} == {np.dtype(np.int32)}
         for row in range(len(batch.source.ids)):
             for segment in range(1, batch.source.segments[row].max() + 1):
-                found.append(tuple(tuple(side.ids[row][side.segments[row] == segment].tolist()) for side in batch))
+                result.append(tuple(tuple(side.ids[row][side.segments[row] == segment].tolist()) for side in batch))
         for side in batch:
             assert ((side.ids == 0) == (side.segments == 0)).all()
-    assert sorted(found) == pairs_of(store)
+    assert sorted(result) == pairs_of(store)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_parts_of_processes_are_the_whole(store, kind):
     plan = make_plan(store, kind)
-    for chosen, count in (([[0], [1]], 2), ([[0, 1], [2], [3]], 4)):
-        parts = [make_batch(store, plan, 2, RowParts(each, count)) for each in chosen]
+    for groups, count in (([[0], [1]], 2), ([[0, 1], [2], [3]], 4)):
+        parts = [make_batch(store, plan, 2, RowParts(item, count)) for item in groups]
         together = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         assert_same(together, make_batch(store, plan, 2))
 
@@ -140,5 +140,5 @@ def test_scoring_has_every_pair_once_and_whole(store_of, limit):
     pairs = [*map(tuple, np.random.default_rng(0).integers(1, 70, (100, 2)).tolist()), (300, 2)]
     store, some = store_of(pairs), store_of(pairs[: limit or None])
     batches = [zip(*(side.ids for side in batch), strict=True) for batch in scoring_batches(store, 512, 4, limit=limit)]
-    found = [tuple(tuple(ids[ids != 0].tolist()) for ids in row) for batch in batches for row in batch if row[0].any()]
-    assert sorted(found) == pairs_of(some)
+    result = [tuple(tuple(ids[ids != 0].tolist()) for ids in row) for batch in batches for row in batch if row[0].any()]
+    assert sorted(result) == pairs_of(some)

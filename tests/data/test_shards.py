@@ -48,9 +48,9 @@ def test_unknown_tokens_of_shards_are_counted():
     parts = [
         {"tokens": tokens, "longest": tokens, "unknown": unknown} | numbers for tokens, unknown in ((3, 1), (49, 6))
     ]
-    found = SideStatistics.of(parts)
-    assert (found.tokens, found.mean_length, found.longest, found.unknown_share) == (52, 26.0, 49, 7 / 52)
-    assert found.histogram["1-5"] == 2
+    result = SideStatistics.of(parts)
+    assert (result.tokens, result.mean_length, result.longest, result.unknown_share) == (52, 26.0, 49, 7 / 52)
+    assert result.histogram["1-5"] == 2
 
 
 def test_each_unit_is_in_one_shard():

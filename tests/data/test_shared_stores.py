@@ -1,4 +1,4 @@
-"""Stores that jobs with their own copies of a text write in shards, into a folder or an object store."""
+"""Stores that jobs with copies of a text write in shards, into a folder or a bucket."""
 
 import itertools
 import json
@@ -48,7 +48,7 @@ def address(request, tmp_path):
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """``machine(number)``: the flags on a machine with its own cache and copy of the text, which counts as large."""
+    """``machine(number)``: the flags on a machine with another cache and copy of the text."""
     monkeypatch.setattr(text_files, "WHOLE_HASH_BYTES", 0)
     monkeypatch.setattr(text_files, "_SAMPLE_BYTES", 8)
 
@@ -59,16 +59,16 @@ def machine(tmp_path, monkeypatch):
             text = folder / f"train.{language}"
             text.write_text("".join(f"{language} {'a b c'[: 1 + line % 5]} {line % 7}\n" for line in range(pairs)))
             os.utime(text, (number, number))
-        stated = {"data.source": "text", "data.train": f"{folder}/train.{{en,de}}", "tokenizer.kind": "word"}
-        stated |= {"data.cache_directory": f"{folder}/cache", **settings}
-        return [("model.compute_dtype", "float32"), ("data.seed", "0"), *stated.items()]
+        blocks = {"data.source": "text", "data.train": f"{folder}/train.{{en,de}}", "tokenizer.kind": "word"}
+        blocks |= {"data.cache_directory": f"{folder}/cache", **settings}
+        return [("model.compute_dtype", "float32"), ("data.seed", "0"), *blocks.items()]
 
     return flags
 
 
 def tokenize(flags, address, index, count=SHARDS, recipe="quickstart"):
-    given = [f"--config.{name}={value}" for name, value in flags]
-    return main(["tokenize", f"--config={recipe}", *given, f"--output={address}", f"--shard={index}/{count}"])
+    overrides = [f"--config.{name}={value}" for name, value in flags]
+    return main(["tokenize", f"--config={recipe}", *overrides, f"--output={address}", f"--shard={index}/{count}"])
 
 
 def training_data(flags, address, recipe="quickstart"):
@@ -124,7 +124,7 @@ def test_training_from_a_bucket_reads_blocks_and_checks_them(read_by_blocks, mac
     for index in (0, 1):
         assert tokenize(machine(0), address, index, 2) == 0
     data, whole = (training_data(machine(number), where) for number, where in ((1, address), (2, "")))
-    ours, theirs = (itertools.islice(each.batches(0), 3) for each in (data, whole))
+    ours, theirs = (itertools.islice(item.batches(0), 3) for item in (data, whole))
     for batch, expected in zip(ours, theirs, strict=True):
         jax.tree.map(np.testing.assert_array_equal, batch, expected)
     assert data.store.is_remote and not list((tmp_path / "machine1").rglob("token_stores/*"))

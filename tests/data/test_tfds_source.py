@@ -16,7 +16,7 @@ def tfds():
 
 
 def make_builder(tfds, name, features, examples):
-    """A tfds builder class as a user's own code would have it: ``name`` in camel case, split -> dictionaries."""
+    """A tfds builder class as of a user: ``name`` in camel case, split -> dictionaries."""
 
     def generate(self, split):
         yield from enumerate(examples[split])
@@ -39,7 +39,7 @@ def data_dir(tfds, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tfds")
     fixed = {split: [{"en": source, "de": target} for source, target in pairs] for split, pairs in PAIRS.items()}
     several = {"en": "a", "de": "A", "fr": "b"}, {"en": "c", "fr": "d"}, {"de": "E", "en": "e"}
-    nested = {"train": [{"texts": each} for each in several]}
+    nested = {"train": [{"texts": item} for item in several]}
     sets = {
         "TinyTranslate": (tfds.features.Translation(["en", "de"]), fixed),
         "ManyTranslate": ({"texts": tfds.features.TranslationVariableLanguages(["en", "de", "fr"])}, nested),

@@ -56,7 +56,8 @@ def step(token_ids, cache: DecodeCache):
     context = (powers[counter] + jnp.sum(history[:, :, :, 1] // 2 * factors[None, None], axis=2)) % NUM_CONTEXTS
     tables = cache.per_sentence["tables"]
     logits = jnp.take_along_axis(tables, context[:, :, None], axis=1)
-    poisoned = {"tables": jnp.full_like(tables, jnp.nan)}  # search must go on with the per_sentence it was given
+    # search must go on with the per_sentence it was given
+    poisoned = {"tables": jnp.full_like(tables, jnp.nan)}
     kv_cache = {"reads": cache.kv_cache["reads"] + 1}
     return logits, DecodeCache({"history": history, "counter": counter + 1}, poisoned, kv_cache)
 

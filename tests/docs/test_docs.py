@@ -1,6 +1,7 @@
-"""The documents: links lead somewhere, commands parse, recipes and settings exist, annotated papers are as new as the code and
-their examples print what they say."""
+"""The documents: links lead somewhere, commands parse, recipes and settings exist, annotated papers
+are as new as the code and their examples print what they say."""
 
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -24,7 +25,7 @@ from transformer_jax.config.recipes import find_recipe
 from transformer_jax.registry import index
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
 # Text that stands for something a reader fills in.
 PLACEHOLDERS = ("...", "RUN", "KEY=VALUE", "FILE", "COMMAND", "slurm|")
@@ -43,6 +44,20 @@ def test_every_link_leads_somewhere():
             elif anchor and path.suffix == ".md" and anchor[1:] not in anchors(path):
                 broken.append(f"{page.name}: {target}{anchor}")
     assert broken == []
+
+
+def test_the_side_bar_has_every_page_once_and_readers_have_thirty_pages():
+    tree = ast.parse((ROOT / "docs" / "conf.py").read_text(encoding="utf-8"))
+    (contents,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "CONTENTS"
+    )
+    folders = {part: "docs/internals" if part == "Internals" else "docs" for part in contents}
+    listed = [(ROOT / folders[part] / name).resolve() for part, names in contents.items() for name in names.split()]
+    pages = [page.with_suffix("") for page in PAGES if page != ROOT / "README.md"]
+    assert sorted(listed) == sorted([*pages, ROOT / "docs" / "learn" / "tour"])
+    assert len(list((ROOT / "docs").glob("*.md"))) <= 30
 
 
 def anchors(page: Path) -> set[str]:
@@ -103,8 +118,7 @@ def script(monkeypatch):
 
 
 def test_pages_and_notebooks_are_as_new_as_the_code(script):
-    kit_page = script("kit_page")
-    written = script("annotate").generated() | {kit_page.PAGE: kit_page.page()}
+    written = script("annotate").generated() | script("kit_page").pages()
     stale = [file.name for file, content in written.items() if file.read_text("utf-8") != content]
     assert stale == [], "python docs/annotate.py and python docs/kit_page.py write them again"
 
@@ -124,7 +138,7 @@ def test_pictures_of_pages_are_drawn_from_tables_that_exist(script, tmp_path, mo
 
 def test_the_lesson_names_parts_of_the_model_of_the_quickstart():
     model = resolve("quickstart").model
-    addresses = re.findall(r"`live\.html#([^`]+)`", (ROOT / "docs" / "lesson.md").read_text(encoding="utf-8"))
+    addresses = re.findall(r"`live\.html#([^`]+)`", (ROOT / "docs" / "learn" / "lesson.md").read_text(encoding="utf-8"))
     names = [name for each in addresses for name in dict(parse_qsl(each)).get("off", "").split(",") if name]
     assert len(addresses) >= 10 and len(names) >= 5
     layers = {
@@ -146,7 +160,7 @@ ANNOTATED = ("annotated_transformer.md", "annotated_attention.md", "course.md")
 def test_examples_print_what_the_page_says(script, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    examples = script("annotate").examples((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    examples = script("annotate").examples((ROOT / "docs" / "learn" / name).read_text(encoding="utf-8"))
     assert examples
     for example in examples:
         printed = io.StringIO()
@@ -159,7 +173,7 @@ def test_examples_print_what_the_page_says(script, name, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_cells_of_the_tour_run():
-    cells = json.loads((ROOT / "docs" / "tour.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = json.loads((ROOT / "docs" / "learn" / "tour.ipynb").read_text(encoding="utf-8"))["cells"]
     names: dict[str, object] = {}
     for cell in cells:
         if cell["cell_type"] == "code":

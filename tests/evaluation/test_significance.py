@@ -47,7 +47,8 @@ def test_the_interval_of_a_difference_is_of_the_resamples_of_both_by_hand():
     (found,) = paired_tests({"right": is_right}, first, second, references, 1000)
     assert (found.first.value, found.second.value, found.difference.value) == (0.5, 0.8, pytest.approx(0.3))
     half = (found.difference.upper - found.difference.lower) / 2
-    # 30 of 100 sentences differ; unpaired intervals would give 1.96 sqrt(0.5 * 0.5 / 100 + 0.8 * 0.2 / 100) = 0.125.
+    # 30 of 100 sentences differ; unpaired intervals would give 1.96 sqrt(0.5 * 0.5 / 100 + 0.8 *
+    # 0.2 / 100) = 0.125.
     assert half == pytest.approx(1.96 * np.sqrt(0.3 * 0.7 / 100), abs=0.015)
 
 

@@ -25,7 +25,7 @@ def test_an_own_loop_trains_searches_and_attends(monkeypatch, capsys):
 
 
 def test_the_page_names_how_a_language_model_is_made():
-    page = (EXAMPLE.parents[1] / "docs" / "pieces.md").read_text(encoding="utf-8")
+    page = (EXAMPLE.parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
     assert "`DecoderOnlyConfig` in `transformer_jax.config.language_model`" in page
     assert "`init_decoder_only(model, key)`" in page
     config = DecoderOnlyConfig(8, 8, 2, num_layers=1)

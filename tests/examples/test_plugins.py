@@ -1,4 +1,4 @@
-"""The examples of docs/extending.md: what they add works like what the package has."""
+"""The examples of docs/extending*.md: what they add works like what the package has."""
 
 import ast
 import json
@@ -95,7 +95,8 @@ def test_an_attention_steps_as_it_runs_and_sees_the_order_of_words():
     placed = state_shardings(trial.params, make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)))
     attention = placed["decoder_layers_0"]["self_attention"]
     assert attention["changes_kerple"]["rates"].is_fully_replicated and not attention["query"].is_fully_replicated
-    # Without positions in the embeddings, words that change places in the encoder are seen only by scores that know where.
+    # Without positions in the embeddings, words that change places in the encoder are seen only by
+    # scores that know where.
     source, target = sentences(ROWS, 6)
     swapped = Sentences(source[:, [1, 0, *range(2, 6)]], target)
     assert np.abs(trial.logits(swapped.batch) - trial.logits(Sentences(source, target).batch)).max() > 1e-4
@@ -106,7 +107,7 @@ def test_a_whole_attention_with_settings_and_a_site_decodes():
     exec(
         re.search(
             "```python\n(from typing import Any\n[^`]*class Mine.*?)```",
-            (ROOT / "docs/extending.md").read_text(),
+            (ROOT / "docs/extending_models.md").read_text(),
             re.DOTALL,
         )[1],
         names,
@@ -122,7 +123,7 @@ def test_a_whole_attention_with_settings_and_a_site_decodes():
             return super().project_queries(queries) * self.settings.factor**self.site.depth
 
     values = ({"model": {"attention": "whole"}, "parts": {"whole": {"factor": factor}}} for factor in (3.0, 1.0))
-    trials = [Trial(trial_config("language_model", each)) for each in values]
+    trials = [Trial(trial_config("language_model", value)) for value in values]
     step_equals_full_pass(trials[0], 5)
     tripled, plain = (trial.logits(sentences(ROWS, 5).batch) for trial in trials)
     assert np.abs(tripled - plain).max() > 1e-3
@@ -131,14 +132,14 @@ def test_a_whole_attention_with_settings_and_a_site_decodes():
 def test_a_search_ends_later(monkeypatch):
     monkeypatch.setattr(translator, "SegmentedSearch", lambda init, make_step, search, *others: search)
     log_probs = jnp.log(jnp.array([0.0, 0.0, 0.5, 0.2, 0.3]))
-    mesh, found = make_mesh(MeshConfig(data=1), jax.devices()[:1]), {}
+    mesh, result = make_mesh(MeshConfig(data=1), jax.devices()[:1]), {}
     for name in ("beam", "late_ending"):
         search = translator.search_for(lambda: None, DecodingConfig(search=name, beam_width=1), mesh, 1)
         state = search.start(DecodeCache((), ()), jnp.array([4]), 4, None)
         for _ in range(4):
             state = search.choose(state, jnp.broadcast_to(log_probs, (1, 1, 5)))
-        found[name] = search.results(state).ids[0, 0].tolist()
-    assert found == {"beam": [2, 0, 0, 0], "late_ending": [4, 4, 4, 2]}
+        result[name] = search.results(state).ids[0, 0].tolist()
+    assert result == {"beam": [2, 0, 0, 0], "late_ending": [4, 4, 4, 2]}
 
 
 def test_a_source_of_pairs(tmp_path):
@@ -165,8 +166,8 @@ def test_parts_of_a_layer_and_an_optimizer_learn_a_batch():
 
 
 def test_an_output_layer_projects_hidden_states_and_scales_logits():
-    made = registered("projection")["tempered"]
-    layer = made(None, TransformerConfig(**SMALL), None, embedding=Embedding(9, 16), precision=FLOAT32)
+    make_projection = registered("projection")["tempered"]
+    layer = make_projection(None, TransformerConfig(**SMALL), None, embedding=Embedding(9, 16), precision=FLOAT32)
     hidden = jax.random.normal(jax.random.key(0), (2, 3, 16))
     params = layer.init(jax.random.key(1), hidden, method="logits")["params"] | {"sharpness": jnp.full((), 2.0)}
     logits = layer.apply({"params": params}, hidden, method="logits")
@@ -191,8 +192,8 @@ def test_a_task_learns_and_counts_only_labels(tmp_path):
     gradient = jax.jit(jax.grad(lambda params: loss(params, batch)))(params)
     better = jax.tree.map(lambda value, slope: value - 0.1 * slope, params, gradient)
     assert float(loss(better, batch)) < float(loss(params, batch)) - 0.01
-    found = task.validate(params, "validation", limit=8)
-    assert found.num_examples == 8 and found.metrics["accuracy"] in [count / 8 for count in range(9)]
+    result = task.validate(params, "validation", limit=8)
+    assert result.num_examples == 8 and result.metrics["accuracy"] in [count / 8 for count in range(9)]
 
 
 def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
@@ -325,13 +326,13 @@ def test_the_command_that_an_example_gives_states_possible_settings(file):
 BLOCK = re.compile(r'^```python title="([^"]*)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_shows_the_examples_whole_and_its_sweep_has_a_grid_of_a_setting_of_its_part(tmp_path):
-    blocks = dict(BLOCK.findall((ROOT / "docs" / "extending.md").read_text(encoding="utf-8")))
+def test_the_pages_name_every_example_and_show_files_whole_and_the_sweep_has_a_grid_of_a_setting_of_its_part(tmp_path):
+    pages = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("extending*.md")))
+    assert [file.name for file in EXAMPLES if f"examples/{file.name}" not in pages] == []
+    blocks = dict(BLOCK.findall(pages))
     (tmp_path / "sweep.py").write_text(blocks.pop("kerple_sweep.py"))
-    files = {name: code for name, code in blocks.items() if "/" in name}
-    assert files.keys() >= {f"examples/{file.name}" for file in EXAMPLES}
-    stale = [name for name, code in files.items() if (ROOT / name).read_text(encoding="utf-8") != code]
-    assert stale == [], "copy them into docs/extending.md"
+    stale = [name for name, code in blocks.items() if (ROOT / name).read_text(encoding="utf-8") != code]
+    assert stale == [], "copy them into docs/extending*.md"
     sweep = call_in_file(tmp_path / "sweep.py", "get_sweep", "", "a sweep file")
     for rate in sweep.space["parts.kerple.initial_rate"].values:
         config = apply_overrides({}, [*sweep.overrides.items(), ("parts.kerple.initial_rate", str(rate))])
@@ -343,7 +344,7 @@ def test_an_attention_of_recurrent_models_is_read_and_learned():
     sizes = {"d_embedding": 8, "d_hidden": 8, "d_attention": 8, "num_encoder_layers": 1, "num_decoder_layers": 1}
     model = build_model(RnnConfig(**sizes, attention="cosine"), 19, 19)
     # Encoder states of a row of padding are zero.
-    source, target = (Tokens(*(jnp.pad(each, ((0, 1), (0, 0))) for each in side)) for side in (SOURCE, TARGET))
+    source, target = (Tokens(*(jnp.pad(item, ((0, 1), (0, 0))) for item in side)) for side in (SOURCE, TARGET))
     variables = jax.jit(partial(model.init, train=False))(jax.random.key(0), source, target)
     total = jax.jit(lambda params: (model.apply({"params": params}, source, target, train=False) ** 2).sum())
     gradients = jax.grad(total)(variables["params"])

@@ -3,10 +3,11 @@
     python tests/faults/damage.py > damage.md            (about nine CPU minutes)
     python tests/faults/damage.py --kinds log outcome
 
-A case is one file and one damage: a flipped bit, a digit, a cut, a missing file, a folder or a link to another file in its
-place. ``resume`` must reach the undisturbed run bit for bit, and the other commands must print what they print of it, or they
-must report the fault. A change without a report is wrong, and so are a traceback and a hang. Prints the bad cases and a table;
-exit status 1 if a case is bad.
+A case is one file and one damage: a flipped bit, a digit, a cut, a missing file, a folder or a link
+to another file in its place. ``resume`` must reach the undisturbed run bit for bit, and the other
+commands must print what they print of it, or they must report the fault. A change without a report
+is wrong, and so are a traceback and a hang. Prints the bad cases and a table; exit status 1 if a
+case is bad.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""The kinds of faults. A fault is a function ``(subject, root, rng) -> Verdict``: it disturbs a run of ``subject`` in a folder
-below ``root``, runs the same command again and judges the result. A new one is such a function and a line in ``kinds``."""
+"""The kinds of faults. A fault is a function ``(subject, root, rng) -> Verdict``: it disturbs a run
+of ``subject`` in a folder below ``root``, runs the same command again and judges the result. A new
+one is such a function and a line in ``kinds``."""
 
 import contextlib
 import csv
@@ -114,7 +115,7 @@ def disturbed(strike: Strike, subject: str, root: Path, rng: random.Random) -> V
     return verdict._replace(detail=f"{first.detail}: {verdict.detail}")
 
 
-# What docs/clusters.md allows: JAX's frames, and then a sentence.
+# What docs/internals/faults.md allows: JAX's frames, and then a sentence.
 ABORT_OF_JAX = re.compile(r"^\*\*\* Check failure stack trace: \*\*\*$(\n +@ .*)*", re.MULTILINE)
 LAST_LINE = re.compile(r"^transformer-jax: .*\n\Z", re.MULTILINE)
 
@@ -181,7 +182,8 @@ def jump(sign: int, is_killed: bool, begin: Begin, case: Path, rng: random.Rando
     if is_killed:
         if not command.runs_for(rng.uniform(after, seconds)):
             return TOO_LATE
-        # For the resumed run, in the time of this process, the clock jumps a second time, the other way.
+        # For the resumed run, in the time of this process, the clock jumps a second time, the other
+        # way.
         command.send(signal.SIGKILL, 0)
     # Where the clock goes forward, Orbax may give up a save: the run ends, to be started again.
     expected = (-signal.SIGKILL,) if is_killed else (0, LOST_ANOTHER) if sign > 0 else (0,)

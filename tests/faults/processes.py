@@ -66,8 +66,8 @@ def run_command_here(arguments: list[str], seconds: float = SECONDS) -> tuple[in
 class Command:
     """``transformer-jax`` in a process, and group of processes, of its own, on ``devices`` fake devices.
 
-    ``environment`` is added to the inherited one; a fault that it names, as ``injected/sitecustomize.py`` reads it, the
-    process does to itself.
+    ``environment`` is added to the inherited one; a fault that it names, as
+    ``injected/sitecustomize.py`` reads it, the process does to itself.
     """
 
     def __init__(self, *arguments: str, devices: int = 1, **environment: str) -> None:

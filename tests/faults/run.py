@@ -4,9 +4,9 @@
     python tests/faults/run.py --faults=20 --inputs=100                      (a small slice)
     python tests/faults/run.py --inputs=0 --kinds "two processes" sweep      (of some kinds)
 
-Faults: see ``kinds.py``. After each the same command must go on to the same parameters and metrics, bit for bit, or refuse in a
-sentence. Bad inputs: a table, and texts by chance. Prints every verdict, and a table of their counts by kind; exit status 1
-when one verdict is bad.
+Faults: see ``kinds.py``. After each the same command must go on to the same parameters and metrics,
+bit for bit, or refuse in a sentence. Bad inputs: a table, and texts by chance. Prints every
+verdict, and a table of their counts by kind; exit status 1 when one verdict is bad.
 """
 
 import argparse

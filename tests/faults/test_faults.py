@@ -35,7 +35,8 @@ def test_what_happens_to_a_process_costs_nothing_but_time(undisturbed, fault):
     kind, name = fault.split(": ")
     with on_devices(1):
         verdict = kinds(seconds_to_end=300)[kind][name]("transformer", undisturbed, random.Random(5))
-    # A run may be over before a signal comes; a damaged file and another number of devices always count.
+    # A run may be over before a signal comes; a damaged file and another number of devices always
+    # count.
     may_miss = [NOT_STRUCK] if kind in ("slow disk", "termination") else []
     assert verdict.kind in ["resumed", *may_miss], verdict
 

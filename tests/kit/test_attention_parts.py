@@ -1,4 +1,4 @@
-"""Attentions and positions of the kit against their equations; tests/models has what holds for every attention."""
+"""Attentions and positions of the kit against their equations."""
 
 from functools import partial
 
@@ -72,8 +72,8 @@ def test_rotated_scores_depend_on_distances_only():
     assert float(score(7, 4)) == pytest.approx(float(score(3, 0)), abs=1e-5)
     assert float(score(7, 4)) != pytest.approx(float(score(7, 5)), abs=1e-2)
     half = change(RotaryPositions, RopeSettings(share=0.5))
-    found = jax.jit(half.queries)(jnp.array([[[[1.0, 0.0, 3.0, 4.0]]]]), jnp.array([[2]]))
-    np.testing.assert_allclose(found[0, 0, 0], [np.cos(2), np.sin(2), 3, 4], rtol=1e-6)
+    result = jax.jit(half.queries)(jnp.array([[[[1.0, 0.0, 3.0, 4.0]]]]), jnp.array([[2]]))
+    np.testing.assert_allclose(result[0, 0, 0], [np.cos(2), np.sin(2), 3, 4], rtol=1e-6)
 
 
 def test_linear_biases_have_the_slopes_of_the_paper():
@@ -86,8 +86,8 @@ def test_buckets_of_t5():
     kinds = Buckets(32, 128, False), Buckets(32, 128, True)
     expected = {5: (0, 21), 0: (0, 0), -1: (1, 1), 1: (0, 17), -12: (12, 9), -20: (17, 10), -127: (31, 15), -9: (9, 8)}
     distances = jnp.array([[[*expected]]])
-    found = jax.jit(lambda distances: [kind.of(distances)[0, 0] for kind in kinds])(distances)
-    np.testing.assert_array_equal(np.transpose(found), [*expected.values()])
+    actual = jax.jit(lambda distances: [kind.of(distances)[0, 0] for kind in kinds])(distances)
+    np.testing.assert_array_equal(np.transpose(actual), [*expected.values()])
     table, positions = np.arange(64.0).reshape(32, 2), at([1], [0, 1])
     scores = jax.jit(kinds[0])(table, jnp.zeros((1, 2, 1, 2)), positions)
     np.testing.assert_array_equal(scores[0, :, 0], [[2, 0], [3, 1]])
@@ -108,8 +108,8 @@ def test_every_layer_reads_the_table_of_t5_of_its_stack(settings):
     for name in ("decoder_layers_0", "decoder_layers_1"):
         attention = params[name]["self_attention"]
         attention = attention | {"output": 0 * attention["output"]}
-        found = gradient(params["positions"], params | {name: params[name] | {"self_attention": attention}})
-        assert np.abs(found["biases"]).max() > 1e-3, f"the layer beside {name} reads the table"
+        result = gradient(params["positions"], params | {name: params[name] | {"self_attention": attention}})
+        assert np.abs(result["biases"]).max() > 1e-3, f"the layer beside {name} reads the table"
 
 
 def test_relative_keys_are_added_to_the_keys():
@@ -120,12 +120,12 @@ def test_relative_keys_are_added_to_the_keys():
 
 
 def test_capped_scores():
-    found = jax.jit(capped_scores)(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2]))
-    np.testing.assert_allclose(found[0, 0, 0], [-2, 0, 2 * np.tanh(0.5)], atol=1e-4)
+    result = jax.jit(capped_scores)(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2]))
+    np.testing.assert_allclose(result[0, 0, 0], [-2, 0, 2 * np.tanh(0.5)], atol=1e-4)
 
 
 def modified(*makers):
-    return ModifiedAttention(**SIZES, value_size=4, makers=tuple((f"part{i}", each) for i, each in enumerate(makers)))
+    return ModifiedAttention(**SIZES, value_size=4, makers=tuple((f"part{i}", maker) for i, maker in enumerate(makers)))
 
 
 def applied(attention, params, *inputs, **options):
@@ -173,16 +173,16 @@ def test_grouped_heads_are_multi_head_attention_with_equal_keys_and_values(part,
     empty = empty_cache(attention, params)
     assert [leaf.shape for leaf in jax.tree.leaves(empty)] == [(2, heads, 4, 7), (2, heads, 7, 4)]
     repeated = params | {name: np.repeat(params[name], 4 // heads, axis=1) for name in ("key", "value")}
-    found = applied(attention, params, INPUTS, INPUTS, MASK)
+    actual = applied(attention, params, INPUTS, INPUTS, MASK)
     expected = applied(MultiHeadAttention(**SIZES, value_size=4), repeated, INPUTS, INPUTS, MASK)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("others", [(), ((SoftCap, SoftCapSettings(2.0)),)], ids=["absorbed", "expanded"])
 def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_and_caches_the_latent(others):
     makers = {"latent": partial(change, Latent, LatentSettings(6))}
     makers |= {
-        f"part{i}": partial(change, *each) for i, each in enumerate((*others, (GroupedQuery, GroupedQuerySettings(2))))
+        f"part{i}": partial(change, *item) for i, item in enumerate((*others, (GroupedQuery, GroupedQuerySettings(2))))
     }
     attention = LatentAttention(**SIZES, value_size=3, makers=tuple(makers.items()))
     params = params_of(attention)
@@ -191,13 +191,13 @@ def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_an
     assert shapes == expected
     down, up = params["latent_kernel"], {name: params[name] for name in ("key", "value")}
     plain = ModifiedAttention(
-        **SIZES, value_size=3, makers=tuple(each for each in makers.items() if each[0] != "latent")
+        **SIZES, value_size=3, makers=tuple(maker for maker in makers.items() if maker[0] != "latent")
     )
     product = params | {name: np.einsum("DC,CGK->DGK", down, kernel) for name, kernel in up.items()}
     product.pop("latent_kernel")
-    found = applied(attention, params, INPUTS, INPUTS, MASK)
+    actual = applied(attention, params, INPUTS, INPUTS, MASK)
     reference = applied(plain, product, INPUTS, INPUTS, MASK)
-    np.testing.assert_allclose(found, reference, atol=1e-5)
+    np.testing.assert_allclose(actual, reference, atol=1e-5)
     empty = empty_cache(attention, params)
     assert [leaf.shape for leaf in jax.tree.leaves(empty)] == [(2, 1, 6, 7), (2, 1, 7, 0)]
 
@@ -255,15 +255,15 @@ def test_changes_of_heads_combine_in_any_order():
     others = DEEPSEEK | {"sink": (Sink, None)}
     parts = {"differential": difference, "gated": gated} | others
     params = params_of(attention_with(parts))
-    found = applied(attention_with(parts), params, INPUTS, INPUTS, MASK)
+    result = applied(attention_with(parts), params, INPUTS, INPUTS, MASK)
     reordered = attention_with({"gated": gated, "differential": difference} | others)
-    np.testing.assert_array_equal(applied(reordered, params, INPUTS, INPUTS, MASK), found)
-    np.testing.assert_allclose(attended_with_cache(reordered, params), found, atol=1e-5)
+    np.testing.assert_array_equal(applied(reordered, params, INPUTS, INPUTS, MASK), result)
+    np.testing.assert_allclose(attended_with_cache(reordered, params), result, atol=1e-5)
     for name in ("gated", "differential", "sink"):
-        fewer = {each: part for each, part in parts.items() if each != name}
+        fewer = {item: part for item, part in parts.items() if item != name}
         params_without = {path: leaf for path, leaf in params.items() if path != f"changes_{name}"}
         without = applied(attention_with(fewer), params_without, INPUTS, INPUTS, MASK)
-        assert np.abs(without - found).max() > 1e-3, f"{name} changes the output"
+        assert np.abs(without - result).max() > 1e-3, f"{name} changes the output"
 
 
 def test_heads_talk_before_and_after_the_softmax():
@@ -292,7 +292,7 @@ def test_weights_that_do_not_add_up_to_one():
     of_sink = exponentials / (np.exp(0.7) + exponentials.sum(-1, keepdims=True))
     differences = (np.exp(scores) - 1) * mask[0]
     picked = np.maximum(differences, 0) / (np.abs(differences).sum(-1, keepdims=True) + 1e-8)
-    one, learned, pick = (change(each, num_heads=1) for each in (SoftmaxOne, Sink, Softpick))
+    one, learned, pick = (change(item, num_heads=1) for item in (SoftmaxOne, Sink, Softpick))
     learned = learned.bind({"params": {"sinks": jnp.full(1, 0.7)}})
     for part, expected in ((one, of_one), (learned, of_sink), (pick, picked)):
         np.testing.assert_allclose(weights(part.denominator_mod()), expected, rtol=1e-5)
@@ -337,8 +337,8 @@ def test_what_does_not_go_together_is_refused(settings, problem):
 
 def test_parameters_of_changes_are_replicated():
     def shardings(mesh, parts=None, **settings):
-        found = state_shardings(shapes_of(parts, **settings), make_mesh(MeshConfig(**mesh)))
-        return found["decoder_layers_0"]["self_attention"]
+        result = state_shardings(shapes_of(parts, **settings), make_mesh(MeshConfig(**mesh)))
+        return result["decoder_layers_0"]["self_attention"]
 
     attention = shardings({"fsdp": 2, "tensor": 2, "data": 2}, attention="multi_query,qk_norm", positions="shaw")
     assert attention["changes_shaw"]["relative"].is_fully_replicated

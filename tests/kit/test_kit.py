@@ -1,4 +1,4 @@
-"""Parts of the kit are the functions of their papers; tests/tools/conform trains and decodes with them."""
+"""Parts of the kit are the functions of their papers; conform trains and decodes with them."""
 
 from functools import cache, partial
 
@@ -77,9 +77,9 @@ def flat(params) -> np.ndarray:
 def test_rmsnorm_is_its_equation():
     norm = registered("norm")["rmsnorm"](None, language_model().model, None, precision=FLOAT32)
     x, scale = np.random.default_rng(0).normal(size=(2, 3, 8)), np.linspace(0.5, 2.0, 8)
-    found = norm.apply({"params": {"scale": jnp.asarray(scale, jnp.float32)}}, jnp.asarray(x, jnp.float32))
+    actual = norm.apply({"params": {"scale": jnp.asarray(scale, jnp.float32)}}, jnp.asarray(x, jnp.float32))
     expected = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * scale
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_rezero_begins_as_the_identity_and_has_no_norms():
@@ -88,8 +88,8 @@ def test_rezero_begins_as_the_identity_and_has_no_norms():
     params = init_decoder_only(model, jax.random.key(0))
     assert not any("norm" in str(path) for path, _ in jax.tree_util.tree_leaves_with_path(params))
     logits, bare = (
-        jax.jit(partial(each.apply, train=False))({"params": params}, BATCH)
-        for each in (model, model.clone(num_layers=0))
+        jax.jit(partial(item.apply, train=False))({"params": params}, BATCH)
+        for item in (model, model.clone(num_layers=0))
     )
     np.testing.assert_allclose(logits, bare, atol=1e-6)
 
@@ -110,12 +110,12 @@ def soap_of(**settings: int) -> optax.GradientTransformation:
 
 def after_updates(rule: optax.GradientTransformation, gradient_of, params, count: int):
     """Parameters after each of ``count`` updates at the rate 0.1."""
-    step, state, found = jax.jit(rule.update), rule.init(params), []
+    step, state, result = jax.jit(rule.update), rule.init(params), []
     for _ in range(count):
         updates, state = step(gradient_of(params), state)
         params = jax.tree.map(lambda leaf, update: leaf - 0.1 * update, params, updates)
-        found.append(params)
-    return found
+        result.append(params)
+    return result
 
 
 def test_soap_is_algorithm_3_with_the_power_iteration_of_algorithm_4():
@@ -134,14 +134,14 @@ def test_soap_is_algorithm_3_with_the_power_iteration_of_algorithm_4():
         pairs = zip(covariances, (gradient @ gradient.T, gradient.T @ gradient), strict=True)
         covariances = [b2 * old + (1 - b2) * new for old, new in pairs]
         if number == 0:
-            bases = [np.linalg.eigh(each)[1][:, ::-1] for each in covariances]
+            bases = [np.linalg.eigh(covariance)[1][:, ::-1] for covariance in covariances]
         elif number % every == 0:
-            bases = [np.linalg.qr(each @ basis)[0] for each, basis in zip(covariances, bases, strict=True)]
+            bases = [np.linalg.qr(covariance @ basis)[0] for covariance, basis in zip(covariances, bases, strict=True)]
         expected.append(kernel)
     rule, number = soap_of(precondition_every=every), iter(gradients)
     params = {"kernel": jnp.zeros((4, 3))}
-    found = after_updates(rule, lambda _: {"kernel": jnp.asarray(next(number))}, params, len(gradients))
-    np.testing.assert_allclose([each["kernel"] for each in found], expected, atol=2e-3)
+    actual = after_updates(rule, lambda _: {"kernel": jnp.asarray(next(number))}, params, len(gradients))
+    np.testing.assert_allclose([item["kernel"] for item in actual], expected, atol=2e-3)
 
 
 AVERAGED = {
@@ -157,9 +157,9 @@ def test_ema_is_the_average_of_the_parameters():
         decay = min(0.15, (1 + count) / (10 + count))
         expected = decay * expected + (1 - decay) * flat(state.params)
     update = update_of(AVERAGED["ema"])
-    found = update.evaluation_params(states[-1])
-    assert count_parameters(update.saved_shapes) == count_parameters((states[-1], found)), "a checkpoint holds both"
-    np.testing.assert_allclose(flat(found), expected, atol=1e-6)
+    actual = update.evaluation_params(states[-1])
+    assert count_parameters(update.saved_shapes) == count_parameters((states[-1], actual)), "a checkpoint holds both"
+    np.testing.assert_allclose(flat(actual), expected, atol=1e-6)
     assert float(np.abs(flat(states[-1].params) - expected).max()) > 1e-4
 
 
@@ -205,13 +205,13 @@ def test_experts_are_the_sum_of_the_chosen_layers_and_equal_loads_have_a_balance
     inputs = np.random.default_rng(0).normal(size=(2, 5, 16)).astype(np.float32)
     params = jax.jit(partial(layer.init, train=False))(jax.random.key(1), inputs)["params"]
     apply = jax.jit(partial(layer.apply, train=False, mutable=["losses"]))
-    found, sown = apply({"params": params}, inputs)
+    actual, sown = apply({"params": params}, inputs)
     router, wide, narrow = (np.asarray(params[name]) for name in ("router_kernel", "experts_wide", "experts_narrow"))
     probabilities = np.exp(inputs @ router) / np.exp(inputs @ router).sum(-1, keepdims=True)
     kept = np.where(probabilities > probabilities.min(-1, keepdims=True), probabilities, 0.0)
     every = np.einsum("BLEF,EFD->BLED", np.maximum(np.einsum("BLD,EDF->BLEF", inputs, wide), 0.0), narrow)
     expected = np.einsum("BLE,BLED->BLD", kept / kept.sum(-1, keepdims=True), every)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
     balance = 3 * ((kept > 0).mean((0, 1)) / 2 * probabilities.mean((0, 1))).sum()
     np.testing.assert_allclose(sown["losses"]["load_balance"][0], balance, rtol=1e-5)
     assert wide.std() == pytest.approx((2 / (16 + 32)) ** 0.5, rel=0.1)
@@ -227,7 +227,7 @@ def test_products_of_experts_follow_the_precision_forward_and_backward():
     def operands(jaxpr):
         for equation in jaxpr.eqns:
             if "ragged_dot" in equation.primitive.name:
-                yield [each.aval.dtype.name for each in equation.invars[:2]]
+                yield [invar.aval.dtype.name for invar in equation.invars[:2]]
             for inner in equation.params.values():
                 yield from operands(inner.jaxpr) if hasattr(inner, "jaxpr") else ()
 
@@ -238,11 +238,11 @@ def test_products_of_experts_follow_the_precision_forward_and_backward():
     sizes = jnp.array([4, 0, 6])
     gradient = jax.grad(loss, (1, 2))
     plain = jax.grad(lambda *both: jnp.sum(jnp.sin(jax.lax.ragged_dot(*both, sizes))), (0, 1))
-    both = (jax.jit(each)(tokens, kernels) for each in (partial(gradient, FLOAT32), plain))
-    for found, expected in zip(*both, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
-    made = jax.make_jaxpr(lambda *both: gradient(POLICIES["bfloat16"], *both))(tokens, kernels)
-    assert list(operands(made.jaxpr)) == [["bfloat16", "bfloat16"]] * 3
+    both = (jax.jit(item)(tokens, kernels) for item in (partial(gradient, FLOAT32), plain))
+    for actual, expected in zip(*both, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    gradient_program = jax.make_jaxpr(lambda *both: gradient(POLICIES["bfloat16"], *both))(tokens, kernels)
+    assert list(operands(gradient_program.jaxpr)) == [["bfloat16", "bfloat16"]] * 3
 
 
 def test_a_part_registers_the_sharding_of_its_parameters():

@@ -39,21 +39,23 @@ def objective(values, terms):
 
 @pytest.mark.slow
 def test_heads_predict_the_tokens_after_the_next_one_beside_the_parameters_of_the_model():
-    made, base = objective(LANGUAGE_MODEL, "multi_token"), objective(LANGUAGE_MODEL, "")
-    params, plain = (jax.jit(each.init_params)(jax.random.key(0)) for each in (made, base))
+    with_heads, base = objective(LANGUAGE_MODEL, "multi_token"), objective(LANGUAGE_MODEL, "")
+    params, plain = (jax.jit(item.init_params)(jax.random.key(0)) for item in (with_heads, base))
     jax.tree.map(np.testing.assert_array_equal, {name: params[name] for name in plain}, plain)
     heads = params["loss_terms"]["multi_token"]
     assert heads.keys() == {"head_2", "head_3"} and heads["head_2"].keys() == {"layer", "norm"}
-    hyperparameters = hyperparameters_of(made.config)
+    hyperparameters = hyperparameters_of(with_heads.config)
 
     @jax.jit
     def losses(params):
-        model = made.training_model(hyperparameters)
+        model = with_heads.training_model(hyperparameters)
         hidden, matrix, _ = call(model, params, "factors", ROWS, train=False)
-        found = [Head.of(model).apply({"params": heads[each]}, hidden[..., :8], ROWS, train=False) for each in heads]
-        logits = [each @ matrix[:, :8].T + matrix[:, 8][None, None] for each in found]
+        result = [Head.of(model).apply({"params": heads[head]}, hidden[..., :8], ROWS, train=False) for head in heads]
+        logits = [item @ matrix[:, :8].T + matrix[:, 8][None, None] for item in result]
         capped = [CAP * jnp.tanh(z / CAP) for z in logits]
-        return made.loss(params, ROWS, jax.random.key(1), hyperparameters), [jax.nn.log_softmax(z) for z in capped]
+        return with_heads.loss(params, ROWS, jax.random.key(1), hyperparameters), [
+            jax.nn.log_softmax(z) for z in capped
+        ]
 
     sums, log_probs = losses(params)
     expected = 0.0

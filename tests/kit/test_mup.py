@@ -17,7 +17,7 @@ UPDATES, BASE, HEADS, VOCABULARY = 4, 32, 4, 256
 
 
 def model_of(width, is_mup):
-    """A language model of two layers of this width, whose heads grow with it, trained by Adam at one learning rate."""
+    """A language model of two layers of this width, whose heads grow with it."""
     model = {"d_model": width, "d_ff": 4 * width, "num_heads": HEADS, "num_layers": 2, "tying": "none"}
     model |= {"normalization": "pre", "dropout": 0.0, "embedding_dropout": 0.0}
     optimizer = {"name": "adam", "schedule": "constant", "learning_rate": 0.01, "warmup_updates": 1}
@@ -30,7 +30,7 @@ def model_of(width, is_mup):
 
 
 def last_hidden_sizes(width, is_mup):
-    """Root mean squares of the output of the last layer before each of ``UPDATES`` updates, all on one random batch."""
+    """Root mean squares of the last layer's output before each of ``UPDATES`` updates."""
     config, mesh = model_of(width, is_mup), make_mesh(MeshConfig(data=1), jax.devices()[:1])
     objective = objective_of(config, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh)
@@ -52,13 +52,13 @@ def test_rates_and_initial_values_follow_the_table():
     shapes |= {"feed_forward/narrow_kernel": (256, 64), "feed_forward/wide_bias": (256,), "positions/table": (5, 64)}
     shapes |= {"positions/biases": (8, 2), "feed_forward/router_kernel": (64, 4), "changes_shaw/relative": (5, 32)}
     gradient = {path: jnp.ones(shape) for path, shape in shapes.items()}
-    updates = jax.jit(lambda each: rates.update(adam.update(each, adam.init(each))[0], rates.init(each))[0])(gradient)
-    found = {path: float(jnp.ravel(update)[0]) for path, update in updates.items()}
+    updates = jax.jit(lambda item: rates.update(adam.update(item, adam.init(item))[0], rates.init(item))[0])(gradient)
+    actual = {path: float(jnp.ravel(update)[0]) for path, update in updates.items()}
     hidden = ("self_attention/query", "self_attention/output", "feed_forward/wide_kernel", "feed_forward/narrow_kernel")
     expected = dict.fromkeys(shapes, 1.0) | dict.fromkeys(
         (*hidden, "projection/table", "feed_forward/router_kernel"), 0.5
     )
-    assert found == pytest.approx(expected | {"embedding/table": 0.5**0.5}, rel=1e-4)
+    assert actual == pytest.approx(expected | {"embedding/table": 0.5**0.5}, rel=1e-4)
 
     rule, site = registered("initialization")["mup"], Site("decoder", "self", 1, True)
     initial = {path: rule(config.parts["mup"], config.model, site, path) for path in shapes}

@@ -38,7 +38,7 @@ def test_no_product_of_unigram_smoothing_is_rounded_on_an_accelerator():
     """The default float32 product is TF32 on an NVIDIA GPU and one bfloat16 pass on a TPU."""
     function = registered("loss_term")["unigram_smoothing"](UnigramSmoothingSettings(0.2)).of_logits(LABELS, WEIGHTS)
     program = jax.make_jaxpr(jax.grad(lambda logits: jnp.sum(function(logits, LABELS))))(jnp.ones((2, 5, 7)))
-    products = [each for each in program.jaxpr.eqns if each.primitive.name == "dot_general"]
-    assert {precision for each in products for precision in each.params["precision"] or [None]} == {
+    products = [eqn for eqn in program.jaxpr.eqns if eqn.primitive.name == "dot_general"]
+    assert {precision for product in products for precision in product.params["precision"] or [None]} == {
         jax.lax.Precision.HIGHEST
     }

@@ -1,4 +1,4 @@
-"""Statistics of the kit: equal to direct computation, whatever the micro-batches and the devices."""
+"""Statistics of the kit equal direct computation, for any micro-batches and devices."""
 
 from dataclasses import asdict
 from functools import cache
@@ -55,37 +55,38 @@ def metrics_of(devices: int):
 
 
 def test_statistics_are_their_definitions():
-    found, params, objective = metrics_of(1)
+    result, params, objective = metrics_of(1)
     weights = np.asarray(attention_maps(objective.model, params, BATCH)[ATTENTION], np.float64)
     keys = np.tile(1 + np.arange(6), (8, 2, 1)) * (IDS != 0)[:, None]
     counts = keys > 1
     entropy = -np.sum(weights * np.log(np.where(weights > 0, weights, 1)), -1)[counts] / np.log(keys[counts])
-    assert found[f"attention_entropy/{ATTENTION}"] == pytest.approx(entropy.mean(), rel=1e-5)
-    # With two visible keys the ratio of the weights is the exponential of the difference of the scores.
+    assert result[f"attention_entropy/{ATTENTION}"] == pytest.approx(entropy.mean(), rel=1e-5)
+    # With two visible keys the ratio of the weights is the exponential of the difference of the
+    # scores.
     ratios = np.abs(np.log(weights[:, :, 1, 0] / weights[:, :, 1, 1]))
-    assert ratios.max() < 2 * found[f"largest_logit/{ATTENTION}"] < 20
+    assert ratios.max() < 2 * result[f"largest_logit/{ATTENTION}"] < 20
     norm = np.sqrt(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(params[LAYER])))
-    assert found[f"parameter_norms/{LAYER}"] == pytest.approx(norm, rel=1e-5)
-    squares = sum(value**2 for name, value in found.items() if name.startswith("gradient_norms/"))
-    assert np.sqrt(squares) == pytest.approx(found["gradient_norm"], rel=1e-5)
-    assert found[f"activation_norms/{LAYER}"] == pytest.approx(1.0, rel=1e-3), "outputs of a layer norm"
+    assert result[f"parameter_norms/{LAYER}"] == pytest.approx(norm, rel=1e-5)
+    squares = sum(value**2 for name, value in result.items() if name.startswith("gradient_norms/"))
+    assert np.sqrt(squares) == pytest.approx(result["gradient_norm"], rel=1e-5)
+    assert result[f"activation_norms/{LAYER}"] == pytest.approx(1.0, rel=1e-3), "outputs of a layer norm"
 
 
 def test_the_entropy_is_of_shares_where_weights_do_not_sum_to_one():
     weights = jnp.array([[[[0.01, 0.01, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]]])
     every = {"a": weights, "negative": weights - 0.1}
     visible = jnp.array([[[True, True, False]] * 3])
-    every = {name: AttentionActivations(jnp.zeros_like(each), each, visible) for name, each in every.items()}
-    found = registered("statistic")["attention_entropy"](None).of_pass(Activations({}, every))
-    assert [float(each) for each in found["a"]] == pytest.approx([1.0, 2.0]), "uniform, one key, none"
-    assert found["negative"][1] == 0, "not in the log"
+    every = {name: AttentionActivations(jnp.zeros_like(item), item, visible) for name, item in every.items()}
+    result = registered("statistic")["attention_entropy"](None).of_pass(Activations({}, every))
+    assert [float(item) for item in result["a"]] == pytest.approx([1.0, 2.0]), "uniform, one key, none"
+    assert result["negative"][1] == 0, "not in the log"
 
 
 @pytest.mark.slow
 def test_statistics_do_not_depend_on_the_devices():
     one, two = (dict(metrics_of(devices)[0]) for devices in (1, 2))
     # Devices split a batch into other micro-batches.
-    assert np.isfinite([each.pop("gradient_noise") for each in (one, two)]).all()
+    assert np.isfinite([item.pop("gradient_noise") for item in (one, two)]).all()
     assert two == pytest.approx(one, rel=1e-4)
 
 
@@ -95,7 +96,7 @@ def test_the_noise_scale_is_that_of_its_gradients():
     for _ in range(200):
         # Sums of b gradients, each with mean 0.3 and variance 4 in 50 dimensions.
         sums = [size * mean + np.sqrt(size) * 2 * draw.normal(size=50) for size in sizes]
-        joined = sum(statistic.of_micro_batch(each, size)[""] for each, size in zip(sums, sizes, strict=True))
+        joined = sum(statistic.of_micro_batch(item, size)[""] for item, size in zip(sums, sizes, strict=True))
         tokens = sizes.sum()
         total += np.asarray(statistic.of_update(None, sum(sums) / tokens, tokens, {"": joined})[""])
     assert total[0] / total[1] == pytest.approx(50 * 4 / (50 * 0.3**2), rel=0.1)
@@ -118,6 +119,6 @@ def test_a_statistic_of_a_user_is_joined_over_updates_and_resumed():
         sums = LossSums.zero()._replace(statistics={"mean_and_largest": one, "own_maximum": {"layer": one[""]}})
         counters.add(StepMetrics(sums, jnp.zeros(()), jnp.array(True)))
         counters = Counters(**asdict(counters))
-    found = counters.take_means()
-    assert found["train/mean_and_largest"] == 1.5 and found["train/own_maximum/layer"] == 2.5
+    result = counters.take_means()
+    assert result["train/mean_and_largest"] == 1.5 and result["train/own_maximum/layer"] == 2.5
     assert not counters.statistics

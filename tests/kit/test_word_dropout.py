@@ -22,10 +22,10 @@ IDS[:, 28], IDS[:, 29] = EOS_ID, PAD_ID
 
 def test_tokens_become_unknown_at_the_rate_and_ends_stay():
     batch = Batch(Tokens.from_ids(IDS), Tokens.from_ids(IDS))
-    found = jax.jit(partial(word_dropout, WordDropoutSettings(0.3)))(batch, jax.random.key(0))
-    dropped = [np.asarray(side.ids) == UNK_ID for side in found]
+    result = jax.jit(partial(word_dropout, WordDropoutSettings(0.3)))(batch, jax.random.key(0))
+    dropped = [np.asarray(side.ids) == UNK_ID for side in result]
     assert all(abs(side[:, :28].mean() - 0.3) < 0.05 for side in dropped) and (dropped[0] != dropped[1]).any()
-    for side, was_dropped in zip(found, dropped, strict=True):
+    for side, was_dropped in zip(result, dropped, strict=True):
         np.testing.assert_array_equal(side.ids[~was_dropped], IDS[~was_dropped])
         assert not was_dropped[:, 28:].any()
         np.testing.assert_array_equal(side.segments, batch.source.segments)

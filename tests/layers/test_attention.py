@@ -26,7 +26,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
-def made(attention, *inputs, **options):
+def initialized(attention, *inputs, **options):
     """The parameters of an attention, and the attention as one program."""
     variables = random_params(partial(attention.init, train=False), jax.random.key(0), *inputs)
     program = jax.jit(partial(attention.apply, train=False, **options))
@@ -37,7 +37,9 @@ def test_weights_are_returned_before_dropout_and_a_row_that_may_attend_nowhere_i
     mask = jnp.array([[[True, True, True], [False, False, False]]])
     arguments = random(0, 1, 1, 2, 4), random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), mask
     dropout = DropoutMask(0.9999999, jnp.zeros(2, jnp.uint32))
-    attend = jax.jit(lambda *each: [scaled_dot_product_attention(*each, dropout=by) for by in (None, dropout)])
+    attend = jax.jit(
+        lambda *arguments: [scaled_dot_product_attention(*arguments, dropout=by) for by in (None, dropout)]
+    )
     (attended, kept), (output, weights) = attend(*arguments)
     assert np.isfinite(attended).all()
     np.testing.assert_array_equal(weights, kept)
@@ -48,7 +50,7 @@ def test_heads_are_concatenated_and_projected():
     attention = MultiHeadAttention(num_heads=2, key_size=3, value_size=5, d_model=8)
     queries, memory = random(0, 2, 4, 8), random(1, 2, 6, 8)
     mask = SentenceMask(jnp.ones((2, 4), int), jnp.ones((2, 6), int))
-    kernels, attend = made(attention, queries, memory, mask)
+    kernels, attend = initialized(attention, queries, memory, mask)
     shapes = {name: kernel.shape for name, kernel in kernels.items()}
     assert shapes == {"query": (8, 2, 3), "key": (8, 2, 3), "value": (8, 2, 5), "output": (2, 5, 8)}
     heads = []
@@ -72,16 +74,16 @@ def test_rectified_attention_is_what_it_says():
     inputs = random(0, 1, 3, 8)
     segments = jnp.array([[1, 1, 0]])
     mask = SentenceMask(segments, segments, is_causal=True)
-    kernels, attend = made(RectifiedAttention(**SIZES), inputs, inputs, mask)
+    kernels, attend = initialized(RectifiedAttention(**SIZES), inputs, inputs, mask)
     assert set(kernels) == {"query", "key", "value"}
     query, key, value = (
         np.maximum(np.einsum("ld,dhk->hlk", inputs[0], kernels[name]), 0) for name in ("query", "key", "value")
     )
     scores = np.where(mask.array(), query @ key.swapaxes(1, 2) / 2, -np.inf)[:, :2]
     weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-    found = attend(inputs, inputs, mask)[0]
-    np.testing.assert_allclose(found[:2], np.concatenate(list(weights @ value), axis=-1), atol=1e-5)
-    np.testing.assert_array_equal(found[2], np.zeros(8))
+    result = attend(inputs, inputs, mask)[0]
+    np.testing.assert_allclose(result[:2], np.concatenate(list(weights @ value), axis=-1), atol=1e-5)
+    np.testing.assert_array_equal(result[2], np.zeros(8))
 
 
 INPUTS = random(0, 1, 3, 8)
@@ -91,9 +93,9 @@ CAUSAL = SentenceMask(SEGMENTS, SEGMENTS, is_causal=True)
 
 def test_unscaled_weights_are_the_softmax_of_the_dot_products_in_every_backend():
     arguments = UnscaledAttention(**SIZES), INPUTS, INPUTS, CAUSAL
-    kernels, attend = made(*arguments)
+    kernels, attend = initialized(*arguments)
     fast = attend(*arguments[1:])
-    full, sown = made(*arguments, mutable=["intermediates"])[1](*arguments[1:])
+    full, sown = initialized(*arguments, mutable=["intermediates"])[1](*arguments[1:])
     query, key = (np.einsum("ld,dhk->hlk", INPUTS[0], kernels[name]) for name in ("query", "key"))
     scores = np.where(CAUSAL.array(), query @ key.swapaxes(1, 2), -np.inf)
     weights = sown["intermediates"]["attention_weights"][0][0]
@@ -103,7 +105,7 @@ def test_unscaled_weights_are_the_softmax_of_the_dot_products_in_every_backend()
 
 @pytest.mark.parametrize(("kind", "sees_future"), [(MultiHeadAttention, False), (AcausalAttention, True)])
 def test_acausal_attention_sees_what_follows_and_never_padding(kind, sees_future):
-    _, attend = made(kind(**SIZES), INPUTS, INPUTS, CAUSAL)
+    _, attend = initialized(kind(**SIZES), INPUTS, INPUTS, CAUSAL)
     padded = SentenceMask(SEGMENTS, jnp.array([[1, 1, 0]]), is_causal=True)
 
     def first_output(memory, mask):

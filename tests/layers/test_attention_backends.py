@@ -88,8 +88,8 @@ def output_and_gradients(backend, mask, arrays, dropout=None, precision=FLOAT32,
     return [leaf for leaf in jax.tree.leaves(gradients) if leaf.dtype != jax.dtypes.float0], heads
 
 
-def assert_equal(found, expected, tolerance):
-    (found_gradients, found_heads), (gradients, heads) = found, expected
+def assert_equal(actual, expected, tolerance):
+    (found_gradients, found_heads), (gradients, heads) = actual, expected
     for one, other in zip((found_heads, *found_gradients), (heads, *gradients), strict=True):
         assert np.isfinite(one).all()
         np.testing.assert_allclose(one, other, atol=tolerance * np.abs(other).max())
@@ -222,8 +222,8 @@ def variant(name: str, value_size: int = VALUE_SIZE) -> dict:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_blockwise_with_other_scores_masks_and_heads(name):
-    found = output_and_gradients(BlockwiseAttention(4, 3), **variant(name))
-    assert_equal(found, output_and_gradients(EinsumAttention(), **variant(name)), 1e-5)
+    result = output_and_gradients(BlockwiseAttention(4, 3), **variant(name))
+    assert_equal(result, output_and_gradients(EinsumAttention(), **variant(name)), 1e-5)
 
 
 def test_the_reference_with_other_scores_masks_and_heads():
@@ -250,8 +250,8 @@ def test_the_reference_with_other_scores_masks_and_heads():
 
 def test_blocks_of_rows_over_a_mesh():
     of = variant("everything") | {"dropout": None}
-    found = output_and_gradients(row_blocks(2 * H * 11 * 11, (1, 2)), **of)
-    assert_equal(found, output_and_gradients(EinsumAttention(), **of), 1e-5)
+    result = output_and_gradients(row_blocks(2 * H * 11 * 11, (1, 2)), **of)
+    assert_equal(result, output_and_gradients(EinsumAttention(), **of), 1e-5)
 
 
 def test_blocks_outside_of_a_window_are_skipped():
@@ -278,7 +278,7 @@ def test_memory_of_biased_scores_is_that_of_plain_blockwise_attention():
             return jnp.sum(BlockwiseAttention()(q, k, v, mask, AttentionOptions(None, FLOAT32, score_mod)) ** 2)
 
         array, segments = (
-            jax.ShapeDtypeStruct(*each) for each in (((1, H, 2048, 32), "float32"), ((1, 2048), "int32"))
+            jax.ShapeDtypeStruct(*item) for item in (((1, H, 2048, 32), "float32"), ((1, 2048), "int32"))
         )
         program = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(array, array, array, segments, score_mod).compile()
         return program.memory_analysis().temp_size_in_bytes
@@ -303,8 +303,8 @@ def test_cudnn_is_asked_for_windows_biases_and_shared_key_heads_as_the_reference
     options = {"precision": POLICIES["bfloat16"], "score_mod": SCORE_MODS.get(score_mod)}
     arrays = [random(ROWS, heads, 12, KEY_SIZE) for heads in (H, 2, 2)]
     expected = output_and_gradients(EinsumAttention(), mask, arrays, **options)
-    found = output_and_gradients(CudnnAttention(one_sentence=True), mask, arrays, **options)
-    assert_equal(found, expected, 0.03)
+    actual = output_and_gradients(CudnnAttention(one_sentence=True), mask, arrays, **options)
+    assert_equal(actual, expected, 0.03)
 
 
 def test_cudnn_gets_a_bias_for_all_rows_and_returns_its_gradient(monkeypatch):
@@ -379,11 +379,11 @@ def test_the_kernel_for_tpus_in_its_interpreter(name, monkeypatch):
     mask, key_heads = KERNEL_MASKS[name], 2 if "window" in name else H
     lengths = mask.query_segments.shape[1], *[mask.key_segments.shape[1]] * 2
     heads = H, key_heads, key_heads
-    arrays = [random(ROWS, each, length, KEY_SIZE) for each, length in zip(heads, lengths, strict=True)]
+    arrays = [random(ROWS, head, length, KEY_SIZE) for head, length in zip(heads, lengths, strict=True)]
     denominator = DENOMINATORS["sink"] if name == "window" else None
     flash = TpuFlashAttention(mesh, P("data", "tensor"), block=128)
-    found = output_and_gradients(flash, mask, arrays, denominator=denominator)
-    assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays, denominator=denominator), 1e-3)
+    result = output_and_gradients(flash, mask, arrays, denominator=denominator)
+    assert_equal(result, output_and_gradients(EinsumAttention(), mask, arrays, denominator=denominator), 1e-3)
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs an NVIDIA GPU: JAX_PLATFORMS=cuda")
@@ -394,5 +394,5 @@ def test_cudnn(name, is_packed):
     backend = PackedCudnnAttention(mesh, P("data", "tensor")) if is_packed else CudnnAttention()
     arrays = inputs(MASKS[name], value_size=KEY_SIZE)
     expected = output_and_gradients(EinsumAttention(), MASKS[name], arrays, precision=POLICIES["bfloat16"])
-    found = output_and_gradients(backend, MASKS[name], arrays, precision=POLICIES["bfloat16"])
-    assert_equal(found, expected, 0.03)
+    actual = output_and_gradients(backend, MASKS[name], arrays, precision=POLICIES["bfloat16"])
+    assert_equal(actual, expected, 0.03)

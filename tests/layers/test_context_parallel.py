@@ -50,7 +50,8 @@ def mesh_of(**sizes: int) -> jax.sharding.Mesh:
 
 CHANGES = Partial(in_order, Partial(add_slopes, random(HEADS)), Partial(add_relative_keys, random(5, SIZE)))
 WINDOW = replace(MASKS["packed and causal"], mask_mod=Window(9, 0))
-# The mask, the key heads and the change of scores; two key heads for four devices that share the query heads.
+# The mask, the key heads and the change of scores; two key heads for four devices that share the
+# query heads.
 CASES = {name: (mask, HEADS, None) for name, mask in MASKS.items()} | {"changed scores": (WINDOW, 2, CHANGES)}
 
 
@@ -58,7 +59,7 @@ def arrays_of(name: str) -> list[jax.Array]:
     mask, key_heads, _ = CASES[name]
     lengths = mask.query_segments.shape[1], *[mask.key_segments.shape[1]] * 2
     heads = HEADS, key_heads, key_heads
-    return [random(ROWS, each, length, SIZE) for each, length in zip(heads, lengths, strict=True)]
+    return [random(ROWS, head, length, SIZE) for head, length in zip(heads, lengths, strict=True)]
 
 
 def drops_of() -> DropoutMask:
@@ -94,8 +95,8 @@ def test_it_equals_attention_on_one_device(name, kind):
         jax.device_put(array, jax.NamedSharding(mesh, BY_POSITION if splits(array.shape[2], mesh) else WHOLE_SEQUENCES))
         for array in arrays
     ]
-    found = output_and_gradients(AllToAllAttention(backend, mesh), mask, placed, drops, score_mod=score_mod)
-    assert_equal(found, on_one_device(name, drops is not None), 1e-5)
+    result = output_and_gradients(AllToAllAttention(backend, mesh), mask, placed, drops, score_mod=score_mod)
+    assert_equal(result, on_one_device(name, drops is not None), 1e-5)
 
 
 def test_devices_exchange_heads_for_positions_and_gather_nothing():

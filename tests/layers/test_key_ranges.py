@@ -26,7 +26,7 @@ def packed(*rows: list[int], width: int) -> jax.Array:
     numbers = [
         [number * (length > 0) for number, length in enumerate(row, 1) for _ in range(abs(length))] for row in rows
     ]
-    return jnp.array([each + [0] * (width - len(each)) for each in numbers], jnp.int32)
+    return jnp.array([number + [0] * (width - len(number)) for number in numbers], jnp.int32)
 
 
 # Unequal segments, one without tokens on a side, a full row, padding on the left, a row of padding.
@@ -55,14 +55,14 @@ def test_a_range_has_the_visible_keys_and_the_first_key_where_none_is_visible(na
 
 
 class Kernel(NamedTuple):
-    """What cuDNN's kernel computes, on any device, with all scores; the log normalizers connect forward and backward pass."""
+    """cuDNN's kernel on any device, with all scores; log normalizers connect both passes."""
 
     is_backward: bool
 
     def bind(self, query, key, value, *operands, scale, score_mod_jaxpr, is_training=True, **options):
         *of_backward, first, end = operands[7:]
         repeats = query.shape[2] // key.shape[2]
-        wide_key, wide_value = (jnp.repeat(each, repeats, axis=2).astype(jnp.float32) for each in (key, value))
+        wide_key, wide_value = (jnp.repeat(item, repeats, axis=2).astype(jnp.float32) for item in (key, value))
         scores = jnp.einsum("BQHK,BMHK->BHQM", query.astype(jnp.float32), wide_key) * scale
         change = jaxpr_as_fun(score_mod_jaxpr)
         if not self.is_backward:
@@ -78,8 +78,8 @@ class Kernel(NamedTuple):
         to_query = jnp.einsum("BHQM,BMHK->BQHK", of_scores, wide_key) * scale
         to_key = jnp.einsum("BHQM,BQHK->BMHK", of_scores, query.astype(jnp.float32)) * scale
         to_value = jnp.einsum("BHQM,BQHK->BMHK", weights, gradient)
-        summed = (each.reshape(*key.shape[:3], repeats, -1).sum(3) for each in (to_key, to_value))
-        return [each.astype(query.dtype) for each in (to_query, *summed)]
+        summed = (item.reshape(*key.shape[:3], repeats, -1).sum(3) for item in (to_key, to_value))
+        return [item.astype(query.dtype) for item in (to_query, *summed)]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def inputs(mask: SentenceMask, rows: int = ROWS) -> list[jax.Array]:
     shapes = [(HEADS, queries.shape[1]), *[(KEY_HEADS, keys.shape[1])] * 2]
     # As the kernel reads them, so that both sides have the same numbers.
     arrays = [jnp.asarray(generator.normal(size=(rows, *shape, KEY_SIZE)), jnp.bfloat16) for shape in shapes]
-    return [each.astype(jnp.float32) for each in arrays]
+    return [array.astype(jnp.float32) for array in arrays]
 
 
 def output_and_gradients(backend, mask: SentenceMask, arrays: list[jax.Array], precision=FLOAT32):
@@ -117,12 +117,12 @@ def mesh_of(shape: tuple[int, int] = (1, 1)) -> jax.sharding.Mesh:
 
 @pytest.mark.parametrize(("name", "shape"), [*((name, (1, 1)) for name in MASKS), ("to the source", (4, 2))])
 def test_output_and_gradients_are_those_of_the_reference(name, shape, emulated):
-    """On any device, with all scores: the ranges, what the kernel is asked for, and both functions of its scores."""
+    """On any device, with all scores: the ranges, the kernel's operands, and both functions."""
     mask, backend = MASKS[name], PackedCudnnAttention(mesh_of(shape), P("data", "tensor"))
     arrays = inputs(mask)
-    found = output_and_gradients(backend, mask, arrays, POLICIES["bfloat16"])
+    actual = output_and_gradients(backend, mask, arrays, POLICIES["bfloat16"])
     expected = output_and_gradients(EinsumAttention(), mask, arrays)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         assert np.isfinite(one).all()
         np.testing.assert_allclose(one, other, atol=0.02 * np.abs(other).max())
 
@@ -148,12 +148,12 @@ def test_the_kernel_changes_its_scores_in_operations_that_xla_translates_and_not
         ranges = key_ranges(SentenceMask(queries, keys))
         return jnp.sum(attend_to_ranges(q, k, v, *ranges).astype(jnp.float32) ** 2)
 
-    arrays = [jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in inputs(mask)]
+    arrays = [jnp.swapaxes(item, 1, 2).astype(jnp.bfloat16) for item in inputs(mask)]
     traced = jax.jit(jax.grad(loss, (0, 1, 2))).trace(*arrays, TARGET, SOURCE)
     program = traced.lower(lowering_platforms=("cuda",)).as_text()
     # The compiler merges the first two.
     assert re.findall(r"custom_call @__cudnn\$(\w+)", program) == [*["fmhaSoftmax"] * 2, "fmhaSoftmaxBackward"]
-    functions = {each.split("(")[0]: each for each in re.split(r"func\.func \w+ @", program)[1:]}
+    functions = {item.split("(")[0]: item for item in re.split(r"func\.func \w+ @", program)[1:]}
     changes = [functions.pop(name) for name in set(re.findall(r"called_computations = \[@(\w+)\]", program))]
     assert len(changes) == 2
     for change in changes:
@@ -166,9 +166,9 @@ def test_the_kernel_changes_its_scores_in_operations_that_xla_translates_and_not
 
 @pytest.mark.parametrize("is_scanned", [False, True])
 def test_the_backward_kernel_reads_the_normalizers_of_a_forward_kernel_beside_it(is_scanned):
-    """XLA looks there for the function of the scores, and a loop over layers has other results of its forward pass at hand."""
+    """XLA looks there for the function of the scores; a loop over layers has other results."""
     mask = MASKS["self"]
-    query, key, value = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in inputs(mask))
+    query, key, value = (jnp.swapaxes(item, 1, 2).astype(jnp.bfloat16) for item in inputs(mask))
 
     def loss(query):
         def layer(hidden, _):
@@ -180,4 +180,4 @@ def test_the_backward_kernel_reads_the_normalizers_of_a_forward_kernel_beside_it
     program = jax.jit(jax.grad(loss)).trace(query).lower(lowering_platforms=("cuda",)).as_text()
     forward = re.findall(r"(%\w+):3 = stablehlo\.custom_call @__cudnn\$fmhaSoftmax\(", program)
     (operands,) = re.findall(r"custom_call @__cudnn\$fmhaSoftmaxBackward\((.*?)\)", program)
-    assert operands.split(", ")[3] in [f"{each}#1" for each in forward]
+    assert operands.split(", ")[3] in [f"{item}#1" for item in forward]

@@ -27,8 +27,8 @@ def test_it_and_its_derivative_are_those_of_its_equation():
         return (function(*inputs) * direction).sum()
 
     gradients = [jax.grad(partial(loss, function), argnums=(0, 1, 2)) for function in (normalize, plain)]
-    found, expected = jax.jit(lambda *inputs: [each(*inputs) for each in gradients])(HIDDEN, SCALE, BIAS)
-    for mine, theirs in zip(found, expected, strict=True):
+    actual, expected = jax.jit(lambda *inputs: [gradient(*inputs) for gradient in gradients])(HIDDEN, SCALE, BIAS)
+    for mine, theirs in zip(actual, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
@@ -38,9 +38,9 @@ def test_a_row_of_equal_numbers_stays_finite():
 
 
 def test_moments_read_once_are_those_of_the_equation_to_rounding():
-    """As policies with bfloat16 results compute them, of rows whose mean is a hundred deviations."""
+    """As policies with bfloat16 results, of rows whose mean is a hundred deviations."""
     hidden = (HIDDEN + 300).astype(jnp.bfloat16).astype(jnp.float32)
-    found = jax.jit(lambda hidden: normalize(hidden, SCALE, BIAS, EPSILON, POLICIES["bfloat16"]))(hidden)
+    actual = jax.jit(lambda hidden: normalize(hidden, SCALE, BIAS, EPSILON, POLICIES["bfloat16"]))(hidden)
     expected = plain(*map(np.asarray, (hidden, SCALE, BIAS)))
-    assert found.dtype == jnp.bfloat16
-    np.testing.assert_allclose(found.astype(jnp.float32), expected, rtol=2**-8, atol=2**-8)
+    assert actual.dtype == jnp.bfloat16
+    np.testing.assert_allclose(actual.astype(jnp.float32), expected, rtol=2**-8, atol=2**-8)

@@ -1,4 +1,4 @@
-"""A part that returns another shape is an error with its line and both shapes, before anything is trained."""
+"""A part that returns another shape is an error with its line and both shapes."""
 
 import inspect
 

@@ -18,7 +18,7 @@ INPUTS = jnp.asarray(np.random.default_rng(0).normal(size=(BATCH, LENGTH, INPUT)
 IS_TOKEN = jnp.arange(LENGTH)[None] < jnp.array([3, 2, 1])[:, None]
 
 
-def made(kind):
+def initialized(kind):
     """A layer with random parameters; no bias is zero."""
     layer = RecurrentLayer(CELLS[kind](), INPUT, HIDDEN)
     return layer, random_params(layer.init, jax.random.key(1), INPUTS, IS_TOKEN)
@@ -39,7 +39,7 @@ def stepped(module, variables, inputs, start, backward):
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("kind", sorted(CELLS))
 def test_values_and_gradients_are_those_of_single_steps(kind, backward):
-    module, variables = made(kind)
+    module, variables = initialized(kind)
     start = module.cell.start(jnp.zeros((BATCH, HIDDEN)))
     start = jax.tree.map(lambda leaf: leaf + np.cos(np.arange(leaf.size).reshape(leaf.shape)), start)
 
@@ -53,11 +53,11 @@ def test_values_and_gradients_are_those_of_single_steps(kind, backward):
         return jnp.sum(hidden * weights) + sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(state))
 
     arguments = variables, INPUTS, start
-    found, reference = (
+    result, reference = (
         jax.jit(jax.value_and_grad(partial(value, run), argnums=(0, 1, 2)))(*arguments)
-        for run in (scanned, lambda *each: stepped(module, *each, backward))
+        for run in (scanned, lambda *arguments: stepped(module, *arguments, backward))
     )
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(reference), strict=True):
+    for one, other in zip(jax.tree.leaves(result), jax.tree.leaves(reference), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
@@ -83,9 +83,9 @@ def test_stacked_layers_in_both_directions_are_those_of_pytorch(kind):
         packed = torch.nn.utils.rnn.pack_padded_sequence(torch.from_numpy(np.array(INPUTS)), lengths, batch_first=True)
         outputs, last = theirs(packed)
         expected, _ = torch.nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)
-    found, states = encoder.apply(variables, INPUTS, source, train=False)
+    actual, states = encoder.apply(variables, INPUTS, source, train=False)
     is_token = np.asarray(IS_TOKEN)
-    np.testing.assert_allclose(found[is_token], expected.numpy()[is_token], atol=1e-5)
+    np.testing.assert_allclose(actual[is_token], expected.numpy()[is_token], atol=1e-5)
     # PyTorch has [layer, direction] in one axis, we have the directions side by side.
-    for ours, each in zip(jax.tree.leaves(states[1]), last if kind == "lstm" else (last,), strict=True):
-        np.testing.assert_allclose(ours, np.concatenate(each[2:].numpy(), axis=-1), atol=1e-5)
+    for ours, item in zip(jax.tree.leaves(states[1]), last if kind == "lstm" else (last,), strict=True):
+        np.testing.assert_allclose(ours, np.concatenate(item[2:].numpy(), axis=-1), atol=1e-5)

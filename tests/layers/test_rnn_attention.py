@@ -1,4 +1,4 @@
-"""Every attention of the RNN models against its equation, and the properties that all have in common."""
+"""Every attention of the RNN models against its equation, and properties of all."""
 
 from functools import cache, partial
 
@@ -53,8 +53,8 @@ def two_steps(module, query, memory, mask):
 
 
 @cache
-def made(name):
-    """The parameters of an attention, and a function that runs two steps of all queries, each with its own state."""
+def initialized(name):
+    """The parameters of an attention, and a function that runs two steps of all queries."""
     module = ATTENTIONS[name]()
     variables = random_params(partial(module.init, method=two_steps), jax.random.key(2), QUERY, MEMORY, MASK)
     return variables.get("params", {}), jax.jit(lambda *inputs: module.apply(variables, *inputs, method=two_steps))
@@ -62,17 +62,17 @@ def made(name):
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_weights_sum_to_one_and_neither_padding_nor_other_queries_change_anything(name):
-    steps = made(name)[1]
-    found = steps(QUERY, MEMORY, MASK)
+    steps = initialized(name)[1]
+    actual = steps(QUERY, MEMORY, MASK)
     # Other padding in the second row, and other queries than the first.
     others = steps(QUERY, MEMORY.at[1, 3:].add(9.0), MASK), steps(QUERY.at[:, 1:].add(1.0), MEMORY, MASK)
-    for whole, other_padding, one in zip(found, *others, strict=True):
+    for whole, other_padding, one in zip(actual, *others, strict=True):
         np.testing.assert_allclose(whole.weights.sum(-1), 1, atol=1e-6)
         np.testing.assert_allclose(whole.context, np.einsum("BQM,BME->BQE", whole.weights, MEMORY), atol=1e-5)
         assert (whole.weights[1, :, 3:] == 0).all()
         np.testing.assert_allclose(whole.weights, other_padding.weights, atol=1e-6)
         np.testing.assert_allclose(whole.context[:, :1], one.context[:, :1], atol=1e-6)
-    first, second = found
+    first, second = actual
     remembers = name in ("location_sensitive", "cumulative", "sharpened", "smoothed")
     assert np.allclose(first.weights, second.weights, atol=1e-6) is not remembers
     if remembers:
@@ -93,7 +93,7 @@ EQUATIONS = {
 
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_a_score_is_its_equation(name):
-    params, steps = made(name)
+    params, steps = initialized(name)
     params = jax.tree.map(np.asarray, params.get("score"))
     scores = [[EQUATIONS[name](q, h, params) for h in np.asarray(MEMORY[0])] for q in np.asarray(QUERY[0])]
     expected = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
@@ -101,7 +101,7 @@ def test_a_score_is_its_equation(name):
 
 
 def test_location_based_weights_are_a_softmax_of_the_query():
-    params, steps = made("location")
+    params, steps = initialized("location")
     weights = steps(QUERY, MEMORY, MASK)[0].weights[0]
     np.testing.assert_allclose(weights[:, :4], jax.nn.softmax(QUERY[0] @ params["kernel"]), rtol=1e-4)
     assert not weights[:, 4:].any(), "of 5 positions 4 have a weight"
@@ -111,7 +111,7 @@ def test_location_sensitive_scores_read_features_of_the_previous_weights():
     weights, filters = jnp.array([[[0.0, 1.0, 0.0, 0.0, 0.5]]]), jnp.array([[1.0, 0.0], [2.0, 5.0], [3.0, 0.0]])
     features = layers.location_features(weights, filters)
     np.testing.assert_allclose(features[0, 0], [[3, 0], [2, 5], [1, 0], [1.5, 0], [1, 2.5]])
-    p, steps = made("location_sensitive")
+    p, steps = initialized("location_sensitive")
     first, second = steps(QUERY, MEMORY, MASK)
     features = layers.location_features(first.weights, p["filters"])[0, 1] @ p["feature_kernel"]
     summed = (QUERY[0, 1] @ p["query_kernel"])[None] + MEMORY[0] @ p["memory_kernel"] + features + p["bias"][None]
@@ -119,21 +119,21 @@ def test_location_sensitive_scores_read_features_of_the_previous_weights():
 
 
 def test_local_m_sees_a_window_around_the_position_of_the_query_inside_the_source():
-    weights = made("local_m")[1](QUERY, MEMORY, MASK.at[1, 1:].set(False))[0].weights > 0
+    weights = initialized("local_m")[1](QUERY, MEMORY, MASK.at[1, 1:].set(False))[0].weights > 0
     np.testing.assert_array_equal(weights[0], [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0]])
     np.testing.assert_array_equal(weights[1], [[1, 0, 0, 0, 0]] * 3)
 
 
 def test_local_p_multiplies_weights_by_a_gaussian_around_the_predicted_position():
     """As in the paper, up to one factor a query."""
-    params, steps = made("local_p")
+    params, steps = initialized("local_p")
     p, lengths = params["window"], np.array([5, 3])
     share = jax.nn.sigmoid(jnp.tanh(QUERY @ p["position_kernel"]) @ p["position_vector"])
     distance = np.arange(LENGTH)[None, None] - np.asarray(share * (lengths - 1)[:, None])[:, :, None]
     weights = np.exp(np.einsum("BQD,BMD->BQM", QUERY, MEMORY) - distance**2 / (2 * 0.5**2))
     weights *= (np.abs(distance) <= 1) & np.asarray(MASK)[:, None]
-    found = steps(QUERY, MEMORY, MASK)[0].weights
-    np.testing.assert_allclose(found, weights / weights.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
+    result = steps(QUERY, MEMORY, MASK)[0].weights
+    np.testing.assert_allclose(result, weights / weights.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
 
 
 def test_normalizers_are_their_equations():

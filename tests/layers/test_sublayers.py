@@ -18,7 +18,7 @@ from transformer_jax.precision import POLICIES
 INPUTS = np.random.default_rng(0).normal(size=(2, 3, 8)).astype(np.float32)
 
 
-def made(module, *inputs, method=None, **options):
+def initialized(module, *inputs, method=None, **options):
     """The parameters of a module, and the module as one program."""
     init = partial(module.init, **({"method": method} if method else {}), **options)
     variables = random_params(init, jax.random.key(0), *inputs)
@@ -31,14 +31,14 @@ def normalized(inputs: np.ndarray) -> np.ndarray:
 
 
 def test_feed_forward_is_equation_2():
-    params, network = made(FeedForward(d_ff=16), INPUTS, train=False)
+    params, network = initialized(FeedForward(d_ff=16), INPUTS, train=False)
     wide = np.maximum(0, INPUTS @ params["wide_kernel"] + params["wide_bias"])
     expected = wide @ params["narrow_kernel"] + params["narrow_bias"]
     np.testing.assert_allclose(network({"params": params}, INPUTS), expected, atol=1e-5)
 
 
 def test_gated_feed_forward_has_no_biases():
-    params, network = made(GatedFeedForward(d_ff=16, activation=jax.nn.silu), INPUTS, train=False)
+    params, network = initialized(GatedFeedForward(d_ff=16, activation=jax.nn.silu), INPUTS, train=False)
     assert set(params) == {"gate_kernel", "wide_kernel", "narrow_kernel"}
     gate = INPUTS @ params["gate_kernel"]
     expected = (gate / (1 + np.exp(-gate)) * (INPUTS @ params["wide_kernel"])) @ params["narrow_kernel"]
@@ -76,7 +76,7 @@ def test_embeddings_are_scaled_and_logits_are_not():
         np.array([[3, 1]]),
         np.ones((1, 2, 16), np.float32),
     )
-    params, embed = made(embedding, ids, method="embed")
+    params, embed = initialized(embedding, ids, method="embed")
     np.testing.assert_allclose(embed({"params": params}, ids), params["table"][ids] * 4.0, rtol=1e-6)
     logits = jax.jit(partial(embedding.apply, method="logits"))({"params": params}, hidden)
     np.testing.assert_allclose(logits, hidden @ params["table"].T, atol=1e-5)
@@ -100,7 +100,7 @@ def test_the_bias_of_logits_survives_operands_in_bfloat16(policy):
 
 def test_padding_is_zero_and_stays_zero():
     ids = np.array([[3, 0]])
-    params, embed = made(ZeroPaddingEmbedding(5, 4), ids, method="embed")
+    params, embed = initialized(ZeroPaddingEmbedding(5, 4), ids, method="embed")
 
     def norm(params):
         embedded = embed({"params": params}, ids)

@@ -47,7 +47,7 @@ def test_factors_multiply_to_the_logits(name, mod):
 
 
 def test_as_many_parameters_as_gpt_2_small_without_its_biases():
-    """Radford et al. 2019 (124,439,808) less the biases of the attention projections, which this attention has not."""
+    """Radford et al. 2019 (124,439,808) less the biases of the attention projections."""
     config = DecoderOnlyConfig(num_layers=12, d_model=768, d_ff=3072, num_heads=12)
     shapes = jax.eval_shape(partial(init_decoder_only, build_decoder_only(config, 50_257)), jax.random.key(0))
     assert count_parameters(shapes) == 124_439_808 - 12 * 4 * 768

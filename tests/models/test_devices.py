@@ -55,7 +55,7 @@ def choice(kind: str, one_sentence: bool = False, **settings: object):
 
 
 PACKED, CUDNN = PackedCudnnAttention(MESH, BY_HEAD), CudnnAttention(one_sentence=True)
-TPU = {each: each(MESH, BY_HEAD) for each in (RowBlockAttention, TpuFlashAttention)}
+TPU = {item: item(MESH, BY_HEAD) for item in (RowBlockAttention, TpuFlashAttention)}
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_heads_that_devices_cannot_share_are_refused():
 def test_accelerators_decode_more_at_once_unless_told(monkeypatch):
     for kind, expected in {"cpu": 4096, "cuda": 16_384, "tpu": 16_384}.items():
         monkeypatch.setattr(hardware, "device_of", lambda mesh, kind=kind: KINDS[kind])
-        assert [batch_tokens_on(MESH, stated) for stated in (0, 70)] == [expected, 70]
+        assert [batch_tokens_on(MESH, setting) for setting in (0, 70)] == [expected, 70]

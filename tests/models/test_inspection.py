@@ -44,9 +44,10 @@ def test_norms_and_cosines_give_the_norm_of_what_all_heads_add(built):
     model, params, sides = built
     records = jax.jit(partial(attention_records, model))(params, *sides)
     (reading,) = attention_readings(
-        {path: each for path, each in records.items() if path.endswith("cross_attention")}, {"source": 4, "target": 3}
+        {path: record for path, record in records.items() if path.endswith("cross_attention")},
+        {"source": 4, "target": 3},
     )
-    (record,) = (each for path, each in records.items() if path.endswith("cross_attention"))
+    (record,) = (record for path, record in records.items() if path.endswith("cross_attention"))
     direct = np.linalg.norm(np.einsum("BHQM,BHMD->BQMD", *map(np.asarray, record)), axis=-1)[0]
     added = reading.weights[0] * reading.value_norms[0][:, None]
     squares = (added**2).sum(axis=0)
@@ -78,7 +79,7 @@ def test_weights_times_transformed_values_are_the_output(monkeypatch):
 
 
 def test_gradient_times_input_is_a_directional_derivative(built):
-    """Scaling the embedding of the first source word by 1 + e moves a log-probability by e times its attribution."""
+    """Scaling a word's embedding by 1 + e moves a log-probability by e times its attribution."""
     model, params, sides = built
     to_source, to_target = jax.jit(partial(gradients_times_inputs, model))(params, *sides)
     assert (to_source.shape, to_target.shape) == ((3, 4), (3, 3))

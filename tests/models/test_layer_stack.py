@@ -17,7 +17,7 @@ from transformer_jax.models.interface import init_params
 from transformer_jax.models.layer_stack import Unrolled, stack_of
 from transformer_jax.sequence_types import Tokens
 
-STACKS = [*(pytest.param(each, marks=pytest.mark.slow) for each in ((False, "full"), (True, "none")))]
+STACKS = [*(pytest.param(item, marks=pytest.mark.slow) for item in ((False, "full"), (True, "none")))]
 STACKS += [(True, "keep_projections")]
 SMALL = {"d_model": 16, "d_ff": 32, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 1}
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
@@ -84,8 +84,8 @@ def test_dropout_differs_from_key_to_key_and_from_layer_to_layer(stack):
 
 def test_weights_can_be_looked_at_whatever_the_stack(unrolled):
     maps, expected = (
-        jax.jit(partial(attention_maps, model_of(*each)))(unrolled[0], SOURCE, TARGET)
-        for each in ((True, "full"), (False, "none"))
+        jax.jit(partial(attention_maps, model_of(*item)))(unrolled[0], SOURCE, TARGET)
+        for item in ((True, "full"), (False, "none"))
     )
     assert maps.keys() == expected.keys()
     for name, weights in maps.items():

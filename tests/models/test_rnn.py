@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoders: dropout and sampling in the scan, settings, how large the published models are."""
+"""The recurrent encoder-decoders: dropout and sampling in the scan, settings, sizes."""
 
 from functools import partial
 
@@ -31,7 +31,7 @@ def make(**settings):
     "settings", [pytest.param({"num_decoder_layers": 2}, marks=pytest.mark.slow), {"scheduled_sampling": 0.5}]
 )
 def test_dropout_inside_the_scan_is_the_same_with_and_without_jit(settings):
-    """Flax counts draws over all steps of a loop that Python runs, which gave every step but the first another mask."""
+    """Flax counts keys over all steps of a Python loop, which gave later steps other masks."""
     model, params = make(dropout=0.5, **settings)
     source, target = (Tokens(*(leaf[:, :2] for leaf in side)) for side in (SOURCE, TARGET))
 

@@ -1,4 +1,4 @@
-"""Properties that every sequence model keeps, checked as ``conform`` checks ideas: decoding, causality, packing."""
+"""Properties of every sequence model, as in ``conform``: decoding, causality, packing."""
 
 from functools import cache, partial
 
@@ -79,7 +79,7 @@ FAST = {("translation", "published"), ("rnn", "sutskever"), ("rnn", "bahdanau")}
 def cases(kinds, without=()):
     """The models of some kinds; all but a few are slow."""
     every = [(kind, name) for kind in kinds for name in MODELS[kind] if name not in without]
-    return [pytest.param(*each, marks=[] if each in FAST else [pytest.mark.slow]) for each in every]
+    return [pytest.param(*item, marks=[] if item in FAST else [pytest.mark.slow]) for item in every]
 
 
 @cache
@@ -97,9 +97,10 @@ def test_decoding_equals_the_full_pass_and_no_token_sees_another_sentence_or_a_l
     names += OF_LANGUAGE_MODELS if kind == "language_model" else []
     names += ["beam search ignores the batch"] if name in ("published", "bahdanau") else []
     trial = trial_of(kind, name)
-    found = [checked(trial, kind, each, PROPERTIES[each]) for each in names]
-    assert [each for each in found if not each.holds] == []
-    # A target, and the target with each of its tokens but the last changed, in the program of the full pass.
+    result = [checked(trial, kind, name, PROPERTIES[name]) for name in names]
+    assert [item for item in result if not item.holds] == []
+    # A target, and the target with each of its tokens but the last changed, in the program of the
+    # full pass.
     source, target = (np.tile(side, (ROWS, 1)) for side in sentences(1, LENGTH, unequal=False))
     target[range(1, LENGTH), range(LENGTH - 1)] = 3
     base, *others = trial.logits(Sentences(source, target).batch)[:LENGTH]

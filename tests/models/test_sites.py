@@ -1,4 +1,4 @@
-"""Makers of initializations and of recurrent attention get their settings and their site, as other makers do."""
+"""Makers of initializations and of recurrent attention get their settings and their site."""
 
 from dataclasses import dataclass
 
@@ -39,13 +39,13 @@ def test_an_initialization_scales_by_the_site():
     config = TransformerConfig(**vars(SMALL) | {"initialization": "by_layer"})
     ones = {f"{stack}_layers_0": {"feed_forward": {"wide_kernel": jnp.ones(2)}} for stack in ("encoder", "decoder")}
     ones["encoder_layers_1"] = ones["encoder_layers_0"]
-    found = initialized(lambda key: ones, config, {}, jax.random.key(0))
-    scales = {name: float(layer["feed_forward"]["wide_kernel"][0]) for name, layer in found.items()}
+    result = initialized(lambda key: ones, config, {}, jax.random.key(0))
+    scales = {name: float(layer["feed_forward"]["wide_kernel"][0]) for name, layer in result.items()}
     assert scales == {"encoder_layers_0": 2.0, "encoder_layers_1": 3.0, "decoder_layers_0": 1.0}
 
 
 def test_attention_of_recurrent_models_has_settings_and_a_site():
-    made = []
+    calls = []
 
     @dataclass(frozen=True)
     class Settings:
@@ -53,9 +53,9 @@ def test_attention_of_recurrent_models_has_settings_and_a_site():
 
     @register("rnn_attention", "noted", settings=Settings)
     def noted(settings, config, site, *, precision):
-        made.append((settings.size, site))
+        calls.append((settings.size, site))
         return ContentAttention(DotScore, WholeSource, precision)
 
     config = RnnConfig(attention="noted", d_hidden=4, d_embedding=4, bidirectional_encoder=False)
     jax.eval_shape(lambda key: init_params(build_model(config, 9, 9), key), jax.random.key(0))
-    assert set(made) == {(3, Site("decoder", "cross", 1, False, part="noted"))}
+    assert set(calls) == {(3, Site("decoder", "cross", 1, False, part="noted"))}

@@ -1,4 +1,4 @@
-"""Residual streams and states between layers: however layers run, and whatever the depths, the model is the same."""
+"""Residual streams and states between layers: any execution and depth gives the same model."""
 
 import inspect
 import re
@@ -34,7 +34,7 @@ def double(scores, at):
 
 
 class SharedMemory(SelfAttentionChange):
-    """Every layer but the first attends to the keys and values of the layer before it, and adds its token to the state."""
+    """Later layers attend to the keys and values of the layer before, and count their tokens."""
 
     def memory(self, keys, values, state, token_ids):
         if state is None:
@@ -48,7 +48,7 @@ class SharedMemory(SelfAttentionChange):
 
 
 class TwoStreams(PreNormResidual):
-    """A tree of arrays as the stream: the sublayer reads the first and adds to the second, which are then swapped."""
+    """A tree as the stream: the sublayer reads the first and adds to the second, then they swap."""
 
     def enter(self, x, token_ids):
         return {"read": x, "written": x * (token_ids % 2)[..., None]}
@@ -71,12 +71,12 @@ def parts(plugins_of_this_file):
 
 @pytest.fixture(scope="module")
 def trial_of():
-    made = {}
+    trials = {}
 
     def trial(model, **settings):
         key = model, *settings.items()
         values = {"model": {**DEPTHS[model], **settings}}
-        return made.setdefault(key, Trial(trial_config(model, values, small=True)))
+        return trials.setdefault(key, Trial(trial_config(model, values, small=True)))
 
     return trial
 
@@ -126,8 +126,8 @@ def test_hyper_connections_begin_as_pre_norm(trial_of):
         shared = jax.tree_util.tree_map_with_path(
             lambda path, leaf, leaves=leaves: leaves[jax.tree_util.keystr(path)], pre.initial_state.params
         )
-        found, expected = hyper.teacher_forced(initial, batch), pre.teacher_forced(shared, batch)
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+        actual, expected = hyper.teacher_forced(initial, batch), pre.teacher_forced(shared, batch)
+        np.testing.assert_allclose(actual, expected, atol=1e-4)
         first_reads = [np.argmax(leaf[:, 0]) for path, leaf in leaves.items() if path.endswith("['alpha']")]
         assert sorted(set(first_reads)) == [0, 1, 2, 3]
 
@@ -144,11 +144,11 @@ def test_activations_of_streams_are_hidden_states_and_values_are_those_attended_
         trial.model.apply({"params": trial.params}, batch.target, train=False, mutable=["intermediates"])
     shapes = {hidden.shape for hidden, _ in activations.hidden.values()}
     assert shapes == {(ROWS, LENGTH, trial.config.model.d_model)} and len(activations.hidden) == 3
-    found = attention_records(trial.model, trial.params, batch.target)["decoder_layers_1/self_attention"].transformed
+    result = attention_records(trial.model, trial.params, batch.target)["decoder_layers_1/self_attention"].transformed
     params = jax.tree.map(lambda leaf: leaf, trial.params)
     params["decoder_layers_1"]["self_attention"]["changes_value_residual"]["shares"] = jnp.zeros(2)
     zeros = attention_records(trial.model, params, batch.target)["decoder_layers_1/self_attention"].transformed
-    assert np.abs(found).max() > 0.1 and np.abs(zeros).max() == 0.0
+    assert np.abs(result).max() > 0.1 and np.abs(zeros).max() == 0.0
 
 
 class NarrowMemory(SelfAttentionChange):

@@ -1,4 +1,4 @@
-"""The numerics against somebody else's code: PyTorch's Transformer with the same weights, in a process of its own."""
+"""The numerics against PyTorch's Transformer with the same weights, in a process."""
 
 import importlib.util
 import subprocess
@@ -43,22 +43,22 @@ SOURCE, TARGET = random_ids(0, [7, 4, 6], 7), random_ids(1, [5, 6, 3], 6)
 
 def by_torch_names(params: dict) -> dict[str, np.ndarray]:
     """Our parameters, or their gradients, in the layout and with the names of torch."""
-    found = {"table": params["source_embedding"]["table"]}
+    result = {"table": params["source_embedding"]["table"]}
     for side in NORMS:
         for index in range(2):
             ours, layer = params[f"{side}_layers_{index}"], f"{side}.layers.{index}."
             for kind, name in (("self_attention", "self_attn"), ("cross_attention", "multihead_attn")):
                 if kind in ours:
                     heads = [ours[kind][part].reshape(32, 32).T for part in ("query", "key", "value")]
-                    found[f"{layer}{name}.in_proj_weight"] = np.concatenate(heads)
-                    found[f"{layer}{name}.out_proj.weight"] = ours[kind]["output"].reshape(32, 32).T
+                    result[f"{layer}{name}.in_proj_weight"] = np.concatenate(heads)
+                    result[f"{layer}{name}.out_proj.weight"] = ours[kind]["output"].reshape(32, 32).T
             for number, part in enumerate(("wide", "narrow"), start=1):
-                found[f"{layer}linear{number}.weight"] = ours["feed_forward"][f"{part}_kernel"].T
-                found[f"{layer}linear{number}.bias"] = ours["feed_forward"][f"{part}_bias"]
+                result[f"{layer}linear{number}.weight"] = ours["feed_forward"][f"{part}_kernel"].T
+                result[f"{layer}linear{number}.bias"] = ours["feed_forward"][f"{part}_bias"]
             for number, kind in enumerate(NORMS[side], start=1):
                 norm = ours[f"{kind}_residual"]["norm"]
-                found |= {f"{layer}norm{number}.weight": norm["scale"], f"{layer}norm{number}.bias": norm["bias"]}
-    return found
+                result |= {f"{layer}norm{number}.weight": norm["scale"], f"{layer}norm{number}.bias": norm["bias"]}
+    return result
 
 
 def test_logits_loss_and_gradients(tmp_path):
@@ -70,7 +70,7 @@ def test_logits_loss_and_gradients(tmp_path):
     params = jax.tree.map(lambda leaf, key: leaf + 0.1 * jax.random.normal(key, leaf.shape), params, noise)
     inputs = np.asarray(shift_right(TARGET))
     ids = {"source": SOURCE.ids, "target": TARGET.ids, "inputs": inputs}
-    arrays = {name: np.asarray(each, np.int64) for name, each in ids.items()} | {"positions": sinusoid_table(7, 32)}
+    arrays = {name: np.asarray(item, np.int64) for name, item in ids.items()} | {"positions": sinusoid_table(7, 32)}
     arrays |= {"smoothing": np.float32(SMOOTHING), "epsilon": np.float32(EPSILON)}
     np.savez(tmp_path / "in.npz", **arrays, **by_torch_names(params))
     script = Path(__file__).with_name("torch_transformer.py")

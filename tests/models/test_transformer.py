@@ -50,9 +50,10 @@ def test_what_is_tied_is_one_matrix(tying, tables):
     assert {name for name, branch in params.items() if "table" in branch} == tables
 
 
-# Table 3 of the paper, in millions. Its counts fit a vocabulary of about 40,800 (the row with d_model 1024 differs from ours
-# by twice what the row with 512 does), not the "about 37,000" of section 5.1: 3,800 more rows of d_model numbers. The big model
-# alone fits 37,000. `vocabulary_gap` says which rows that explains.
+# Table 3 of the paper, in millions. Its counts fit a vocabulary of about 40,800 (the row with
+# d_model 1024 differs from ours by twice what the row with 512 does), not the "about 37,000" of
+# section 5.1: 3,800 more rows of d_model numbers. The big model alone fits 37,000. `vocabulary_gap`
+# says which rows that explains.
 TABLE_3 = [
     ({}, 65, True),
     ({"d_key": 16}, 58, True),

@@ -224,7 +224,8 @@ def test_without_a_cluster_the_environment_must_say_who_is_who(monkeypatch):
     for name in process_group.BY_HAND:
         monkeypatch.delenv(name, raising=False)
     names = "JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID"
-    # JAX is in use in this process, so that it cannot join any more: the error is JAX's, the advice ours.
+    # JAX is in use in this process, so that it cannot join any more: the error is JAX's, the advice
+    # ours.
     assert jax.process_count() == 1
     with pytest.raises(ConfigError, match=f"--distributed: .*{names}"):
         process_group.join_processes()

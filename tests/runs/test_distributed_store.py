@@ -1,7 +1,7 @@
 """Several processes that train at S3 (moto's server) and at GCS (Google's storage-testbench): faults, killed processes.
 
-For GCS, `git clone https://github.com/googleapis/storage-testbench`, start it as its README says, and set
-STORAGE_TESTBENCH=127.0.0.1:9000.
+For GCS, `git clone https://github.com/googleapis/storage-testbench`, start it as its README says,
+and set STORAGE_TESTBENCH=127.0.0.1:9000.
 """
 
 import http.client

@@ -159,7 +159,7 @@ def test_a_folder_with_foreign_files_is_refused_before_anything_is_written(tmp_p
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(ConfigError, match=r"holds files that are not of a run \(thesis\.tex\)"):
         train(tiny_config(cache), tmp_path)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoints", "thesis.tex"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "thesis.tex"]
 
 
 def test_a_start_that_fails_leaves_nothing(tmp_path, cache, monkeypatch):
@@ -171,7 +171,7 @@ def test_a_start_that_fails_leaves_nothing(tmp_path, cache, monkeypatch):
     for workdir in (tmp_path / "new" / "run", tmp_path / "given"):
         with pytest.raises(DataError, match="is damaged"):
             train(tiny_config(cache), workdir)
-    assert [each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*")] == ["given"]
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["given"]
 
 
 def test_a_model_larger_than_the_memory_is_refused_before_anything_is_allocated(tmp_path, cache):

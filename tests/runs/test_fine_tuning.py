@@ -15,8 +15,7 @@ from run_steps import initial_state, read_parameters, train, write_untrained
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_dict, to_json
 from transformer_jax.run_directory.layout import RunDirectory, write_json
 from transformer_jax.runs.initial_state import OF_A_VOCABULARY
-from transformer_jax.runs.resumption import require_same_run
-from transformer_jax.runs.train_run import settings_to_train
+from transformer_jax.runs.train_run import require_same_run, settings_to_train
 from transformer_jax.training.parameters import named_leaves
 
 FREEZE = "^encoder_|embedding"

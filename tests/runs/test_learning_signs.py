@@ -77,12 +77,12 @@ def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
     zeros = [{"step": step, "validation/bleu": 0.0} for step in (4, 8, 12)]
     assert "BLEU is 0.00 for 3 validations" in signs(zeros, config)[0]
     assert not signs([*zeros[:2], {"step": 12, "validation/bleu": 0.3}], config)
-    negative = [{**each, "validation/bleu": -0.9 / each["step"]} for each in zeros]
+    negative = [{**zero, "validation/bleu": -0.9 / zero["step"]} for zero in zeros]
     assert not signs(negative, config)
     norms = [{"step": step, "train/gradient_norm": 1.5**step} for step in range(1, 25)]
     assert "times optimizer.clip_norm" in signs(norms, clipped)[0]
     assert not signs(norms, config), "only where the gradient is clipped"
-    assert not signs([{**each, "train/gradient_norm": 40.0} for each in norms], clipped), "large, but not growing"
+    assert not signs([{**norm, "train/gradient_norm": 40.0} for norm in norms], clipped), "large, but not growing"
 
 
 def test_a_report_knows_the_length_of_a_run_that_was_shortened_or_is_made_longer(cache, tmp_path, monkeypatch):

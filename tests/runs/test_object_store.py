@@ -63,8 +63,8 @@ def test_a_path_in_a_store_has_the_methods_of_one_on_a_disk(store, tmp_path):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(name.encode())
         assert (root / "a.txt").read_text() == "a.txt" and (root / "folder" / "b.txt").read_bytes() == b"folder/b.txt"
-        assert sorted(each.name for each in root.iterdir()) == ["a.txt", "folder"]
-        assert [each.name for each in (root / "folder").glob("*.json")] == ["c.json"]
+        assert sorted(path.name for path in root.iterdir()) == ["a.txt", "folder"]
+        assert [path.name for path in (root / "folder").glob("*.json")] == ["c.json"]
         kinds = [
             (each.is_file(), each.is_dir(), each.exists()) for each in (root / "a.txt", root / "folder", root / "x")
         ]
@@ -106,7 +106,7 @@ def test_a_new_folder_knows_what_was_written_there_without_requests(store):
     (as_path(RUN) / "3" / "params" / "b").write_text("b")
     assert folder.is_dir() and (folder / "params").is_dir() and (folder / "params" / "a").is_file()
     assert store.requests == ["PUT", "PUT"]
-    assert [each.name for each in (folder / "params").glob("?")] == ["a", "b"], "TensorStore writes by itself"
+    assert [path.name for path in (folder / "params").glob("?")] == ["a", "b"], "TensorStore writes by itself"
     (folder / "params" / "a").unlink()
     assert not (as_path(RUN) / "3" / "params" / "a").exists() and not (folder / "params").exists()
 
@@ -251,7 +251,7 @@ def test_only_complete_checkpoints_are_seen_and_cut_ones_removed(store):
     add(run.checkpoints / "6", MARKER, COMMIT, "rest/a")
     add(run.checkpoints / "note", "a")
     assert run.checkpoint_steps() == [2, 6]
-    assert [each.can_be_continued for each in stored_checkpoints(run.checkpoints)] == [False, True]
+    assert [checkpoint.can_be_continued for checkpoint in stored_checkpoints(run.checkpoints)] == [False, True]
     remove_uncommitted(run.checkpoints)
     assert sorted(folder.name for folder in run.checkpoints.iterdir()) == ["2", "6", "note"]
     # An earlier version uploaded it from a disk.
@@ -262,7 +262,7 @@ def test_an_unfinished_checkpoint_that_was_copied_to_a_disk_is_not_complete(tmp_
     for name in ("3/params/a", "6/params/a", f"6/{IN_PROGRESS}"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    assert [each.step for each in stored_checkpoints(tmp_path)] == [3]
+    assert [checkpoint.step for checkpoint in stored_checkpoints(tmp_path)] == [3]
     assert DiskFolder(tmp_path).prepare() == [f"checkpoint 6 is unfinished; moved to {tmp_path.parent / 'damaged-6'}"]
 
 
@@ -273,7 +273,10 @@ def test_a_score_that_was_replaced_in_a_store_is_damage(store, checksums):
         add(run.checkpoints / str(step), MARKER, "progress/metadata", "metrics/metrics", content='{"bleu": 1.0}')
         write_object_digests(run.checkpoints / str(step))
     add(run.checkpoints / "6", "metrics/metrics", content='{"bleu": 9.0}')
-    assert [(each.score, each.is_sound) for each in stored_checkpoints(run.checkpoints)] == [(1.0, True), (None, False)]
+    assert [(checkpoint.score, checkpoint.is_sound) for checkpoint in stored_checkpoints(run.checkpoints)] == [
+        (1.0, True),
+        (None, False),
+    ]
 
 
 def test_evaluate_asks_whether_the_results_can_be_written_before_it_decodes(store, monkeypatch):
@@ -421,11 +424,11 @@ def test_the_log_is_rewritten_at_checkpoints_and_at_intervals(store, monkeypatch
     log.write(2, {"a": 2.0})
     started.wait()
     log.write(3, {"a": 3.0})
-    assert [each["step"] for each in read_metrics(path)] == [1], "the loop does not wait for the store"
+    assert [record["step"] for record in read_metrics(path)] == [1], "the loop does not wait for the store"
     go.set()
     # The older text, which is still being sent, does not replace the newer one.
     log.sync()
-    assert [each["step"] for each in read_metrics(path)] == [1, 2, 3]
+    assert [record["step"] for record in read_metrics(path)] == [1, 2, 3]
     monkeypatch.setattr(MemoryS3, "pipe_file", refuse)
     log.write(4, {"a": 4.0})
     with pytest.raises(StoreError, match=r"metrics.jsonl: Forbidden"):

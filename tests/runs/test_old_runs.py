@@ -12,7 +12,7 @@ from transformer_jax.config import ConfigError, MeshConfig, load_run_config
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.registry.python_files import load_plugin
 from transformer_jax.run_directory.layout import TRUST_CONFIG, ChosenRun, write_json
-from transformer_jax.runs.resumption import require_same_run
+from transformer_jax.runs.train_run import require_same_run
 from transformer_jax.tasks.trained_run import open_trained
 
 OLD_RUNS = Path(__file__).resolve().parents[1] / "data" / "old_runs"

@@ -32,7 +32,7 @@ from transformer_jax.run_directory.layout import RunDirectory, write_json
 from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 from transformer_jax.runs.hooks import Hooks
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.resumption import require_same_run
+from transformer_jax.runs.train_run import require_same_run
 from transformer_jax.tasks.translation.translation_task import TranslationTask
 
 

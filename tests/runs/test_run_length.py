@@ -24,7 +24,7 @@ def run_of(cache, **changes: object) -> RunParts:
     """A run with only what its length and its speed depend on."""
     config = tiny_config(cache, evaluate_every=6)
     config = replace(config, optimizer=replace(config.optimizer, schedule="cosine", warmup_updates=8))
-    required = (each.name for each in fields(RunParts) if each.default is MISSING)
+    required = (field.name for field in fields(RunParts) if field.default is MISSING)
     goodput = SimpleNamespace(seconds=lambda: {"step": 30.0, "evaluation": 30.0})
     parts = dict.fromkeys(required) | {"config": config, "clock": Clock(), "goodput": goodput}
     return RunParts(**parts | changes)

@@ -13,7 +13,7 @@ from transformer_jax.config import ConfigError, to_json
 from transformer_jax.run_directory.layout import RunDirectory, write_json
 from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
-from transformer_jax.runs.resumption import require_same_run
+from transformer_jax.runs.train_run import require_same_run
 
 SELECTED = {"language_model": "bits_per_byte", "word_vectors": "loss"}
 TRAINING = {"num_updates": 12, "evaluate_every": 6, "checkpoint_every": 3, "log_every": 1, "validation_sentences": 4}
@@ -74,7 +74,11 @@ def test_the_best_checkpoint_has_the_fewest_bits_per_byte(whole):
     assert found[12] < found[6]
     run = RunDirectory(whole)
     assert chosen_step(run, "best") == 12
-    assert {each.step: each.score for each in stored_checkpoints(run.checkpoints) if each.score is not None} == found
+    assert {
+        checkpoint.step: checkpoint.score
+        for checkpoint in stored_checkpoints(run.checkpoints)
+        if checkpoint.score is not None
+    } == found
     assert json.loads(run.outcome.read_text())["best"] == found[12]
 
 

@@ -34,7 +34,7 @@ def test_a_file_that_fails_half_way_leaves_the_old_one_and_nothing_else(tmp_path
         file.write(b"new")
         raise ValueError("half")
     assert target.read_text() == "old\n"
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
     with appearing_file(tmp_path / "folder" / "file") as file:
         file.write(b"new")
     assert (tmp_path / "folder" / "file").read_bytes() == b"new"

@@ -29,5 +29,5 @@ def language_model_config(cache: Path, **blocks: dict) -> ExperimentConfig:
 
 
 def untrained_run(folder: Path, **blocks: dict) -> str:
-    """A run directory in ``folder`` whose only checkpoint has the parameters before the first update."""
+    """A run directory in ``folder`` with a checkpoint of the initial parameters."""
     return str(write_untrained(language_model_config(folder / "cache", **blocks), folder / "run"))

@@ -1,4 +1,4 @@
-"""A Transformer and a recurrent model together: their loss is that of the probabilities that search sees."""
+"""A Transformer and a recurrent model together: their loss is that of their search."""
 
 import math
 from functools import partial
@@ -36,14 +36,14 @@ def params(configs):
     """Hyperparameters of the right shapes, large enough for the models to disagree."""
     mesh, generator = make_mesh(MeshConfig(1, 1, 1), jax.devices()[:1]), np.random.default_rng(0)
     objectives = [TranslationObjective(config, VOCABULARY, VOCABULARY, mesh) for config in configs]
-    shapes = [jax.eval_shape(each.init_params, jax.random.key(0)) for each in objectives]
+    shapes = [jax.eval_shape(objective.init_params, jax.random.key(0)) for objective in objectives]
     return jax.tree.map(lambda leaf: jnp.asarray(generator.normal(0, 0.5, leaf.shape), jnp.float32), shapes)
 
 
 def objective_on(mesh_config, configs):
     devices = jax.devices()[: math.prod(mesh_config.sizes.values())]
     mesh = make_mesh(mesh_config, devices)
-    return EnsembleObjective([TranslationObjective(each, VOCABULARY, VOCABULARY, mesh) for each in configs]), mesh
+    return EnsembleObjective([TranslationObjective(config, VOCABULARY, VOCABULARY, mesh) for config in configs]), mesh
 
 
 def probabilities_step_by_step(model, params):
@@ -61,12 +61,12 @@ def probabilities_step_by_step(model, params):
 
 @pytest.fixture(scope="module")
 def together(configs, params):
-    """[B, T, V]: the probabilities of the ensemble, step by step, which are the mean of its members'."""
+    """[B, T, V]: the probabilities of the ensemble, step by step, the mean of its members'."""
     single, _ = objective_on(MeshConfig(1, 1, 1), configs)
-    found = probabilities_step_by_step(single.model, joined_params(params))
+    result = probabilities_step_by_step(single.model, joined_params(params))
     alone = [probabilities_step_by_step(model, own) for model, own in zip(single.model.members, params, strict=True)]
-    np.testing.assert_allclose(found, np.mean(alone, axis=0), atol=1e-5)
-    return found
+    np.testing.assert_allclose(result, np.mean(alone, axis=0), atol=1e-5)
+    return result
 
 
 @pytest.mark.slow
@@ -75,8 +75,8 @@ def test_the_loss_is_that_of_the_mean_probabilities_of_cached_steps(configs, par
     batch = put_rows(Batch(Tokens.from_ids(SOURCE), Tokens.from_ids(TARGET)), mesh)
     sums = jax.jit(objective.unsmoothed_loss)(joined_params(params), batch)
 
-    chosen = np.take_along_axis(together, TARGET[:, :, None], axis=2)[:, :, 0]
+    of_target = np.take_along_axis(together, TARGET[:, :, None], axis=2)[:, :, 0]
     is_token = TARGET != 0
     assert float(sums.tokens) == is_token.sum() == 16
-    assert float(sums.nll) == pytest.approx(-np.log(chosen[is_token]).sum(), rel=1e-4)
+    assert float(sums.nll) == pytest.approx(-np.log(of_target[is_token]).sum(), rel=1e-4)
     assert float(sums.correct) == (together.argmax(axis=2) == TARGET)[is_token].sum()

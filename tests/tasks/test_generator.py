@@ -1,4 +1,4 @@
-"""Generation: the same tokens as the full forward pass gives, alone and in a batch, at once and as they come."""
+"""Generation: the tokens of the full forward pass, alone and in a batch, at once and streamed."""
 
 from functools import cache, partial
 
@@ -43,13 +43,13 @@ def generator(model):
 
 
 def log_probs_after(model, prompt, token_ids):
-    """Of all tokens at each of ``token_ids``, by a full forward pass over a document after another."""
+    """Of all tokens at each of ``token_ids``, by a full pass over one document after another."""
     ids = np.zeros((1, 32), np.int32)
-    known = [EOS_ID, *TOKENIZER.encode(prompt), *token_ids]
-    ids[0, : len(known)] = known
+    context = [EOS_ID, *TOKENIZER.encode(prompt), *token_ids]
+    ids[0, : len(context)] = context
     tokens = Tokens(ids, np.ones_like(ids), np.arange(32, dtype=np.int32)[None])
     of_all = np.array(jax.nn.log_softmax(logits_of(*model, tokens)))
-    return of_all[0, len(known) - len(token_ids) : len(known)]
+    return of_all[0, len(context) - len(token_ids) : len(context)]
 
 
 @partial(jax.jit, static_argnums=0)
@@ -58,20 +58,20 @@ def logits_of(model, params, tokens):
 
 
 def test_greedy_takes_the_most_probable_token_of_the_full_forward_pass(model, generator):
-    for prompt, found in zip(PROMPTS, generator(temperature=0.0).continuations(model[1], PROMPTS), strict=True):
-        of_all = log_probs_after(model, prompt, found.token_ids)
+    for prompt, result in zip(PROMPTS, generator(temperature=0.0).continuations(model[1], PROMPTS), strict=True):
+        of_all = log_probs_after(model, prompt, result.token_ids)
         of_all[:, [0, BOS_ID]] = -np.inf
-        assert found.token_ids == of_all.argmax(-1).tolist()
-        assert len(found.token_ids) == 8 or found.token_ids[-1] == EOS_ID
+        assert result.token_ids == of_all.argmax(-1).tolist()
+        assert len(result.token_ids) == 8 or result.token_ids[-1] == EOS_ID
 
 
 @pytest.mark.parametrize(
     "decoding", [{}, pytest.param({"temperature": 0.7, "top_k": 20}, marks=pytest.mark.slow), {"beam_width": 3}]
 )
 def test_log_probabilities_are_those_of_the_full_forward_pass(model, generator, decoding):
-    for prompt, found in zip(PROMPTS, generator(**decoding).continuations(model[1], PROMPTS), strict=True):
-        of_all = log_probs_after(model, prompt, found.token_ids)
-        assert found.log_prob == pytest.approx(of_all[np.arange(len(of_all)), found.token_ids].sum(), abs=1e-3)
+    for prompt, result in zip(PROMPTS, generator(**decoding).continuations(model[1], PROMPTS), strict=True):
+        of_all = log_probs_after(model, prompt, result.token_ids)
+        assert result.log_prob == pytest.approx(of_all[np.arange(len(of_all)), result.token_ids].sum(), abs=1e-3)
 
 
 def test_what_is_drawn_for_a_prompt_does_not_depend_on_the_others(model, generator):
@@ -122,14 +122,14 @@ def test_of_a_prompt_that_leaves_no_room_the_model_sees_the_end_and_says_so(mode
     long, alone = ("\u00fc" * 40 + end, end)
     assert len(end) == 24 and generate.windows(["y", end]).remark == ""
     ids, remark = generate.windows(["y", long, "z" * 99])
-    assert [each[1:] for each in ids] == [TOKENIZER.encode(text) for text in ("y", end, "z" * 24)]
+    assert [item[1:] for item in ids] == [TOKENIZER.encode(text) for text in ("y", end, "z" * 24)]
     assert remark == (
         "prompt 2: has 104 tokens (1 more are too long, too); decoding.max_new_tokens=8 of a context of 32 tokens leave the "
         "model the last 24"
     )
-    found, expected = generate.continuations(model[1], [long, alone]), generate.continuations(model[1], [alone, alone])
-    assert [each.token_ids for each in found] == [each.token_ids for each in expected]
-    assert [each.text for each in found] == [each.text for each in expected]
+    actual, expected = generate.continuations(model[1], [long, alone]), generate.continuations(model[1], [alone, alone])
+    assert [item.token_ids for item in actual] == [item.token_ids for item in expected]
+    assert [item.text for item in actual] == [item.text for item in expected]
     # The end of another document is before a prompt only where it fits too.
     assert [len(row) for row in generate._rows(["", "z" * 23, "z" * 24, "z" * 25])] == [2, 25, 25, 25]
     assert generator("packed")._rows(["z"]) == [[BOS_ID, *TOKENIZER.encode("z")]]

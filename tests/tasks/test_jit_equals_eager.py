@@ -1,4 +1,4 @@
-"""What XLA compiles, as optimized for users, equals the same operations one by one: loss, every gradient, a decoding step."""
+"""Compiled operations equal the same ones one by one: loss, gradients, a decoding step."""
 
 from functools import partial
 from typing import Any
@@ -48,8 +48,8 @@ def on_one_device():
 
 
 def assert_compiled_equals_eager(config: ExperimentConfig, batch: Any) -> None:
-    found, expected = (after_one_update(config, on_one_device(), batch, is_compiled=each) for each in (True, False))
-    require_equal(found, expected)
+    actual, expected = (after_one_update(config, on_one_device(), batch, is_compiled=item) for item in (True, False))
+    require_equal(actual, expected)
 
 
 # One by one the operations take 15 to 30 CPU seconds.
@@ -75,7 +75,7 @@ def test_so_is_one_of_skip_gram(as_for_users):
     config = resolve("word_vectors:quick", [("tokenizer.vocabulary_size", str(VOCABULARY))])
     shape = task_class(config.task).batch_shape(config, config.batching.rows, 16)
     random = np.random.default_rng(0)
-    words, negatives = (random.integers(4, VOCABULARY, each.shape, np.int32) for each in (shape.words, shape.negatives))
+    words, negatives = (random.integers(4, VOCABULARY, item.shape, np.int32) for item in (shape.words, shape.negatives))
     reach = random.integers(1, config.model.window + 1, shape.reach.shape, np.int32)
     assert_compiled_equals_eager(config, TextBlock(words, reach, negatives))
 

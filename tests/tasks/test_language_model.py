@@ -1,4 +1,4 @@
-"""The language model as a task: what an update does, what a run resumes from, and what bits per byte count."""
+"""The language model as a task: updates, resumption, and the meaning of bits per byte."""
 
 import math
 from functools import partial
@@ -77,11 +77,11 @@ def test_signs_of_files_from_windows_are_told(cache, tmp_path):
 
 
 def test_bits_per_byte_are_those_of_every_token_over_every_byte(task, params):
-    """Against one document at a time, written out; on packed rows only what a document has before it counts."""
-    store, found = task._store("validation"), task.evaluate(params, "validation", limit=5)
+    """Against one document at a time; on packed rows only earlier tokens of it count."""
+    store, result = task._store("validation"), task.evaluate(params, "validation", limit=5)
     texts = [document.text for document, _ in zip(task.source.documents("validation"), range(5), strict=False)]
-    assert found.num_bytes == sum(len(text.encode()) + 1 for text in texts)
-    assert found.tokens == store.offsets[5] == found.num_bytes
+    assert result.num_bytes == sum(len(text.encode()) + 1 for text in texts)
+    assert result.tokens == store.offsets[5] == result.num_bytes
     if task.config.batching.kind == "packed":
         pieces = [store.ids[start:end] for start, end in zip(store.offsets[:5], store.offsets[1:6], strict=True)]
     else:
@@ -92,9 +92,9 @@ def test_bits_per_byte_are_those_of_every_token_over_every_byte(task, params):
             ids = jnp.asarray(np.asarray(piece[start : start + 32], np.int32))[None]
             padded = jnp.pad(ids, ((0, 0), (0, 32 - ids.shape[1])))
             nll += log_likelihood(task, params, padded, ids.shape[1])
-    assert found.bits_per_byte == pytest.approx(nll / math.log(2) / found.num_bytes, rel=1e-5)
-    assert found.metrics["perplexity"] == pytest.approx(math.exp(nll / found.tokens), rel=1e-4)
-    assert found.metrics["accuracy"] == found.correct / found.tokens
+    assert result.bits_per_byte == pytest.approx(nll / math.log(2) / result.num_bytes, rel=1e-5)
+    assert result.metrics["perplexity"] == pytest.approx(math.exp(nll / result.tokens), rel=1e-4)
+    assert result.metrics["accuracy"] == result.correct / result.tokens
 
 
 def log_likelihood(task, params, ids, length):
@@ -120,7 +120,7 @@ def test_with_a_stride_the_same_tokens_have_another_context(cache, task, params)
             language_model_config(cache, data={"evaluation_stride": 8}, batching=kind)
         return
     strided = task_of(language_model_config(cache, data={"evaluation_stride": 8}))
-    one, two = (each.evaluate(params, "validation", limit=20) for each in (task, strided))
+    one, two = (item.evaluate(params, "validation", limit=20) for item in (task, strided))
     assert (one.tokens, one.num_bytes) == (two.tokens, two.num_bytes)
     assert two.bits_per_byte != one.bits_per_byte
     assert two.stride == 8
@@ -134,5 +134,5 @@ def test_devices_change_nothing(cache):
     several = task_of(config, 8)
     states = [jax.device_get(trained(task, 3)[0].params) for task in (one, several)]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), *states)
-    found = [task.evaluate(states[0], "validation", limit=9).nll for task in (one, several)]
-    assert found[0] == pytest.approx(found[1], rel=1e-5)
+    result = [task.evaluate(states[0], "validation", limit=9).nll for task in (one, several)]
+    assert result[0] == pytest.approx(result[1], rel=1e-5)

@@ -45,11 +45,11 @@ def test_the_held_out_file_has_the_figures_of_the_validation_split(workdir, fold
     split = json.loads(printed(capsys, "evaluate", workdir, "--split=validation", "--json"))
     text = "".join(f"{line}\n" for line in LINES[-split["documents"] :])
     (folder / "book.txt").write_text(text, encoding="utf-8")
-    found = json.loads(printed(capsys, "evaluate", workdir, f"--source={folder}/book.txt", "--json"))
-    assert found["split"].startswith("text-book.txt-")
-    assert found["num_bytes"] == len(text.encode()) == split["num_bytes"] > len(text)
+    result = json.loads(printed(capsys, "evaluate", workdir, f"--source={folder}/book.txt", "--json"))
+    assert result["split"].startswith("text-book.txt-")
+    assert result["num_bytes"] == len(text.encode()) == split["num_bytes"] > len(text)
     same = ("bits_per_byte", "perplexity", "tokens", "documents", "nll")
-    assert [found[name] for name in same] == [split[name] for name in same]
+    assert [result[name] for name in same] == [split[name] for name in same]
 
 
 def test_evaluate_tells_what_a_language_model_never_saw(workdir, folder, monkeypatch, capsys):
@@ -99,9 +99,10 @@ def test_scores_of_lines_add_up_to_the_bits_and_windows_hide_nothing(run, workdi
     programs = run._trained.task._log_probs._cache_size()
     assert nll[1] - nll[0] == pytest.approx(-run.score("ü雨").log_prob, rel=1e-4)
     assert run._trained.task._log_probs._cache_size() == programs > 0
-    # Up to the context of 32 a longer text is scored as its beginning, and each token of it has a score.
+    # Up to the context of 32 a longer text is scored as its beginning, and each token of it has a
+    # score.
     short, long = run.score(["x" * 20, "x" * 100])
-    assert len(long.log_probs) == 101 and all(math.isfinite(each) and each < 0 for each in long.log_probs)
+    assert len(long.log_probs) == 101 and all(math.isfinite(log_prob) and log_prob < 0 for log_prob in long.log_probs)
     np.testing.assert_allclose(long.log_probs[:20], short.log_probs[:20], rtol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""The loss's gradient as it is lowered for NVIDIA GPUs, which need not be here: what is bfloat16, which kernels are called."""
+"""The loss's gradient lowered for NVIDIA GPUs, which need not be here: types and kernels."""
 
 import re
 from collections import Counter
@@ -86,8 +86,8 @@ def program() -> str:
 
 def products(program: str) -> list[tuple[list[str], str]]:
     """Types of the operands and of the result of every matrix product."""
-    found = re.findall(r"stablehlo\.dot_general .*: \((.*)\) -> tensor<(.*)>", program)
-    return [(re.findall(r"tensor<([^>]*)>", operands), result) for operands, result in found]
+    actual = re.findall(r"stablehlo\.dot_general .*: \((.*)\) -> tensor<(.*)>", program)
+    return [(re.findall(r"tensor<([^>]*)>", operands), result) for operands, result in actual]
 
 
 def elements(array: str) -> int:
@@ -95,10 +95,10 @@ def elements(array: str) -> int:
 
 
 def test_every_product_takes_bfloat16_and_only_gradients_of_parameters_and_biased_sums_are_float32(program):
-    found = products(program)
-    assert len(found) > 30
-    assert all(array.endswith("xbf16") for operands, _ in found for array in operands)
-    wide = {result for _, result in found if result.endswith("xf32")}
+    actual = products(program)
+    assert len(actual) > 30
+    assert all(array.endswith("xbf16") for operands, _ in actual for array in operands)
+    wide = {result for _, result in actual if result.endswith("xf32")}
     parameters = {"16x2x8xf32", "2x8x16xf32", "16x48xf32", "48x16xf32", f"{FILLED}x16xf32"}
     # They get their bias, and are rounded in the same kernel.
     with_bias = {f"{ROWS}x{length}x{size}xf32" for length in (SOURCE, TARGET) for size in (16, 48)}
@@ -128,11 +128,11 @@ def test_attention_is_cudnn_with_lengths_and_without_a_mask(program):
 
 def arrays_with(program: str, queries: int, keys: int) -> set[str]:
     """Arrays that have both axes, except blocks of scores inside of cuDNN's kernels."""
-    functions = {each.split("(")[0]: each for each in re.split(r"func\.func \w+ @", program)}
+    functions = {item.split("(")[0]: item for item in re.split(r"func\.func \w+ @", program)}
     written = set(functions) - set(re.findall(r"called_computations = \[@(\w+)\]", program))
-    found = re.findall(r"tensor<([\dx]+)x\w+>", "".join(functions[name] for name in written))
+    result = re.findall(r"tensor<([\dx]+)x\w+>", "".join(functions[name] for name in written))
     needed = Counter([queries, keys])
-    return {shape for shape in found if not needed - Counter(int(size) for size in shape.split("x"))}
+    return {shape for shape in result if not needed - Counter(int(size) for size in shape.split("x"))}
 
 
 @pytest.mark.parametrize("recipe", ["transformer_base", "transformer_base:big"])

@@ -18,7 +18,8 @@ from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.tasks.remarks import CUT, REPEATS, Remarks, TrainingInput, remarks_on_output, repeats
 
 TEXT = ["the cat sleeps", "a dog barks at the small cats"] * 20
-# In Arabic, Hindi, Thai, Japanese, Hebrew, Turkish, Greek and Korean; joined emoji, combining marks, other spaces.
+# In Arabic, Hindi, Thai, Japanese, Hebrew, Turkish, Greek and Korean; joined emoji, combining
+# marks, other spaces.
 NEVER_SEEN = ["قطة", "बिल्ली", "แมว", "猫", "חתול", "ğıİ", "γάτα", "고양이", "👩\u200d👩\u200d👧", "e\u0301", "（", "𝒳"]
 BLANK = [
     "",
@@ -52,9 +53,9 @@ def training_of(tokenizer, texts=TEXT):
 
 
 def remarks_on(texts, tokenizer, training=None, tags=(), first=1):
-    found = Remarks("in.txt", tokenizer, training or TrainingInput(), tags=tags)
-    found.read(texts, first)
-    return found.lines()
+    result = Remarks("in.txt", tokenizer, training or TrainingInput(), tags=tags)
+    result.read(texts, first)
+    return result.lines()
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "word", "character", "byte"])
@@ -108,7 +109,7 @@ def marian():
 
     class Normalizing(MappedSubwordTokenizer):
         def split(self, text):
-            return super().split("".join(each for each in text if unicodedata.category(each) not in ("Cc", "Cf")))
+            return super().split("".join(item for item in text if unicodedata.category(item) not in ("Cc", "Cf")))
 
     return Normalizing(
         learned.to_bytes(), ["<pad>", "<s>", "</s>", "<unk>", ">>deu<<", ">>fra<<", "__en__", *pieces], ["__en__"]
@@ -180,17 +181,17 @@ def test_outputs_that_are_cut_or_repeat_are_told():
         ([*range(40)], False),
     ):
         assert repeats(ids) == expected
-    found = Remarks("in.txt", tokenizer_of("word"), TrainingInput())
-    found.read(["a"] * 9)
+    actual = Remarks("in.txt", tokenizer_of("word"), TrainingInput())
+    actual.read(["a"] * 9)
     for number in (3, 7):
-        found.read_output(number, (CUT, REPEATS) if number == 7 else (CUT,))
+        actual.read_output(number, (CUT, REPEATS) if number == 7 else (CUT,))
     told = []
-    found.tell(told.append)
+    actual.tell(told.append)
     assert told == [
         "in.txt: 2 of 9 lines reached the length limit and may be cut (first: line 3)",
         "in.txt: 1 of 9 lines repeats the same tokens (first: line 7)",
     ]
-    assert found.lines() == []
+    assert actual.lines() == []
 
 
 def test_the_record_is_the_union_of_the_parts_of_a_store():
@@ -213,6 +214,6 @@ def test_a_run_without_a_record_says_so(tmp_path, capsys):
         assert TrainingInput.of_run(RunDirectory(tmp_path)) == TrainingInput()
     assert capsys.readouterr().err.count("data.json: damaged") == 2
     (tmp_path / "data.json").write_text(json.dumps({"training": {"source": {"longest": 32}}}))
-    found = TrainingInput.of_run(RunDirectory(tmp_path))
-    assert (found.longest, found.is_seen) == (31, None)
-    assert found.unseen_ids(tokenizer_of("word")) == {UNK_ID}
+    result = TrainingInput.of_run(RunDirectory(tmp_path))
+    assert (result.longest, result.is_seen) == (31, None)
+    assert result.unseen_ids(tokenizer_of("word")) == {UNK_ID}

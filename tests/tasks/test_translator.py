@@ -29,8 +29,8 @@ def test_search_stays_within_the_positions_of_the_model_and_rows_stay_few(tmp_pa
         assert batch.inputs.shape == (32, width) and batch.indices.tolist() == list(range(32))
         # EOS is counted on neither side.
         assert (batch.max_length, batch.limits[0], batch.limits[1]) == (most, min(41 + 4, most), 2 + 4)
-        assert [each.inputs.shape for each in others] == [(32, width), (32, width), (8, width)]
-        assert np.concatenate([each.indices for each in others]).tolist() == [*range(32, 100), *4 * [-1]]
+        assert [other.inputs.shape for other in others] == [(32, width), (32, width), (8, width)]
+        assert np.concatenate([other.indices for other in others]).tolist() == [*range(32, 100), *4 * [-1]]
     (batch,) = Translator(lambda: model, TOKENIZERS, config.decoding, MESH, 70).batches([[5] * 67 + [2]], ())
     assert (batch.inputs.shape, batch.max_length, batch.limits[0]) == ((1, 70), 70, 70)
     assert translation_program(model, config.decoding, 64, MESH, 66).capacities[-1][0] == 66

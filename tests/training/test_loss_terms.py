@@ -101,7 +101,8 @@ def test_two_passes_cost_two_updates_and_terms_of_logits_nearly_nothing():
 
     plain = flops("")
     assert flops("r_drop") == flops("r_drop,z_loss") == 2 * plain
-    # The product with the frequencies, forward and backward; one of logits has the width of the model.
+    # The product with the frequencies, forward and backward; one of logits has the width of the
+    # model.
     vocabulary = objective("", 0.5).config.tokenizer.vocabulary_size
     assert flops("unigram_smoothing") == plain + 2 * 2 * vocabulary * BATCH.ids.size
 

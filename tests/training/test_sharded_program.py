@@ -28,7 +28,8 @@ VOCABULARY, D_MODEL, D_FF, WIDTH, LAYERS = 128, 32, 64, 16, 2
 TABLE_BYTES = 4 * VOCABULARY * D_MODEL
 SIZES = {"d_model": D_MODEL, "d_ff": D_FF, "num_heads": 4}
 MATRIX_BYTES = 4 * D_MODEL * D_MODEL
-# A rate that moves every parameter, and a large epsilon, so that rounding of tiny gradients is not blown up to whole steps.
+# A rate that moves every parameter, and a large epsilon, so that rounding of tiny gradients is not
+# blown up to whole steps.
 OPTIMIZER = OptimizerConfig("adamw", "constant", learning_rate=0.1, warmup_updates=1, epsilon=1e-3)
 MESHES = {
     "single": MeshConfig(data=1),
@@ -72,7 +73,7 @@ def exchanged(name: str) -> list[Collective]:
 
 
 def largest(collectives: list[Collective], kind: str) -> int:
-    return max((each.bytes for each in collectives if each.kind == kind), default=0)
+    return max((collective.bytes for collective in collectives if collective.kind == kind), default=0)
 
 
 def batch() -> Batch:
@@ -121,7 +122,8 @@ def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_wher
     kinds = {each.kind for each in found}
     assert "all-gather" in kinds
     assert largest(found, "all-gather") <= TABLE_BYTES
-    # Rows of hidden states of all devices together; none of them is sent to another device but for the embeddings.
+    # Rows of hidden states of all devices together; none of them is sent to another device but for
+    # the embeddings.
     hidden = 4 * 16 * WIDTH * D_MODEL
     assert sum(each.times for each in found if each.kind == "all-gather" and each.bytes == hidden) == 0
     assert sum(each.times for each in found if each.kind == "all-to-all") <= 4
@@ -131,7 +133,8 @@ def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_wher
 def test_tensor_parallel_devices_gather_no_parameter():
     found, parts = exchanged("data and tensor"), MESHES["data and tensor"].tensor
     hidden = 4 * 16 * WIDTH * D_MODEL // MESHES["data and tensor"].data
-    # Positions are split between sublayers where that leaves enough on each device, and gathered for their products.
+    # Positions are split between sublayers where that leaves enough on each device, and gathered
+    # for their products.
     gathered = {each.bytes for each in found if each.kind == "all-gather" and each.bytes >= MATRIX_BYTES // parts}
     assert gathered == ({hidden} if WIDTH // parts >= MIN_POSITIONS else set())
     assert "all-to-all" not in {each.kind for each in found}

@@ -22,17 +22,18 @@ def train(
     settings: Mapping[str, object] | None = None,
     budget: str | None = None,
 ) -> Run:
-    """Trains a run, or resumes the one that is in ``workdir`` (also ``s3://...``), and returns it with its best checkpoint.
+    """Train a run, or resume the one in ``workdir`` (also ``s3://...``), and return it.
 
-    ``config``: a recipe (``"multi30k:tiny_hour"``, ``"mine.py"``), nested settings, or an ``ExperimentConfig``. ``settings``
-    override single ones: ``{"training.num_updates": 500}``. ``budget``, such as ``"20m"``: for text of your own, chooses sizes
-    that are not stated; the recipe ``"text"`` has one. ``callbacks``: functions ``hook(run, position)``, called after every
-    update; a ``Callback`` has a method each for logs, validations and checkpoints.
-    An interruption (Ctrl-C) saves and returns; the same call resumes.
+    The result has its best checkpoint. ``config``: a recipe (``"multi30k:tiny_hour"``,
+    ``"mine.py"``), nested settings, or an ``ExperimentConfig``. ``settings`` override single ones:
+    ``{"training.num_updates": 500}``. ``budget``, such as ``"20m"``: selects sizes that the
+    settings leave open; the recipe ``"text"`` has one. ``callbacks``: functions ``hook(run,
+    position)``, called after every update; a ``Callback`` has methods for logs, validations and
+    checkpoints. An interruption (Ctrl-C) saves and returns. The same call resumes.
 
     Raises:
-        ConfigError, DataError: mistakes that the caller can correct.
-        TrainingDiverged: loss or gradient were not finite.
+        ConfigError, DataError: Mistakes that the caller can correct.
+        TrainingDiverged: Loss or gradient were not finite.
     """
     with python_errors():
         overrides = as_overrides(settings)

@@ -1,1 +1,1 @@
-"""Checkpoints: their format, writing, restoring and averaging them, choosing one."""
+"""Checkpoints: writing, restoring and averaging them."""

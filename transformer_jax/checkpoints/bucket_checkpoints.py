@@ -1,4 +1,4 @@
-"""Checkpoints that Orbax reads and writes at ``s3://`` and ``gs://``: arrays by TensorStore, other files by epath."""
+"""Checkpoints at ``s3://`` and ``gs://``: arrays by TensorStore, other files by epath."""
 
 import asyncio
 import time
@@ -9,18 +9,12 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from transformer_jax.checkpoints.checkpoint_files import CheckpointFiles
-from transformer_jax.checkpoints.folder import CheckpointFolder
+from transformer_jax.checkpoints.folder import CheckpointFiles, CheckpointFolder
 from transformer_jax.checkpoints.save_failure import SaveFailed, failed_in_store
 from transformer_jax.errors import ConfigError, StoreError, first_line
 from transformer_jax.files.file_digests import WHOLE, Part
 from transformer_jax.files.json_text import parse_json
-from transformer_jax.files.object_digests import (
-    changed,
-    compared_objects,
-    has_checksums,
-    write_object_digests,
-)
+from transformer_jax.files.object_digests import changed, compared_objects, has_checksums, write_object_digests
 from transformer_jax.files.store_path import StorePath, is_outage, kvstore, store_errors
 from transformer_jax.private_modules import fit_orbax_to_stores
 from transformer_jax.run_directory.stored_checkpoints import COMMIT, IN_PROGRESS, MARKER, is_step, unused_name
@@ -29,9 +23,10 @@ from transformer_jax.runtime.store_lock import LockLost, StoreLock
 
 
 class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
-    """A checkpoint in a store, which cannot rename a folder: Orbax takes it for complete once it has ``COMMIT``.
+    """A checkpoint in a store, complete for Orbax once it has ``COMMIT``.
 
-    Readers, and a run that resumes, ignore a checkpoint that has ``IN_PROGRESS``.
+    A store cannot rename a folder. Readers, and a run that resumes, ignore a checkpoint that has
+    ``IN_PROGRESS``.
     """
 
     lock: StoreLock | None = None
@@ -44,14 +39,14 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
         return super().from_final(final_path, **options | {"checkpoint_metadata_store": None})
 
     async def create(self) -> Any:
-        """Called by process 0 before the others write, for the checkpoint and for each item."""
+        """Create the folder of the checkpoint or of an item, on process 0, before others write."""
         folder = await super().create()
         if is_step(folder.name):
             await asyncio.to_thread((folder / IN_PROGRESS).write_text, "")
         return folder
 
     async def finalize(self) -> None:
-        """Called by process 0 when all processes have written, for the checkpoint and for each item."""
+        """Finish the checkpoint or an item. Called by process 0 when all processes have written."""
         folder = self.get_final()
         if not is_step(folder.name):
             await super().finalize()
@@ -65,7 +60,7 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
 
 
 class CheckpointObjects(CheckpointFiles):
-    """The checkpoints of a run at ``s3://`` or ``gs://``, to read, with the digests that the store computes."""
+    """The checkpoints of a run in a store, to read, with the digests that the store computes."""
 
     def __init__(self, path: StorePath) -> None:
         try:
@@ -81,7 +76,7 @@ class CheckpointObjects(CheckpointFiles):
         return (self.path if step is None else self.path / str(step)).listed()
 
     def changed(self, checkpoint: StorePath, names: list[str], part: Part) -> list[str]:
-        """List the objects in the first of several processes that check parts: it is one request for a thousand."""
+        """List the objects in the first of several processes: it is one request for a thousand."""
         if part.number:
             return []
         compared = compared_objects(checkpoint, names)
@@ -95,7 +90,7 @@ class CheckpointObjects(CheckpointFiles):
 
 
 class BucketFolder(CheckpointFolder):
-    """The checkpoints of a run at ``s3://`` or ``gs://``, to write; ``lock``: of process 0 of the run."""
+    """The checkpoints of a run in a store, to write; ``lock``: of process 0 of the run."""
 
     def __init__(self, path: StorePath, lock: StoreLock | None = None) -> None:
         super().__init__(path)
@@ -103,7 +98,7 @@ class BucketFolder(CheckpointFolder):
         self.temporary_path = type("CommittedFolder", (CommittedFolder,), {"lock": lock})
 
     def arrays(self) -> ocp.PyTreeCheckpointHandler:
-        """Return a handler with few requests: it writes all arrays of an item in one transaction, and no files on shardings."""
+        """Return a handler with few requests: one transaction an item, no files on shardings."""
         arrays = ocp.type_handlers.ArrayHandler(enable_write_sharding_file=False, array_metadata_store=None)
         handlers = (jax.Array, arrays), (np.ndarray, ocp.type_handlers.NumpyHandler())
         registry = ocp.type_handlers.create_type_handler_registry(*handlers)
@@ -115,7 +110,7 @@ class BucketFolder(CheckpointFolder):
         return store_errors(self.path)
 
     def prepare(self) -> list[str]:
-        """Removes unfinished checkpoints."""
+        """Remove unfinished checkpoints."""
         if is_first():
             remove_uncommitted(self.path)
         return []
@@ -140,7 +135,7 @@ class BucketFolder(CheckpointFolder):
         return failed_in_store(f"{self.path}: cannot be written ({first_line(error)})", is_outage=is_outage(error))
 
     def set_aside(self, step: int) -> Any:
-        """Moves a checkpoint, object by object, since a store cannot rename a folder."""
+        """Move a checkpoint, object by object, since a store cannot rename a folder."""
         source, target = self.path / str(step), unused_name(self.path, step)
         names = list(source.objects())
         for name in names:
@@ -152,7 +147,7 @@ class BucketFolder(CheckpointFolder):
 
 
 def remove_uncommitted(checkpoints: StorePath) -> None:
-    """Removes checkpoints whose save or deletion a kill cut short; marks those that an earlier version uploaded for Orbax."""
+    """Remove checkpoints whose save or deletion a kill cut short. Marks those of version 0.1."""
     objects = checkpoints.objects()
     for name in sorted({name.partition("/")[0] for name in objects}):
         if not is_step(name):
@@ -160,7 +155,7 @@ def remove_uncommitted(checkpoints: StorePath) -> None:
         folder = checkpoints / name
         is_whole = f"{name}/{MARKER}" in objects and f"{name}/{IN_PROGRESS}" not in objects
         if is_whole and f"{name}/{COMMIT}" not in objects:
-            # Only a checkpoint that was complete on a disk has this time; Orbax may delete COMMIT of others before MARKER.
+            # Only a checkpoint that was complete on a disk has this time.
             is_whole = bool(parse_json((folder / MARKER).read_text()).get("commit_timestamp_nsecs"))
             if is_whole:
                 (folder / COMMIT).write_text("")

@@ -34,14 +34,14 @@ class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
     """A checkpoint folder whose digests are written before it gets its final name."""
 
     async def finalize(self) -> None:
-        """Called by process 0 when all processes have written, for the checkpoint and for each item."""
+        """Finish the checkpoint or an item. Called by process 0 when all processes have written."""
         if is_step(self.get_final().name):
             await asyncio.to_thread(write_digests, Path(self.get()))
         await super().finalize()
 
 
 class DigestedArrays(ocp.PyTreeCheckpointHandler):
-    """Saves arrays; each process digests the files in its ``ocdbt.process_N`` before its save counts as complete."""
+    """Saves arrays. A process digests the files in its ``ocdbt.process_N`` before its save ends."""
 
     async def async_save(self, directory: Any, *args: Any, **options: Any) -> list[Future]:
         futures = await super().async_save(directory, *args, **options)
@@ -61,18 +61,13 @@ class DiskFolder(CheckpointFolder):
 
     temporary_path = DigestedFolder
     _opened: int | None = None
-    """The run directory, opened: a folder of the same name that is made later has another inode as long as this is open."""
+    """The run directory, opened so that a later folder of the same name has another inode."""
 
     def arrays(self) -> DigestedArrays:
         return DigestedArrays()
 
     def prepare(self) -> list[str]:
-        """Makes the folder and moves checkpoints that are unfinished, or have damaged scores, out of it.
-
-        Returns a sentence about each.
-
-        Raises CheckpointError when all are damaged.
-        """
+        """Make the folder and move unfinished or damaged checkpoints away. Returns sentences."""
         self.path.mkdir(parents=True, exist_ok=True)
         if self._opened is None:
             self._opened = os.open(self.path.parent, os.O_RDONLY)
@@ -81,7 +76,7 @@ class DiskFolder(CheckpointFolder):
         damaged = [checkpoint.folder for checkpoint in checkpoints if not checkpoint.is_sound]
         if damaged and len(damaged) == len(checkpoints):
             raise CheckpointError(f"{', '.join(map(str, damaged))}: the scores in it are damaged; move it away")
-        unfinished = [each.parent for each in self.path.glob(f"[0-9]*/{IN_PROGRESS}") if is_step(each.parent.name)]
+        unfinished = [path.parent for path in self.path.glob(f"[0-9]*/{IN_PROGRESS}") if is_step(path.parent.name)]
         moved = dict.fromkeys(damaged, "is damaged") | dict.fromkeys(unfinished, "is unfinished")
         return [
             f"checkpoint {folder.name} {problem}; moved to {self.set_aside(int(folder.name))}"
@@ -90,7 +85,7 @@ class DiskFolder(CheckpointFolder):
         ]
 
     def is_present(self) -> bool:
-        """Whether the run directory is the one that was prepared: a save that is going on makes a removed one again."""
+        """Return whether the run directory is the prepared one: a save recreates a removed one."""
         if self._opened is None or not self.path.is_dir():
             return self.path.is_dir()
         try:
@@ -111,13 +106,13 @@ class DiskFolder(CheckpointFolder):
         """Return why the folder cannot be written, and the remedy."""
         if not self.is_present():
             return _GONE.format(self.path.parent)
-        steps = [each.step for each in stored_checkpoints(self.path) if each.is_sound]
+        steps = [checkpoint.step for checkpoint in stored_checkpoints(self.path) if checkpoint.is_sound]
         newest = f"newest whole checkpoint: {steps[-1] if steps else 'none'}"
         if is_disk_full(error):
             # A cache or a scratch folder may be on another disk.
-            named = str(getattr(error, "filename", None) or self.path)
-            where = self.path if Path(named).is_relative_to(self.path.parent) else named
-            return f"{where}: the disk is full; {newest}. Make room and run the same command"
+            file = str(getattr(error, "filename", None) or self.path)
+            disk = self.path if Path(file).is_relative_to(self.path.parent) else file
+            return f"{disk}: the disk is full; {newest}. Make room and run the same command"
         return f"{self.path}: cannot be written ({first_line(error)}); {newest}. Fix that and run the same command"
 
     def set_aside(self, step: int) -> Path:

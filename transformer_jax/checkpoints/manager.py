@@ -1,4 +1,4 @@
-"""Checkpoints written with Orbax in the background, and the newest that can be read again."""
+"""Checkpoints written with Orbax in the background."""
 
 import math
 from collections.abc import Sequence
@@ -20,10 +20,7 @@ from transformer_jax.checkpoints.save_failure import end_after_failed_save
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.files.file_digests import Part
 from transformer_jax.files.paths import in_store
-from transformer_jax.run_directory.stored_checkpoints import (
-    CheckpointError,
-    CheckpointUnread,
-)
+from transformer_jax.run_directory.stored_checkpoints import CheckpointError, CheckpointUnread
 from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first
 from transformer_jax.runtime.process_group import end_with_another, is_of_another
 from transformer_jax.training.state import TrainState
@@ -36,7 +33,7 @@ SELECTION = ExperimentConfig().selection
 
 
 def folder_of(path: Path, lock: "StoreLock | None" = None) -> CheckpointFolder:
-    """Return the folder at ``path``, on a disk or in an object store; ``lock``: of the run there."""
+    """Return the folder at ``path``, on a disk or in a store with the ``lock`` of the run."""
     if in_store(path):
         # The libraries of object stores, which a run on a disk does without.
         from transformer_jax.checkpoints.bucket_checkpoints import BucketFolder
@@ -46,10 +43,11 @@ def folder_of(path: Path, lock: "StoreLock | None" = None) -> CheckpointFolder:
 
 
 class Checkpoints(CheckpointReader):
-    """The checkpoints of a run that trains: the last ``keep_last``, and the ``keep_best`` that score best by ``selection``.
+    """The checkpoints of a run that trains: the last ``keep_last``, and the ``keep_best`` best.
 
-    Writing is asynchronous; a checkpoint counts only when it is complete, so a killed process leaves nothing half-written
-    that is read. Several processes must all make the same calls.
+    The best score best by ``selection``. Writing is asynchronous. A checkpoint counts only when it
+    is complete, so a killed process leaves nothing half-written that is read. Several processes
+    must all make the same calls.
     """
 
     def __init__(
@@ -92,17 +90,17 @@ class Checkpoints(CheckpointReader):
             return _Manager(self._folder, path, options=self._options, handler_registry=handlers)
 
     def writing(self) -> AbstractContextManager[None]:
-        """Context in which every error that the run cannot be written raises SaveFailed."""
+        """Return a context in which every error of writing raises SaveFailed."""
         return self._folder.writing()
 
     def save(
         self, state: TrainState, progress: Progress, score: float | None = None, evaluated: PyTree | None = None
     ) -> None:
-        """Starts writing ``state`` under its step; does nothing if that step exists.
+        """Start writing ``state`` under its step, unless that step exists.
 
-        ``evaluated``: the parameters to restore for evaluation, by default the trained ones of ``state``.
-
-        Raises SaveFailed, as ``wait`` and ``require_saving`` do, when this save or the one before failed.
+        ``evaluated``: the parameters to restore for evaluation, by default those of ``state``.
+        Raises SaveFailed, as ``wait`` and ``require_saving`` do, when this save or the one before
+        failed.
         """
         step = int(state.step)
         # Also one that is being written.
@@ -124,32 +122,32 @@ class Checkpoints(CheckpointReader):
             self._manager.save(step, args=items, metrics=metrics, force=True)
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
-        """Starts writing parameters alone, for evaluation and initialization: no run resumes from them. Raises SaveFailed."""
+        """Start writing parameters alone, from which no run resumes. Raises SaveFailed."""
         items = ocp.args.Composite(params=ocp.args.PyTreeSave(params), progress=ocp.args.JsonSave(progress))
         with self._folder.writing():
             self._manager.save(step, args=items, force=True)
 
     def remove_unless_only(self, step: int) -> None:
-        """Deletes a checkpoint, so that it can be saved again with its score, unless it is the only one."""
+        """Delete a checkpoint, so that it can be saved again, unless it is the only one."""
         if len(self.steps()) > 1:
             self._folder.require_lock()
             with self._folder.writing():
                 self._manager.delete(step)
 
     def wait(self) -> None:
-        """Returns when everything that was saved is on disk."""
+        """Wait until everything that was saved is on disk."""
         with self._folder.writing():
             self._manager.wait_until_finished()
 
     def require_saving(self) -> None:
-        """Raises SaveFailed when writing in the background has failed; does not wait."""
+        """Raise SaveFailed when writing in the background has failed. Does not wait."""
         # The background thread of one of several processes ends its process: see _Manager.
         if jax.process_count() == 1:
             with self._folder.writing():
                 self._manager.check_for_errors()
 
     def close(self) -> None:
-        """Waits for writing to finish and closes the folder."""
+        """Wait for writing to finish and close the folder."""
         try:
             self._manager.close()
         except Exception as error:
@@ -161,15 +159,16 @@ class Checkpoints(CheckpointReader):
                 self._folder.remove_unfinished()
 
     def steps(self) -> list[int]:
-        """Steps of the complete checkpoints, oldest first, as process 0 sees them."""
+        """Return the steps of the complete checkpoints, oldest first, as process 0 sees them."""
         return from_first(super().steps, "checkpoints")
 
     def restore_newest(self, like: TrainState) -> tuple[TrainState, Progress, list[str]]:
-        """The newest checkpoint that can be read, and a sentence about each newer one that could not.
+        """Return the newest checkpoint that can be read, and a sentence about each unreadable one.
 
-        Unreadable ones are moved beside the checkpoints once an older one was read; nothing is deleted. Raises CheckpointError,
-        and moves nothing, when none can be read: then the cause is likely another one; and CheckpointUnread when a process
-        cannot read one whose files are as written.
+        Unreadable ones are moved beside the checkpoints once an older one was read; nothing is
+        deleted. Raises CheckpointError, and moves nothing, when none can be read: then the cause is
+        likely another one. Raises CheckpointUnread when a process cannot read one whose files are
+        as written.
         """
         damaged: dict[int, str] = {}
         steps, part = self.steps(), Part(jax.process_index(), jax.process_count())
@@ -200,7 +199,7 @@ class Checkpoints(CheckpointReader):
 
 @dataclass
 class _All(PreservationPolicy):
-    """Keeps all checkpoints while ``are_kept``."""
+    """A policy that keeps all checkpoints while ``are_kept``."""
 
     are_kept: bool = False
 
@@ -209,17 +208,14 @@ class _All(PreservationPolicy):
 
 
 class _Manager(ocp.CheckpointManager):
-    """Ends a process that cannot write a checkpoint, if it is one of several; then the others end too.
-
-    Orbax's barriers would wait ten minutes for it.
-    """
+    """A manager that ends one of several processes when it cannot write, and so the others."""
 
     def __init__(self, folder: CheckpointFolder, path: Any, **options: Any) -> None:
         self._folder = folder
         super().__init__(path, **options)
 
     def _wait_for_checkpointers(self) -> None:
-        # Called in the background, in each process, before such a barrier.
+        # Called in the background, in each process, before a barrier of ten minutes.
         try:
             super()._wait_for_checkpointers()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Checkpoints read with Orbax: restored onto any mesh, or into the memory of the host, and averaged."""
+"""Checkpoints read with Orbax, onto any mesh or into the memory of the host, and averaged."""
 
 import logging
 import operator
@@ -17,7 +17,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.checkpoint_files import CheckpointFiles
+from transformer_jax.checkpoints.folder import CheckpointFiles
 from transformer_jax.config import DataError
 from transformer_jax.errors import StoreError, first_line
 from transformer_jax.files.file_digests import WHOLE, Part
@@ -33,13 +33,13 @@ from transformer_jax.runtime.distributed import say
 from transformer_jax.training.state import TrainState
 
 Progress = dict[str, Any]
-"""JSON saved with a state: the loop's counters, the config, the tokenizers, digests of the data."""
+"""JSON saved with a state: counters, settings, tokenizers, digests of the data."""
 
 # TensorStore's own checksums, or a missing or short object.
 _DAMAGE = re.compile(r"\b(DATA_LOSS|NOT_FOUND|OUT_OF_RANGE)\b")
 
 TRAINED = "trained_params"
-"""The item with the parameters that are trained, where ``params`` are an average of them."""
+"""The item with the trained parameters if ``params`` are an average of them."""
 
 
 def files_of(path: Path) -> CheckpointFiles:
@@ -53,10 +53,7 @@ def files_of(path: Path) -> CheckpointFiles:
 
 
 class CheckpointReader:
-    """The checkpoints of a run, read by this process alone.
-
-    Each holds three items: ``params``, ``rest`` (optimizer state, step, key) and ``progress`` (JSON).
-    """
+    """The items ``params``, ``rest`` (optimizer state, step, key), ``progress`` of checkpoints."""
 
     def __init__(self, directory: Path) -> None:
         # This class reports the errors that Orbax would log.
@@ -65,13 +62,14 @@ class CheckpointReader:
         self._files = files_of(directory)
 
     def steps(self) -> list[int]:
-        """Steps of the complete checkpoints, oldest first."""
+        """Return the steps of the complete checkpoints, oldest first."""
         return list(map(int, step_names(self._files.path)))
 
     def restore(self, step: int, like: TrainState, part: Part = WHOLE) -> tuple[TrainState, Progress]:
-        """The state of ``step`` with the shapes and the shardings of ``like`` (arrays, ShapeDtypeStructs).
+        """Return the state of ``step`` with shapes and shardings of ``like``, arrays or shapes.
 
-        Raises CheckpointError when it cannot be read, or a file is damaged in the ``part`` that this process checks.
+        Raises CheckpointError when it cannot be read, or a file is damaged in the ``part`` that
+        this process checks.
         """
         rest = like._asdict()
         params = rest.pop("params")
@@ -80,13 +78,14 @@ class CheckpointReader:
         return TrainState(params=restored[name], **restored["rest"]), restored["progress"]
 
     def progress(self, step: int) -> Progress:
-        """The JSON saved with ``step``."""
+        """Return the JSON saved with ``step``."""
         return self._read(step, {"progress": None})["progress"]
 
     def shapes(self, step: int, item: str = "params") -> PyTree:
-        """Nested dictionaries of the shapes and types of ``params`` or ``rest``, from their description alone.
+        """Return shapes and types of ``params`` or ``rest`` as nested dictionaries.
 
-        Empty for the ``rest`` of averaged parameters. Raises CheckpointError when the description cannot be read.
+        Reads their description alone. Empty for the ``rest`` of averaged parameters. Raises
+        CheckpointError when the description cannot be read.
         """
         folder = self._files.path / str(step) / item
         if item == "rest" and not folder.is_dir():
@@ -101,27 +100,28 @@ class CheckpointReader:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
 
     def restore_params(self, step: int, like: PyTree) -> PyTree:
-        """The parameters of ``step`` alone, with shapes and shardings of ``like``; NumPy arrays where ``like`` has them."""
+        """Return the parameters of ``step`` alone, with shapes and shardings of ``like``."""
         try:
             return self._read(step, {"params": like})["params"]
         except CheckpointError as error:
             # Another checkpoint of the run has the same arrays.
             is_damage = not isinstance(error, CheckpointMismatch | CheckpointUnread)
-            others = [each for each in self.steps() if is_damage and 0 < each != step]
+            others = [other for other in self.steps() if is_damage and 0 < other != step]
             remedy = f"; use --checkpoint={max(others)}" if others else ""
             raise type(error)(f"{self._files.path}: {error}{remedy}") from error
 
     def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
-        """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
+        """Return the mean of the parameters of ``steps`` (paper, section 6.1), in float32."""
         total = self.restore_params(steps[0], like)
         for step in steps[1:]:
             total = jax.tree.map(operator.add, total, self.restore_params(step, like))
         return total if len(steps) == 1 else jax.tree.map(lambda leaf: leaf / len(steps), total)
 
     def _read(self, step: int, items: dict[str, PyTree], part: Part = WHOLE) -> dict[str, Any]:
-        """Items of a checkpoint, with the shapes, types and shardings of these trees; ``progress`` is JSON.
+        """Return items of a checkpoint with the shapes, types and shardings of these trees.
 
-        Raises CheckpointError where one of its files changed since it was written.
+        ``progress`` is JSON. Raises CheckpointError when one of its files changed since it was
+        written.
         """
         names = list(items)
         try:
@@ -149,7 +149,7 @@ class CheckpointReader:
         return restored
 
     def _seems_undamaged(self, step: int, names: list[str], error: Exception) -> bool:
-        """Whether checksums were compared, and no file differs from them; also where they cannot be compared now."""
+        """Return whether no file differs from its checksum, also if they cannot be compared now."""
         if _DAMAGE.search(str(error)):
             return False
         checkpoint = self._files.path / str(step)
@@ -159,7 +159,7 @@ class CheckpointReader:
             return True
 
     def _differing_arrays(self, step: int, items: dict[str, PyTree]) -> str:
-        """Arrays that only the checkpoint or only the model has, and arrays whose shapes differ."""
+        """Return the arrays that only checkpoint or model have, or that have other shapes."""
         texts = []
         for item in sorted({"params", TRAINED, "rest"} & items.keys()):
             saved, wanted = (
@@ -183,12 +183,12 @@ def _warn_unprotected(folder: Any) -> None:
 
 
 def on_host(shapes: PyTree) -> PyTree:
-    """Uninitialized NumPy arrays of these shapes, for ``restore_params`` into host memory."""
+    """Return uninitialized NumPy arrays of these shapes, for ``restore_params`` into memory."""
     return jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
 
 
 def _restored(folder: Path, like: PyTree) -> Any:
-    """The arrays in a folder with the shapes, types and shardings of ``like``; without arrays its JSON."""
+    """Return the arrays in a folder with the shardings of ``like``, or its JSON for None."""
     if like is None:
         return parse_json((folder / "metadata").read_bytes())
     args = ocp.args.PyTreeRestore(like, restore_args=ocp.checkpoint_utils.construct_restore_args(like))
@@ -196,10 +196,10 @@ def _restored(folder: Path, like: PyTree) -> Any:
 
 
 def require_finite(step: int, params: PyTree) -> None:
-    """Raises CheckpointError where parameters are not finite."""
+    """Raise CheckpointError when parameters are not finite."""
     leaves = [leaf for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     parts = [[s.data for s in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf] for leaf in leaves]
-    if not all(bool(jnp.isfinite(part).all()) for held in parts for part in held):
+    if not all(bool(jnp.isfinite(part).all()) for shards in parts for part in shards):
         raise CheckpointError(f"restored parameters are not finite: checkpoint {step} is damaged")
 
 
@@ -208,7 +208,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def _ignore_abandoned_work() -> None:
-    """Suppresses the tracebacks of reads and writes that are still in progress when another one has failed.
+    """Suppress the tracebacks of reads and writes still in progress when another one has failed.
 
     tensorstore's threads report them to a closed event loop, asyncio to its log.
     """

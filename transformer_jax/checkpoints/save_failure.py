@@ -1,4 +1,4 @@
-"""Errors of writing checkpoints, on a full disk or into a removed folder, as one sentence instead of tracebacks."""
+"""Errors of writing checkpoints, on a full disk or into a removed folder, as one sentence."""
 
 import shutil
 import sys
@@ -21,7 +21,7 @@ _FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large
 
 
 class SaveFailed(DataError):
-    """The newest state cannot be saved, and the run ends with ``status``. The message has the cause and the remedy."""
+    """The newest state cannot be saved, and the run ends with ``status``."""
 
     def __init__(self, problem: str, status: int = 1) -> None:
         super().__init__(problem)
@@ -29,13 +29,13 @@ class SaveFailed(DataError):
 
 
 def failed_in_store(problem: str, *, is_outage: bool) -> SaveFailed:
-    """Return the error of a run that a store ends: after an outage a scheduler starts the run again."""
+    """Return the error of a run that a store ends. After an outage a scheduler restarts it."""
     when, status = ("answers", STATUS_TO_RESTART) if is_outage else ("allows it", 1)
     return SaveFailed(f"{problem}; when the store {when}, run the same command", status)
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether an error, of any library, means that the disk is full."""
+    """Return whether an error, of any library, means that the disk is full."""
     number = error.errno if isinstance(error, OSError) else None
     return number in DISK_FULL or any(text in str(error) for text in _FULL_TEXTS)
 
@@ -54,9 +54,9 @@ def end_after_failed_save(failure: Callable[[], SaveFailed]) -> NoReturn:
 
 
 def require_free_space(workdir: Path, state: PyTree, kept: int) -> list[str]:
-    """Return a warning where the disk cannot hold ``kept`` checkpoints of the arrays ``state``; nothing is known of a store.
+    """Return a warning if the disk cannot hold ``kept`` checkpoints of the arrays ``state``.
 
-    Raises ConfigError where not even the next one fits.
+    Raises ConfigError if not even the next one fits. A store is not checked.
     """
     if in_store(workdir):
         return []

@@ -12,12 +12,13 @@ A command is a function of its flags that returns the exit status. Its docstring
         Example:
             transformer-jax greet --config=quickstart --workdir=runs/multi30k
 
-        More for a reader of ``transformer-jax greet --help``; the flags are listed after it.
+        More for a reader of ``transformer-jax greet --help``. The flags are listed after it.
         \"\"\"
-        config = flags.resolve_config(values)  # an ExperimentConfig; first, so that its errors come before JAX is imported
-        import jax  # and everything of the package that imports it
+        config = flags.resolve_config(values)  # Errors in settings come before JAX is imported.
+        import jax  # And everything of the package that imports it.
 
-At its top a module imports only light modules (``transformer_jax.config``, ``run_directory.layout``, ``files.atomic_files``).
-It imports the others inside the function, so that help and config errors appear at once. ``ConfigError``, ``DataError`` and
-flag errors that leave a command become one message on stderr and exit status 2.
+At its top a module imports only light modules (``transformer_jax.config``,
+``run_directory.layout``, ``files.atomic_files``). It imports the others inside the function, so
+that help and config errors appear at once. ``ConfigError``, ``DataError`` and flag errors that
+leave a command become one message on stderr and exit status 2.
 """

@@ -47,7 +47,7 @@ BLOCK_TITLES = {
 
 
 class ListedVariant(NamedTuple):
-    """A variant of a recipe, as ``--config`` names it; ``measured``: hardware, time and score of its run, if any."""
+    """A variant of a recipe; ``measured``: hardware, time and score of its run, if any."""
 
     spec: str
     summary: str
@@ -82,9 +82,9 @@ def recipes(values: flags.Values) -> int:
 
     Example:
         transformer-jax recipes multi30k
-        transformer-jax train --config=multi30k:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
+        transformer-jax train --config=multi30k:tiny --workdir=runs/m30k
 
-    A recipe of your own is a file: --config=mine.py, or --config=mine.py:VARIANT.
+    Your recipe is a file: --config=mine.py, or --config=mine.py:VARIANT.
     """
     listed = listed_recipes()
     names = [recipe.name for recipe in listed]
@@ -126,9 +126,10 @@ def config(values: flags.Values) -> int:
         transformer-jax config --explain=model.normalization
         transformer-jax config --list --config.task=language_model
 
-    Each line is a setting that --config.KEY=VALUE changes. --explain prints the meaning, the allowed values, the default
-    and the readers of one setting, or the settings that a word fits; --list the meaning of all settings of a task, by default
-    translation, --explain=model of a group. JAX is imported only for parts of the kit.
+    Each line is a setting that --config.KEY=VALUE changes. --explain prints the meaning, the
+    allowed values, the default and the readers of one setting, or the settings that a word fits.
+    --list prints the meaning of all settings of a task, by default translation, and --explain=model
+    of a group. JAX is imported only for parts of the kit.
     """
     overrides = flags.overrides_of(values)
     if values.explain is not None or values.list:
@@ -139,8 +140,8 @@ def config(values: flags.Values) -> int:
             raise ConfigError("--explain", "is empty", "give a setting, a group or a word")
         if not values.markdown:
             load_installed_plugins()
-        stated = stated_settings(values.config, overrides) if values.config else {}
-        task = dict(overrides).get("task", stated.get("task", DEFAULT_TASK))
+        recipe = stated_settings(values.config, overrides) if values.config else {}
+        task = dict(overrides).get("task", recipe.get("task", DEFAULT_TASK))
         if values.list and values.markdown:
             print(settings_page(), end="")
         elif values.explain is None or key in BLOCK_TITLES:
@@ -151,8 +152,8 @@ def config(values: flags.Values) -> int:
     if values.config is None:
         raise ConfigError("--config", "is required", "--help shows an example")
     if values.against is None:
-        found = flags.resolve_config(values)
-        print(json.dumps(to_json(found), indent=2, ensure_ascii=False) if values.json else _settings_text(found))
+        resolved = flags.resolve_config(values)
+        print(json.dumps(to_json(resolved), indent=2, ensure_ascii=False) if values.json else _settings_text(resolved))
         return 0
     after, before = _settings_of(flags.required_config(values), overrides), _settings_of(values.against)
     keys = sorted(before.keys() | after.keys())
@@ -165,51 +166,53 @@ def config(values: flags.Values) -> int:
 
 
 def _settings_of(source: str, overrides: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-    """Return the settings of a recipe or a run by key; of a recipe that waits for text, its own and the defaults."""
+    """Return the settings of a recipe or a run by key, with defaults for those left open."""
     try:
         return flatten(resolve(source, overrides))
     except ConfigError as error:
-        stated = apply_overrides(stated_settings(source, overrides), overrides)
+        recipe = apply_overrides(stated_settings(source, overrides), overrides)
         if not str(error).startswith("data."):
             raise
         complain(f"transformer-jax: {source}: {error} (compared without)")
-        own = {name: stated[name] for name in ("task",) if name in stated}
-        kind = stated.get("model", {}).get("kind")
-        return flatten(from_dict(own | ({"model": {"kind": kind}} if kind else {}))) | dict(leaves(stated))
+        kinds = {"task": recipe["task"]} if "task" in recipe else {}
+        if kind := recipe.get("model", {}).get("kind"):
+            kinds["model"] = {"kind": kind}
+        return flatten(from_dict(kinds)) | dict(leaves(recipe))
 
 
 def _settings_list(task: str, only: str = "") -> str:
-    """Return every setting of a task with its meaning, in groups, or the settings of one group."""
+    """Return every setting of a task, or of one group of them, with its meaning."""
     check_choice("task", task, (), "task")
-    listed = [each.of_task(task) for each in all_explained() if only in ("", block_of(each.key))]
+    settings = [setting.of_task(task) for setting in all_explained() if only in ("", block_of(setting.key))]
+    rows = [(setting.key, setting.meaning) for setting in settings if setting.readers]
     lines = []
-    for block, group in itertools.groupby((each for each in listed if each.readers), lambda each: block_of(each.key)):
-        lines += [f"{BLOCK_TITLES[block]}\n\n{listing([(each.key, each.meaning) for each in group])}\n"]
-    others = ", ".join(f"--config.task={each}" for each in TASKS if each != task)
-    return "".join(lines) + paragraph(f"These are the settings of task={task}; for others add {others}.") + "\n"
+    for block, group in itertools.groupby(rows, lambda row: block_of(row[0])):
+        lines += [f"{BLOCK_TITLES[block]}\n\n{listing(list(group))}\n"]
+    others = ", ".join(f"--config.task={name}" for name in TASKS if name != task)
+    return "".join(lines) + paragraph(f"These are the settings of task={task}. For others add {others}.") + "\n"
 
 
 def _explanation(key: str) -> str:
-    """Return the explanation of a setting, or the settings in whose names or meanings the text occurs."""
+    """Return the explanation of a setting, or the settings in whose texts the key occurs."""
     try:
         return explained(key).text()
     except ConfigError:
-        every = {each.key: each for each in all_explained()}
-        named = [*settings_called(key), *(name for name in every if key in name)]
+        meanings = {setting.key: setting.meaning for setting in all_explained()}
+        by_name = [*settings_called(key), *(name for name in meanings if key in name)]
         words = key.replace("_", " ")
-        meant = [name for name, each in every.items() if len(key) > 2 and words in _words(each.meaning)]
-        if not (keys := list(dict.fromkeys([*named, *meant]))):
+        by_meaning = [name for name, meaning in meanings.items() if len(key) > 2 and words in _words(meaning)]
+        if not (keys := list(dict.fromkeys([*by_name, *by_meaning]))):
             raise
-        return listing([(name, every[name].meaning) for name in keys]).rstrip("\n")
+        return listing([(name, meanings[name]) for name in keys]).rstrip("\n")
 
 
 def _words(meaning: str) -> str:
     return meaning.lower().replace("_", " ").replace("-", " ")
 
 
-def _settings_text(found: ExperimentConfig) -> str:
-    """Return a line ``key = value`` for each setting, sorted; blocks are separated by empty lines."""
-    flat = flatten(found)
+def _settings_text(config: ExperimentConfig) -> str:
+    """Return a line ``key = value`` for each setting, sorted, with an empty line between blocks."""
+    flat = flatten(config)
     paragraphs = ["\n".join(f"{key} = {_shown(flat[key])}" for key in sorted(flat) if "." not in key)]
     for block in sorted({key.partition(".")[0] for key in flat if "." in key}):
         keys = sorted(key for key in flat if key.startswith(f"{block}."))
@@ -219,7 +222,7 @@ def _settings_text(found: ExperimentConfig) -> str:
 
 
 def difference_text(changes: list[tuple[str, object, object]], left: str, right: str) -> str:
-    """Return a line for each setting that differs, ``model.d_ff  2048 -> 1024``, under a heading that names both."""
+    """Return a line for each setting that differs, ``model.d_ff  2048 -> 1024``."""
     if not changes:
         return f"No setting differs between {left} and {right}."
     width = max(len(key) for key, _, _ in changes)
@@ -229,12 +232,12 @@ def difference_text(changes: list[tuple[str, object, object]], left: str, right:
 
 
 def _shown(value: object) -> str:
-    """Return a value as written after ``--config.KEY=``; an empty string is shown as quotes."""
+    """Return a value as written after ``--config.KEY=``, an empty string as quotes."""
     return printable(str(value)) if value != "" else "''"
 
 
 class Reader(NamedTuple):
-    """A task, or one model of a task, that has a setting, as declared there; ``task`` is empty for all, and for parts."""
+    """A task, or one model of it, that has a setting. For all and for parts ``task`` is empty."""
 
     name: str
     declared: Declared
@@ -249,7 +252,7 @@ class Explained(NamedTuple):
     readers: tuple[Reader, ...]
 
     def of_task(self, task: str) -> "Explained":
-        """Return the same with the readers of one task."""
+        """Return the setting with the readers of one task."""
         return self._replace(readers=tuple(reader for reader in self.readers if reader.task in ("", task)))
 
     @property
@@ -273,7 +276,7 @@ class Explained(NamedTuple):
         return "\n".join(lines)
 
     def by(self, field: str) -> list[tuple[str, str]]:
-        """Return the distinct values of ``meaning``, ``default`` or ``values`` as text, with readers (empty if all agree)."""
+        """Return the distinct values of a field with their readers, or without if all agree."""
         grouped: dict[str, list[str]] = {}
         for reader in self.readers:
             value = getattr(reader.declared, field)
@@ -284,12 +287,12 @@ class Explained(NamedTuple):
 
 
 def explained(key: str) -> Explained:
-    """Return the explanation of the setting ``key``; raise ConfigError, with the nearest key, if there is none."""
+    """Return the setting ``key``. Raises ConfigError, with the nearest key, if there is none."""
     return Explained(key, type_of(key).__name__, tuple(_readers(key)))
 
 
 def all_explained() -> list[Explained]:
-    """Return the explanations of all settings, also of parts; imports the whole kit."""
+    """Return all settings, also of parts. Imports the whole kit."""
     return [explained(key) for key in (*(key for key, _ in leaf_keys()), *keys_of_parts())]
 
 
@@ -325,13 +328,14 @@ def settings_page() -> str:
         "Every setting of every recipe: `--config.KEY=VALUE` changes it, `transformer-jax config --explain=KEY` "
         "explains it. This page is written by `transformer-jax config --list --markdown`.",
     ]
-    listed = all_explained()
+    settings = all_explained()
     for block, title in BLOCK_TITLES.items():
         rows = ["| setting | meaning | type | default | values |", "|---|---|---|---|---|"]
-        for each in (each for each in listed if block_of(each.key) == block):
-            meaning, default, values = (_cell(each.by(field)) for field in ("meaning", "default", "values"))
-            columns = meaning, each.type_name, default, values
-            rows.append(" | ".join([f"| `{each.key}`", *(column.replace("|", "\\|") for column in columns)]) + " |")
+        for setting in settings:
+            if block_of(setting.key) == block:
+                meaning, default, values = (_cell(setting.by(field)) for field in ("meaning", "default", "values"))
+                columns = [column.replace("|", "\\|") for column in (meaning, setting.type_name, default, values)]
+                rows.append(f"| {' | '.join([f'`{setting.key}`', *columns])} |")
         parts += [f"## {title}", "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
 

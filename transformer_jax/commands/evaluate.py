@@ -38,19 +38,23 @@ TEXTS_AT_ONCE = 4096
     flags.string("output", None, "folder for the results (default: the run directory)"),
 )
 def evaluate(values: flags.Values) -> int:
-    """Score a trained model on a whole split: translations against raw references, or bits per byte of raw text.
+    """Score a trained model on a whole split: translations or bits per byte of raw text.
 
     Example:
-        transformer-jax evaluate --workdir=runs/m30k --split=test --checkpoint=last --average=5 --config.decoding.beam_width=5
+        transformer-jax evaluate runs/m30k --checkpoint=last --average=5
+            --config.decoding.beam_width=5
         transformer-jax evaluate --workdir=runs/a --ensemble=runs/b,runs/c:4000
         transformer-jax evaluate runs/m30k --source=news.en --references=news.de
-        transformer-jax evaluate runs/m30k --config.evaluation.metrics=bleu,ter --config.evaluation.bleu_tokenizer=intl
+        transformer-jax evaluate runs/m30k --config.evaluation.metrics=bleu,ter
 
-    Prints a table and writes evaluation-SPLIT-STEP.json into the run directory, and beside it the translations, one a line.
-    Settings of decoding and of scores can be changed, and are then part of the name; so can the devices and the location of
-    the data. With --ensemble the models of several runs, of any kind, are scored as one: every next token has the mean of their
-    probabilities. They must share their tokenizers; decoding, devices and data come from --workdir. Outputs that reached the
-    length limit or repeat are counted. Standard error tells which sources have something that the model never saw in training.
+    Prints a table and writes evaluation-SPLIT-STEP.json into the run directory, and beside it the
+    translations, one a line, which are scored against raw references. Settings of decoding and of
+    scores can be changed, and are then part of the name. The devices and the location of the data
+    can be changed too. With --ensemble the models of several runs, of any kind, are scored as one:
+    every next token has the mean of their probabilities. They must share their tokenizers.
+    Decoding, devices and data come from --workdir. Outputs that reached the length limit or repeat
+    are counted. Standard error tells which sources have something that the model never saw in
+    training.
     """
     config = run_config(values)
     if config.scores_translations:
@@ -64,7 +68,7 @@ def evaluate(values: flags.Values) -> int:
 
 
 def _score(values: flags.Values, config: ExperimentConfig) -> int:
-    chosen = chosen_runs(values, config)
+    runs = chosen_runs(values, config)
     from transformer_jax.data.corpora import require_readable
 
     if values.source is None and not values.references and config.data.source != "tfds":
@@ -90,44 +94,44 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         join_processes()
         # JAX's handler waits for the update after which to stop.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        same = repr((chosen, values.split, values.average))
+        same = repr((runs, values.split, values.average))
         require_same(same, "--distributed", "the processes were started with different flags", "use the same command")
     if text is None:
         task_class(config.task).require_split(config, values.split)
-    trained = open_runs(chosen, values.average)
+    trained = open_runs(runs, values.average)
     if text is None:
-        found = trained.evaluate(values.split)
+        evaluation = trained.evaluate(values.split)
     else:
-        found = trained.task.evaluate_text(trained.params, text, Path(values.source).name)
-    pairs = list(getattr(found, "pairs", []))
+        evaluation = trained.task.evaluate_text(trained.params, text, Path(values.source).name)
+    pairs = list(getattr(evaluation, "pairs", []))
     if is_first() and (sources := [pair.source for pair in pairs] or list(getattr(text, "sources", []))):
-        remarks = trained.remarks(values.source or found.split, "line" if pairs else "document")
+        remarks = trained.remarks(values.source or evaluation.split, "line" if pairs else "document")
         for number, several in enumerate(batched(sources, TEXTS_AT_ONCE)):
             remarks.read(several, number * TEXTS_AT_ONCE + 1)
         remarks.tell()
-    scored = ScoredCheckpoint(found, trained.steps[-1], len(trained.steps), trained.members)
+    scored = ScoredCheckpoint(evaluation, trained.steps[-1], len(trained.steps), trained.members)
     if not is_first():
         return 0
 
-    ensemble, own = ensemble_suffix(values.workdir, scored.ensemble), load_run_config(values.workdir)
-    name = evaluation_stem(found.split, scored.step, scored.averaged, own, config, ensemble)
+    ensemble, saved_config = ensemble_suffix(values.workdir, scored.ensemble), load_run_config(values.workdir)
+    name = evaluation_stem(evaluation.split, scored.step, scored.averaged, saved_config, config, ensemble)
     stem = stem_of_text(folder / name, scored.to_json())
     saved = save_evaluation(stem, scored)
     if values.json:
         print(json.dumps(saved.report, ensure_ascii=False))
         return 0
-    if values.examples and found.outputs is not None:
-        print(found.examples(values.examples))
+    if values.examples and evaluation.outputs is not None:
+        print(evaluation.examples(values.examples))
     averaged = f", average of {scored.averaged} checkpoints" * (scored.averaged > 1)
     lines = [
-        text_table(found.rows(), columns=table_width()),
+        text_table(evaluation.rows(), columns=table_width()),
         "",
         f"run directory {values.workdir}",
         f"  checkpoint   {scored.step:,}{averaged}",
     ]
     lines += [f"  ensemble     with {member}{averaged}" for member in scored.ensemble]
     lines += [f"  scores       {stem}.json"]
-    if found.outputs is not None:
+    if evaluation.outputs is not None:
         lines.append(f"  translations {stem}.txt")
     lines += (f"  {command}" for command in commands_to_try(config, values.workdir, scored.ensemble))
     print("\n".join(lines))

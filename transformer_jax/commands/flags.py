@@ -1,4 +1,4 @@
-"""Commands and their flags, read by argparse: ``--name=value``, ``--[no]name``, ``--config.KEY=VALUE``, and RUN."""
+"""Commands and their flags: ``--name=value``, ``--[no]name``, ``--config.KEY=VALUE``, and RUN."""
 
 import argparse
 import os
@@ -28,19 +28,19 @@ _SUFFIXES = re.compile(r"([^,]+)\.[^./, ]+((?:\.(?:gz|xz|bz2|zst|txt))?),\1\.[^.
 
 
 class Values(argparse.Namespace):
-    """The values of the flags of a command; ``present`` has the texts of the flags on the command line."""
+    """The values of the flags of a command; ``present`` has their texts on the command line."""
 
     def __init__(self) -> None:
         super().__init__(present={}, config_override=[], arguments=[])
 
     def as_arguments(self) -> list[str]:
-        """Return the flags that are present as arguments, for the same command in another process."""
+        """Return the flags as arguments, for the same command in another process."""
         written = [f"--{name}={text}" for name, texts in self.present.items() for text in texts]
-        return [*written, *(f"--config.{each}" for each in self.config_override), *self.arguments]
+        return [*written, *(f"--config.{override}" for override in self.config_override), *self.arguments]
 
 
 class Flag(argparse.Action):
-    """A flag. Lists are ``separated`` by commas, or ``repeated``; ``takes_words``: ``--name A B`` too."""
+    """A flag. Lists are ``separated`` by commas, or ``repeated``, or words after it."""
 
     kind: type = str
     names: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Flag(argparse.Action):
     is_required = separated = repeated = takes_words = False
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        """Set, or add to, the value; raise ConfigError for text that is none."""
+        """Set, or add to, the value. Raises ConfigError for text that is none."""
         flag = self.option_strings[0]
         if option_string not in (None, flag):
             complain(f"transformer-jax: {option_string} is {flag} now")
@@ -71,8 +71,8 @@ class Flag(argparse.Action):
             raise ConfigError(flag, f"expected {EXPECTED[self.kind]}, found {text!r}") from None
         if self.names and value not in self.names:
             near = nearest(text, self.names)
-            known = f"{', '.join(self.names)}{f' (did you mean {near}?)' if near else ''}"
-            raise ConfigError(flag, f"{text!r} is not one of {known}")
+            names = f"{', '.join(self.names)}{f' (did you mean {near}?)' if near else ''}"
+            raise ConfigError(flag, f"{text!r} is not one of {names}")
         # In this form NaN is refused too.
         if self.lower_bound is not None and not value >= self.lower_bound:
             raise ConfigError(flag, f"{text} must be at least {self.lower_bound}")
@@ -111,7 +111,7 @@ class Parser(argparse.ArgumentParser):
         return name in self.flags and self.flags[name].kind is bool
 
     def spelled(self, arguments: Iterable[str]) -> Iterator[str]:
-        """Yield arguments as they are declared: ``-n-best=3`` as ``--n_best=3``, ``--nojson`` as ``--json=false``."""
+        """Yield arguments as declared: ``_`` for ``-``, ``--json=false`` for ``--nojson``."""
         for argument in arguments:
             written, equals, text = argument.partition("=")
             name = written.lstrip("-").replace("-", "_")
@@ -126,13 +126,13 @@ class Parser(argparse.ArgumentParser):
                 yield argument
 
     def without_settings(self, arguments: Iterable[str], values: Values) -> Iterator[str]:
-        """Yield the arguments that are not ``--config.KEY=VALUE`` or ``--config.KEY VALUE``; those are put into ``values``."""
+        """Put ``--config.KEY=VALUE`` and ``--config.KEY VALUE`` into ``values``, yield the rest."""
         remaining = iter(arguments)
         for argument in remaining:
-            if not (found := SETTING.fullmatch(argument)):
+            if not (match := SETTING.fullmatch(argument)):
                 yield argument
                 continue
-            written, (key, text) = argument.partition("=")[0], found.groups()
+            written, (key, text) = argument.partition("=")[0], match.groups()
             if not self.takes_settings:
                 raise ConfigError(written, "this command takes no settings", "--help lists its flags")
             text = next(remaining, "--") if text is None else text
@@ -148,14 +148,14 @@ Define = Callable[[Parser], object]
 
 
 class Command(NamedTuple):
-    """A command: ``run`` takes the values of its flags and returns the exit status; its docstring is the help."""
+    """A command: ``run`` returns the exit status, and its docstring is the help."""
 
     run: Callable[[Values], int]
     flags: tuple[Define, ...]
 
 
 def command(*flags: Define) -> Callable[[Callable[[Values], int]], Command]:
-    """Decorator: makes a function a command with these flags."""
+    """Make a function a command with these flags."""
     return lambda run: Command(run, flags)
 
 
@@ -165,9 +165,8 @@ def _flag(
     """Return the definition of a flag; ``also``: its names in the release before."""
 
     def define(parser: Parser) -> None:
-        flag: Any = parser.add_argument(
-            *(f"--{each}" for each in (name, *also)), action=Flag, default=default, help=help
-        )
+        names = [f"--{name}", *(f"--{earlier}" for earlier in also)]
+        flag: Any = parser.add_argument(*names, action=Flag, default=default, help=help)
         # argparse would report a missing flag, and a wrong choice, in its own words.
         vars(flag).update(options, is_required=required)
         parser.flags[name] = flag
@@ -186,7 +185,7 @@ strings = partial(_flag, separated=True)
 
 
 def arguments(name: str, meaning: str) -> Define:
-    """Arguments that are not flags, as ``values.arguments``; help calls them ``name``: ``RUN ...``."""
+    """Define arguments that are not flags, ``values.arguments``; help calls them ``name``."""
 
     def define(parser: Parser) -> None:
         parser.words, parser.meaning_of_words = name, meaning
@@ -200,7 +199,7 @@ def overrides(parser: Parser) -> None:
 
 
 def config(parser: Parser, required: bool = True) -> None:
-    """``--config=RECIPE[:ARGUMENT]`` and ``--config.KEY=VALUE``; see ``resolve_config``."""
+    """Define ``--config=RECIPE[:ARGUMENT]`` and ``--config.KEY=VALUE``. See ``resolve_config``."""
     meaning = "a recipe, for example multi30k:tiny or mine.py, or the directory of a run (a folder with config.json)"
     string("config", None, meaning, required=required)(parser)
     overrides(parser)
@@ -210,8 +209,8 @@ optional_config = partial(config, required=False)
 
 
 def common(parser: Parser) -> None:
-    """``--plugin=FILE`` and ``--trust_config``, which every command takes."""
-    meaning = "Python file that registers attentions, data sources, trackers ..., one a flag; see docs/extending.md"
+    """Define ``--plugin=FILE`` and ``--trust_config``, which every command takes."""
+    meaning = "Python file that registers attentions, data sources, trackers ..., one a flag (docs/extending.md)"
     repeated("plugin", [], meaning)(parser)
     boolean("trust_config", False, "use a run although its config.json or a --plugin file has changed")(parser)
 
@@ -222,13 +221,13 @@ distributed = boolean(
 
 
 def overrides_of(values: Values) -> list[tuple[str, str]]:
-    """Return the overrides, ``[("decoding.beam_width", "5"), ...]``; ``mesh=data=2,fsdp=4`` gives two."""
+    """Return the overrides, ``[("decoding.beam_width", "5"), ...]``."""
     items = (item.partition("=") for item in values.config_override)
     return joined_files([setting for key, _, text in items for setting in spelled_out(key, text)])
 
 
 def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Join ``data.train=a.en data.train=a.de``, to which a shell expands ``data.train=a.{en,de}``; of others the last wins."""
+    """Join ``data.train=a.en data.train=a.de``, from a shell's ``data.train=a.{en,de}``."""
     joined: list[tuple[str, str]] = []
     for key, text in overrides:
         before = joined[-1] if joined else ("", "")
@@ -239,7 +238,7 @@ def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _are_a_pair(first: str, second: str) -> bool:
-    """Whether two file names differ in one suffix (``a.src``, ``a.tgt``) or in one language (``en/a.txt``, ``de/a.txt``)."""
+    """Return whether files differ in one suffix (``a.src``) or one language (``en/a.txt``)."""
     parts = [re.split(r"([/._-])", name) for name in (first, second)]
     differ = [pair for pair in zip(*parts, strict=False) if len(set(pair)) > 1]
     is_language = len(differ) == 1 and all(base_language(part) in ISO_639_1 for part in differ[0])
@@ -248,36 +247,36 @@ def _are_a_pair(first: str, second: str) -> bool:
 
 
 def resolve_config(values: Values, base: ExperimentConfig | None = None) -> ExperimentConfig:
-    """Return the settings of the recipe (or ``base``, of a run) with the overrides; raise ConfigError at mistakes."""
+    """Return the settings of the recipe (or ``base``) with the overrides. Raises ConfigError."""
     if base is not None:
         return from_dict(apply_overrides(to_dict(base), overrides_of(values)))
     return resolve(required_config(values), overrides_of(values))
 
 
 def required_config(values: Values) -> str:
-    """Return the recipe of --config; raise ConfigError when it is empty."""
+    """Return the recipe of --config. Raises ConfigError when it is empty."""
     if not values.config:
         raise ConfigError("--config", "give a recipe (transformer-jax recipes lists them), or the directory of a run")
     return str(values.config)
 
 
 def parse(flags: Iterable[Define], arguments: Sequence[str]) -> Values:
-    """Return the values of the flags of a command; loads the plugins of --plugin.
+    """Return the values of the flags of a command, and load the plugins of --plugin.
 
-    Raises ConfigError at an unknown flag, a bad value, a missing flag (or first a missing recipe), an extra argument, or one
-    that is not UTF-8.
+    Raises ConfigError at an unknown flag, a bad value, a missing flag (or first a missing recipe),
+    an extra argument, or one that is not UTF-8.
     """
     for argument in arguments:
-        # Python decodes an invalid byte as half of a surrogate pair, which no file of a run could hold.
+        # Python decodes an invalid byte as half of a surrogate pair, which no file can hold.
         if not is_unicode(argument):
             name, equals, text = argument.partition("=")
-            where = f"{name}: {text!a}" if equals and is_unicode(name) else ascii(argument)
-            raise ConfigError(f"{where} is not valid UTF-8", remedy="write or rename it in UTF-8")
+            shown = f"{name}: {text!a}" if equals and is_unicode(name) else ascii(argument)
+            raise ConfigError(f"{shown} is not valid UTF-8", remedy="write or rename it in UTF-8")
     parser, values = Parser(flags), Values()
     end = list(arguments).index(SEPARATOR) if SEPARATOR in arguments else len(arguments)
-    own = [*parser.spelled(parser.without_settings(arguments[:end], values))]
+    spelled = [*parser.spelled(parser.without_settings(arguments[:end], values))]
     try:
-        _, words = parser.parse_known_args(own, values)
+        _, words = parser.parse_known_args(spelled, values)
     except argparse.ArgumentError as error:
         name = str(error.argument_name).partition("/")[0]
         meaning = parser.flags[name.removeprefix("--")].help
@@ -287,7 +286,7 @@ def parse(flags: Iterable[Define], arguments: Sequence[str]) -> Values:
             name = word.partition("=")[0]
             raise unknown_flag(name, parser.flags, usage=parser.words, takes_settings=parser.takes_settings)
         if not parser.words:
-            before = ["", *own][own.index(word)].lstrip("-").partition("=")[0]
+            before = ["", *spelled][spelled.index(word)].lstrip("-").partition("=")[0]
             boolean = before if parser.is_boolean(before) else ""
             check_word(word, parser.flags, boolean_before=boolean, takes_settings=parser.takes_settings)
     words += arguments[end + 1 :]

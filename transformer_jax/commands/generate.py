@@ -26,24 +26,26 @@ def generate(values: flags.Values) -> int:
     """Continue prompts with a trained language model.
 
     Example:
-        transformer-jax generate --workdir=runs/lm --prompt="Once" --temperature=0.8 --top_k=50 --top_p=0.95 --seed=1
-        transformer-jax generate --workdir=runs/lm --prompts=prompts.txt --max_new_tokens=50 > continued.txt
+        transformer-jax generate --workdir=runs/lm --prompt="Once" --top_k=50 --seed=1
+        transformer-jax generate --workdir=runs/lm --prompts=prompts.txt --max_new_tokens=50 >
+            out.txt
 
-    The continuation of a single prompt is printed while it is generated. --prompts is a file (plain, .gz, .xz) with a prompt a
-    line: each is printed with its continuation, and a generated line break as a space. Without a prompt the model begins a
-    document. Without flags the run's settings apply. The same --seed, prompts and flags give the same text. If a prompt and the
-    new tokens exceed the training context, the model sees only the end of the prompt, and a line on stderr says so.
+    The continuation of a single prompt is printed while it is generated. --prompts is a file
+    (plain, .gz, .xz) with a prompt a line. A prompt of it is printed with its continuation, and a
+    generated line break as a space. Without a prompt the model begins a document. Without flags the
+    run's settings apply. The same --seed, prompts and flags give the same text. If a prompt and the
+    new tokens exceed the training context, the model sees only the end of the prompt, and a line on
+    stderr says so.
     """
     if values.prompts is not None and "prompt" in values.present:
         raise ConfigError("--prompt", "give one prompt, or a file of them with --prompts")
-    stated = [name for name in DECODING_FLAGS if name in values.present]
-    values.config_override += [f"decoding.{name}={getattr(values, name)}" for name in stated]
+    names = [name for name in DECODING_FLAGS if name in values.present]
+    values.config_override += [f"decoding.{name}={getattr(values, name)}" for name in names]
     config = run_config(values, "generate")
     width = config.decoding.beam_width
-    for name in (each for each in (*SAMPLING_FLAGS, "seed") if width > 1 and each in values.present):
-        raise ConfigError(
-            f"--{name}", f"beam_width={width} is beam search, which does not sample", "add --beam_width=1"
-        )
+    if width > 1 and (names := [name for name in (*SAMPLING_FLAGS, "seed") if name in values.present]):
+        problem = f"beam_width={width} is beam search, which does not sample"
+        raise ConfigError(f"--{names[0]}", problem, "add --beam_width=1")
     prompts = None if values.prompts is None else list(read_lines(Path(values.prompts)))
     if prompts == []:
         raise DataError(f"{values.prompts}: the file is empty; expected a prompt a line")
@@ -56,8 +58,8 @@ def generate(values: flags.Values) -> int:
     if remark:
         print(remark, file=sys.stderr, flush=True)
     if prompts is not None:
-        for prompt, found in zip(prompts, generator.continuations(params, prompts, seed=seed), strict=True):
-            print(prompt + as_one_line(found.text), flush=True)
+        for prompt, continuation in zip(prompts, generator.continuations(params, prompts, seed=seed), strict=True):
+            print(prompt + as_one_line(continuation.text), flush=True)
         return 0
     print(values.prompt, end="", flush=True)
     if config.decoding.beam_width > 1:

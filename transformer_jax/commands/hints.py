@@ -1,4 +1,4 @@
-"""Errors for arguments that are not flags of a command, with the flag or the setting that they may mean."""
+"""Errors for arguments that are not flags of a command, with the flags that they may mean."""
 
 import re
 from collections.abc import Collection
@@ -18,7 +18,7 @@ from transformer_jax.errors import nearest
 
 
 def check_word(word: str, here: Collection[str], *, boolean_before: str, takes_settings: bool) -> None:
-    """Raise ConfigError for a word that is not meant as the folder of a run, in a command with the flags ``here``."""
+    """Raise ConfigError for a word that is no folder of a run, with the flags ``here``."""
     name, equals, _ = word.partition("=")
     name = name.removeprefix("config.")
     if boolean_before and word.lower() in BOOLEANS:
@@ -37,7 +37,7 @@ def check_word(word: str, here: Collection[str], *, boolean_before: str, takes_s
 
 
 def unknown_flag(written: str, here: Collection[str], *, usage: str, takes_settings: bool) -> ConfigError:
-    """Return the error for a flag that a command with the flags ``here`` and the arguments ``usage`` does not have."""
+    """Return the error for an unknown flag of a command with flags ``here``."""
     name = written.lstrip("-").replace("-", "_")
     if name == "config":
         takes = "write --config.KEY=VALUE" if takes_settings else "--help lists the flags"
@@ -51,14 +51,14 @@ def unknown_flag(written: str, here: Collection[str], *, usage: str, takes_setti
 
 
 def _meant(name: str, here: Collection[str], *, sets: bool) -> list[str]:
-    """Return the flags ``here``, or --config.KEY if the command ``sets`` settings, that an unknown flag may mean."""
+    """Return the flags ``here``, or --config.KEY if a command ``sets`` it, for an unknown flag."""
     # A command on a trained run changes no training.
     trains, used = "config" in here, ("decoding.", "mesh.", "evaluation.")
-    named = other_toolkits("flags").get(name, [])
-    if meant := [each for each in named if sets and trains and each.startswith("config.")]:
-        return [f"--{each}" for each in meant]
-    if meant := [each for each in named if each in here]:
-        return [f"--{each}" for each in meant]
+    synonyms = other_toolkits("flags").get(name, [])
+    if meant := [flag for flag in synonyms if sets and trains and flag.startswith("config.")]:
+        return [f"--{flag}" for flag in meant]
+    if meant := [flag for flag in synonyms if flag in here]:
+        return [f"--{flag}" for flag in meant]
     keys: list[str] = []
     if sets:
         keys = (not trains and settings_called(f"decoding.{name}")) or settings_called(name)

@@ -1,4 +1,4 @@
-"""The text of ``transformer-jax --help``: all commands in their groups. Imports no command, and no library."""
+"""The text of ``transformer-jax --help``: all commands in their groups. Imports no library."""
 
 from itertools import groupby
 
@@ -12,7 +12,7 @@ Try: transformer-jax quickstart"""
 
 
 def overview() -> str:
-    """Return the commands that are complete with their summaries, wrapped at the width of the terminal."""
+    """Return the complete commands with their summaries, wrapped at the width of the terminal."""
     listed = {name: command for name, command in commands().items() if not command.missing}
     column = max(map(len, listed)) + 4
     columns = min(width(), MAX_WIDTH)

@@ -13,7 +13,7 @@ A Transformer (Vaswani et al. 2017) learns to translate 20,000 generated English
 
 {steps}
 
-All files are in {workdir}. Ctrl-C saves and stops; the same command resumes.
+All files are in {workdir}. Ctrl-C saves and stops. The same command resumes.
 """
 STEPS = (
     ("train --config=quickstart", "2 + 2 layers of width 128; loss, validation BLEU, checkpoints     about 3 minutes"),
@@ -30,23 +30,21 @@ STEPS = (
         "a page with the model in it: edit the sentence, switch heads off  about 20 seconds",
     ),
 )
-"""The commands and their descriptions; a command of an absent tool is left out."""
+"""Commands and their descriptions. A command of an absent tool is left out."""
 OWN_TEXT = (
     "train --config=text --config.data.train=FILE.en,FILE.de --config.data.held_out=500 --budget=20m --workdir={own}"
 )
 
 
-@flags.command(
-    flags.string("workdir", "runs/quickstart", "folder of the run"),
-)
+@flags.command(flags.string("workdir", "runs/quickstart", "folder of the run"))
 def quickstart(values: flags.Values) -> int:
-    """Train a small Transformer, score it on held-out sentences, draw its attention, and write its live page.
+    """Train a small Transformer, score it, draw its attention, and write its live page.
 
     Example:
         transformer-jax quickstart --workdir=runs/first
 
-    Runs four commands and prints each before it begins: train, evaluate, attention, explore. Needs no data: the corpus is
-    generated. After Ctrl-C the same command resumes.
+    Runs four commands and prints them before they begin: train, evaluate, attention, explore. Needs
+    no data: the corpus is generated. After Ctrl-C the same command resumes.
     """
     usable = {name for name, command in commands().items() if not command.missing}
     steps = [(shlex.split(step), meaning) for step, meaning in STEPS if step.split()[0] in usable]

@@ -17,12 +17,12 @@ PAGES = Path(__file__).parents[1] / "pages"
 
 
 def load_command(name: str) -> flags.Command:
-    """Import a command; raise ConfigError, which names the nearest one, when it does not exist."""
+    """Import a command. Raises ConfigError, with the nearest name, when it does not exist."""
     listed = own_commands()
     if name not in listed:
         listed = commands()
     if name not in listed:
-        meant = [each for each in other_toolkits("commands").get(name, []) if each in listed]
+        meant = [synonym for synonym in other_toolkits("commands").get(name, []) if synonym in listed]
         near = meant[0] if meant else nearest(name, listed)
         hint = f"did you mean {near}?" if near else f"commands are {', '.join(listed)}"
         raise ConfigError(f"{name!r} is not a command", remedy=hint)
@@ -31,7 +31,7 @@ def load_command(name: str) -> flags.Command:
 
 
 def command_help(name: str) -> str:
-    """The docstring of a command, then its arguments, then its flags with their defaults."""
+    """Return the docstring of a command, then its arguments, then its flags with their defaults."""
     command = load_command(name)
     parser = flags.Parser(command.flags)
     arguments = [(parser.words, parser.meaning_of_words)] if parser.words else []
@@ -53,19 +53,19 @@ def command_help(name: str) -> str:
 
 
 def with_pages(text: str) -> str:
-    """Return text with the paths of the installed pages for ``docs/NAME.md``, which only a checkout has."""
+    """Replace ``docs/NAME.md``, which only a checkout has, by the paths of the installed pages."""
     return re.sub(r"\bdocs/(?=\w+\.md\b)", f"{PAGES}/", text) if PAGES.is_dir() else text
 
 
 def _fitting(part: str, columns: int) -> str:
-    """Return a paragraph of a docstring; commands, which are indented, are continued behind a backslash."""
+    """Wrap a paragraph of a docstring, in which indented lines are commands."""
     lines: list[str] = []
     for line in re.sub(r"\n(?! )", " ", part).split("\n"):
         if line.startswith(" "):
             # A quoted word is one word.
             words = re.sub(r"'[^']*'|\"[^\"]*\"", lambda quoted: quoted[0].replace(" ", "\0"), line)
             *several, last = paragraph(words, rest=" " * 8, columns=columns - 2).replace("\0", " ").split("\n")
-            lines += [*(f"{each} \\" for each in several), last]
+            lines += [*(f"{part} \\" for part in several), last]
         else:
             lines.append(paragraph(line, columns=columns))
     return "\n".join(lines)

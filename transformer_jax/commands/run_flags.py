@@ -26,7 +26,7 @@ CHECKPOINT_MEANING = "best (by the metric of the task, on the validation split),
 
 
 def run_flags(parser: flags.Parser) -> None:
-    """``--workdir``, ``--checkpoint``, ``--average`` and settings of decoding, devices and data."""
+    """Define ``--workdir``, ``--checkpoint``, ``--average`` and settings of use."""
     flags.string("workdir", None, "folder of the run", required=True)(parser)
     flags.string("checkpoint", "best", CHECKPOINT_MEANING)(parser)
     flags.integer("average", 1, "number of checkpoints whose parameters are averaged", lower_bound=1)(parser)
@@ -36,23 +36,23 @@ def run_flags(parser: flags.Parser) -> None:
 ensemble_flag = flags.strings(
     "ensemble",
     [],
-    "RUN[:CHECKPOINT],...: average the probabilities of --workdir and of these at every step; --average applies to each, "
-    "--checkpoint to RUNs without :CHECKPOINT",
+    "RUN[:CHECKPOINT],...: average the probabilities of --workdir and of these at every step; --average applies to "
+    "all, --checkpoint to RUNs without :CHECKPOINT",
 )
 
 
 def run_config(values: flags.Values, use: str = "", *, workdir: str | None = None) -> ExperimentConfig:
-    """Return the settings of the run of --workdir (or of ``workdir``), with the overrides of the command line.
+    """Return the settings of the run of --workdir (or ``workdir``) with overrides by flags.
 
-    Raises ConfigError when there is no such run, its task does not serve ``use`` (``TaskSettings.uses``), or an override does
-    not fit its model.
+    Raises ConfigError when there is no such run, its task does not serve ``use``
+    (``TaskSettings.uses``), or an override does not fit its model.
     """
     workdir = workdir or values.workdir
     return used_settings(settings_of_run(workdir, use), flags.overrides_of(values))
 
 
 def settings_of_run(workdir: str, use: str = "") -> ExperimentConfig:
-    """Return the settings of a run; raise ConfigError unless it is one, whose task serves ``use``, if that is not empty."""
+    """Return the settings of a run. Raises ConfigError unless its task serves ``use``, if any."""
     RunDirectory(workdir).require_run()
     config = load_run_config(workdir)
     if use:
@@ -61,30 +61,31 @@ def settings_of_run(workdir: str, use: str = "") -> ExperimentConfig:
 
 
 def chosen_runs(values: flags.Values, config: ExperimentConfig) -> list[ChosenRun]:
-    """The run of --workdir with ``config``, and the runs of --ensemble with the same devices and decoding settings.
+    """Return the run of --workdir with ``config``, and the runs of --ensemble.
 
-    Raises ConfigError when one is not a run, is of another task, or cannot have these decoding settings; CheckpointError when
-    --workdir has no such checkpoint.
+    These get the same devices and decoding settings. Raises ConfigError when one is not a run, is
+    of another task, or cannot have these decoding settings, and CheckpointError when --workdir has
+    no such checkpoint.
     """
     chosen_step(RunDirectory(values.workdir), values.checkpoint, tells=False)
-    chosen = [ChosenRun(values.workdir, config, values.checkpoint)]
+    runs = [ChosenRun(values.workdir, config, values.checkpoint)]
     for text in values.ensemble if "ensemble" in values else ():
         folder, checkpoint = split_checkpoint(text, "--ensemble")
         RunDirectory(folder).require_run("--ensemble")
-        own = on_any_devices(load_run_config(folder))
-        if own.task != config.task:
-            problem = f"{folder} is a run of task={own.task}, {values.workdir} of task={config.task}"
+        other = on_any_devices(load_run_config(folder))
+        if other.task != config.task:
+            problem = f"{folder} is a run of task={other.task}, {values.workdir} of task={config.task}"
             raise ConfigError("--ensemble", problem)
         try:
-            own = replace(own, decoding=config.decoding, mesh=config.mesh)
+            other = replace(other, decoding=config.decoding, mesh=config.mesh)
         except ConfigError as error:
             raise ConfigError("--ensemble", f"{folder}: {error}") from None
-        chosen.append(ChosenRun(folder, own, checkpoint or values.checkpoint))
-    return chosen
+        runs.append(ChosenRun(folder, other, checkpoint or values.checkpoint))
+    return runs
 
 
 def open_runs(runs: list[ChosenRun], average: int = 1, *, only_decodes: bool = False) -> "TrainedRun[Any]":
-    """``open_trained``, imported on use since it imports JAX."""
+    """Call ``open_trained``, imported on use since it imports JAX."""
     from transformer_jax.tasks.trained_run import open_trained
 
     return open_trained(*runs, average=average, only_decodes=only_decodes)
@@ -93,7 +94,7 @@ def open_runs(runs: list[ChosenRun], average: int = 1, *, only_decodes: bool = F
 def commands_to_try(
     config: ExperimentConfig, workdir: str | Path, ensemble: Sequence[str] = (), evaluated: str = ""
 ) -> list[str]:
-    """Return commands to try with a trained run: first its evaluation on the split ``evaluated``, if any."""
+    """Return commands to try with a trained run: first its evaluation on ``evaluated``, if any."""
     from transformer_jax.tasks.task import task_class
 
     together = f" --ensemble={shlex.quote(','.join(ensemble))}" if ensemble else ""
@@ -103,13 +104,13 @@ def commands_to_try(
     listed = [*task_class(config.task).commands]
     for steps in behind("next_steps").values() if not ensemble else ():
         listed += steps(config)
-    commands = [each.format(run=run, input=lines) for each in listed]
     evaluation = [f"evaluate {run} --split={evaluated}"] if evaluated else []
-    return [f"{program_name()} {each}" for each in (*evaluation, *commands)]
+    commands = [*evaluation, *(command.format(run=run, input=lines) for command in listed)]
+    return [f"{program_name()} {command}" for command in commands]
 
 
 def split_to_try(config: ExperimentConfig) -> str:
-    """Return ``test`` where the run has such a split, else ``validation``."""
+    """Return ``test`` if the run has such a split, else ``validation``."""
     from transformer_jax.tasks.task import task_class
 
     try:
@@ -121,14 +122,14 @@ def split_to_try(config: ExperimentConfig) -> str:
 
 
 def output_path(values: flags.Values, default: str) -> Path:
-    """The path of --output, or ``default`` in the run directory; raises ConfigError if its folder cannot be written."""
+    """Return --output, or ``default`` in the run directory. Raises ConfigError if unwritable."""
     path = Path(values.output).expanduser() if values.output else RunDirectory(values.workdir).path / default
     require_writable(path.parent, "--output" if values.output else "--workdir")
     return path
 
 
 def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int) -> None:
-    """Raises ConfigError unless the model has attention of this kind, --layer and --head, from 1 (0 or less: any)."""
+    """Raise ConfigError unless the model has attention of this kind, layer and head, from 1."""
     layers, heads = config.model.attention_layers.get(kind, ([], 0))
     if not layers:
         raise ConfigError("--workdir", f"this model has no attention of kind {kind}")
@@ -140,9 +141,10 @@ def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int
 
 
 def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
-    """``("runs/a", "last")`` for ``runs/a:last``, unless a folder has that name; ``("runs/a", None)`` for ``runs/a``.
+    """Return ``("runs/a", "last")`` for ``runs/a:last`` and ``("runs/a", None)`` for ``runs/a``.
 
-    Raises ConfigError, which names ``flag``, when the run is empty or the checkpoint is not a possible one.
+    A folder may have a name with a colon. Raises ConfigError, which names ``flag``, when the run is
+    empty or the checkpoint impossible.
     """
     is_whole = ":" not in text.rpartition("/")[2] or (not is_address(text) and Path(text).expanduser().is_dir())
     run, checkpoint = (text, None) if is_whole else text.rpartition(":")[::2]

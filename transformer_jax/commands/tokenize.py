@@ -29,18 +29,22 @@ def tokenize(values: flags.Values) -> int:
     """Tokenize the training split of a recipe, so that training begins at once.
 
     Example:
-        transformer-jax tokenize --config=transformer_base --config.data.cache_directory=/shared/cache
+        transformer-jax tokenize --config=transformer_base
+            --config.data.cache_directory=/shared/cache
         transformer-jax tokenize --config=transformer_base --output=s3://bucket/tokens --shard=3/64
 
-    Training with the same settings of data and tokenizer finds the result in data.cache_directory, or with --output in
-    data.store. The tokenizers are trained first, on a sample of tokenizer.training_sentences, unless cache or store have them.
+    Training with the same settings of data and tokenizer finds the result in data.cache_directory,
+    or with --output in data.store. The tokenizers are trained first, on a sample of
+    tokenizer.training_sentences, unless cache or store have them.
 
-    With --output and --shard one process tokenizes one of COUNT equal shards: start one for each, as jobs of an array, in any
-    order and on any machines; run the first alone if they should not all train the tokenizers. A shard that exists is not
-    tokenized again, so a job that was killed can be repeated. The process that completes the last shard finishes the store;
-    until then training names missing shards and ends. The result is the same as without shards.
+    With --output and --shard one process tokenizes one of COUNT equal shards: start a process for
+    each, as jobs of an array, in any order and on any machines. Run the first alone if they should
+    not all train the tokenizers. A shard that exists is not tokenized again, so a job that was
+    killed can be repeated. The process that completes the last shard finishes the store. Until then
+    training names missing shards and ends. The result is the same as without shards.
 
-    Each machine may have its own copy of the text. The copies need the same content, and files of parallel text the same names.
+    Machines may have copies of the text. They need the same content, and files of parallel text the
+    same names.
     """
     import jax
 
@@ -63,25 +67,25 @@ def tokenize(values: flags.Values) -> int:
     config = resolve_for_device(config, lambda: settings_on(jax.local_devices()[0]))
     task_type = task_that(Tokenizes, config, "tokenize", f"task={config.task} tokenizes when training begins")
     if values.output:
-        # The seed chooses their sample: runs of other seeds share the tokenizers of a store, jobs that write it do not.
-        stated = asdict(config.tokenizer) | {"data.seed": config.data_seed}
-        add_tokenizers(values.output, stated, partial(cached_tokenizers, config, task_type))
-        tokenizers = shared_tokenizers(values.output, stated, "--output")
+        # The seed selects their sample: all jobs that write a store need the same seed.
+        settings = asdict(config.tokenizer) | {"data.seed": config.data_seed}
+        add_tokenizers(values.output, settings, partial(cached_tokenizers, config, task_type))
+        tokenizers = shared_tokenizers(values.output, settings, "--output")
     else:
         tokenizers = cached_tokenizers(config, task_type)
     work, cache = task_type(config, tokenizers, make_mesh(MeshConfig())).tokenization(), config.data.cache_directory
-    where = f"the training split is tokenized in {values.output or cache}"
+    outcome = f"the training split is tokenized in {values.output or cache}"
     if not values.output:
         open_split(work, cache)
     elif missing := write_shard(work, values.output, cache, shard):
         listed = ", ".join(f"{index}/{shard.count}" for index in missing)
-        where = f"shard {values.shard} is tokenized; missing: {listed}"
-    print(where)
+        outcome = f"shard {values.shard} is tokenized; missing: {listed}"
+    print(outcome)
     return 0
 
 
 def checked_config(values: flags.Values) -> ExperimentConfig:
-    """The settings of ``tokenize``, without reading text; raises ConfigError where flags or settings cannot be used."""
+    """Return the settings of ``tokenize``, without reading text. Raises ConfigError."""
     recipe, overrides = flags.required_config(values), flags.overrides_of(values)
     if require_stated := single_behind("require_stated"):
         require_stated(recipe, overrides, None, "tokenize")

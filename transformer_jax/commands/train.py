@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformer_jax.runs.hooks import ProfiledSteps
     from transformer_jax.runs.run import Outcome
 
-# The time of a command that its run does not count, and then does not mention.
+# A command may take this much longer than its run before the difference is reported.
 SECONDS_OF_A_START = 6.0
 
 
@@ -42,22 +42,27 @@ def train(values: flags.Values) -> int:
     Example:
         transformer-jax train --config=text --config.data.train=corpus/train.en,corpus/train.de \
             --config.data.validation=corpus/dev.en,corpus/dev.de --budget=20m --workdir=runs/mine
-        transformer-jax train --config=multi30k:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
-        transformer-jax train --config=quickstart --workdir=runs/quickstart --config.training.num_updates=500
+        transformer-jax train --config=multi30k:tiny_hour --config.data.directory=multi30k \
+            --workdir=runs/m30k
+        transformer-jax train --config=quickstart --workdir=runs/quickstart
 
-    The first trains on text of your own, for the time that you have. The run directory receives the resolved settings, the
-    tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints. If it already has a run with the same settings, that
-    resumes from its newest checkpoint, bit for bit. SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143;
-    the same command resumes. It may be in an object store, --workdir=s3://bucket/runs/a (docs/run_directory.md).
+    The first trains on your text, for the time that you have. The run directory receives the
+    resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and checkpoints. If
+    it already has a run with the same settings, that resumes from its newest checkpoint, bit for
+    bit. SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143. The same command
+    resumes. It may be in an object store, --workdir=s3://bucket/runs/a (docs/training.md).
 
-    With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another,
-    with its tokenizers; update count, schedule and optimizer start from zero. --config.init.rename renames parameters,
-    --config.init.leave_out leaves them randomly initialized, and --config.optimizer.freeze keeps them untrained:
-        transformer-jax train --config=multi30k:tiny_hour --config.data.directory=captions --workdir=runs/captions \
-            --init_from=runs/m30k --config.optimizer.freeze='^encoder_|embedding' --config.optimizer.learning_rate=5e-4
+    With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the
+    parameters of another, with its tokenizers. Update count, schedule and optimizer start from
+    zero. --config.init.rename renames parameters, --config.init.leave_out leaves them randomly
+    initialized, and --config.optimizer.freeze keeps them untrained:
+        transformer-jax train --config=multi30k:tiny_hour --config.data.directory=captions \
+            --workdir=runs/captions --init_from=runs/m30k \
+            --config.optimizer.freeze='^encoder_|embedding' --config.optimizer.learning_rate=5e-4
 
-    With --distributed several processes train one model, and all their devices form one mesh: one process a host on TPU
-    pods and Kubernetes, one a GPU under SLURM and Open MPI, all of which JAX recognizes. Elsewhere, two processes:
+    With --distributed several processes train one model, and all their devices form one mesh: one
+    process a host on TPU pods and Kubernetes, one a GPU under SLURM and Open MPI, all of which JAX
+    recognizes. Elsewhere, two processes:
         export JAX_COORDINATOR_ADDRESS=host0:8476 JAX_NUM_PROCESSES=2
         JAX_PROCESS_ID=0 transformer-jax train --distributed ...    (on host0)
         JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)
@@ -77,11 +82,11 @@ def train(values: flags.Values) -> int:
 
 
 def add_flags_to_overrides(values: flags.Values) -> None:
-    """Adds the settings of --init_from and --budget_policy to the overrides."""
+    """Add the settings of --init_from and --budget_policy to the overrides."""
     if values.init_from is not None:
         source, checkpoint = split_checkpoint(values.init_from, "--init_from")
-        stated = dict(flags.overrides_of(values)).get("init.checkpoint", "best")
-        values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or stated}"]
+        checkpoint = checkpoint or dict(flags.overrides_of(values)).get("init.checkpoint", "best")
+        values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint}"]
     if values.budget_policy is not None:
         values.config_override += [f"training.budget_policy={values.budget_policy}"]
 
@@ -93,7 +98,7 @@ def train_and_report(
     is_distributed: bool = False,
     origin: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
-    """Trains and prints the result; returns the exit status."""
+    """Train, print the result, and return the exit status."""
     import jax
 
     from transformer_jax.checkpoints.save_failure import end_after_failed_save
@@ -128,7 +133,7 @@ def train_and_report(
 
 
 def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> "SaveFailed":
-    """The reason that nothing more can be saved, if ``is_written`` also in ``outcome.json``; raises any other error again."""
+    """Return, and record, the reason that nothing more can be saved. Raises other errors again."""
     from transformer_jax.checkpoints.disk import DiskFolder
     from transformer_jax.checkpoints.save_failure import SaveFailed, failed_in_store, is_disk_full
 
@@ -164,7 +169,7 @@ def _without_memory(run: RunDirectory) -> str:
 
 
 def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
-    """The outcome of a run, its folder, and commands to try next, as text."""
+    """Return the outcome of a run, its folder, and commands to try next, as text."""
     minutes, here = f"{max(outcome.seconds, seconds) / 60:.1f} minutes", f"{seconds / 60:.1f}"
     if outcome.seconds - seconds > SECONDS_OF_A_START:
         minutes = f"{minutes}, {here} of them since the resume"
@@ -192,9 +197,10 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
 
 
 def require_ready(config: ExperimentConfig, workdir: str, *, is_distributed: bool) -> None:
-    """Raises ConfigError and DataError, before JAX starts, where the folder is locked or cannot be written, or a split has
-    missing files, bad encoding or sides of different length. Where the run ``is_distributed``, process 0 locks the
-    folder later.
+    """Raise ConfigError and DataError, before JAX starts, when a run cannot begin.
+
+    The folder is locked or cannot be written, or a split has missing files, bad encoding or sides
+    of different length. Process 0 of a distributed run locks the folder later.
     """
     from transformer_jax.data.corpora import require_readable
 
@@ -205,8 +211,8 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_distributed: boo
         finished_manifest(config.data.store)
     if config.data.source in ("text", "mixture"):
         needed = [*["train"] * (not config.data.store), *["validation"] * bool(config.training.evaluate_every)]
-        named = [split for split in ("validation", "test") if getattr(config.data, split, "")]
-        for split in dict.fromkeys([*needed, *named]):
+        listed = [split for split in ("validation", "test") if getattr(config.data, split, "")]
+        for split in dict.fromkeys([*needed, *listed]):
             require_readable(config, split, is_whole=True)
     # The folder comes last: a run that is refused leaves none.
     require_own(RunDirectory(workdir).path)

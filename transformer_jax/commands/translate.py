@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 BYTES_AT_ONCE = 1 << 16
 FIRST_LINES = 256
+RECORD = ("text", "score", "remarks")
 
 
 def lines_flags(parser: flags.Parser) -> None:
-    """The run, the lines in, and the lines out."""
+    """Define the run, the lines in, and the lines out."""
     run_flags(parser)
     ensemble_flag(parser)
     meaning = "file of sentences, one a line, plain, .gz or .xz (default: standard input)"
@@ -54,22 +55,24 @@ def translate(values: flags.Values) -> int:
     Example:
         transformer-jax translate runs/m30k < input.en > output.de
         transformer-jax translate --workdir=runs/a --ensemble=runs/b,runs/c:4000 < input.en
-        transformer-jax translate --workdir=runs/m30k --temperature=0.8 --top_k=50 --seed=1 --n_best=5 < input.en
+        transformer-jax translate runs/m30k --temperature=0.8 --top_k=50 --n_best=5 < input.en
         transformer-jax translate --workdir=runs/m30k --prefix="Eine Frau" < input.en
 
-    One line in, one line out, in the same order; an empty line stays empty. With --n_best=N every line in gives up to N lines
-    out (an empty one gives one): line number, score (length-normalized log-probability) and translation, separated by tabs.
-    With --remarks a fourth column has cut where the translation reached the length limit, and repeats where the same tokens
-    repeat. With --json each result is an object: line, text, score, remarks. Standard error tells which lines have something
-    that the model never saw in training: characters or words, more tokens, another language code.
-    Lines that are waiting are translated together, up to --lines_at_once. Typed lines are answered one by one.
-    With --temperature, --top_k, --top_p or --epsilon translations are sampled, without beam search: the same --seed, lines and
-    flags give the same text. With --prefix every translation begins with that text, whose last word may continue.
-    With --ensemble every next token has the mean of the probabilities of the models.
+    One line in, one line out, in the same order. An empty line stays empty. With --n_best=N every
+    line in gives up to N lines out (an empty one gives one): line number, score (length-normalized
+    log-probability) and translation, separated by tabs. With --remarks a fourth column has cut if
+    the translation reached the length limit, and repeats if the same tokens repeat. With --json
+    each result is an object: line, text, score, remarks. Standard error tells which lines have
+    something that the model never saw in training: characters or words, more tokens, another
+    language code. Lines that are waiting are translated together, up to --lines_at_once. Typed
+    lines are answered one by one. With --temperature, --top_k, --top_p or --epsilon translations
+    are sampled, without beam search: the same --seed, lines and flags give the same text. With
+    --prefix every translation begins with that text, whose last word may continue. With --ensemble
+    every next token has the mean of the probabilities of the models.
     """
     config = run_config(values, "translate")
-    stated = {name: getattr(values, name) for name in TRANSLATION_OPTIONS if name in values.present}
-    sampling = sampling_of(config.decoding, stated)
+    options = {name: getattr(values, name) for name in TRANSLATION_OPTIONS if name in values.present}
+    sampling = sampling_of(config.decoding, options)
     trained = open_for_lines(values, config)
     translator, params = trained.task.translator, trained.params
     if sampling:
@@ -84,8 +87,8 @@ def translate(values: flags.Values) -> int:
 
 
 def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRun[Any]":
-    """Restore the runs, once it is known that the input can be read and the output written."""
-    # A process that starts makes little garbage, and the usual search for it takes a tenth of the CPU time of a line.
+    """Restore the runs, after checking that the input can be read and the output written."""
+    # The default garbage collection takes a tenth of the CPU time of a single line.
     gc.set_threshold(400_000, 50, 50)
     if values.remarks and (values.json or values.n_best == 1):
         raise ConfigError("--remarks", "is a column of --n_best=N", "--json has the remarks without it")
@@ -105,9 +108,9 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRu
 
 
 def decode_lines(values: flags.Values, decode: Callable[..., Any], trained: "TrainedRun[Any]") -> int:
-    """Write the results of ``decode``, ``Translator.translate_each`` of a model, for the lines of the input; return 0.
+    """Write the results of ``decode``, ``Translator.translate_each`` of a model, for the input.
 
-    At the end, or after typed lines, tell on standard error what the model never saw and what was cut.
+    Then, or after every typed line, tell on standard error which input was unseen and what was cut.
     """
     from transformer_jax.tasks.translation.translator import SentenceTooLong
 
@@ -117,7 +120,7 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any], trained: "Tra
     is_typed, remarks = not values.source and sys.stdin.isatty(), trained.remarks(name)
     if is_typed:
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
-    # The input is read before the output is opened: an unreadable input leaves the output unchanged.
+    # Read the input before opening the output: an unreadable input leaves the output unchanged.
     first_chunk, lines_done = next(chunks, []), 0
     with _opened(values.output) as target:
         write = partial(write_results, target, values, remarks)
@@ -143,16 +146,16 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any], trained: "Tra
 def write_results(
     target: BinaryIO, values: flags.Values, remarks: "Remarks", first: int, index: int, best: Sequence[Any]
 ) -> None:
-    """Writes the results of line ``first + index``: the best text, or with ``--n_best`` or ``--json`` a row for each."""
+    """Write the best text of line ``first + index``, or a row for each result."""
     number = first + index
     remarks.read_output(number, best[0].remarks)
     if values.json:
-        found = ({"line": number, "text": each.text, "score": each.score, "remarks": each.remarks} for each in best)
-        text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in found)
+        records = ({"line": number} | {key: getattr(result, key) for key in RECORD} for result in best)
+        text = "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
     elif values.n_best > 1:
-        last = [f"\t{' '.join(each.remarks)}" if values.remarks else "" for each in best]
+        last = [f"\t{' '.join(result.remarks)}" if values.remarks else "" for result in best]
         rows = zip(best, last, strict=True)
-        text = "".join(f"{number}\t{each.score:.4f}\t{each.text}{column}\n" for each, column in rows)
+        text = "".join(f"{number}\t{result.score:.4f}\t{result.text}{column}\n" for result, column in rows)
     else:
         text = f"{best[0].text}\n"
     target.write(text.encode("utf-8"))
@@ -162,7 +165,7 @@ def write_results(
 
 @contextmanager
 def _opened(path: str | None) -> Iterator[BinaryIO]:
-    """The file to write, or standard output, as bytes."""
+    """Yield the file to write, or standard output, as bytes."""
     if path is None:
         yield sys.stdout.buffer
         return
@@ -181,7 +184,10 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
 
 
 def in_chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
-    """Lists of at most ``size`` lines (the first: FIRST_LINES); a list ends early at None, and before an unreadable line."""
+    """Yield lists of at most ``size`` lines, the first of FIRST_LINES.
+
+    A list ends early at None, and before an unreadable line.
+    """
     chunk: list[str] = []
     limit = min(FIRST_LINES, size)
     try:
@@ -199,7 +205,7 @@ def in_chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
 
 
 def lines_as_they_come(source: BinaryIO, name: str) -> Iterator[str | None]:
-    """The lines of a stream, decoded as ``read_lines`` does, and None whenever reading the next would block.
+    """Yield the lines of a stream as ``read_lines`` does, and None if reading would block.
 
     So a person at a terminal, or a program that writes into a pipe now and then, is answered.
     """
@@ -218,7 +224,7 @@ def lines_as_they_come(source: BinaryIO, name: str) -> Iterator[str | None]:
 
 
 def _is_readable(source: BinaryIO) -> bool:
-    """Whether reading would return at once; always true for a file, and where it cannot be determined."""
+    """Return whether reading would return at once: True for a file, and if it is unknown."""
     try:
         return bool(select.select([source], [], [], 0)[0])
     except (OSError, ValueError):

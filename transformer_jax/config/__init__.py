@@ -1,7 +1,7 @@
-"""Settings of a run: frozen, validated dataclasses, and their strict conversion from ml_collections.
+"""Settings of a run: frozen, validated dataclasses, converted strictly from ml_collections.
 
-The field of a setting states its type, default, meaning, choices and bounds: see ``setting``. Nothing here imports JAX, so that
-a wrong setting is reported before a device is used.
+The field of a setting has its type, default, meaning, choices and bounds: see ``setting``. Nothing
+here imports JAX, so that a wrong setting is reported before a device is used.
 """
 
 from transformer_jax.config.checks import setting as setting

@@ -1,4 +1,4 @@
-"""Declaration and checks of settings and paths; errors name the key and the remedy."""
+"""Declaration and checks of settings. Errors name the key and the remedy."""
 
 import itertools
 import operator
@@ -20,28 +20,28 @@ BOUNDS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "
 
 
 class Facts(TypedDict, total=False):
-    """Facts of a setting besides type, default and meaning. By default a number must be above 0."""
+    """Properties of a setting besides type, default and meaning. By default a number is above 0."""
 
     above: float
     at_least: float
     below: float
     at_most: float
     unless: tuple[float, str]
-    """A number outside the bounds that is allowed too, and its effect: ``(-1, "for all remaining devices")``."""
+    """An allowed number outside the bounds, and its effect: ``(-1, "for all devices")``."""
     choices: tuple[str, ...]
-    """Allowed values of a ``str`` to which plugins add, or whose default is empty; else the type is a Literal."""
+    """Values of a ``str`` to which plugins add or whose default is empty, not of a Literal."""
     plugin: str
     """Kind of plugin (a key of ``registry.kinds.KINDS``) that adds choices."""
     several: bool
-    """Whether the value is a list of choices, each once; it is saved sorted, without spaces and empty items."""
+    """Whether the value is a list of different choices. It is saved sorted, without spaces."""
     ordered: bool
     """Whether the order of the list has a meaning, so that it is saved as it is."""
     separator: str
-    """The separator of the list, by default a comma; between spaces a choice may be repeated."""
+    """The separator of the list, by default a comma. Between spaces a choice may be repeated."""
     pattern: bool
     """Whether the value is a regular expression."""
     program: Literal["traced", "optional"]
-    """``traced``: the number is an argument of the compiled training step; ``optional``: unless it is 0."""
+    """``traced``: an argument of the compiled training step. ``optional``: unless it is 0."""
     schedulable: bool
     """Whether a traced float may be a schedule of the update, by default True."""
     changeable: bool
@@ -49,9 +49,10 @@ class Facts(TypedDict, total=False):
 
 
 def setting(default: Any, meaning: str, **facts: Unpack[Facts]) -> Any:
-    """A dataclass field with facts for help, docs, validation and sweeps.
+    """Return a dataclass field with facts for help, docs, validation and sweeps.
 
-    Example: ``dropout: float = setting(0.1, "Dropout rate.", at_least=0, below=1)``. Choices are a ``Literal`` type.
+    Example: ``dropout: float = setting(0.1, "Dropout rate.", at_least=0, below=1)``. Choices are a
+    ``Literal`` type.
     """
     if "plugin" in facts:
         OWN_NAMES[facts["plugin"]].update(facts.get("choices", ()))
@@ -59,12 +60,12 @@ def setting(default: Any, meaning: str, **facts: Unpack[Facts]) -> Any:
 
 
 def rate(default: float, meaning: str) -> Any:
-    """A probability in training; 0 removes it from the compiled training step."""
+    """Return a probability in training, which 0 removes from the compiled training step."""
     return setting(default, meaning, at_least=0, below=1, program="optional")
 
 
 def same_setting(default: Any, block: type, name: str) -> Any:
-    """The setting ``name`` of another dataclass with another default."""
+    """Return the setting ``name`` of another dataclass with another default."""
     return field(default=default, metadata=declared(block)[name].facts)
 
 
@@ -80,11 +81,11 @@ class Declared(NamedTuple):
     def separator(self) -> str:
         return str(self.facts.get("separator", ","))
 
-    def chosen(self, value: str) -> list[str]:
-        """The choices that a value names, one or several."""
+    def choices_in(self, value: str) -> list[str]:
+        """Return the choices that a value names, one or several."""
         if not self.facts.get("several"):
             return [value]
-        return [one for one in map(str.strip, value.split(self.separator)) if one]
+        return list(filter(None, map(str.strip, value.split(self.separator))))
 
     @property
     def meaning(self) -> str:
@@ -99,7 +100,7 @@ class Declared(NamedTuple):
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The allowed values in words: choices with plugins, or bounds such as ``("at least 0", "below 1")``."""
+        """The allowed values in words: choices, or bounds such as ``("at least 0", "below 1")``."""
         if self.type not in (int, float):
             plugin = self.facts.get("plugin")
             return (*self.choices, *(names_of(plugin) if plugin else ()))
@@ -113,7 +114,7 @@ class Declared(NamedTuple):
         return self.type is float and "program" in self.facts and self.facts.get("schedulable", True)
 
     def checked(self, key: str, value: Any) -> Any:
-        """The value in the form in which it is saved; raises ConfigError, which names ``key``, unless it is allowed."""
+        """Return the value in its saved form. Raises ConfigError (``key``) unless it is allowed."""
         if self.type in (int, float):
             special, effect = self.facts.get("unless", (None, ""))
             # A schedule stays between its ends.
@@ -130,7 +131,7 @@ class Declared(NamedTuple):
             except re.error as error:
                 raise ConfigError(key, f"{value!r} is not a regular expression: {error}") from None
         elif self.type is str and value != self.default:
-            names, plugin = self.chosen(value), self.facts.get("plugin", "")
+            names, plugin = self.choices_in(value), self.facts.get("plugin", "")
             for name in names if self.choices or plugin else ():
                 check_choice(key, name, self.choices, plugin)
             if self.facts.get("several"):
@@ -142,43 +143,44 @@ class Declared(NamedTuple):
 
 
 def declared(block: Any) -> Mapping[str, Declared]:
-    """The settings of a dataclass by name, in order of declaration."""
+    """Return the settings of a dataclass by name, in order of declaration."""
     return _declared(block)
 
 
-# A function of its own: for mypy a dataclass is not hashable.
+# Apart, since for mypy a dataclass is not hashable.
 @cache
 def _declared(block: Any) -> Mapping[str, Declared]:
-    hints, found = get_type_hints(block), {}
-    for each in fields(block):
-        hint = hints[each.name]
+    hints, settings = get_type_hints(block), {}
+    for member in fields(block):
+        hint = hints[member.name]
         literals = get_args(hint) if get_origin(hint) is Literal else ()
-        choices = literals or each.metadata.get("choices", ())
-        found[each.name] = Declared(str if literals else hint, choices, each.default, each.metadata)
-    return found
+        choices = literals or member.metadata.get("choices", ())
+        settings[member.name] = Declared(str if literals else hint, choices, member.default, member.metadata)
+    return settings
 
 
 def check_settings(path: str, block: Any) -> None:
-    """Raises ConfigError unless every setting of ``block`` at ``path`` has an allowed value; lists get their saved form."""
-    for name, each in declared(type(block)).items():
+    """Raise ConfigError unless all settings of ``block`` are allowed. Sorts lists."""
+    settings = declared(type(block))
+    for name, declaration in settings.items():
         value = getattr(block, name)
-        if isinstance(value, Scheduled) and not each.may_be_scheduled:
-            others = [other for other, one in declared(type(block)).items() if one.may_be_scheduled]
+        if isinstance(value, Scheduled) and not declaration.may_be_scheduled:
+            others = [other for other in settings if settings[other].may_be_scheduled]
             remedy = f"of {path}, {', '.join(others)} may be one" if others else "give a number"
             raise ConfigError(
                 f"{path}.{name}", f"is fixed during a run, and {value} is a schedule of the update", remedy
             )
-        if (saved := each.checked(f"{path}.{name}" if path else name, value)) != value:
+        if (saved := declaration.checked(f"{path}.{name}" if path else name, value)) != value:
             object.__setattr__(block, name, saved)
 
 
 def check_choice(key: str, value: str, choices: tuple[str, ...], plugin: str = "") -> None:
-    """Raises ConfigError unless ``value`` is one of ``choices``, or registered by a plugin of this kind."""
+    """Raise ConfigError unless ``value`` is in ``choices`` or registered by this kind of plugin."""
     if value in choices or (plugin and is_registered(plugin, value)):
         return
-    known = (*choices, *(names_of(plugin) if plugin else ()))
-    meant = nearest(value, known) or _named_elsewhere(key, value)
-    problem = f"{value!r} is not one of {', '.join(known)}{f' (did you mean {meant}?)' if meant else ''}"
+    names = (*choices, *(names_of(plugin) if plugin else ()))
+    meant = nearest(value, names) or _named_elsewhere(key, value)
+    problem = f"{value!r} is not one of {', '.join(names)}{f' (did you mean {meant}?)' if meant else ''}"
     if plugin:
         file = EXAMPLES.get((plugin, value), "FILE.py")
         raise PluginNeeded(key, problem, f"a plugin may add it: --plugin={file}")
@@ -186,7 +188,7 @@ def check_choice(key: str, value: str, choices: tuple[str, ...], plugin: str = "
 
 
 def _named_elsewhere(key: str, value: str) -> str | None:
-    """Another setting of the same block, with the name of its part that ``value`` resembles: ``model.positions=rope``."""
+    """Return another setting of the block with a part like ``value``: ``model.positions=rope``."""
     block = key.rpartition(".")[0]
     for kind in KINDS:
         other = setting_of(kind)

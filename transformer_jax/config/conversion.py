@@ -1,6 +1,7 @@
 """Settings from dictionaries, JSON and text of the command line, and back.
 
-Conversion is strict: only an int is converted, to float; a bool is not a number, and an unknown key is an error.
+Conversion is strict: only an int is converted, to float. A bool is not a number, and an unknown key
+is an error.
 """
 
 import copy
@@ -20,18 +21,10 @@ from transformer_jax.config.experiment import PARTS, ExperimentConfig
 from transformer_jax.config.migration import EVALUATION, SCHEMA_VERSION, key_error, migrated
 from transformer_jax.config.parts import Parts, settings_of_part
 from transformer_jax.config.recipes import recipe_with_kind
-from transformer_jax.config.tasks import (
-    BLOCKS_OF_TASKS,
-    DEFAULT_TASK,
-    TASKS,
-    any_kind_of,
-    kinds_of,
-)
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, any_kind_of, kinds_of
 from transformer_jax.config.update_schedules import Scheduled
 from transformer_jax.errors import ConfigError, nearest
-from transformer_jax.registry.plugins import (
-    names_with_settings,
-)
+from transformer_jax.registry.plugins import names_with_settings
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -43,7 +36,7 @@ BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys((
 
 
 def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
-    """Return the settings in ``values``, nested like ``ExperimentConfig``; others keep their defaults.
+    """Return the settings in ``values``, nested like ``ExperimentConfig``; others are defaults.
 
     Raises ConfigError for an unknown key, a value of the wrong type, or incompatible settings.
     """
@@ -56,7 +49,7 @@ def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
 
 
 def to_dict(config: ExperimentConfig) -> dict[str, Any]:
-    """Return all settings as nested dictionaries; without ``parts`` if there are none."""
+    """Return all settings as nested dictionaries, without empty ``parts``."""
     values = asdict(config, dict_factory=_with_text)
     del values[PARTS]
     parts = {name: asdict(settings, dict_factory=_with_text) for name, settings in config.parts.items()}
@@ -80,7 +73,7 @@ def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 def difference(left: ExperimentConfig, right: ExperimentConfig) -> list[tuple[str, Any, Any]]:
-    """Return settings that differ, sorted: ``[("model.d_ff", 2048, 1024), ...]``; None where one does not have the setting."""
+    """Return settings that differ: ``[("model.d_ff", 2048, 1024), ...]``, None if there is none."""
     values, others = flatten(left), flatten(right)
     keys = sorted(values.keys() | others.keys())
     return [(key, values.get(key), others.get(key)) for key in keys if values.get(key) != others.get(key)]
@@ -97,16 +90,17 @@ def to_json(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def from_json(content: Any) -> ExperimentConfig:
-    """Return the inverse of ``to_json``; migrates earlier schema versions, and leaves out removed settings.
+    """Return the inverse of ``to_json``, also of earlier schema versions.
 
-    Raises ConfigError for another object, a newer schema version, or wrong settings.
+    Removed settings are left out. Raises ConfigError for another object, a newer schema version, or
+    wrong settings.
     """
     if not isinstance(content, dict) or set(content) != {"schema_version", "config"}:
         raise ConfigError("not the settings of a run", "expected an object with schema_version and config")
     version, values = content["schema_version"], content["config"]
     if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
-        known = f"1 to {SCHEMA_VERSION}"
-        raise ConfigError("schema_version", f"{version!r} is not one of {known}", "update transformer_jax")
+        problem = f"{version!r} is not one of 1 to {SCHEMA_VERSION}"
+        raise ConfigError("schema_version", problem, "update transformer_jax")
     if not isinstance(values, dict):
         raise ConfigError("config", f"expected a block of settings, found {values!r}")
     values = migrated(values, version)
@@ -122,21 +116,21 @@ def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
     kind = values.get("kind", next(iter(kinds))) if len(kinds) > 1 else next(iter(kinds))
     if kind not in kinds:
         raise ConfigError(f"{path}.kind", f"{kind!r} is not one of {', '.join(kinds)}")
-    chosen: Any = kinds[kind]
+    block_type: Any = kinds[kind]
     # Not fields_of, which loads the settings of all tasks.
-    types = {name: each.type for name, each in declared(chosen).items()}
+    types = {name: declaration.type for name, declaration in declared(block_type).items()}
     arguments: dict[str, Any] = {}
     for name, value in values.items():
         key = f"{path}.{name}" if path else str(name)
         if key == PARTS:
             if not isinstance(value, Mapping):
                 raise ConfigError(PARTS, f"expected settings by the name of their part, found {value!r}")
-            made = {each: _block_from(settings_of_part(each), value[each], f"{PARTS}.{each}", task) for each in value}
-            arguments[name] = Parts(made)
+            parts = {part: _block_from(settings_of_part(part), value[part], f"{PARTS}.{part}", task) for part in value}
+            arguments[name] = Parts(parts)
         elif name not in types:
             if key not in dict(leaf_keys()):
                 raise unknown_key(key)
-            if owners := [each for each, settings in kinds.items() if name in declared(settings)]:
+            if owners := [owner for owner, settings in kinds.items() if name in declared(settings)]:
                 problem = f"is set, but only {path}.kind={' or '.join(owners)} has it; {kind} has {', '.join(types)}"
                 recipe = recipe_with_kind(kind) if kind != next(iter(kinds)) else ""
                 raise ConfigError(key, problem, f"--config={recipe} is a recipe for {kind}" if recipe else "")
@@ -146,11 +140,11 @@ def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
             arguments[name] = _block_from(types[name], value, key, task)
         else:
             arguments[name] = _typed(types[name], value, key)
-    return chosen(**arguments)
+    return block_type(**arguments)
 
 
 def _typed(kind: type, value: Any, key: str) -> Any:
-    """Return ``value``, if it has the type ``kind``; an int becomes a float if necessary."""
+    """Return ``value`` if it has the type ``kind``. An int becomes a float if necessary."""
     if kind is float and type(value) is int:
         value = float(value)
     if kind in (float, int) and isinstance(value, str | Scheduled) and "(" in str(value):
@@ -163,18 +157,18 @@ def _typed(kind: type, value: Any, key: str) -> Any:
 
 
 def fields_of(block: Block) -> dict[str, Any]:
-    """Return fields with their types, in order of declaration; the fields of ``ExperimentConfig`` load all tasks."""
-    kinds = {name: each.type for kind in get_args(block) or (block,) for name, each in declared(kind).items()}
+    """Return fields with their types, in order. Those of ``ExperimentConfig`` load all tasks."""
+    kinds = {name: fact.type for kind in get_args(block) or (block,) for name, fact in declared(kind).items()}
     return kinds | ({name: any_kind_of(name) for name in BLOCKS_OF_TASKS} if block is ExperimentConfig else {})
 
 
 def is_block(kind: Any) -> bool:
-    """Whether a field is a block of settings, not a value."""
+    """Return whether a field is a block of settings, not a value."""
     return is_dataclass(kind) or bool(get_args(kind))
 
 
 def leaf_keys(block: Block = ExperimentConfig, prefix: str = "") -> Iterator[tuple[str, type]]:
-    """Yield all dotted keys below ``block`` with their types, such as ``("model.num_heads", int)``; without parts."""
+    """Yield dotted keys below ``block``, without parts, and types: ``("model.num_heads", int)``."""
     for name, kind in fields_of(block).items():
         if is_block(kind):
             yield from leaf_keys(kind, f"{prefix}{name}.")
@@ -183,27 +177,24 @@ def leaf_keys(block: Block = ExperimentConfig, prefix: str = "") -> Iterator[tup
 
 
 def keys_of_parts() -> Iterator[str]:
-    """Yield the dotted keys of all settings of parts; imports the whole kit."""
+    """Yield the dotted keys of all settings of parts. Imports the whole kit."""
     for name in names_with_settings():
         yield from (key for key, _ in leaf_keys(settings_of_part(name), f"{PARTS}.{name}."))
 
 
 def block_at(path: str) -> Block | None:
-    """Return the block of settings at a dotted path, ``"model"`` or ``"parts.rmsnorm"``; None if there is none.
-
-    Raises ConfigError for a part without settings.
-    """
+    """Return the block at ``"model"`` or ``"parts.rmsnorm"``, or None. Raises ConfigError."""
     first, _, part = path.partition(".")
     if first == PARTS and part:
         return settings_of_part(part)
     if path in ("", *BLOCKS_OF_TASKS):
         return any_kind_of(path) if path else ExperimentConfig
-    each = declared(ExperimentConfig).get(path)
-    return each.type if each and is_block(each.type) else None
+    declaration = declared(ExperimentConfig).get(path)
+    return declaration.type if declaration and is_block(declaration.type) else None
 
 
 def type_of(key: str, task: str = "") -> type:
-    """Return the type of the setting at a dotted key, of ``task`` if that has it, else of any task.
+    """Return the type of the setting at a dotted key, of ``task`` or else of any task.
 
     Raises ConfigError for an unknown key, with the nearest one, and for a block.
     """
@@ -228,21 +219,21 @@ def type_of(key: str, task: str = "") -> type:
 
 @cache
 def other_toolkits(table: str) -> dict[str, list[str]]:
-    """Return the keys of ``settings``, ``flags``, ``commands`` or ``advice`` that a name in another toolkit stands for."""
+    """Return our names of ``settings``, ``flags``, ``commands`` or ``advice`` by foreign names."""
     text = Path(__file__).with_name("other_toolkits.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)[table].items()
     return {name: ours.split() for ours, names in rows for name in names.split()}
 
 
 def settings_called(key: str) -> list[str]:
-    """Return the settings of this key or name, as other toolkits call them or, if none does, as the package does."""
+    """Return the settings of this key or name, first as other toolkits call them."""
     keys, (block, _, name) = [leaf for leaf, _ in leaf_keys()], key.rpartition(".")
     if key in keys:
         return [key]
     foreign = other_toolkits("settings")
     if row := foreign.get(key) or foreign.get(name):
-        return [each for each in row if block and each.startswith(f"{block}.")] or row
-    return [each for each in keys if each.endswith(f".{name}")]
+        return [ours for ours in row if block and ours.startswith(f"{block}.")] or row
+    return [ours for ours in keys if ours.endswith(f".{name}")]
 
 
 def similar_settings(key: str) -> list[str]:
@@ -254,20 +245,20 @@ def similar_settings(key: str) -> list[str]:
     if called and len(called) <= 3:
         return called
     if is_block(blocks.get(block)):
-        names = [each.rpartition(".")[2] for each in keys if each.startswith(f"{block}.")]
+        names = [ours.rpartition(".")[2] for ours in keys if ours.startswith(f"{block}.")]
         near = nearest(name, names)
         return [f"{block}.{near}"] if near else [*filter(None, [nearest(key, keys, cutoff=0.8)])]
     return [*filter(None, [nearest(key, (*keys, *blocks))])]
 
 
 def either(keys: Iterable[str]) -> str:
-    """Return ``a.x or b.y``; keys of one block belong together: ``a.x and a.y``."""
+    """Return ``a.x or b.y``, but for keys of one block ``a.x and a.y``."""
     keys = list(keys)
     return (" or " if len({key.rpartition(".")[0] for key in keys}) > 1 else " and ").join(keys)
 
 
 def unknown_key(key: str) -> ConfigError:
-    """Return the error for a key that does not exist, with the nearest keys or all keys of the block."""
+    """Return the error for an unknown key, with the nearest keys or all keys of the block."""
     if error := key_error(key):
         return error
     path, _, name = key.rpartition(".")
@@ -289,11 +280,10 @@ def apply_overrides(
 ) -> dict[str, Any]:
     """Return a plain copy of ``values`` with dotted keys set from text, in order.
 
-    References between settings of a recipe (``config.get_ref``) follow the overrides.
-
-    Example: ``apply_overrides({}, [("model.d_ff", "512")])`` is ``{"model": {"d_ff": 512}}``.
-
-    Raises ConfigError for an unknown key, text that is not a value of the setting, or a required setting without value.
+    References between settings of a recipe (``config.get_ref``) follow the overrides. Example:
+    ``apply_overrides({}, [("model.d_ff", "512")])`` is ``{"model": {"d_ff": 512}}``. Raises
+    ConfigError for an unknown key, text that is not a value of the setting, or a required setting
+    without value.
     """
     config: Any = copy.deepcopy(values)
     overrides, is_recipe = list(overrides), not isinstance(config, dict)
@@ -330,10 +320,7 @@ def _plain(config: "ConfigDict", path: str) -> dict[str, Any]:
 
 
 def read_value(key: str, text: str, task: str = "") -> str | int | float | bool:
-    """Return the value of ``text`` for the setting ``key``.
-
-    Raises ConfigError for an unknown key, or text that is not a value of the setting.
-    """
+    """Return the value of ``text`` for the setting ``key``. Raises ConfigError."""
     kind = type_of(key, task)
     if kind in (float, int) and "(" in text:
         return str(Scheduled(text, key))
@@ -344,7 +331,7 @@ def read_value(key: str, text: str, task: str = "") -> str | int | float | bool:
 
 
 def value_of(kind: type, text: str) -> Any:
-    """Return the value of a type that ``text`` writes; raise ValueError if it writes none, as 1_000 no number."""
+    """Return the value that ``text`` writes. Raises ValueError for others, also for 1_000."""
     if kind is bool and text.lower() in BOOLEANS:
         return BOOLEANS[text.lower()]
     if kind is bool or (kind is not str and ("_" in text or not text.isascii())):
@@ -353,7 +340,7 @@ def value_of(kind: type, text: str) -> Any:
 
 
 def spelled_out(key: str, text: str) -> list[tuple[str, str]]:
-    """Return ``("mesh", "data=-1,fsdp=4")`` as ``mesh.data`` and ``mesh.fsdp``; only blocks are split."""
+    """Return ``("mesh", "data=-1,fsdp=4")`` as ``mesh.data`` and ``mesh.fsdp``, a value as is."""
     if not key or "=" not in text or block_at(key) is None:
         return [(key, text)]
     # Not at the commas of a schedule.

@@ -1,4 +1,4 @@
-"""Settings of the data: sources of text and sentence pairs, tokenizer, batches of pairs, and widths of batches."""
+"""Settings of data sources, tokenizer, batches of pairs, and widths of batches."""
 
 import re
 from dataclasses import dataclass, replace
@@ -81,7 +81,7 @@ class SourceConfig:
                 raise ConfigError("data.source", problem)
 
     def absolute(self) -> "SourceConfig":
-        """Return these settings with absolute paths; raise ConfigError at addresses, except for ``store``."""
+        """Return these settings with absolute paths. Raises ConfigError at other addresses."""
 
         def absolute(text: str, key: str) -> str:
             # A comma outside of braces separates two files.
@@ -98,28 +98,28 @@ class SourceConfig:
         return replace(self, **paths)
 
     def text_settings(self) -> dict[str, object]:
-        """The settings that choose the training text and its form, by key; neither paths nor the seed."""
+        """Return the settings that determine the training text and its form, by key."""
         holds_none = self.validation and self.source != "mixture"
         return {"data.source": self.source, "data.held_out": 0.0 if holds_none else float(self.held_out)}
 
     def only_reading(self) -> "SourceConfig":
-        """The same settings for using a trained model, which downloads nothing."""
+        """Return the settings for using a trained model, which downloads nothing."""
         return self
 
     def files(self) -> dict[str, str]:
-        """The files by the name of the split in the data; raises ConfigError where one name would have different files."""
-        found: dict[str, str] = {}
+        """Return the files by the name of the split in the data. Raises ConfigError at clashes."""
+        files_of: dict[str, str] = {}
         for split in ("train", "validation", "test"):
             if files := getattr(self, split):
                 name = self.split_name(split)
-                before = found.setdefault(name, files)
+                before = files_of.setdefault(name, files)
                 if before != files:
-                    problem = f"{name!r} would have the files {before} and {files}; give each split a name of its own"
-                    raise ConfigError(f"data.{split}_split", problem)
-        return found
+                    problem = f"{name!r} would have the files {before} and {files}"
+                    raise ConfigError(f"data.{split}_split", problem, "give the splits different names")
+        return files_of
 
     def split_name(self, split: str) -> str:
-        """The name in the data of ``train``, ``validation`` or ``test``; other names stay."""
+        """Return the name in the data of ``train``, ``validation`` or ``test``, or another name."""
         return str(getattr(self, f"{split}_split", split))
 
 
@@ -127,8 +127,9 @@ class SourceConfig:
 class DataConfig(SourceConfig):
     """Source of the sentence pairs, and filters of the training split.
 
-    Validation and test sentences are never dropped or cut. An empty language becomes the suffix of ``train``; without a suffix
-    it stays empty until the text is read (``data/corpora.py``), and without ``train`` it is ``en`` or ``de``.
+    Validation and test sentences are never dropped or cut. An empty language becomes the suffix of
+    ``train``. Without a suffix it stays empty until the text is read (``data/corpora.py``), and
+    without ``train`` it is ``en`` or ``de``.
     """
 
     source: str = setting(
@@ -151,8 +152,8 @@ class DataConfig(SourceConfig):
     )
     held_out: float = setting(
         0.0,
-        "text: number (or below 1: fraction) of training pairs that are the validation split instead, chosen by the seed; "
-        "mixture: of every corpus.",
+        "text: number (or below 1: fraction) of training pairs that are the validation split instead, selected by the "
+        "seed; mixture: of every corpus.",
         at_least=0,
     )
     name: str = setting("", "tfds: name of the data set, such as wmt14_translate/de-en.")
@@ -197,15 +198,15 @@ class DataConfig(SourceConfig):
 
     @property
     def corpora(self) -> "dict[str, DataConfig]":
-        """The settings of each corpus of a mixture, as text, by name; languages by the suffixes of its files, if any."""
-        found, sides = {}, ("source_language", "target_language")
+        """The settings of each corpus of a mixture, as text, by name."""
+        corpora, sides = {}, ("source_language", "target_language")
         for name, part in corpora_of(self, tags="", source_language="", target_language="").items():
-            found[name] = replace(part, **{side: getattr(part, side) or getattr(self, side) for side in sides})
-        return found
+            corpora[name] = replace(part, **{side: getattr(part, side) or getattr(self, side) for side in sides})
+        return corpora
 
     @property
     def required_tags(self) -> tuple[str, ...]:
-        """The tags where every corpus has one, so that every source begins with one of them; else none."""
+        """The tags of the corpora if all have one, so that every source begins with a tag."""
         tags = by_corpus(self.tags, "data.tags")
         return tuple(tags.values()) if tags and not {*by_corpus(self.train, "data.train")} - {*tags} else ()
 
@@ -225,8 +226,8 @@ class DataConfig(SourceConfig):
         if self.source == "mixture":
             corpora = self.corpora.values()
             for side in ("source_language", "target_language"):
-                found = {getattr(each, side) for each in corpora}
-                object.__setattr__(self, side, found.pop() if len(found) == 1 else UNDETERMINED)
+                languages = {getattr(corpus, side) for corpus in corpora}
+                object.__setattr__(self, side, languages.pop() if len(languages) == 1 else UNDETERMINED)
             return
         names = spelled_files(self.train) if self.train else ("source.en", "target.de")
         for side, name in zip(("source_language", "target_language"), (names[0], names[-1]), strict=True):
@@ -244,7 +245,8 @@ class DataConfig(SourceConfig):
         if self.source_language == self.target_language and not is_generated and not self.train:
             problem = f"is {self.target_language!r}, the same as data.source_language"
             raise ConfigError("data.target_language", problem, "state a direction")
-        # Validation and test have 500 pairs each, of a twentieth of all sequences; random draws find half of the others soon.
+        # Validation and test are 500 pairs each, of a twentieth of all sequences. Random draws soon
+        # hit half of the others.
         needed = max(40 * self.generated_pairs, 20 * 500)
         if self.source in ("copy", "reverse") and 26**self.generated_words < needed:
             pairs = f"{self.generated_pairs} training pairs and 500 of each other split"
@@ -256,19 +258,19 @@ SourceSettings = TypeVar("SourceSettings", bound=SourceConfig)
 
 
 def corpora_of(settings: SourceSettings, **overrides: object) -> dict[str, SourceSettings]:
-    """The settings of each corpus of a mixture, as text, with ``overrides``; raises ConfigError where one has none."""
+    """Return the settings of each corpus of a mixture, as text, with ``overrides``."""
     train = by_corpus(settings.train, "data.train")
     others = {split: by_corpus(getattr(settings, split), f"data.{split}", train) for split in ("validation", "test")}
-    found = {}
+    corpora = {}
     for name, files in train.items():
-        named: dict[str, Any] = {split: files_of.get(name, "") for split, files_of in others.items()}
-        named |= {"source": "text", "train": files, "weights": "", "temperature": 1.0, **overrides}
-        found[name] = replace(settings, **named)
-    return found
+        values: dict[str, Any] = {split: files_of.get(name, "") for split, files_of in others.items()}
+        values |= {"source": "text", "train": files, "weights": "", "temperature": 1.0, **overrides}
+        corpora[name] = replace(settings, **values)
+    return corpora
 
 
 def spelled_files(text: str) -> tuple[str, ...]:
-    """The file names in ``a.{en,de}``, ``a.en,a.de`` (both ``("a.en", "a.de")``) or ``a.tsv``."""
+    """Return the files in ``a.{en,de}``, ``a.en,a.de`` (both ``("a.en", "a.de")``) or ``a.tsv``."""
     braces = _BRACES.search(text)
     if braces:
         return tuple(text[: braces.start()] + ending + text[braces.end() :] for ending in braces.groups())
@@ -302,7 +304,7 @@ CPU_WIDTH_MULTIPLE = 4
 
 @dataclass(frozen=True)
 class BatchingConfig:
-    """Batching of sentence pairs in a few static shapes, which do not depend on the number of devices."""
+    """Batching of sentence pairs in a few static shapes, whatever the number of devices."""
 
     kind: Literal["buckets", "packed"] = setting(
         "buckets", "Rows of a batch: one pair, in buckets of similar lengths, or several pairs packed into each."
@@ -320,8 +322,8 @@ class BatchingConfig:
     packed_length: int = setting(
         256, "packed: positions in a row; with count=tokens on the longer side, and longer pairs get wider rows."
     )
-    # Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five buckets, multiples of 1, 4 and
-    # 8 have 19.0, 20.5 and 24.4 % padding.
+    # With 4 rows of float32 scores start at multiples of 16 bytes. On Multi30k with five buckets,
+    # multiples of 1, 4 and 8 have 19.0, 20.5 and 24.4 % padding.
     width_multiple: int = setting(
         0, "Multiple of the widths of batches; 0: 4 on CPUs, 8 on GPUs, 16 on TPUs, where the run begins.", at_least=0
     )
@@ -342,7 +344,7 @@ class BatchingConfig:
         return self.packed_length if self.kind == "packed" and self.count == "positions" else 0
 
     def widest_row(self, data: DataConfig) -> int:
-        """Maximum positions of a row of a batch."""
+        """Return the maximum positions of a row of a batch."""
         if self.row_length:
             return self.row_length
         longest = max(data.max_source_tokens, data.max_target_tokens) + 1
@@ -383,12 +385,12 @@ SHORT_WIDTH = 64
 
 
 def one_of_two_widths(length: int, longest: int) -> int:
-    """The width 64 if ``length`` tokens fit, else a width for ``longest``: two programs to compile."""
+    """Return the width 64 if ``length`` tokens fit, else a width for ``longest``."""
     return padded_width(min(longest, SHORT_WIDTH) if length <= SHORT_WIDTH else longest)
 
 
 def padded_width(length: int, longest: int | None = None) -> int:
-    """The smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... for ``length`` tokens.
+    """Return the smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... for ``length`` tokens.
 
     ``longest``: maximum length of the model, which limits the width, but not below ``length``.
     """

@@ -25,10 +25,7 @@ TOKENIZER_KEY = "evaluation.bleu_tokenizer"
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Scores of translations, and the tokenizer of BLEU; other tasks only read ``selection``.
-
-    A run keeps the tokenizer and the selection metric with which it began.
-    """
+    """Scores of translations, and the tokenizer of BLEU, which a run keeps."""
 
     metrics: str = setting(
         "",
@@ -56,7 +53,7 @@ class EvaluationConfig:
         check_settings("evaluation", self)
 
     def resolved(self, language: str) -> "EvaluationConfig":
-        """Return these settings with the tokenizer and selection metric for translations into ``language``."""
+        """Return the settings with tokenizer and selection metric for a target language."""
         tokenizer = self.tokenizer(language)
         # BLEU would compare characters, or whole sentences.
         finds_no_words = base_language(language) in WITHOUT_SPACES and tokenizer in SPLITTING_AT_SPACES
@@ -75,7 +72,7 @@ class EvaluationConfig:
         return score_names(self.metrics) or tuple(name for name in SCORES if makes_sense.get(name, True))
 
     def require_installed(self, language: str, validated: str = "") -> None:
-        """Raise ConfigError when a tokenizer for ``metrics``, or for the scores in ``validated``, is not installed."""
+        """Raise ConfigError when a tokenizer for ``metrics`` or ``validated`` is not installed."""
         require_tokenizer(self.tokenizer(language), TOKENIZER_KEY)
         if "spbleu" in (*self.scores(language), *score_names(validated), self.selection):
             require_tokenizer(SPBLEU_TOKENIZER, "spbleu")
@@ -83,7 +80,7 @@ class EvaluationConfig:
 
 @cache
 def is_installed(tokenizer: str) -> bool:
-    """Whether sacreBLEU can use this tokenizer without a download."""
+    """Return whether sacreBLEU can use this tokenizer without a download."""
     if tokenizer in MODELS:
         return model_file(tokenizer).is_file()
     try:
@@ -101,7 +98,7 @@ def model_file(tokenizer: str) -> Path:
 
 
 def require_tokenizer(tokenizer: str, key: str) -> None:
-    """Raises ConfigError, which names ``key``, unless the tokenizer is installed; nothing is downloaded."""
+    """Raise ConfigError, which names ``key``, unless the tokenizer is installed."""
     if is_installed(tokenizer):
         return
     if tokenizer in MODELS:
@@ -114,12 +111,13 @@ def require_tokenizer(tokenizer: str, key: str) -> None:
 
 
 def bleu_tokenizer_of(language: str) -> str:
-    """sacreBLEU's tokenizer for a target language.
+    """Return sacreBLEU's tokenizer for a target language.
 
-    ``13a`` if spaces separate words, else the tokenizer of the language or ``flores200`` if installed, else ``char``.
+    ``13a`` if spaces separate words, else the tokenizer of the language or ``flores200`` if
+    installed, else ``char``.
     """
     base = base_language(language)
-    own = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}.get(base)
-    if own is None and base not in WITHOUT_SPACES:
+    special = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}.get(base)
+    if special is None and base not in WITHOUT_SPACES:
         return "13a"
-    return next(name for name in (own or "flores200", "flores200", "char") if is_installed(name))
+    return next(name for name in (special or "flores200", "flores200", "char") if is_installed(name))

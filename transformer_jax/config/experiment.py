@@ -1,4 +1,4 @@
-"""The settings of one run, what must hold between its blocks, and what may change when it resumes."""
+"""The settings of one run, checks between its blocks, and settings that may change later."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -20,22 +20,10 @@ from transformer_jax.config.optimization import (
     says_whether_it_decays,
 )
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections
-from transformer_jax.config.tasks import (
-    BLOCKS_OF_TASKS,
-    DEFAULT_TASK,
-    SCORES,
-    TASKS,
-    Metric,
-    kinds_of,
-    score_names,
-)
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, SCORES, TASKS, Metric, kinds_of, score_names
 from transformer_jax.config.update_schedules import Scheduled
 from transformer_jax.errors import ConfigError
-from transformer_jax.registry.plugins import (
-    names_of,
-    registered,
-    settings_class,
-)
+from transformer_jax.registry.plugins import names_of, registered, settings_class
 
 TaskBlock = Any
 """A settings dataclass that ``TASKS[task]`` names."""
@@ -48,9 +36,9 @@ def _default(name: str) -> Callable[[], Any]:
 
 @dataclass(frozen=True)
 class ExperimentConfig:
-    """The settings of one run. ``task`` determines the types of ``data``, ``batching``, ``model`` and ``decoding``.
+    """The settings of one run. ``task`` determines the types of some blocks.
 
-    ``parts``: settings of all parts that other settings select, defaults if not given.
+    ``parts``: settings of all parts that other settings select, by default their defaults.
     """
 
     task: str = setting(DEFAULT_TASK, "Task to train.", plugin="task")
@@ -76,8 +64,8 @@ class ExperimentConfig:
         for name in BLOCKS_OF_TASKS:
             block, kinds = type(getattr(self, name)), kinds_of(self.task, name).values()
             if block not in kinds:
-                known = ", ".join(kind.__name__ for kind in kinds)
-                raise ConfigError(name, f"{block.__name__} is not one of {known}, task={self.task}")
+                names = ", ".join(kind.__name__ for kind in kinds)
+                raise ConfigError(name, f"{block.__name__} is not one of {names}, task={self.task}")
         if evaluation.selection:
             names = tuple(metric.name for metric in task.metrics)
             check_choice("evaluation.selection", evaluation.selection, names, "metric")
@@ -97,12 +85,13 @@ class ExperimentConfig:
             raise ConfigError("optimizer.warmup_updates", problem, remedy)
 
     def check_new_run(self) -> None:
-        """Raise ConfigError for settings with which saved runs load and resume, but no run should begin.
+        """Raise ConfigError for settings with which saved runs resume, but no run should begin.
 
-        Blocks, parts and their settings may have ``check_new_run(config)``, a static method of a part.
+        Blocks, parts and their settings may have ``check_new_run(config)``, a static method of a
+        part.
         """
         require_says_whether_it_decays(self.optimizer.schedule)
-        parts = (registered(each.kind).get(each.name) for each in self.selections)
+        parts = (registered(kind).get(name) for _, kind, name in self.selections)
         for checked in (self.batching, self.model, self.decoding, *self.parts.values(), *parts):
             if check := getattr(checked, "check_new_run", None):
                 check(self)
@@ -115,9 +104,8 @@ class ExperimentConfig:
     @property
     def selections(self) -> list[Selection]:
         """The parts that the settings of all blocks select."""
-        blocks = ((each.name, getattr(self, each.name)) for each in fields(self))
-        of_blocks = [each for name, block in blocks if is_dataclass(block) for each in selections(block, name)]
-        return selections(self, "") + of_blocks
+        blocks = {"": self} | {member.name: getattr(self, member.name) for member in fields(self)}
+        return [part for name, block in blocks.items() if is_dataclass(block) for part in selections(block, name)]
 
     @property
     def schedules(self) -> dict[str, Scheduled]:
@@ -129,7 +117,7 @@ class ExperimentConfig:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics that validations compute: ``validated_scores``, and all metrics that are not scores of translations."""
+        """The metrics that validations compute, of the scores only ``validated_scores``."""
         scores = {*SCORES, *names_of("metric")} if self.scores_translations else set()
         left_out = scores - {*self.validated_scores}
         return tuple(metric for metric in TASKS[self.task].metrics if metric.name not in left_out)
@@ -141,15 +129,15 @@ class ExperimentConfig:
 
     @cached_property
     def selection(self) -> Metric:
-        """The metric that selects checkpoints: of ``evaluation`` if set or found by language, else of the task."""
+        """The metric that selects checkpoints: of ``evaluation``, by language, or of the task."""
         task, evaluation = TASKS[self.task], self.evaluation
         if self.scores_translations:
             evaluation = evaluation.resolved(self.data.target_language)
-        return next((each for each in task.metrics if each.name == evaluation.selection), task.selection)
+        return next((metric for metric in task.metrics if metric.name == evaluation.selection), task.selection)
 
     @property
     def scoring(self) -> str:
-        """A sentence on the BLEU of validations; empty for other tasks than translation."""
+        """A sentence on the BLEU of validations, empty for other tasks than translation."""
         if not self.scores_translations:
             return ""
         tokenizer = self.evaluation.tokenizer(self.data.target_language)
@@ -167,24 +155,25 @@ class ExperimentConfig:
 
 
 def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
-    """Whether a run with settings ``saved`` may resume with ``config``, which differs in ``key``.
+    """Return whether a run with settings ``saved`` may resume with ``config``, another in ``key``.
 
-    Settings may change if they alter neither the model nor its updates, and settings of a part if another part may be selected.
-    ``evaluation.bleu_tokenizer`` alters scores; ``model.scan_layers``, ``model.rematerialize`` and, with these,
-    ``training.watch`` alter dropout masks.
+    Settings may change if they alter neither the model nor its updates, and settings of a part if
+    another part may be selected. ``evaluation.bleu_tokenizer`` alters scores.
+    ``model.scan_layers``, ``model.rematerialize`` and, with these, ``training.watch`` alter dropout
+    masks.
     """
     path, _, name = key.rpartition(".")
     if path == "init":
-        # A resumed run ignores its source, which may have moved; but a run that had none cannot get one.
+        # A resumed run ignores its source, which may have moved. It cannot get a first source.
         return bool(saved.init.embeddings if name == "embeddings" else saved.init.run) and (
             name in ("run", "embeddings") or not config.init.run
         )
     exceptions = {
         # A schedule without updates ends with the run.
         "training.num_updates": lambda: (
-            not decays(config.optimizer.schedule) and all(each.ramp.last for each in config.schedules.values())
+            not decays(config.optimizer.schedule) and all(schedule.ramp.last for schedule in config.schedules.values())
         ),
-        # Languages choose files or columns, but an unknown language has chosen none.
+        # Languages select files or columns, but an unknown language selected none.
         "data.source_language": lambda: saved.data.source_language == UNDETERMINED,
         "data.target_language": lambda: saved.data.target_language == UNDETERMINED,
         # The run keeps the value that was resolved when it began.
@@ -196,17 +185,19 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
         return bool(exceptions[key]())
     first, _, part = path.partition(".")
     block = config.parts.get(part) if first == PARTS else getattr(config, path) if path else config
-    if block is not None and name in (known := declared(type(block))) and known[name].facts.get("changeable"):
+    declaration = None if block is None else declared(type(block)).get(name)
+    if declaration and declaration.facts.get("changeable"):
         return True
     # The metric that selects checkpoints stays, since its values are compared.
     is_other_part = first == PARTS and part != saved.selection.name
-    return is_other_part and any(may_change(each, saved, config) for each in selecting(key, saved, config))
+    return is_other_part and any(may_change(other, saved, config) for other in selecting(key, saved, config))
 
 
 def selecting(key: str, *configs: ExperimentConfig) -> set[str]:
-    """Return the settings of ``configs`` that select the part of ``key``, ``parts.NAME.FIELD``; another key alone."""
+    """Return the settings that select the part of ``key``, ``parts.NAME.FIELD``, or ``key``."""
     first, _, rest = key.partition(".")
     if first != PARTS:
         return {key}
-    name, selected = rest.partition(".")[0], [each for config in configs for each in config.selections]
-    return {each.key for each in selected if each.name == name and settings_class(each.kind, name)}
+    part = rest.partition(".")[0]
+    selected = {selection for config in configs for selection in config.selections}
+    return {setting for setting, kind, name in selected if name == part and settings_class(kind, name)}

@@ -11,7 +11,7 @@ from transformer_jax.config.update_schedules import Number, Scheduled
 
 
 class Rates(NamedTuple):
-    """Probabilities of a model in training, by setting name; None if the model has no such setting or it is 0."""
+    """Probabilities of a model in training, by setting name; None for 0 or no such setting."""
 
     dropout: Number = None
     embedding_dropout: Number = None
@@ -21,7 +21,7 @@ class Rates(NamedTuple):
 
 
 class Hyperparameters(NamedTuple):
-    """Hyperparameters traced into the training step, by setting name; ``parts``: traced settings by part name."""
+    """Hyperparameters traced into the training step, by setting name."""
 
     learning_rate: Number
     warmup_updates: Number
@@ -39,8 +39,8 @@ class Hyperparameters(NamedTuple):
 def _traced(block: Any, of_schedule: Callable[[Scheduled], Number] = float) -> dict[str, Number]:
     """Return the traced settings of a block; None for those not in the compiled step."""
     numbers: dict[str, Number] = {}
-    for name, each in declared(type(block)).items():
-        if program := each.facts.get("program"):
+    for name, declaration in declared(type(block)).items():
+        if program := declaration.facts.get("program"):
             value = getattr(block, name)
             is_scheduled, zero = isinstance(value, Scheduled), None if program == "optional" else 0.0
             numbers[name] = of_schedule(value) if is_scheduled else float(value) or zero
@@ -52,7 +52,7 @@ def rates_of(model: Any) -> Rates:
 
 
 def hyperparameters_of(config: Any, of_schedule: Callable[[Scheduled], Number] = float) -> Hyperparameters:
-    """Return the numbers of the settings; a schedule of the update is its last value."""
+    """Return the numbers of the settings. A schedule of the update is its last value."""
     blocks = config.optimizer, config.training, config.model, *config.parts.values()
     optimizer, training, rates, *of_parts = (_traced(block, of_schedule) for block in blocks)
     parts = {name: numbers for name, numbers in zip(config.parts, of_parts, strict=True) if numbers}
@@ -60,7 +60,7 @@ def hyperparameters_of(config: Any, of_schedule: Callable[[Scheduled], Number] =
 
 
 def scheduled_hyperparameters_of(config: Any) -> Hyperparameters:
-    """Return the arguments of the training step, which computes the values of schedules at its update."""
+    """Return the arguments of the training step, which computes schedules at its update."""
     return hyperparameters_of(config, attrgetter("ramp"))
 
 

@@ -1,4 +1,4 @@
-"""Settings of the language model: text, batches, model and generation, and checks between these blocks."""
+"""Settings of the language model: text, batches, model and generation."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -93,7 +93,7 @@ class TextBatchingConfig:
 
 @dataclass(frozen=True)
 class DecoderOnlyConfig(TransformerLayersConfig):
-    """A stack of causal self-attention layers without an encoder (Liu et al. 2018; Radford et al. 2019).
+    """A stack of causal self-attention layers without an encoder (Liu et al. 2018).
 
     Defaults are pre-norm, GELU and learned positions (Radford et al. 2019).
     """
@@ -137,7 +137,7 @@ class GenerationConfig:
         check_settings("decoding", self)
 
     def check_new_run(self, config: object) -> None:
-        """Raises ConfigError unless settings of the other kind of decoding have their defaults."""
+        """Raise ConfigError unless settings of the other kind of decoding have their defaults."""
         is_search = self.beam_width > 1
         kind = "beam search" if is_search else "sampling"
         for name in ("temperature", "top_k", "top_p") if is_search else ("length_penalty",):
@@ -153,7 +153,7 @@ def check_language_model(
     model: DecoderOnlyConfig,
     decoding: GenerationConfig,
 ) -> None:
-    """Raises ConfigError when the blocks of a language model are incompatible."""
+    """Raise ConfigError when the blocks of a language model are incompatible."""
     if tokenizer.kind not in LOSSLESS_TOKENIZERS:
         problem = f"{tokenizer.kind!r} loses text, so bits per byte are not defined"
         raise ConfigError("tokenizer.kind", problem, f"use {', '.join(LOSSLESS_TOKENIZERS)}")

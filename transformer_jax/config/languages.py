@@ -27,7 +27,7 @@ WITHOUT_SPACES = frozenset(["ja", "zh", "th", "km", "lo", "my", "bo", "dz"])
 
 
 def language_of_file(name: str) -> str:
-    """The language in the suffix of a file: ``train.fr.gz`` is ``fr``, ``a.zh_CN`` is ``zh_CN``; ``a.tsv`` is empty."""
+    """Return the language in the suffix of a file: ``fr`` for ``train.fr.gz``, "" for ``a.tsv``."""
     suffix = Path(name.removesuffix(".gz").removesuffix(".xz")).suffix.removeprefix(".")
     code, _, rest = suffix.replace("-", "_").partition("_")
     # Many three-letter suffixes are not languages: txt, src, tok, raw.
@@ -38,6 +38,6 @@ def language_of_file(name: str) -> str:
 
 
 def base_language(language: str) -> str:
-    """The code without region and script: ``zh_CN`` and ``zho_Hans`` are ``zh``."""
+    """Return the code without region and script: ``zh_CN`` and ``zho_Hans`` are ``zh``."""
     code = language.replace("-", "_").partition("_")[0].lower()
     return TWO_LETTERS.get(code, code)

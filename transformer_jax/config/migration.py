@@ -1,4 +1,4 @@
-"""What versions from 0.1 on (commit f87273f) saved in a run directory, read as this version writes it."""
+"""Migration of settings and counters that versions from 0.1 on (commit f87273f) saved."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from transformer_jax.errors import ConfigError
 
-# Raise it when a key is renamed or its meaning changes, not for a new key whose default is the old behavior.
+# Raise it when a key or its meaning changes, not for a new key whose default is the old behavior.
 SCHEMA_VERSION = 3
 RENAMED = {"model.rematerialise": "model.rematerialize", "data.file": "data.train"}
 """Keys of schema versions 1 and 2, and their names now."""
@@ -29,12 +29,12 @@ NAMED_ONCE = (
     *("training.validation_metrics", "evaluation.metrics"),
 )
 """Lists in which versions before 0.4 accepted a name twice."""
-# How versions without this block scored all translations.
+# Versions without this block scored all translations so.
 EVALUATION = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
 
 
 def migrated(saved: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """Settings saved by a schema version, with the keys of this one; warns where a removed one had an effect."""
+    """Return settings of a schema version with the keys of this one. Warns about removed ones."""
     renamed = RENAMED if version < SCHEMA_VERSION else {}
     values = dict(saved)
     for block, fields in saved.items():
@@ -53,19 +53,19 @@ def migrated(saved: Mapping[str, Any], version: int) -> dict[str, Any]:
 
 
 def corruptions_applied_twice(content: Mapping[str, Any]) -> list[str]:
-    """Return the corruptions that the settings of a run name twice: versions before 0.4 applied them twice."""
+    """Return corruptions that a run names twice, which versions before 0.4 applied twice."""
     text = content["config"].get("training", {}).get("corruptions", "")
     names = [name.strip() for name in text.split(",")]
     return sorted({name for name in names if name and names.count(name) > 1})
 
 
 def decoding_of_report(saved: Mapping[str, Any], now: Any) -> dict[str, Any]:
-    """Decoding settings in a saved report, with defaults for settings of ``now`` that did not exist then."""
+    """Return decoding settings of a saved report, with defaults for new settings."""
     return asdict(type(now)()) | migrated({"decoding": saved}, SCHEMA_VERSION)["decoding"]
 
 
 def key_error(key: str) -> ConfigError | None:
-    """The error for a key that was removed or renamed; None for another."""
+    """Return the error for a key that was removed or renamed, or None."""
     if key in REMOVED:
         return ConfigError(key, "was removed", "leave it out")
     return ConfigError(key, "unknown key", f"it is {RENAMED[key]} now") if key in RENAMED else None
@@ -74,12 +74,13 @@ def key_error(key: str) -> ConfigError | None:
 def counters(saved: Mapping[str, Any], step: int, evaluate_every: int) -> dict[str, Any]:
     """Return the counters in the checkpoint of update ``step``.
 
-    Version 0.1 named the best value ``best_bleu``; 0.3 validated at multiples of ``evaluate_every`` and did not count that.
+    Version 0.1 named the best value ``best_bleu``. Version 0.3 validated at multiples of
+    ``evaluate_every`` and did not count that.
     """
     renamed = {"best" if name == "best_bleu" else name: value for name, value in saved.items()}
     return {"validated_at": step - step % max(evaluate_every, 1)} | renamed
 
 
 def earlier_digest(config: Any, open_source: Callable[[Any], Any]) -> str:
-    """The digest of the training data in checkpoints before 0.3: with the modification times of files above 256 MiB."""
+    """Return the digest of training data before 0.3, with modification times of large files."""
     return "" if config.data.store else open_source(config).fingerprint(config.data.train_split)

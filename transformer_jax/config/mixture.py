@@ -1,4 +1,4 @@
-"""Settings of a mixture of corpora, whose values have the form ``de=train.{en,de} fr=train.{en,fr}``."""
+"""Settings of a mixture of corpora, of the form ``de=train.{en,de} fr=train.{en,fr}``."""
 
 import math
 import re
@@ -10,11 +10,11 @@ from transformer_jax.errors import ConfigError
 _NAME = re.compile(r"(?:^|\s+)([\w-]+)=")
 
 
-def by_corpus(text: str, key: str, known: Collection[str] = ()) -> dict[str, str]:
-    """The value of each corpus by name; white space before the next ``NAME=`` separates them.
+def by_corpus(text: str, key: str, allowed: Collection[str] = ()) -> dict[str, str]:
+    """Return the value of each corpus by name. White space before ``NAME=`` separates them.
 
-    Raises ConfigError, which names ``key``, at text of another form, at a comma between two corpora, and at names that are not
-    ``known`` or occur twice.
+    Raises ConfigError, which names ``key``, at text of another form, at a comma between two
+    corpora, and at names that are not in ``allowed`` or occur twice.
     """
     before, *parts = _NAME.split(text.strip())
     names, values = parts[::2], [value.strip() for value in parts[1::2]]
@@ -27,20 +27,20 @@ def by_corpus(text: str, key: str, known: Collection[str] = ()) -> dict[str, str
     if twice is not None:
         raise ConfigError(key, f"the corpus {twice!r} is named twice", "give it one value")
     for name in names:
-        if known and name not in known:
-            raise ConfigError(key, f"no corpus {name!r} in data.train", f"it has {', '.join(known)}")
+        if allowed and name not in allowed:
+            raise ConfigError(key, f"no corpus {name!r} in data.train", f"it has {', '.join(allowed)}")
     return dict(zip(names, values, strict=True))
 
 
 def written(values: Mapping[str, str]) -> str:
-    """The inverse of ``by_corpus``."""
+    """Return the inverse of ``by_corpus``."""
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def weights_of(text: str, known: Collection[str]) -> dict[str, float]:
-    """The weights of all corpora; raises ConfigError unless each of ``known`` has one above 0."""
+def weights_of(text: str, corpora: Collection[str]) -> dict[str, float]:
+    """Return the weights of all ``corpora``. Raises ConfigError unless all are above 0."""
     weights = {}
-    for name, value in by_corpus(text, "data.weights", known).items():
+    for name, value in by_corpus(text, "data.weights", corpora).items():
         try:
             weights[name] = float(value)
         except ValueError:
@@ -48,15 +48,15 @@ def weights_of(text: str, known: Collection[str]) -> dict[str, float]:
         remedy = "; to leave the corpus out, remove it from data.train" if weights[name] == 0 else ""
         if not (0 < weights[name] < math.inf):
             raise ConfigError("data.weights", f"{value!r} of {name} is not a number above 0{remedy}")
-    missing = [name for name in known if name not in weights]
+    missing = [name for name in corpora if name not in weights]
     if weights and missing:
         raise ConfigError("data.weights", f"{', '.join(missing)} has none", "give every corpus one, or no corpus")
     return weights
 
 
-def tags_of(text: str, known: Collection[str]) -> dict[str, str]:
-    """The tags of corpora; raises ConfigError at a tag that is not one word."""
-    tags = by_corpus(text, "data.tags", known)
+def tags_of(text: str, corpora: Collection[str]) -> dict[str, str]:
+    """Return the tags of ``corpora``. Raises ConfigError at a tag that is not one word."""
+    tags = by_corpus(text, "data.tags", corpora)
     for name, tag in tags.items():
         if len(tag.split()) != 1 or not tag.isprintable() or "\u2581" in tag:
             raise ConfigError(

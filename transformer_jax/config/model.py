@@ -26,7 +26,7 @@ EMBEDDING_DROPOUT = "Dropout rate of embeddings."
 
 
 def check_attention(whole: list[str], changes: list[str]) -> None:
-    """Raises ConfigError for several whole attentions, and for changes of another one than ``multi_head``."""
+    """Raise ConfigError for several whole attentions, and for changes of others than multi_head."""
     if len(whole) >= 2:
         raise ConfigError("model.attention", f"choose one of {', '.join(whole)}")
     if changes and whole not in ([], ["multi_head"]):
@@ -36,12 +36,13 @@ def check_attention(whole: list[str], changes: list[str]) -> None:
 
 @dataclass(frozen=True)
 class TransformerLayersConfig:
-    """Settings common to all Transformers; defaults are the base model (Vaswani et al. 2017, table 3).
+    """Settings common to all Transformers; defaults are the base model (paper, table 3).
 
-    - Paper: attention ``multi_head``, embedding ``scaled``.
-    - An early re-implementation: attention ``rectified``, embedding ``zero_padding``.
-    - Public checkpoints: attention ``biased`` (projections), embedding ``unscaled``, ``logits_bias``, positions ``fairseq``.
-    - Ablations: attention ``unscaled`` (without 1 / sqrt(d_k)) or ``acausal`` (without the causal mask), positions ``none``.
+    - Paper: attention ``multi_head``, embedding ``scaled``. - An early re-implementation: attention
+    ``rectified``, embedding ``zero_padding``. - Public checkpoints: attention ``biased``
+    (projections), embedding ``unscaled``, ``logits_bias``, positions ``fairseq``. - Ablations:
+    attention ``unscaled`` (without 1 / sqrt(d_k)) or ``acausal`` (without the causal mask),
+    positions ``none``.
 
     A run keeps the ``compute_dtype`` to which ``auto`` resolved when it began.
     """
@@ -119,7 +120,7 @@ class TransformerLayersConfig:
     can_pack: ClassVar[bool] = True
     """Whether a row may hold several sentences."""
     attended_positions: ClassVar[int | None] = None
-    """Maximum number of source positions that attention can attend to; None: no limit."""
+    """Maximum number of source positions that attention can attend to, or None."""
 
     def __post_init__(self) -> None:
         check_settings("model", self)
@@ -135,7 +136,7 @@ class TransformerLayersConfig:
         if self.attention == "rectified" and width != self.d_model:
             problem = f"rectified has no output projection, so the heads' width {width} must be d_model={self.d_model}"
             raise ConfigError("model.attention", problem)
-        if not (names := declared(type(self))["attention"].chosen(self.attention)):
+        if not (names := declared(type(self))["attention"].choices_in(self.attention)):
             raise ConfigError("model.attention", "'' must name multi_head, another kind, or changes of multi_head")
         listed = own_parts()
         core = [name for name in names if ("attention", name) in listed and listed["attention", name].owner.is_core]
@@ -149,7 +150,7 @@ class TransformerLayersConfig:
             raise ConfigError("model.scan_layers", problem, "use False")
 
     def check_new_run(self, config: object) -> None:
-        """Raises ConfigError for a norm where the residual connection has none, and for one half of DeepNorm."""
+        """Raise ConfigError for a norm without effect, and for one half of DeepNorm."""
         has_norm = registered("residual")[self.normalization].has_norm
         if not has_norm and self.norm != declared(type(self))["norm"].default:
             problem = f"{self.norm} has no effect here: model.normalization={self.normalization} has no norms"
@@ -160,7 +161,7 @@ class TransformerLayersConfig:
 
     @property
     def longest_sequence(self) -> int | None:
-        """Maximum length of a sequence in tokens; None: no limit."""
+        """Maximum length of a sequence in tokens, or None."""
         return self.max_positions if self.positions == "learned" else None
 
     @property
@@ -171,12 +172,12 @@ class TransformerLayersConfig:
     @property
     def layer_mixers(self) -> tuple[str, ...]:
         """The mixer of each decoder layer."""
-        names = declared(type(self))["mixers"].chosen(self.mixers or "attention")
+        names = declared(type(self))["mixers"].choices_in(self.mixers or "attention")
         return tuple(names * self.decoder_depth if len(names) == 1 else names)
 
     @property
     def attention_layers(self) -> dict[str, tuple[list[int], int]]:
-        """The numbers of the layers that have attention, from 1, and the number of their heads, by kind of attention."""
+        """The layers that have attention, from 1, and the number of their heads, by kind."""
         layers = [number for number, mixer in enumerate(self.layer_mixers, start=1) if mixer == "attention"]
         return {"decoder": (layers, self.num_heads)}
 
@@ -191,7 +192,7 @@ class TransformerLayersConfig:
 
 @dataclass(frozen=True)
 class TransformerConfig(TransformerLayersConfig):
-    """The encoder-decoder Transformer (Vaswani et al. 2017, table 3); defaults are the base model."""
+    """The encoder-decoder Transformer; defaults are the base model (paper, table 3)."""
 
     kind: Literal["transformer"] = setting("transformer", KIND)
     num_encoder_layers: int = setting(6, "Layers of the encoder.", at_most=10_000)
@@ -210,7 +211,7 @@ class TransformerConfig(TransformerLayersConfig):
 
 @dataclass(frozen=True)
 class RnnConfig:
-    """A recurrent encoder-decoder (Sutskever et al. 2014; Cho et al. 2014), with or without attention."""
+    """A recurrent encoder-decoder (Sutskever et al. 2014; Cho et al. 2014), also with attention."""
 
     kind: Literal["rnn"] = setting("rnn", KIND)
     cell: Literal["lstm", "gru"] = setting("lstm", "Recurrent cell.")
@@ -326,7 +327,7 @@ class RnnConfig:
 
     @property
     def d_model(self) -> int:
-        """Width of the model for schedules that scale with it."""
+        """The width of the model for schedules that scale with it."""
         return self.d_hidden
 
     @property
@@ -344,7 +345,7 @@ ARROW, SEPARATOR = "=>", ";"
 
 @dataclass(frozen=True)
 class InitConfig:
-    """Initial parameters of a new run: random, or from a checkpoint of another run; a resumed run ignores these."""
+    """Initial parameters of a new run: random, or from another run. A resumed run ignores them."""
 
     run: str = setting(
         "", "Folder or address of a run whose parameters initialize a new run; empty: random parameters."
@@ -365,7 +366,7 @@ class InitConfig:
 
     @property
     def renamings(self) -> list[tuple[re.Pattern[str], str]]:
-        r"""``rename``, ``"^encoder/=>; layer_(\d)=>layers_\1"``, as pairs of a pattern and its replacement.
+        r"""Patterns and replacements in ``rename``, ``"^encoder/=>; layer_(\d)=>layers_\1"``.
 
         Raises ConfigError when a rule is not ``old=>new``, or not a regular expression.
         """
@@ -399,10 +400,10 @@ class InitConfig:
         _ = self.renamings
 
     def of_a_run(self) -> "InitConfig":
-        """These settings as read from a run directory, with an address marked as not to be opened."""
+        """Return the settings of a run directory, with an address marked as not to be opened."""
         return replace(self, run=unasked(self.run))
 
     def absolute(self) -> "InitConfig":
-        """These settings with absolute paths."""
+        """Return these settings with absolute paths."""
         run = self.run if is_address(self.run) else absolute_path(self.run, "init.run")
         return replace(self, run=run, embeddings=absolute_path(self.embeddings, "init.embeddings"))

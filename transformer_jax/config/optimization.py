@@ -15,9 +15,10 @@ DECAYS = {"noam": False, "inverse_square_root": False, "constant": False, "cosin
 
 
 def decays(schedule: str) -> bool:
-    """Whether the rate depends on the number of updates of the run: ``decays`` of a registered schedule says so.
+    """Return whether the rate depends on the number of updates of the run.
 
-    One of an earlier version that does not say is taken to decay; no run begins with it (``require_says_whether_it_decays``).
+    A registered schedule has it as ``decays``. One of an earlier version without it is taken to
+    decay, but no run begins with it.
     """
     if schedule in DECAYS:
         return DECAYS[schedule]
@@ -32,16 +33,16 @@ def says_whether_it_decays(schedule: str) -> bool:
 
 
 def require_says_whether_it_decays(schedule: str) -> None:
-    """Raise ConfigError unless the schedule says whether its rate depends on the number of updates."""
+    """Raise ConfigError unless the schedule says whether its rate depends on the run's length."""
     if not says_whether_it_decays(schedule):
         function = getattr(registered("schedule")[schedule], "__name__", schedule)
         problem = f"{schedule} does not say whether its rate depends on the number of updates"
         raise ConfigError("optimizer.schedule", problem, f"write {function}.decays = True or False below it")
 
 
-def names_chosen_by(setting: str) -> Any:
-    """The names that a setting of several choices lists, in order, as a property."""
-    return property(lambda self: tuple(declared(type(self))[setting].chosen(getattr(self, setting))))
+def names_in(setting: str) -> Any:
+    """Return a property: the names that a setting of several choices lists, in order."""
+    return property(lambda self: tuple(declared(type(self))[setting].choices_in(getattr(self, setting))))
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class OptimizerConfig:
         ordered=True,
     )
 
-    after_update_names = names_chosen_by("after_update")
+    after_update_names = names_in("after_update")
 
     def __post_init__(self) -> None:
         check_settings("optimizer", self)
@@ -100,7 +101,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Length of training, and intervals of logging, validation and checkpoints, in optimizer updates.
+    """Length of training, and intervals of log, validation and checkpoints, in updates.
 
     Without validations (``evaluate_every`` 0) only the last ``keep_last`` checkpoints are kept.
     """
@@ -183,14 +184,14 @@ class TrainingConfig:
         changeable=True,
     )
 
-    loss_term_names = names_chosen_by("loss_terms")
-    corruption_names = names_chosen_by("corruptions")
-    watch_names = names_chosen_by("watch")
-    tracker_names = names_chosen_by("trackers")
+    loss_term_names = names_in("loss_terms")
+    corruption_names = names_in("corruptions")
+    watch_names = names_in("watch")
+    tracker_names = names_in("trackers")
 
     @property
     def compiler_options(self) -> dict[str, str | bool]:
-        """``xla_options`` by name, for JAX; raises ConfigError if one is not ``name=value``."""
+        """``xla_options`` by name, for JAX. Raises ConfigError if one is not ``name=value``."""
         options: dict[str, str | bool] = {}
         for item in filter(None, map(str.strip, self.xla_options.split(","))):
             name, _, value = map(str.strip, item.partition("="))
@@ -214,7 +215,7 @@ ALL_DEVICES = (-1, "for all remaining devices")
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """Number of devices along each mesh axis; one axis may be -1, for all remaining devices."""
+    """Number of devices along each mesh axis. One axis may be -1, for all remaining devices."""
 
     data: int = setting(
         -1, "Devices that share the batch; -1: all remaining devices.", unless=ALL_DEVICES, changeable=True
@@ -235,29 +236,29 @@ class MeshConfig:
 
 
 def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here") -> dict[str, int]:
-    """The size of each axis over ``device_count`` devices: ``{"data": 4, "fsdp": 2, ...}``, with -1 resolved.
+    """Return the size of each axis over ``device_count`` devices: ``{"data": 4, "fsdp": 2, ...}``.
 
-    Raises ConfigError, with possible meshes, when the product of the sizes is not the number of devices; ``whose`` describes
-    the devices in the message.
+    Resolves -1. Raises ConfigError, with possible meshes, when the product of the sizes is not the
+    number of devices; ``whose`` describes the devices in the message.
     """
     sizes = mesh.sizes
-    known = math.prod(size for size in sizes.values() if size != -1)
-    if device_count % known == 0:
-        sizes = {axis: device_count // known if size == -1 else size for axis, size in sizes.items()}
+    product = math.prod(size for size in sizes.values() if size != -1)
+    if device_count % product == 0:
+        sizes = {axis: device_count // product if size == -1 else size for axis, size in sizes.items()}
     if math.prod(sizes.values()) != device_count:
-        stated = ", ".join(f"{axis}={size}" for axis, size in mesh.sizes.items())
+        wanted = ", ".join(f"{axis}={size}" for axis, size in mesh.sizes.items())
         divisors = [size for size in range(2, device_count + 1) if device_count % size == 0][:3]
         alone = dict.fromkeys(sizes, 1) | {"data": -1}
         possible = [alone, *(alone | {axis: size} for axis in ("fsdp", "tensor") for size in divisors)]
         proposals = "; ".join(
-            "--config.mesh=" + ",".join(f"{axis}={size}" for axis, size in each.items()) for each in possible
+            "--config.mesh=" + ",".join(f"{axis}={size}" for axis, size in sizes.items()) for sizes in possible
         )
-        raise ConfigError("mesh", f"{stated} does not use the {device_count} devices {whose}", f"possible: {proposals}")
+        raise ConfigError("mesh", f"{wanted} does not use the {device_count} devices {whose}", f"possible: {proposals}")
     return sizes
 
 
 def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mapping[str, int]) -> None:
-    """Raises ConfigError unless the rows of a micro-batch divide over the data and fsdp axes of a mesh with ``sizes``."""
+    """Raise ConfigError unless the rows of a micro-batch divide over the data and fsdp axes."""
     divisor = sizes["data"] * sizes["fsdp"] * accumulation_steps
     if row_multiple % divisor:
         product = f"mesh data {sizes['data']} x fsdp {sizes['fsdp']} x accumulation_steps {accumulation_steps}"

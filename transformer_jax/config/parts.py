@@ -32,7 +32,7 @@ class Parts(Mapping[str, Any]):
 
 
 class Selection(NamedTuple):
-    """A part that a setting selects: ``model.norm`` selects the part ``rmsnorm`` of kind ``norm``."""
+    """A part that a setting selects, such as ``rmsnorm`` of kind ``norm`` by ``model.norm``."""
 
     key: str
     kind: str
@@ -42,10 +42,10 @@ class Selection(NamedTuple):
 def selections(block: Any, path: str) -> list[Selection]:
     """Return the parts, also of the package, that the settings of a block at ``path`` select."""
     return [
-        Selection(f"{path}.{key}" if path else key, each.facts["plugin"], name)
-        for key, each in declared(type(block)).items()
-        if "plugin" in each.facts
-        for name in each.chosen(getattr(block, key))
+        Selection(f"{path}.{key}" if path else key, declaration.facts["plugin"], name)
+        for key, declaration in declared(type(block)).items()
+        if "plugin" in declaration.facts
+        for name in declaration.choices_in(getattr(block, key))
     ]
 
 
@@ -54,19 +54,19 @@ def default_parts(block: Any) -> Parts:
     return complete_parts({}, selections(block, ""))
 
 
-def complete_parts(stated: Mapping[str, Any], selected: list[Selection]) -> Parts:
-    """Return the settings of the selected parts, from ``stated`` or their defaults.
+def complete_parts(settings_of: Mapping[str, Any], selected: list[Selection]) -> Parts:
+    """Return the settings of the selected parts, from ``settings_of`` or their defaults.
 
-    Raises ConfigError when a value is not allowed, or nothing selects a part in ``stated``.
+    Raises ConfigError when a value is not allowed, or nothing selects a part in ``settings_of``.
     """
     parts = {}
     for _, kind, name in selected:
         if settings := settings_class(kind, name):
-            parts[name] = stated[name] if name in stated else settings()
+            parts[name] = settings_of[name] if name in settings_of else settings()
             check_settings(f"parts.{name}", parts[name])
             if kind == "schedule" and any(isinstance(value, Scheduled) for value in vars(parts[name]).values()):
                 raise ConfigError(f"parts.{name}", "a schedule of the rate takes numbers", "no schedules of the update")
-    for name in stated:
+    for name in settings_of:
         if name not in parts:
             by = setting_of(owner) if (owner := kind_with_settings(name)) else "any setting"
             raise ConfigError(
@@ -76,7 +76,7 @@ def complete_parts(stated: Mapping[str, Any], selected: list[Selection]) -> Part
 
 
 def settings_of_part(name: str) -> type:
-    """Return the settings dataclass of a part; raise ConfigError, with the nearest name, if there is none."""
+    """Return the settings dataclass of a part. Raises ConfigError, with the nearest name."""
     kind = kind_with_settings(name)
     settings = settings_class(kind, name) if kind else None
     if settings is None:

@@ -1,9 +1,11 @@
-"""Recipes: Python files with ``get_config([argument]) -> ml_collections.ConfigDict``, named ``path.py[:argument]``.
+"""Recipes: Python files with ``get_config([argument])``, named ``path.py[:argument]``.
 
-Recipes of the package need neither folder nor suffix: ``multi30k:tiny``. A recipe may import its sibling recipes (``import
-transformer_base``). It may also define:
+It returns an ``ml_collections.ConfigDict``.
 
-- ``VARIANTS``: all arguments; a misspelled one is reported with the nearest;
+Recipes of the package need neither folder nor suffix: ``multi30k:tiny``. A recipe may import its
+sibling recipes (``import transformer_base``). It may also define:
+
+- ``VARIANTS``: all arguments, of which a misspelled one is reported with the nearest;
 - ``MEASURED``: hardware, time and score of a run, by argument;
 - ``BUDGET``: the default of ``--budget``;
 - ``OWN_TEXT``: the default variant if the command names text files.
@@ -26,9 +28,10 @@ SHIPPED = SOURCE_TREE / ("configs" if (SOURCE_TREE / "pyproject.toml").is_file()
 
 
 def load_recipe(spec: str) -> "ConfigDict":
-    """Return the settings of a recipe, such as ``multi30k:tiny`` or ``mine.py``, for ``apply_overrides``.
+    """Return the settings of a recipe, such as ``multi30k:tiny`` or ``mine.py``.
 
-    Raises ConfigError when there is no such file, the recipe fails, does not know the argument, or returns something else.
+    Raises ConfigError when there is no such file, the recipe fails, does not know the argument, or
+    returns something else.
     """
     from ml_collections import ConfigDict
 
@@ -42,7 +45,7 @@ def load_recipe(spec: str) -> "ConfigDict":
 
 
 def with_own_text(spec: str, overrides: Iterable[tuple[str, str]]) -> str:
-    """Add the variant ``OWN_TEXT`` if ``overrides`` name text files: ``language_model`` becomes ``language_model:text``."""
+    """Add the variant ``OWN_TEXT`` if ``overrides`` name text files."""
     if ":" in spec or not {key for key, _ in overrides} & {"data.train", "data.directory"}:
         return spec
     variant = names_in_file(find_recipe(spec)).get("OWN_TEXT")
@@ -50,34 +53,34 @@ def with_own_text(spec: str, overrides: Iterable[tuple[str, str]]) -> str:
 
 
 def find_recipe(name: str) -> Path:
-    """Return the file of a recipe: as given, in ``./configs/``, or in the package; ``.py`` and ``configs/`` are optional.
+    """Return the file of a recipe, in the current folder, in ``./configs/``, or in the package.
 
-    A bare name, ``text``, is searched in the current folder last, so that an unrelated ``text.py`` does not run instead.
-
-    Raises ConfigError, with the files that were tried, if there is none.
+    ``.py`` and ``configs/`` are optional. A bare name, ``text``, is searched in the current folder
+    last, so that an unrelated ``text.py`` does not run instead. Raises ConfigError, with the files
+    that were tried, if there is none.
     """
-    given = Path(name).expanduser()
-    if given.suffix in (".yaml", ".yml"):
-        raise ConfigError("config", f"{name!r} is not a recipe", "recipes are Python files; see docs/migration.md")
-    file = given if given.suffix == ".py" else given.with_name(given.name + ".py") if given.name else given
+    path = Path(name).expanduser()
+    if path.suffix in (".yaml", ".yml"):
+        raise ConfigError("config", f"{name!r} is not a recipe", "recipes are Python files; see docs/other_toolkits.md")
+    file = path if path.suffix == ".py" else path.with_name(path.name + ".py") if path.name else path
     files = [file]
     if not file.is_absolute():
         inside = file.relative_to("configs") if file.parts[:1] == ("configs",) else file
         files += [Path("configs") / file, SHIPPED / inside]
-    if given == Path(given.name) and given.suffix != ".py":
+    if path == Path(path.name) and path.suffix != ".py":
         files = [*files[1:], file]
-    if existing := next((each for each in files if each.is_file()), None):
+    if existing := next((file for file in files if file.is_file()), None):
         return existing
-    files += [given / "config.json"] if given.is_dir() else []
-    tried = ", ".join(dict.fromkeys(str(each) for each in files))
-    known = sorted({recipe.stem for folder in (Path("configs"), SHIPPED) for recipe in folder.glob("[!_]*.py")})
-    near = nearest(file.stem, known)
-    hint = f"did you mean {near}?" if near else f"recipes here: {', '.join(known)}" if known else ""
+    files += [path / "config.json"] if path.is_dir() else []
+    tried = ", ".join(dict.fromkeys(str(file) for file in files))
+    recipes = sorted({recipe.stem for folder in (Path("configs"), SHIPPED) for recipe in folder.glob("[!_]*.py")})
+    near = nearest(file.stem, recipes)
+    hint = f"did you mean {near}?" if near else f"recipes here: {', '.join(recipes)}" if recipes else ""
     raise ConfigError("config", f"no recipe {name!r} (looked for {tried})", hint)
 
 
 def is_recipe(spec: str) -> bool:
-    """Whether there is a recipe of this name; raises ConfigError for a YAML file."""
+    """Return whether there is a recipe of this name. Raises ConfigError for a YAML file."""
     if not spec or Path(spec).suffix in (".yaml", ".yml"):
         return bool(spec and find_recipe(spec))
     with suppress(ConfigError):
@@ -86,7 +89,7 @@ def is_recipe(spec: str) -> bool:
 
 
 def recipe_with_kind(kind: str) -> str:
-    """Return the recipe of the package that names this kind of model most often; empty if none does."""
+    """Return the recipe of the package that names this kind of model most often, or ""."""
     counts = {
         file.stem: file.read_text(encoding="utf-8").count(f'"kind": "{kind}"') for file in SHIPPED.glob("[!_]*.py")
     }

@@ -1,4 +1,4 @@
-"""The settings of recipes and of runs: which file states them, and what may change when a run is used."""
+"""The settings of recipes and runs, and those that may change when a run is used."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,7 @@ from transformer_jax.errors import ConfigError, PluginNeeded, StoreError
 from transformer_jax.files.checked_json import CRC, read_regular
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import as_path, in_store, unasked
-from transformer_jax.registry.plugins import (
-    kind_with_settings,
-    setting_of,
-)
+from transformer_jax.registry.plugins import kind_with_settings, setting_of
 from transformer_jax.registry.python_files import loaded_plugins, names_in_file
 
 if TYPE_CHECKING:
@@ -31,11 +28,12 @@ CONFIG_FILE = "config.json"
 def resolve(
     source: str, overrides: Iterable[tuple[str, str]] = (), changes: Mapping[str, str] | None = None
 ) -> ExperimentConfig:
-    """Return the settings of a recipe (``configs/multi30k.py:tiny``) or of a run directory, with overrides applied.
+    """Return the settings of a recipe (``configs/multi30k.py:tiny``) or of a run directory.
 
-    A run directory is untrusted: its cache is replaced by the default, and an address in ``init.run`` is marked as not to be
-    opened. Raises ConfigError for any fault in the recipe, its settings or the overrides. ``changes``: overrides after these;
-    where they select another part, the settings of the replaced one are left out.
+    ``overrides`` are applied, then ``changes``: if these select another part, the settings of the
+    replaced one are left out. A run directory is untrusted: its cache is replaced by the default,
+    and an address in ``init.run`` is marked as not to be opened. Raises ConfigError for any fault
+    in the recipe, its settings or the overrides.
     """
     changes = changes or {}
     overrides = [*overrides, *changes.items()]
@@ -45,14 +43,15 @@ def resolve(
         kinds = {name: kind_with_settings(name) for name in values[PARTS]}
         replaced = {name for name, kind in kinds.items() if kind and setting_of(kind) in changes}
         replaced -= {key.split(".")[1] for key in changes if key.startswith(f"{PARTS}.")}
-        values[PARTS] = {name: each for name, each in values[PARTS].items() if name in selected or name not in replaced}
+        values[PARTS] = {name: part for name, part in values[PARTS].items() if name in selected or name not in replaced}
     return from_dict(values)
 
 
 def stated_settings(source: str, overrides: Iterable[tuple[str, str]] = ()) -> "dict[str, Any] | ConfigDict":
-    """Return the settings that a recipe sets, or all settings of a run directory; raises ConfigError as ``resolve`` does.
+    """Return the settings that a recipe sets, or all settings of a run directory.
 
-    ``overrides`` are not applied, but may choose the variant of a recipe (see ``with_own_text``).
+    ``overrides`` are not applied, but may select the variant of a recipe (see ``with_own_text``).
+    Raises ConfigError as ``resolve`` does.
     """
     if is_run_directory(source):
         saved = without_its_cache(load_run_config(source))
@@ -61,7 +60,7 @@ def stated_settings(source: str, overrides: Iterable[tuple[str, str]] = ()) -> "
 
 
 def with_selected_parts(values: dict[str, Any], overrides: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Return the settings of a run without parts that it no longer selects after ``overrides``."""
+    """Return the settings of a run without parts that ``overrides`` replace."""
     if PARTS not in values:
         return values
     others = {name: block for name, block in values.items() if name != PARTS}
@@ -71,9 +70,9 @@ def with_selected_parts(values: dict[str, Any], overrides: Iterable[tuple[str, s
 
 
 def is_run_directory(source: str) -> bool:
-    """Whether ``--config`` names a run directory, or its ``config.json``, not a recipe.
+    """Return whether ``--config`` names a run directory, or its ``config.json``, not a recipe.
 
-    A folder with a bare name, ``text``, is a run only if it has a ``config.json``, since it may be a folder of data.
+    A folder with a bare name, ``text``, is a run only if it has a ``config.json``.
     """
     path = as_path(source)
     if in_store(path):
@@ -86,7 +85,7 @@ def is_run_directory(source: str) -> bool:
 def load_run_config(path: str | Path) -> ExperimentConfig:
     """Return the settings of a run, from its directory or its ``config.json``.
 
-    Raises ConfigError, with the file, when it does not exist or does not hold the settings of a run.
+    Raises ConfigError, with the file, when it is missing or does not hold the settings of a run.
     """
     file = as_path(path)
     if file.suffix != ".json" if in_store(file) else file.is_dir():
@@ -113,7 +112,7 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
 
 
 def _missing_plugins(starts: Path) -> str:
-    """Return the flags of the plugins that the run loaded at its last start, and this process did not."""
+    """Return the flags of plugins that only the last start of the run loaded."""
     try:
         files = list(parse_json(starts.read_text(encoding="utf-8"))[-1]["plugins"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -126,16 +125,13 @@ def _missing_plugins(starts: Path) -> str:
 
 
 def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:
-    """Return the settings of a run with the default cache: its own may hold untrusted compiled programs.
-
-    An address of a store is marked as not to be opened.
-    """
+    """Return the settings of a run with the default cache, and a store marked as unopened."""
     data = replace(config.data, cache_directory=SourceConfig.cache_directory, store=unasked(config.data.store))
     return replace(config, data=data)
 
 
 def on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
-    """Return the settings of a run for using its model on these devices, with the default cache and without downloads."""
+    """Return the settings of a run for these devices, with the default cache and no downloads."""
     model, data = config.model, config.data
     if model.has_attention_backend:
         model = replace(model, attention_backend="auto")
@@ -149,27 +145,29 @@ USABLE = ("decoding.", "mesh.", "evaluation.metrics", "evaluation.bleu_tokenizer
 def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
     """Return the settings of a run for using its model on any devices, with overrides applied.
 
-    Raises ConfigError when there is no run, or an override is not a setting of decoding, scores, devices or data location.
+    Raises ConfigError when there is no run, or an override is not a setting of decoding, scores,
+    devices or data location.
     """
     return used_settings(load_run_config(path), overrides)
 
 
 def used_settings(trained: ExperimentConfig, overrides: Iterable[tuple[str, str]]) -> ExperimentConfig:
-    """Return the settings of a run as ``config_for_use`` does, from its saved settings ``trained``."""
+    """Return the settings of a run as ``config_for_use`` does, from its saved settings."""
     saved, overrides = on_any_devices(trained), list(overrides)
     if not overrides:
         return saved
     config = from_dict(apply_overrides(with_selected_parts(to_dict(saved), overrides), overrides))
-    data = [f"data.{name}" for name, each in declared(type(saved.data)).items() if each.facts.get("changeable")]
+    fields = declared(type(saved.data)).items()
+    data = [f"data.{name}" for name, field in fields if field.facts.get("changeable")]
     for key, before, _ in difference(saved, config):
-        if not any(each.startswith(USABLE) or each in data for each in selecting(key, saved, config)):
+        if not any(name.startswith(USABLE) or name in data for name in selecting(key, saved, config)):
             usable = ", ".join((*data, *USABLE[2:]))
             raise ConfigError(f"--config.{key}", f"the run has {before!r}", f"only decoding, mesh, {usable} can change")
     return config
 
 
 def budget_of(source: str, overrides: Sequence[tuple[str, str]]) -> str | None:
-    """Return the ``BUDGET`` of a recipe, for all variants or by variant; None without one, and for a run."""
+    """Return the ``BUDGET`` of a recipe, for all variants or by variant, or None."""
     if is_run_directory(source):
         return None
     recipe, _, variant = with_own_text(source, overrides).partition(":")

@@ -1,4 +1,4 @@
-"""Tasks by name: their settings dataclasses and metrics, and the classes that implement them, imported on first use."""
+"""Tasks by name: settings and metrics, and the classes that implement them, imported on use."""
 
 import math
 import pkgutil
@@ -18,8 +18,9 @@ class Metric(NamedTuple):
     """A metric of validations.
 
     ``title``: name in tables, if not ``name`` in words. ``digits``: decimals that distinguish runs.
-    ``needs``: the setting, if any, that enables it. ``defined_by``: settings, or blocks of them, that change what it measures:
-    runs that differ in them are not comparable by it, as by a loss per token where tokenizers differ.
+    ``needs``: the setting, if any, that enables it. ``defined_by``: settings, or blocks of them,
+    that change its meaning. Runs that differ in them are not comparable by it, as by a loss per
+    token with different tokenizers.
     """
 
     name: str
@@ -37,11 +38,11 @@ class Metric(NamedTuple):
         return f"{value:.{self.digits}f}"
 
     def score(self, value: float, basis: str) -> str:
-        """Return ``BLEU 21.27 (96 of 1,014 sentences, greedy)``; ``basis``: of an ``Evaluation``."""
+        """Return ``BLEU 21.27 (96 of 1,014 sentences, greedy)``, with a ``basis``."""
         return f"{self.label} {self.text(value)}{f' ({basis})' if basis else ''}"
 
     def heading(self, basis: str) -> str:
-        """Return ``BLEU (96 of 1,014 sentences, greedy)``, for scores that all have this basis."""
+        """Return ``BLEU (96 of 1,014 sentences, greedy)``, for scores with this basis."""
         return f"{self.label} ({basis})" if basis else self.label
 
     @property
@@ -50,11 +51,11 @@ class Metric(NamedTuple):
         return f"validation/{self.name}"
 
     def changed_by(self, keys: Iterable[str]) -> list[str]:
-        """Return the settings among ``keys`` that change what it measures."""
-        return [key for key in keys if any(f"{key}.".startswith(f"{each}.") for each in self.defined_by)]
+        """Return the settings among ``keys`` that change its meaning."""
+        return [key for key in keys if any(f"{key}.".startswith(f"{block}.") for block in self.defined_by)]
 
     def value_in(self, metrics: Mapping[str, float]) -> float:
-        """Return its value among the ``metrics`` of an evaluation; raise ConfigError if they lack it."""
+        """Return its value among the ``metrics`` of an evaluation. Raises ConfigError."""
         if self.name not in metrics:
             problem = f"the evaluation has no {self.name}; choose one of {', '.join(metrics)}"
             raise ConfigError("evaluation.selection", problem)
@@ -64,7 +65,7 @@ class Metric(NamedTuple):
         return value > than if self.direction == "maximize" else value < than
 
     def best_step(self, values: Mapping[int, float]) -> int:
-        """Return the step with the best value, the newest among equal ones; NaN is the worst."""
+        """Return the step with the best value, in a tie the newest. NaN is the worst."""
         sign = 1 if self.direction == "maximize" else -1
         return max(values, key=lambda step: (not math.isnan(values[step]), sign * values[step], step))
 
@@ -78,12 +79,14 @@ LOSSES = (
 class TaskSettings(NamedTuple):
     """The facts of a task that need no JAX.
 
-    ``data``, ``batching``, ``decoding``: settings dataclasses; ``model``: settings dataclasses by ``model.kind``, the default
-    first. ``selection``: the metric that selects checkpoints, ends runs without improvement, and is optimized by sweeps unless
-    they name one of ``others``. ``check``: called with the blocks data, tokenizer, batching, model and decoding, raises
-    ConfigError when they are incompatible. ``implementation``: the subclass of ``tasks.task.Task``, or its ``"module:Class"``.
-    ``decoder``: the ``"module:Class"`` of the part of the implementation that decodes with a trained run, if it loads less.
-    ``uses``: commands and methods of the Python API that a trained run serves, such as ``translate``.
+    ``data``, ``batching``, ``decoding``: settings dataclasses; ``model``: settings dataclasses by
+    ``model.kind``, the default first. ``selection``: the metric that selects checkpoints, ends runs
+    without improvement, and is optimized by sweeps unless they name one of ``others``. ``check``:
+    called with the blocks data, tokenizer, batching, model and decoding, raises ConfigError when
+    they are incompatible. ``implementation``: the subclass of ``tasks.task.Task``, or its
+    ``"module:Class"``. ``decoder``: the ``"module:Class"`` that decodes with a trained run, if it
+    loads less. ``uses``: commands and methods of the Python API that a trained run serves, such as
+    ``translate``.
     """
 
     data: type
@@ -99,29 +102,26 @@ class TaskSettings(NamedTuple):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """All metrics of the task; validations of a run measure ``ExperimentConfig.metrics``."""
-        return (self.selection, *self.others, *(metrics_of_plugins() if self.scores_translations else ()))
+        """All metrics of the task. Validations of a run measure ``ExperimentConfig.metrics``."""
+        parts = registered("metric") if self.scores_translations else {}
+        # ``direction = "minimize"`` on a score says that less is better.
+        scores = [Metric(name, getattr(parts[name], "direction", "maximize"), digits=2) for name in parts]
+        return (self.selection, *self.others, *scores)
 
     @property
     def scores_translations(self) -> bool:
-        """Whether the task selects by BLEU, so that ``evaluation`` chooses its scores."""
+        """Whether the task selects by BLEU, so that ``evaluation`` selects its scores."""
         return self.selection.name == "bleu"
 
 
-def metrics_of_plugins() -> tuple[Metric, ...]:
-    """Return registered scores of translations; ``direction = "minimize"`` on a function or class says that less is better."""
-    parts = registered("metric").items()
-    return tuple(Metric(name, getattr(part, "direction", "maximize"), digits=2) for name, part in parts)
-
-
 def score_names(text: str) -> tuple[str, ...]:
-    """Return ``"chrf,bleu"`` as ``("bleu", "chrf")``, in table order; metrics of plugins follow."""
-    named = [name.strip() for name in text.split(",")]
-    return tuple(name for name in (*SCORES, *names_of("metric")) if name in named)
+    """Return ``"chrf,bleu"`` as ``("bleu", "chrf")``, in table order, then metrics of plugins."""
+    listed = [name.strip() for name in text.split(",")]
+    return tuple(name for name in (*SCORES, *names_of("metric")) if name in listed)
 
 
 def _settings_of(task: Any) -> TaskSettings:
-    """Return the settings of a registered task class, or registered settings that name their class."""
+    """Return the settings of a registered task class, or registered settings."""
     return task if isinstance(task, TaskSettings) else task.settings._replace(implementation=task, decoder="")
 
 
@@ -131,7 +131,7 @@ BLOCKS_OF_TASKS = ("data", "batching", "model", "decoding")
 
 
 def require_use(task: str, use: str, problem: str) -> None:
-    """Raise ConfigError, with ``problem`` and the tasks that it takes, unless a trained run of ``task`` serves ``use``."""
+    """Raise ConfigError, with ``problem``, unless a trained run of ``task`` serves ``use``."""
     if use not in TASKS[task].uses:
         wanted = [name for name in TASKS if use in TASKS[name].uses]
         remedy = f"takes task={' or '.join(wanted)}" if wanted else "takes a task of a tool that is not installed"
@@ -143,7 +143,7 @@ imported = pkgutil.resolve_name
 
 
 def kinds_of(task: str, block: str) -> Mapping[str, type]:
-    """Return the settings dataclasses of a block of this task by ``kind``, or under an empty name if there is only one."""
+    """Return the settings dataclasses of a block of this task by ``kind``, a single one by ""."""
     kinds = getattr(TASKS[task], block)
     return kinds if isinstance(kinds, Mapping) else {"": kinds}
 

@@ -18,11 +18,11 @@ from transformer_jax.errors import ConfigError
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """Decoding of translations (section 6.1): beam search with the length penalty of Wu et al. 2016.
+    """Decoding of translations (section 6.1): beam search with the penalty of Wu et al. 2016.
 
-    A single device runs two searches at a time, several devices one. Each holds ``batch_tokens`` source positions with padding,
-    each with all its beams; a longer sentence is a batch of its own. ``max_source_tokens`` limits the memory of attention,
-    which is quadratic in the source length.
+    A single device runs two searches at a time, several devices one. A search has ``batch_tokens``
+    source positions with padding and all their beams; a longer sentence is a batch of its own.
+    ``max_source_tokens`` limits the memory of attention, which is quadratic in the source length.
     """
 
     search: str = setting("beam", "Search of translations.", plugin="search")
@@ -63,7 +63,7 @@ def check_translation(
     model: TransformerConfig | RnnConfig,
     decoding: DecodingConfig,
 ) -> None:
-    """Raises ConfigError when the blocks of a translation are incompatible."""
+    """Raise ConfigError when the blocks of a translation are incompatible."""
     if not tokenizer.joint and model.tying not in ("output", "none"):
         problem = f"{model.tying!r} shares both embeddings, which needs tokenizer.joint=True"
         raise ConfigError("model.tying", problem, "or use output or none")

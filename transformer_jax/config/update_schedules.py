@@ -1,4 +1,4 @@
-"""Settings that depend on the update: ``linear(0,1e-4)`` in place of a number that the compiled step takes as an argument."""
+"""Settings that depend on the update: ``linear(0,1e-4)`` in place of a traced number."""
 
 import math
 import re
@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from transformer_jax.errors import ConfigError, nearest
 
 Number = Any
-"""A float, or a traced float32 scalar; None if the value 0 removes a part of the program."""
+"""A float, or a traced float32 scalar. None if the value 0 removes a part of the program."""
 
 
 class Ramp(NamedTuple):
-    """From ``start`` at update ``first`` to ``end`` at update ``last``, the last of the run if None; constant outside."""
+    """From ``start`` at update ``first`` to ``end`` at update ``last``, constant outside."""
 
     start: Number
     end: Number
@@ -26,7 +26,7 @@ class Ramp(NamedTuple):
 
     @staticmethod
     def curve(done: Any, xp: Any) -> Any:
-        """The share of the way from ``start`` to ``end``."""
+        """Return the share of the way from ``start`` to ``end``."""
         return done
 
 
@@ -39,28 +39,28 @@ FORMS: dict[str, tuple[type[Ramp], str]] = {
     "cosine": (Cosine, "cosine(START,END) or cosine(START,END,FIRST,LAST)"),
     "step": (Ramp, "step(START,END,UPDATE)"),
 }
-"""Schedules by name: FIRST < LAST are updates, by default the first and the last of the run. A step is a ramp of one update."""
+"""Schedules by name. FIRST < LAST are updates, by default the first and last of the run."""
 
 NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 NUMBERS = re.compile(rf"{NUMBER}(,{NUMBER})*\)")
 
 
 class Scheduled(float):
-    """A setting that depends on the update; as a number it is the last value, with which models are evaluated."""
+    """A setting that depends on the update. As a number it is the last value, for evaluation."""
 
     ramp: Ramp
     text: str
 
     def __new__(cls, text: str, key: str = "") -> "Scheduled":
-        """Parse the value of the setting ``key``; raises ConfigError, with the right form, unless it is a schedule."""
+        """Parse the value of the setting ``key``. Raises ConfigError unless it is a schedule."""
         name, _, arguments = "".join(text.split()).partition("(")
         if name not in FORMS:
             near, forms = nearest(name, FORMS), "; ".join(form for _, form in FORMS.values())
             problem = f"{text!r} is no schedule"
             raise ConfigError(key, problem, f"did you mean {near}(...)? " * bool(near) + f"use {forms}")
         kind, form = FORMS[name]
-        numbers = [float(each) for each in arguments[:-1].split(",")] if NUMBERS.fullmatch(arguments) else []
-        written = f"{name}({','.join(repr(each).removesuffix('.0') for each in numbers)})"
+        numbers = [*map(float, arguments[:-1].split(","))] if NUMBERS.fullmatch(arguments) else []
+        written = f"{name}({','.join(repr(number).removesuffix('.0') for number in numbers)})"
         if name == "step":
             numbers[2:] = [update - before for update in numbers[2:] for before in (1.0, 0.0)]
         ends = numbers[2:] or [1.0, 2.0]
@@ -68,9 +68,9 @@ class Scheduled(float):
         if not is_valid or not all(map(float.is_integer, ends)) or not 1 <= ends[0] < ends[1]:
             remedy = "updates are whole numbers from 1, the first below the last"
             raise ConfigError(key, f"{text!r} is not {form}", remedy)
-        made = super().__new__(cls, numbers[1])
-        made.ramp, made.text = kind(*numbers), written
-        return made
+        schedule = super().__new__(cls, numbers[1])
+        schedule.ramp, schedule.text = kind(*numbers), written
+        return schedule
 
     def __reduce__(self) -> tuple:
         return Scheduled, (self.text,)

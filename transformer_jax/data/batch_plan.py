@@ -1,4 +1,4 @@
-"""Assignment of pairs to updates, a pure function of (seed, epoch): the number of updates is the position in the data."""
+"""Assignment of pairs to updates, a pure function of (seed, epoch)."""
 
 import itertools
 from collections import Counter
@@ -12,9 +12,9 @@ from transformer_jax.data.buckets import choose_buckets, max_rows, rows_of
 from transformer_jax.data.orders import blocks, cached_epochs, index_type, joined_ranges, random_order
 from transformer_jax.data.packing import filled_widths, lengths_of, longest_first, pack_rows, row_widths, tokens_of
 
-# Updates searched for the order of the first use of shapes; later shapes are compiled in time in any order.
+# Updates whose shapes are put in order of their first use. Later shapes are compiled in any order.
 SHAPES_LOOKED_FOR = 100
-# Stream of random numbers for the order of packing; the orders of an epoch have low stream numbers.
+# Stream of random numbers for the order of packing. The orders of an epoch have low stream numbers.
 PACKING_STREAM = 2**32
 
 Shape = tuple[int, int, int]
@@ -22,14 +22,14 @@ Shape = tuple[int, int, int]
 
 
 class BatchRows(NamedTuple):
-    """One batch without its tokens: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``, which is empty for padding."""
+    """A batch without its tokens: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``."""
 
     shape: Shape
     pairs: np.ndarray
     offsets: np.ndarray
 
     def part(self, index: int, count: int) -> "BatchRows":
-        """Part ``index`` of ``count`` equal parts, a slice of the rows; raises ValueError if there is no such part."""
+        """Return part ``index`` of ``count`` equal parts; raises ValueError if there is none."""
         rows, source_width, target_width = self.shape
         if rows % count or not 0 <= index < count:
             raise ValueError(f"no part {index} of {rows} rows in {count} parts")
@@ -40,16 +40,16 @@ class BatchRows(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """A number for each side of the pairs."""
+    """A number for the source and for the target."""
 
     source: float
     target: float
 
 
 class RowGroup(NamedTuple):
-    """Rows of one width: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``, or ``pairs[r]`` if ``offsets`` is None.
+    """Rows of one width: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``.
 
-    ``sizes``: number of rows of each batch.
+    ``pairs[r]`` if ``offsets`` is None. ``sizes``: numbers of rows of batches.
     """
 
     source_width: int
@@ -63,7 +63,7 @@ class RowGroup(NamedTuple):
         return len(self.pairs) if self.offsets is None else len(self.offsets) - 1
 
     def spans(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First position in ``pairs``, and number of pairs, of each of ``rows``."""
+        """Return the first position in ``pairs`` and the number of pairs of ``rows``."""
         if self.offsets is None:
             return rows, np.ones(len(rows), np.int64)
         return self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
@@ -72,47 +72,42 @@ class RowGroup(NamedTuple):
 class BatchPlan:
     """All batches of all epochs for pairs of ``lengths`` [2, pairs].
 
-    Every epoch has every chosen pair once, in the same number of batches. It shuffles the rows of each group and, with
-    ``shuffles_batches``, the batches of all groups; rows of padding complete the last batch of a group. A plan depends on
-    lengths, settings and seed, not on devices or processes.
+    Every epoch has every pair of the groups once, in the same number of batches. It shuffles the
+    rows of a group and, with ``shuffles_batches``, the batches of all groups. Rows of padding
+    complete the last batch of a group. A plan depends on lengths, settings and seed, not on devices
+    or processes.
     """
 
     def __init__(
-        self,
-        lengths: np.ndarray,
-        seed: int,
-        groups: Sequence[RowGroup],
-        *,
-        shuffles_batches: bool = True,
+        self, lengths: np.ndarray, seed: int, groups: Sequence[RowGroup], *, shuffles_batches: bool = True
     ) -> None:
         self.seed = seed
         self._shuffles_batches = shuffles_batches
         self.num_pairs = lengths.shape[1]
         self._groups = groups
         sizes = [group.sizes for group in groups]
-        self._group_of_batch = np.repeat(np.arange(len(groups)), [len(each) for each in sizes])
+        self._group_of_batch = np.repeat(np.arange(len(groups)), [len(of_group) for of_group in sizes])
         self._rows_of_batch = np.concatenate(sizes)
-        self._first_row = np.concatenate([np.cumsum([0, *each[:-1]]) for each in sizes])
+        self._first_row = np.concatenate([np.cumsum([0, *of_group[:-1]]) for of_group in sizes])
         shapes = ((rows, group.source_width, group.target_width) for group in groups for rows in group.sizes)
         self.batches: dict[Shape, int] = dict(Counter(shapes))
         self.shapes: list[Shape] = list(self.batches)
         self.batches_per_epoch = len(self._rows_of_batch)
         tokens = [int(side.sum(dtype=np.int64)) for side in lengths]
         positions = [sum(count * shape[0] * shape[side] for shape, count in self.batches.items()) for side in (1, 2)]
-        self.tokens_per_update = Sides(*(each / self.batches_per_epoch for each in tokens))
+        self.tokens_per_update = Sides(*(of_side / self.batches_per_epoch for of_side in tokens))
         self.padding_share = Sides(*(1 - kept / of for kept, of in zip(tokens, positions, strict=True)))
         self._cached_epoch = cached_epochs(self._epoch)
 
     def batch(self, update: int) -> BatchRows:
-        """The batch of an update (from 0)."""
         if update < 0:
             raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.batches_per_epoch)
         batch_order, *row_orders = self._cached_epoch(epoch)
-        chosen = batch_order[index]
-        group = self._groups[self._group_of_batch[chosen]]
-        first, size = int(self._first_row[chosen]), int(self._rows_of_batch[chosen])
-        rows = row_orders[self._group_of_batch[chosen]][first : first + size]
+        number = batch_order[index]
+        group = self._groups[self._group_of_batch[number]]
+        first, size = int(self._first_row[number]), int(self._rows_of_batch[number])
+        rows = row_orders[self._group_of_batch[number]][first : first + size]
         firsts, held = group.spans(rows)
         sizes = np.zeros(size, np.int64)
         sizes[: len(rows)] = held
@@ -121,13 +116,12 @@ class BatchPlan:
         return BatchRows(shape, group.pairs[joined_ranges(firsts, held)], offsets)
 
     def shapes_by_need(self, update: int) -> list[Shape]:
-        """All shapes, in the order of their first use from ``update``."""
+        """Return all shapes, in the order of their first use from ``update``."""
         coming = (self.batch(update + ahead).shape for ahead in range(self.batches_per_epoch))
         met = dict.fromkeys(itertools.islice(coming, SHAPES_LOOKED_FOR))
         return [*met, *(shape for shape in self.shapes if shape not in met)]
 
     def to_json(self) -> dict[str, object]:
-        """A JSON object."""
         batches = [
             {"rows": rows, "source_width": source, "target_width": target, "batches": count}
             for (rows, source, target), count in self.batches.items()
@@ -137,7 +131,6 @@ class BatchPlan:
         return report | {"notes": self.notes()}
 
     def table(self) -> str:
-        """The plan as plain text."""
         lines = [f"batches: {self.batches_per_epoch:,} an epoch of {self.num_pairs:,} pairs"]
         for (rows, source, target), count in self.batches.items():
             lines.append(f"  {count:>7,} of {rows:>5} rows, {source:>4} source and {target:>4} target positions each")
@@ -147,13 +140,12 @@ class BatchPlan:
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes())])
 
     def notes(self) -> list[str]:
-        """Warnings about an unusual plan."""
         if self.batches_per_epoch > len(self.shapes):
             return []
         return ["every shape has only one batch, completed with padding: few pairs for batching.tokens_per_update"]
 
     def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
-        """The order of the batches of an epoch, and of the rows of each group."""
+        """Return the order of the batches of an epoch, and of the rows of groups."""
         numbers = [group.num_rows for group in self._groups]
         if self._shuffles_batches:
             numbers.insert(0, self.batches_per_epoch)
@@ -161,42 +153,45 @@ class BatchPlan:
         return tuple(orders) if self._shuffles_batches else (np.arange(self.batches_per_epoch), *orders)
 
 
-def plan_batches(lengths: np.ndarray, config: BatchingConfig, seed: int, chosen: np.ndarray | None = None) -> BatchPlan:
-    """The plan for pairs of ``lengths`` [2, pairs], EOS included; ``chosen``: the pairs of an epoch, by default each once.
+def plan_batches(
+    lengths: np.ndarray, config: BatchingConfig, seed: int, epoch_pairs: np.ndarray | None = None
+) -> BatchPlan:
+    """Return the plan for pairs of ``lengths`` [2, pairs], EOS included.
 
-    Raises ConfigError when a pair is longer than a packed row, and ValueError when there is no pair.
+    ``epoch_pairs``: the pairs of an epoch, by default all once. Raises ConfigError for a pair that
+    is longer than a packed row, and ValueError without pairs.
     """
     if not lengths.shape[1]:
         raise ValueError("no pairs to make batches of")
-    lengths = np.asfortranarray(lengths) if chosen is None else lengths_of(lengths, chosen)
+    lengths = np.asfortranarray(lengths) if epoch_pairs is None else lengths_of(lengths, epoch_pairs)
     groups = GROUPS[config.kind, config.count](lengths, config, seed)
-    if chosen is not None:
-        groups = [group._replace(pairs=chosen[group.pairs]) for group in groups]
+    if epoch_pairs is not None:
+        groups = [group._replace(pairs=epoch_pairs[group.pairs]) for group in groups]
     return BatchPlan(lengths, seed, groups, shuffles_batches=(config.kind, config.count) != ("packed", "positions"))
 
 
 def bucket_groups(lengths: np.ndarray, config: BatchingConfig, seed: int) -> list[RowGroup]:
-    """Batches of pairs of similar lengths, one pair in each row."""
+    """Return batches of pairs of similar lengths, one pair a row."""
     limits = config.num_buckets, config.tokens_per_update, config.row_multiple, config.width_step
     buckets = choose_buckets(lengths, *limits)
     bucket_of = np.searchsorted([bucket.widest for bucket in buckets], np.arange(buckets[-1].widest + 1))
     members: list[list[np.ndarray]] = [[] for _ in buckets]
     for begin, end in blocks(lengths.shape[1]):
         of_pair = bucket_of[np.maximum(*lengths[:, begin:end])]
-        for number, found in enumerate(members):
-            found.append((np.flatnonzero(of_pair == number) + begin).astype(index_type(lengths.shape[1])))
+        for number, blocks_of_bucket in enumerate(members):
+            pairs = np.flatnonzero(of_pair == number) + begin
+            blocks_of_bucket.append(pairs.astype(index_type(lengths.shape[1])))
     groups = []
-    for bucket, found in zip(buckets, members, strict=True):
-        pairs = np.concatenate(found)
-        found.clear()
-        groups.append(
-            RowGroup(bucket.source_width, bucket.target_width, pairs, None, [bucket.rows] * bucket.num_batches)
-        )
+    for bucket, blocks_of_bucket in zip(buckets, members, strict=True):
+        pairs = np.concatenate(blocks_of_bucket)
+        blocks_of_bucket.clear()
+        sizes = [bucket.rows] * bucket.num_batches
+        groups.append(RowGroup(bucket.source_width, bucket.target_width, pairs, None, sizes))
     return groups
 
 
 def packed_groups(lengths: np.ndarray, config: BatchingConfig, seed: int) -> list[RowGroup]:
-    """Several pairs in each row, packed once in a random order; each epoch shuffles the rows."""
+    """Return rows of several pairs, packed once in a random order; epochs shuffle the rows."""
     groups, tokens_left = [], int(lengths.sum(dtype=np.int64))
     widths = row_widths(lengths, config.packed_length, config.width_step)
     # Without a name here, so that it is freed early.
@@ -217,7 +212,7 @@ def packed_groups(lengths: np.ndarray, config: BatchingConfig, seed: int) -> lis
 
 
 def fixed_width_groups(lengths: np.ndarray, config: BatchingConfig, seed: int) -> list[RowGroup]:
-    """Packed rows with the same width on both sides, in batches of one size."""
+    """Return packed rows with the same width on both sides, in batches of one size."""
     width, longest = config.packed_length, int(lengths.max())
     if longest > width:
         remedy = f"raise it to {longest}, or lower data.max_source_tokens and data.max_target_tokens to {width - 1}"
@@ -238,9 +233,10 @@ GROUPS = {
 
 
 def even_sizes(rows: int, batches: int, limit: int, multiple: int) -> list[int]:
-    """Sizes of ``batches`` batches for ``rows`` rows: multiples of ``multiple`` that differ by at most one multiple.
+    """Return the sizes of ``batches`` batches for ``rows`` rows, multiples of ``multiple``.
 
-    100 rows in 3 batches of multiples of 8 are [40, 32, 32]. There are more batches if one would exceed ``limit`` rows.
+    They differ by at most one multiple: 100 rows in 3 batches of multiples of 8 are [40, 32, 32].
+    There are more batches if one would exceed ``limit`` rows.
     """
     units = -(-rows // multiple)
     batches = min(max(batches, -(-rows // limit)), units)

@@ -19,14 +19,15 @@ SCORING_TOKENS = 4096
 
 
 def token_rows(sentences: Sentences, row_offsets: np.ndarray, width: int) -> Tokens:
-    """Rows of ``width`` positions; row ``r`` holds the sentences ``row_offsets[r]:row_offsets[r + 1]``.
+    """Return rows of ``width``; row ``r`` holds sentences ``row_offsets[r]:row_offsets[r + 1]``.
 
     Example with 2, 0 and 1 sentences in three rows (``row_offsets`` [0, 2, 2, 3]) of width 6::
 
         ids 7 8 2  9 2  5 2     [[7, 8, 2, 9, 2, 0],  [0, 0, 0, 0, 0, 0],  [5, 2, 0, 0, 0, 0]]
-        lengths 3 2 2           segments [[1, 1, 1, 2, 2, 0], ...]  positions [[0, 1, 2, 0, 1, 0], ...]
+        lengths 3 2 2           segments [[1, 1, 1, 2, 2, 0], ...]
+                                positions [[0, 1, 2, 0, 1, 0], ...]
 
-    Raises ValueError when the sentences of a row do not fit into it; nothing is cut.
+    Raises ValueError if the sentences of a row do not fit into it.
     """
     flat, lengths = sentences.ids, sentences.lengths.astype(np.int64)
     rows = len(row_offsets) - 1
@@ -47,7 +48,6 @@ def token_rows(sentences: Sentences, row_offsets: np.ndarray, width: int) -> Tok
 
 
 def read_rows(store: TokenStore, rows: BatchRows) -> Batch:
-    """The tokens of planned rows."""
     (_, source_width, target_width), pairs, offsets = rows
     return Batch(
         token_rows(store.source_side.sentences(pairs), offsets, source_width),
@@ -56,10 +56,10 @@ def read_rows(store: TokenStore, rows: BatchRows) -> Batch:
 
 
 def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: RowParts = ALL_ROWS) -> Batch:
-    """The rows of one update, or the concatenation of some ``parts`` of them; reads no other rows."""
+    """Return the rows of an update, or some ``parts`` of them; reads no other rows."""
     whole = plan.batch(update)
-    made = [read_rows(store, whole.part(index, parts.num_parts)) for index in parts.indices]
-    return made[0] if len(made) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *made)
+    batches = [read_rows(store, whole.part(index, parts.num_parts)) for index in parts.indices]
+    return batches[0] if len(batches) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
 
 
 def scoring_batches(
@@ -72,7 +72,7 @@ def scoring_batches(
     few_shapes: bool = False,
     begin: int = 0,
 ) -> Iterator[Batch]:
-    """The pairs of ``store`` from ``begin`` (``limit`` of them if above 0), one a row, in the batches of ``scoring_rows``."""
+    """Yield the pairs from ``begin``, up to ``limit`` if above 0, as ``scoring_rows``."""
     source_lengths, target_lengths = store.lengths(limit or None, begin)
     for rows in scoring_rows(
         source_lengths, target_lengths, batch_tokens, row_multiple, longest=longest, few_shapes=few_shapes
@@ -89,10 +89,11 @@ def scoring_rows(
     longest: int | None = None,
     few_shapes: bool = False,
 ) -> Iterator[BatchRows]:
-    """Assigns pairs to batches, one pair in each row, longest first: if memory does not suffice, the first batch fails.
+    """Assign pairs to batches, one a row, longest first: if memory is too small, the first fails.
 
-    Widths are powers of two from 16, or two widths with ``few_shapes``, each with one number of rows, and at most ``longest``,
-    the maximum length of the model. Shorter pairs fill the free rows of a batch, padding the free rows of the last batch.
+    Widths are powers of two from 16, or two widths with ``few_shapes``, with one number of rows
+    each, and at most ``longest``, the maximum length of the model. Shorter pairs fill the free rows
+    of a batch, padding the free rows of the last batch.
     """
     longer_side = np.maximum(source_lengths, target_lengths)
     order = np.argsort(-longer_side.astype(np.int64), kind="stable")

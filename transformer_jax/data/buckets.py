@@ -7,14 +7,16 @@ import numpy as np
 
 from transformer_jax.data.orders import blocks
 
-# Maximum number of distinct widths, whose square is the amount of work; a larger step merges more of them.
+# Maximum number of distinct widths, whose square is the amount of work. A larger step merges
+# widths.
 MAX_CANDIDATES = 512
 
 
 class Bucket(NamedTuple):
-    """Batches of ``rows`` pairs; a pair belongs to the first bucket whose ``widest`` is at least its longer side.
+    """Batches of ``rows`` pairs whose longer side is at most ``widest``, and fits no earlier one.
 
-    The width of a side is the length of the longest member on that side; one of them may be less than ``widest``.
+    The width of a side is the length of the longest member on that side. One of them may be less
+    than ``widest``.
     """
 
     rows: int
@@ -25,24 +27,25 @@ class Bucket(NamedTuple):
 
 
 def rows_of(width: int, tokens_per_update: int, row_multiple: int) -> int:
-    """Rows of ``width`` in ``tokens_per_update``, rounded down to a multiple of ``row_multiple``, but at least that."""
+    """Return the rows of ``width`` in ``tokens_per_update``: a multiple of ``row_multiple``."""
     return max(tokens_per_update // width // row_multiple, 1) * row_multiple
 
 
 def max_rows(width: int, tokens_per_update: int, row_multiple: int) -> int:
-    """Rows of ``width`` for ``tokens_per_update`` and 10 % padding, rounded up to a multiple of ``row_multiple``."""
+    """Return the rows of ``width`` for ``tokens_per_update`` and 10 % padding, rounded up."""
     return math.ceil(tokens_per_update / 0.9 / width / row_multiple) * row_multiple
 
 
 def choose_buckets(
     lengths: np.ndarray, num_buckets: int, tokens_per_update: int, row_multiple: int, width_multiple: int
 ) -> list[Bucket]:
-    """The at most ``num_buckets`` buckets with the fewest positions for pairs of ``lengths`` [2, pairs], narrowest first.
+    """Return the buckets with the fewest positions for ``lengths`` [2, pairs], narrowest first.
 
-    Dynamic programming over the widths that occur (multiples of ``width_multiple``). The cost is the positions of whole
-    batches, with the padding rows of the last batch of each bucket::
+    Dynamic programming over the widths that occur (multiples of ``width_multiple``). The cost is
+    the positions of whole batches, with the padding rows of the last batches::
 
-        positions[k][j] = min_i positions[k-1][i] + num_batches(i, j) * rows(i, j) * (source_width + target_width)
+        positions[k][j] = min_i positions[k-1][i] + batches(i, j) * rows(j) * (source(i, j) +
+        target(i, j))
     """
     pairs_of, longest_of = _by_longer_side(lengths)
     occurring = np.flatnonzero(pairs_of)
@@ -53,7 +56,8 @@ def choose_buckets(
     number = len(candidates)
     counts = np.zeros(number, np.int64)
     np.add.at(counts, candidate_of, pairs_of[occurring])
-    # Entry [i, j] describes the bucket from candidate i to candidate j: widths, batches and positions in an epoch.
+    # Entry [i, j] describes the bucket of candidates i to j: widths, batches, positions of an
+    # epoch.
     widths = []
     for longest_of_side in longest_of:
         longest = np.zeros(number, np.int64)
@@ -76,24 +80,24 @@ def choose_buckets(
     buckets = []
     while used:
         start, last = int(choice[used, end]), end - 1
-        found = rows[last], widths[0][start, last], widths[1][start, last], candidates[last], batches[start, last]
-        buckets.append(Bucket(*map(int, found)))
+        bucket = rows[last], widths[0][start, last], widths[1][start, last], candidates[last], batches[start, last]
+        buckets.append(Bucket(*map(int, bucket)))
         used, end = used - 1, start
     return buckets[::-1]
 
 
 def _by_longer_side(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """By the length of the longer side of a pair, from 0: number of pairs, and longest source and target."""
+    """Return, by the longer side of a pair, the number of pairs, and longest source and target."""
     size = int(lengths.max()) + 1
     counts, longest = np.zeros(size, np.int64), np.zeros((2, size), np.int64)
     for begin, end in blocks(lengths.shape[1]):
         block = lengths[:, begin:end]
         longer = np.maximum(*block).astype(np.int64)
         counts += np.bincount(longer, minlength=size)
-        for found, side in zip(longest, block, strict=True):
+        for longest_of_side, side in zip(longest, block, strict=True):
             # Distinct pairs of lengths are few, and np.maximum.at is slow.
             both = np.unique(longer << 32 | side)
-            np.maximum.at(found, both >> 32, both & (1 << 32) - 1)
+            np.maximum.at(longest_of_side, both >> 32, both & (1 << 32) - 1)
     return counts, longest
 
 

@@ -1,4 +1,4 @@
-"""The source of text of a config: opening it, testing that it can be read, and finding its languages.
+"""The source of text of a config: opening it, checking that it can be read, and its languages.
 
 Nothing here imports JAX or TensorFlow.
 """
@@ -20,16 +20,16 @@ from transformer_jax.data.scripts import lack_spaces, language_of_text
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.registry.plugins import with_settings
 
+# Pairs whose script is looked at, and documents that a check of a whole text reads.
 SAMPLED_PAIRS = 1000
 CHECKED_DOCUMENTS = 200_000
 
 
 def open_corpus(data: DataConfig, seed: int, parts: Mapping[str, Any] = MappingProxyType({})) -> Corpus:
-    """The corpus of ``data.source``, without reading data. ``seed`` determines generated and held-out sentences.
+    """Return the corpus of ``data.source``, without reading data; ``parts``: the settings of parts.
 
-    ``parts``: the settings of parts.
-
-    Raises ConfigError when the source of a plugin is incomplete.
+    ``seed`` determines generated and held-out sentences. Raises ConfigError if the source of a
+    plugin is incomplete.
     """
     corpus: Corpus = with_settings("data_source", data.source, parts)(data, seed)
     missing = [name for name in vars(Corpus) if not name.startswith("_") and not hasattr(corpus, name)]
@@ -40,7 +40,7 @@ def open_corpus(data: DataConfig, seed: int, parts: Mapping[str, Any] = MappingP
 
 
 def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = False) -> None:
-    """Raises DataError when there is no such split, it has no document, or its first example cannot be read.
+    """Raise DataError without such a split or document, or if the first example cannot be read.
 
     With ``is_whole``, reads every line of parallel text, or many documents.
     """
@@ -60,38 +60,39 @@ def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = F
 
 
 def completed(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
-    """The settings with absolute paths, and with missing languages found by the script of the training text; a remark on these.
+    """Return the settings with absolute paths and missing languages, and a remark on these.
 
-    An unknown language is ``und``. Languages that are set, or named by suffixes of files, stay. Raises DataError when the text
-    cannot be read.
+    Languages follow from the script of the training text, ``und`` if it has several. Languages that
+    are set, or named by suffixes of files, stay. Raises DataError if the text cannot be read.
     """
     config = replace(config, init=config.init.absolute(), data=config.data.absolute())
-    missing = [side for side in ("source", "target") if getattr(config.data, f"{side}_language", "stated") == ""]
+    missing = [side for side in ("source", "target") if getattr(config.data, f"{side}_language", None) == ""]
     if not missing:
         return config, ""
     split = config.data.train_split
     parts = parts_of(open_corpus(config.data, config.data_seed, config.parts), split)
     samples = {name: list(islice(part.pairs(split), SAMPLED_PAIRS)) for name, part in parts.items()}
-    found, remarks = {}, []
+    languages, remarks = {}, []
     for side in missing:
         scripts = {name: language_of_text(getattr(pair, side) for pair in pairs) for name, pairs in samples.items()}
         (language, script), *_ = scripts.values()
         remark = f"{language}, by its script ({script})"
-        languages = {name: each for name, (each, _) in scripts.items()}
-        if len({*languages.values()}) > 1:
+        by_part = {name: code for name, (code, _) in scripts.items()}
+        if len({*by_part.values()}) > 1:
             language = UNDETERMINED
-            remark = f"{language}, since scripts differ ({written(languages)}); name files with suffixes to score by language"
+            remedy = "name files with suffixes to score by language"
+            remark = f"{language}, since scripts differ ({written(by_part)}); {remedy}"
         elif language == UNDETERMINED:
             remark = f"unknown: no suffix of data.train names it, and several use its script ({script or 'none'})"
-        found[f"{side}_language"] = language
+        languages[f"{side}_language"] = language
         remarks.append(f"data.{side}_language: {remark}")
-    return replace(config, data=replace(config.data, **found)), "; ".join(remarks)
+    return replace(config, data=replace(config.data, **languages)), "; ".join(remarks)
 
 
 def require_target_language(config: ExperimentConfig) -> None:
-    """Raises ConfigError where the training targets are not in the script of ``data.target_language``, as scores need it.
+    """Raise ConfigError if the targets are not in the script of ``data.target_language``.
 
-    German, the default, is in Latin letters; languages whose BLEU counts words have spaces between words.
+    German, the default, is in Latin letters. Languages whose BLEU counts words need spaces.
     """
     data, evaluation = config.data, config.evaluation
     if not config.scores_translations or data.source not in ("text", "mixture") or data.store:
@@ -99,8 +100,8 @@ def require_target_language(config: ExperimentConfig) -> None:
     parts = parts_of(open_corpus(data, config.data_seed, config.parts), data.train_split).values()
     targets = [pair.target for part in parts for pair in islice(part.pairs(data.train_split), SAMPLED_PAIRS)]
     language, script = language_of_text(targets)
-    is_chosen = not (evaluation.bleu_tokenizer or evaluation.selection)
-    counts_words = is_chosen and evaluation.tokenizer(data.target_language) in SPLITTING_AT_SPACES
+    is_default = not (evaluation.bleu_tokenizer or evaluation.selection)
+    counts_words = is_default and evaluation.tokenizer(data.target_language) in SPLITTING_AT_SPACES
     remedy = f"data.target_language={'CODE' if language == UNDETERMINED else language}"
     if data.target_language == "de" and script not in ("Latin", ""):
         problem = f"the training targets are in {script} script, but German is written in Latin"

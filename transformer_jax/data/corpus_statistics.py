@@ -12,25 +12,37 @@ from transformer_jax.config.data import SUBWORD_KINDS
 from transformer_jax.data.scripts import SCRIPTS_WITHOUT_SPACES, script_of
 from transformer_jax.data.sentence_pairs import SentencePair
 
-# Pairs in a block of the sample, in the sample, and in the part of the text that is sampled.
-BLOCK, SAMPLED, MAX_READ = 256, 20_000, 400_000
+# Pairs in a block of the sample.
+BLOCK = 256
+# Pairs in the sample.
+SAMPLED = 20_000
+# Pairs at the beginning of the text from which the sample is taken.
+MAX_READ = 400_000
 LARGE_SCRIPTS = frozenset(("HAN", "HANGUL", "YI", "TANGUT"))
 """Scripts of thousands of characters."""
-MANY_CHARACTERS, MAIN_SHARE = 1000, 0.1
+# Distinct characters of a text in a script of thousands.
+MANY_CHARACTERS = 1000
+# Share of the letters in a main script.
+MAIN_SHARE = 0.1
 FULL_WIDTH = re.compile("[\u3000\uff01-\uff60\uffe0-\uffe6]")
 ZERO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 LETTERS = regex.compile(r"[\p{L}\p{M}]+")
-# Minimum pieces for each distinct character, of a joint vocabulary and of two; a joint one would spell a language in letters.
-PIECES_PER_CHARACTER, PIECES_PER_CHARACTER_OF_TWO = 3.0, 1.4
-# For each distinct run of two letters or more; sentencepiece finds at least 1.9 in 200 to 20,000 lines of en, de, fr and ja.
+# Minimum pieces for a distinct character of a joint vocabulary, which would otherwise spell a
+# language in letters.
+PIECES_PER_CHARACTER = 3.0
+# The same for one of two vocabularies.
+PIECES_PER_CHARACTER_OF_TWO = 1.4
+# Pieces for a distinct run of two letters or more. sentencepiece finds at least 1.9 in 200 to
+# 20,000 lines of en, de, fr and ja.
 PIECES_PER_WORD = 1.5
 # 4 special ids and 256 bytes.
 FIXED_PIECES = 260
+# Share of letters in scripts of both sides from which on one joint vocabulary is used.
 MIN_SHARED = 0.5
 
 
 class SideText(NamedTuple):
-    """One side of a sample: numbers of sentences and of words between spaces, distinct runs of letters, character counts.
+    """One side of a sample: sentences, words between spaces, runs of letters, and characters.
 
     A character that occurs only outside of the sample has the count 0.
     """
@@ -42,7 +54,7 @@ class SideText(NamedTuple):
 
     @property
     def scripts(self) -> dict[str, float]:
-        """The share of letters of each script, largest first."""
+        """The share of letters by script, largest first."""
         letters: Counter[str] = Counter()
         for character, count in self.characters.items():
             letters[script_of(character)] += count
@@ -51,7 +63,6 @@ class SideText(NamedTuple):
 
     @property
     def main_scripts(self) -> tuple[str, ...]:
-        """The scripts with at least a tenth of the letters."""
         return tuple(script for script, share in self.scripts.items() if share >= MAIN_SHARE)
 
     @property
@@ -61,12 +72,11 @@ class SideText(NamedTuple):
 
     @property
     def is_spaced(self) -> bool:
-        """Whether words are separated by spaces in most of the text."""
         return sum(share for script, share in self.scripts.items() if script in SCRIPTS_WITHOUT_SPACES) < 0.5
 
     @property
     def required_pieces(self) -> int:
-        """The size of the smallest vocabulary of subwords: the characters and the mark of a space."""
+        """The size of the smallest vocabulary of subwords: characters and the mark of a space."""
         return FIXED_PIECES + len(self.characters) + 1
 
     @property
@@ -76,20 +86,18 @@ class SideText(NamedTuple):
         return self.required_pieces + int(PIECES_PER_WORD * longer)
 
     def joined(self, other: "SideText") -> "SideText":
-        """The text of both sides."""
         characters = self.characters.copy()
         characters.update(other.characters)
         distinct = self.distinct_words | other.distinct_words
         return SideText(self.sentences + other.sentences, self.words + other.words, distinct, characters)
 
     def count(self, pattern: re.Pattern[str]) -> int:
-        """The number of characters that match."""
         return sum(count for character, count in self.characters.items() if pattern.match(character))
 
 
 def side_text(texts: Iterable[str], alphabet: Iterable[str] = ()) -> SideText:
-    """Counts one side without white space. ``alphabet``: characters that occur outside of the sample."""
-    characters = Counter(dict.fromkeys((each for each in alphabet if not each.isspace()), 0))
+    """Count one side; ``alphabet``: characters that occur outside of the sample."""
+    characters = Counter(dict.fromkeys((character for character in alphabet if not character.isspace()), 0))
     distinct: set[str] = set()
     sentences = words = 0
     for text in texts:
@@ -101,14 +109,8 @@ def side_text(texts: Iterable[str], alphabet: Iterable[str] = ()) -> SideText:
     return SideText(sentences, words, frozenset(distinct), characters)
 
 
-def shared_letters(source: SideText, target: SideText) -> float:
-    """The share of letters in scripts of both sides, 0 to 1."""
-    others = target.scripts
-    return sum(min(share, others.get(script, 0.0)) for script, share in source.scripts.items())
-
-
 class CorpusSample(NamedTuple):
-    """Evenly spread blocks of consecutive pairs, with their ``lines`` (from 0), and the text of both sides."""
+    """Evenly spread blocks of pairs, their ``lines`` (from 0), and the text of sides."""
 
     lines: list[int]
     pairs: list[SentencePair]
@@ -117,27 +119,27 @@ class CorpusSample(NamedTuple):
 
 
 def sample_of(pairs: Iterable[SentencePair], count: int) -> CorpusSample:
-    """About ``SAMPLED`` of the first ``MAX_READ`` pairs of ``count``; the alphabets come from all pairs read."""
+    """Sample ``SAMPLED`` of the first ``MAX_READ`` pairs; alphabets are of all pairs read."""
     alphabets: tuple[set[str], set[str]] = set(), set()
-    chosen: list[tuple[int, SentencePair]] = []
+    sampled: list[tuple[int, SentencePair]] = []
     for is_sampled, start, block in _blocks(pairs, min(count, MAX_READ)):
         alphabets[0].update(*(pair.source for pair in block))
         alphabets[1].update(*(pair.target for pair in block))
         if is_sampled:
-            chosen.extend(enumerate(block, start))
-    source = side_text((pair.source for _, pair in chosen), alphabets[0])
-    target = side_text((pair.target for _, pair in chosen), alphabets[1])
-    return CorpusSample([line for line, _ in chosen], [pair for _, pair in chosen], source, target)
+            sampled.extend(enumerate(block, start))
+    source = side_text((pair.source for _, pair in sampled), alphabets[0])
+    target = side_text((pair.target for _, pair in sampled), alphabets[1])
+    return CorpusSample([line for line, _ in sampled], [pair for _, pair in sampled], source, target)
 
 
 def sampled_pairs(pairs: Iterable[SentencePair], count: int) -> list[tuple[int, SentencePair]]:
-    """The pairs of ``sample_of``, each with its line, without the counts of their text."""
+    """Return the pairs of ``sample_of`` with their lines, without the counts of their text."""
     blocks = _blocks(pairs, min(count, MAX_READ))
     return [numbered for is_sampled, start, block in blocks if is_sampled for numbered in enumerate(block, start)]
 
 
 def _blocks(pairs: Iterable[SentencePair], count: int) -> Iterator[tuple[bool, int, list[SentencePair]]]:
-    """For each block: whether it is sampled, its first line, its pairs."""
+    """Yield blocks: whether one is sampled, its first line, and its pairs."""
     stream = islice(pairs, count)
     number = SAMPLED // BLOCK
     start = index = 0
@@ -156,25 +158,27 @@ class VocabularyChoice(NamedTuple):
 
 
 def vocabulary_of(
-    source: SideText, target: SideText, kind: str, size: int, stated: Mapping[str, Any] | None = None
+    source: SideText, target: SideText, kind: str, size: int, fixed: Mapping[str, Any] | None = None
 ) -> VocabularyChoice:
-    """Chooses the size and sharing of the vocabulary; settings in ``stated`` stay.
+    """Choose the size and sharing of the vocabulary; settings in ``fixed`` stay.
 
-    One joint vocabulary is chosen if half of the letters are in scripts of both sides; with two, source and target embeddings
-    cannot be tied. A joint vocabulary of subwords gets ``size`` pieces, and at least 260 + 3n for n distinct characters; two of
-    different scripts get half of ``size`` each, and at least 260 + 1.4n. None gets more than the text supports.
+    One joint vocabulary is best if half of the letters are in scripts of both sides. With two,
+    source and target embeddings cannot be tied. A joint vocabulary of subwords gets ``size``
+    pieces, and at least 260 + 3n for n distinct characters. Two of different scripts get half of
+    ``size`` each, and at least 260 + 1.4n. None gets more than the text supports.
     """
-    stated = stated or {}
-    shared = shared_letters(source, target)
+    fixed = fixed or {}
+    others = target.scripts
+    shared = sum(min(share, others.get(script, 0.0)) for script, share in source.scripts.items())
     is_joint, reason = shared >= MIN_SHARED, f"{shared:.0%} of the letters in scripts of both"
     if not is_joint and min(source.supported_pieces, target.supported_pieces) <= max(
         source.required_pieces, target.required_pieces
     ):
         is_joint, reason = True, "too little text for two"
-    if "tokenizer.joint" in stated:
-        is_joint, reason = stated["tokenizer.joint"], "tokenizer.joint is stated"
-    elif stated.get("model.tying") in ("all", "embeddings"):
-        is_joint, reason = True, f"model.tying={stated['model.tying']} is stated"
+    if "tokenizer.joint" in fixed:
+        is_joint, reason = fixed["tokenizer.joint"], "tokenizer.joint is set"
+    elif fixed.get("model.tying") in ("all", "embeddings"):
+        is_joint, reason = True, f"model.tying={fixed['model.tying']} is set"
     both = source.joined(target)
     sides = [both] if is_joint else [source, target]
     characters = max(len(side.characters) for side in sides)
@@ -183,14 +187,14 @@ def vocabulary_of(
         # Measured with two scripts.
         share = 2 if not is_joint and shared < MIN_SHARED else 1
         size = min(max(size // share, needed), *(side.supported_pieces for side in sides))
-    size = stated.get("tokenizer.vocabulary_size", size)
+    size = fixed.get("tokenizer.vocabulary_size", size)
     settings: dict[str, Any] = {"tokenizer.vocabulary_size": size, "tokenizer.joint": is_joint}
     if kind in SUBWORD_KINDS:
-        # By the script of each side.
+        # By the scripts of the sides.
         settings["tokenizer.character_coverage"] = 0
     if not is_joint:
         settings["model.tying"] = "output"
-    settings = {key: value for key, value in settings.items() if key not in stated}
+    settings = {key: value for key, value in settings.items() if key not in fixed}
     number = "one joint vocabulary" if is_joint else "two vocabularies"
     names = ["/".join(map(str.title, side.main_scripts)) or "no letters" for side in (source, target)]
     scripts = " and ".join(names) if names[0] != names[1] else f"{names[0]} on both sides"

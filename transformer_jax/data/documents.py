@@ -26,15 +26,16 @@ ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 
 
 def lines(path: Path) -> Iterator[Document]:
-    """Every line of a file; its line feed counts as a byte, but is not part of the text."""
+    """Yield every line of a file; its line feed counts as a byte, but is not part of the text."""
     for number, raw in enumerate(raw_lines(path), start=1):
         yield Document(check_sentence(raw.removesuffix(b"\n"), f"{path}, line {number}"), len(raw))
 
 
 def paragraphs(path: Path) -> Iterator[Document]:
-    """Paragraphs separated by an empty line (LF or CRLF); a line of spaces is not empty.
+    """Yield paragraphs separated by an empty line (LF or CRLF); a line of spaces is not empty.
 
-    Of further empty lines, every two are an empty paragraph; a last single one belongs to the next paragraph.
+    Of further empty lines, every two are an empty paragraph. A last single one belongs to the next
+    paragraph.
     """
     open_lines: list[str] = []
     num_bytes = 0
@@ -55,19 +56,15 @@ SEPARATORS = {"lines": "\n", "paragraphs": "\n\n"}
 
 
 class _TextFile(FileSource):
-    """Documents of one file a split."""
-
     documents_are: str
 
     def file(self, split: str) -> Path:
         raise NotImplementedError
 
     def documents(self, split: str) -> Iterator[Document]:
-        """Streams a split."""
         return READERS[self.documents_are](self.file(split))
 
     def count_bytes(self, split: str) -> int:
-        """Bytes of the text, uncompressed."""
         return _size(self.file(split))
 
     def fingerprint(self, split: str, *, with_time: bool = True) -> str:
@@ -75,12 +72,11 @@ class _TextFile(FileSource):
         return digest([*_reading(self.documents_are, file), *self._cut(split), hash_file(file, with_time=with_time)])
 
     def _cut(self, split: str) -> list[str]:
-        """The part of the file that is the split; empty for all of it."""
         return []
 
 
 def _reading(documents_are: str, file: Path) -> list[str]:
-    """How a file is read; paragraphs with CRLF were one document in earlier versions."""
+    """Return how a file is read: paragraphs with CRLF were one document in earlier versions."""
     if documents_are == "paragraphs":
         with opened_bytes(file) as stream:
             if b"\r\n\r\n" in stream.read(READ_AT_ONCE):
@@ -96,14 +92,14 @@ class TextFolder(_TextFile):
     documents_are: str
 
     def file(self, split: str) -> Path:
-        """The file of a split; raises DataError, with the splits found, unless there is exactly one."""
+        """Return the file of a split; raises DataError unless there is exactly one."""
         folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
-        found = [path for ending in ENDINGS if (path := folder / f"{split}{ending}").is_file()]
-        if len(found) > 1:
-            raise DataError(f"{folder}: both {found[0].name} and {found[1].name} exist; remove one")
-        if not found:
+        files = [path for ending in ENDINGS if (path := folder / f"{split}{ending}").is_file()]
+        if len(files) > 1:
+            raise DataError(f"{folder}: both {files[0].name} and {files[1].name} exist; remove one")
+        if not files:
             names = (path.name for path in folder.iterdir())
             splits = sorted({name.partition(".txt")[0] for name in names if name.endswith(ENDINGS)})
             listed = ", ".join(splits[:20]) or "none"
@@ -111,15 +107,16 @@ class TextFolder(_TextFile):
             if split == "validation":
                 hint += "; or name the text with data.train, whose end is held out"
             raise DataError(f"{folder}: no {split}.txt, plain, .gz or .xz; splits found: {listed}{hint}")
-        return found[0]
+        return files[0]
 
 
 @dataclass(frozen=True)
 class NamedTexts(_TextFile):
     """Files by split: ``train``, and optionally ``validation`` and ``test``.
 
-    Without a file for ``validation``, the end of ``train`` is held out: in a text of N bytes, ``validation`` begins with the
-    first document that starts at or after byte N - ``held_out`` N, and ``train`` ends there.
+    Without a file for ``validation``, the end of ``train`` is held out: in a text of N bytes,
+    ``validation`` begins with the first document that starts at or after byte N - ``held_out`` N,
+    and ``train`` ends there.
     """
 
     files: Mapping[str, str]
@@ -128,11 +125,9 @@ class NamedTexts(_TextFile):
 
     @property
     def splits(self) -> list[str]:
-        """The splits that are named or held out."""
         return [*dict.fromkeys(("train", "validation", *self.files))]
 
     def file(self, split: str) -> Path:
-        """The file of a split; raises DataError if there is none."""
         require_split(split, self.splits, f"data.train={self.files['train']}")
         name = split if split in self.files else "train"
         path = Path(absolute_path(self.files[name], f"data.{name}"))
@@ -143,7 +138,7 @@ class NamedTexts(_TextFile):
         return path
 
     def documents(self, split: str) -> Iterator[Document]:
-        """Streams a split, before or after the boundary if a part of the file is held out."""
+        """Yield a split, before or after the boundary if a part of the file is held out."""
         start, boundary = 0, self._boundary() if self._cut(split) else None
         for document in super().documents(split):
             if boundary is None or (start >= boundary) == (split == "validation"):
@@ -158,44 +153,34 @@ class NamedTexts(_TextFile):
         return (document.text for document in self.documents("test"))
 
     def count_bytes(self, split: str) -> int:
-        """Bytes of the text, uncompressed; a document across the boundary counts for both splits in part."""
+        """Count bytes, uncompressed; a document across the boundary is in both splits in part."""
         size = super().count_bytes(split)
         if not self._cut(split):
             return size
         return self._boundary() if split == "train" else size - self._boundary()
 
     def is_held_out(self, split: str) -> bool:
-        """Whether a split is a part of the training file."""
         return split in ("train", "validation") and "validation" not in self.files
-
-    def documents_of_file(self) -> Iterator[Document]:
-        """Streams all documents of the training file."""
-        return super().documents("train")
 
     def _cut(self, split: str) -> list[str]:
         return [split, str(self.held_out)] if self.is_held_out(split) else []
 
     def _boundary(self) -> int:
-        """The byte of ``train`` from which documents are held out."""
         size = _size(self.file("train"))
         return size - int(size * self.held_out)
 
 
 @dataclass(frozen=True)
-class MixtureDocuments(Mixture[NamedTexts]):
-    """Several texts."""
-
+class MixtureDocuments(Mixture):
     def documents(self, split: str) -> Iterator[Document]:
-        """Streams all texts in order."""
         return itertools.chain.from_iterable([part.documents(split) for part in self.parts(split).values()])
 
     def count_bytes(self, split: str) -> int:
-        """Bytes of the texts, uncompressed."""
         return sum(part.count_bytes(split) for part in self.parts(split).values())
 
 
 def open_documents(data: TextDataConfig, seed: int) -> DocumentSource:
-    """The source that ``data`` names, without reading data. ``seed`` determines generated training text."""
+    """Return the source of ``data``, without reading it; ``seed`` determines generated text."""
     if data.source == "grammar":
         from transformer_jax.data.synthetic.grammar import GeneratedParagraphs
 
@@ -206,8 +191,8 @@ def open_documents(data: TextDataConfig, seed: int) -> DocumentSource:
 
 
 def _named_texts(data: TextDataConfig) -> NamedTexts:
-    named = {split: getattr(data, split) for split in ("train", "validation", "test")}
-    return NamedTexts({split: file for split, file in named.items() if file}, data.documents, data.held_out)
+    files = {split: getattr(data, split) for split in ("train", "validation", "test")}
+    return NamedTexts({split: file for split, file in files.items() if file}, data.documents, data.held_out)
 
 
 def no_text(source: DocumentSource, split: str) -> DataError:
@@ -219,7 +204,10 @@ def no_text(source: DocumentSource, split: str) -> DataError:
 
 
 def _nothing_held_out(text: NamedTexts, split: str, of: str) -> str:
-    sizes, unit = [each.num_bytes for each in text.documents_of_file()], text.documents_are.removesuffix("s")
+    sizes, unit = (
+        [document.num_bytes for document in _TextFile.documents(text, "train")],
+        text.documents_are.removesuffix("s"),
+    )
     file = text.files["train"]
     if not sizes:
         return f"data.train{of}: {file} is empty"
@@ -237,14 +225,14 @@ def _nothing_held_out(text: NamedTexts, split: str, of: str) -> str:
 
 
 def require_plain_text(path: Path, key: str) -> None:
-    """Raises DataError if the file has the suffix of JSON, a table or markup; the message begins with ``key``."""
-    if found := re.search(r"\.(jsonl?|csv|tsv|tmx|xml|html?)(\.gz|\.xz)?$", path.name, re.IGNORECASE):
+    """Raise DataError, which begins with ``key``, for suffixes of JSON, a table or markup."""
+    if match := re.search(r"\.(jsonl?|csv|tsv|tmx|xml|html?)(\.gz|\.xz)?$", path.name, re.IGNORECASE):
         remedy = "write its texts to a .txt file, one a line, or, to train on all of it, rename it"
-        raise DataError(f"{key}: {str(path)!r} is {found[1].upper()}, which would be read as plain text; {remedy}")
+        raise DataError(f"{key}: {str(path)!r} is {match[1].upper()}, which would be read as plain text; {remedy}")
 
 
 def _size(path: Path) -> int:
-    """Bytes of a text, uncompressed; an archive is read once until it changes."""
+    """Return the bytes of a text, uncompressed; an archive is read once until it changes."""
     status = path.stat()
     return _unpacked_size(path, status.st_mtime_ns) if path.suffix in (".gz", ".xz") else status.st_size
 

@@ -1,4 +1,4 @@
-"""Examination of texts before they are used, by a tool: swapped sides, shifted lines ... Nothing is examined without it."""
+"""Examination of texts before they are used, by a tool: swapped sides, shifted lines, and more."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,9 +10,10 @@ from transformer_jax.registry.index import behind
 
 
 def warnings_on_run(config: ExperimentConfig, *, only_training: bool = False) -> list[str]:
-    """Examine the training text of a run and, unless ``only_training``, its validation and its test text; return warnings.
+    """Examine the training text of a run and, unless ``only_training``, the other splits.
 
-    Raises DataError at a serious fault: always of the training text, of the others unless ``data.faults`` is ``warn``.
+    Returns warnings. Raises DataError at a serious fault: always of the training text, of others
+    unless ``data.faults`` is ``warn``.
     """
     return _examined("run", config, only_training=only_training)
 
@@ -23,7 +24,7 @@ def warnings_on_split(config: ExperimentConfig, split: str) -> list[str]:
 
 
 def warnings_on_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequence[SentencePair]) -> list[str]:
-    """Examine two files of a user, sources and their translations, as ``warnings_on_run`` does."""
+    """Examine two files of a user, sources and their translations."""
     return _examined("pairs", config, files, pairs)
 
 
@@ -32,7 +33,7 @@ def warnings_on_files(
 ) -> list[str]:
     """Examine two files as ``warnings_on_pairs`` does, and only warn of serious faults.
 
-    Returns none where the numbers of lines differ, which is an error elsewhere.
+    Returns none if the numbers of lines differ, which is an error elsewhere.
     """
     if len(sources) != len(targets):
         return []

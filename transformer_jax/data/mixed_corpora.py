@@ -1,9 +1,9 @@
-"""Mixtures: corpora one after the other in one store, and the pairs of each in an epoch of training."""
+"""Mixtures: corpora one after the other in one store, and their pairs in an epoch of training."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Generic, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,81 +20,65 @@ REPEATED_STREAM = 2**33
 LARGEST_EPOCH = 2**31 - 1
 
 
-class PartSource(Protocol):
-    """A source of files with several splits."""
-
-    @property
-    def splits(self) -> Sequence[str]:
-        """The names of the splits."""
-
-    def fingerprint(self, split: str, *, with_time: bool = True) -> str:
-        """See ``FileSource``."""
-
-
-Mixed = TypeVar("Mixed", bound=PartSource)
 Source = TypeVar("Source")
 
 
 @dataclass(frozen=True)
-class Mixture(FileSource, Generic[Mixed]):
-    """Sources of text by name; a split is the concatenation of all sources that have it."""
+class Mixture(FileSource):
+    """Sources of text with ``splits``, by name; a split concatenates all that have it."""
 
-    corpora: Mapping[str, Mixed]
+    corpora: Mapping[str, Any]
 
-    def parts(self, split: str) -> dict[str, Mixed]:
-        """The corpora that have a split; raises DataError where none has it."""
-        splits = dict.fromkeys(each for corpus in self.corpora.values() for each in corpus.splits)
+    def parts(self, split: str) -> dict[str, Any]:
+        """Return the corpora that have a split; raises DataError if there is none."""
+        splits = dict.fromkeys(name for corpus in self.corpora.values() for name in corpus.splits)
+        splits = dict.fromkeys(name for corpus in self.corpora.values() for name in corpus.splits)
         require_split(split, tuple(splits), f"data.source=mixture of {', '.join(self.corpora)}")
         return {name: corpus for name, corpus in self.corpora.items() if split in corpus.splits}
 
     def fingerprint(self, split: str, *, with_time: bool = True) -> str:
-        """Digest of the names of the corpora, and of their fingerprints."""
         parts = self.parts(split).items()
         fingerprints = ((name, part.fingerprint(split, with_time=with_time)) for name, part in parts)
         return digest(chain.from_iterable(fingerprints))
 
 
 @dataclass(frozen=True)
-class MixtureCorpus(Mixture[TextCorpus]):
-    """Several corpora of sentence pairs."""
-
+class MixtureCorpus(Mixture):
     source_language: str
     target_language: str
     seed: int
 
     def parts(self, split: str) -> dict[str, TextCorpus]:
-        """The corpora that have a split; raises DataError, which says how to name its files, where none has it."""
+        """Return the corpora that have a split, or raise DataError with the way to name one."""
         if not any(split in corpus.splits for corpus in self.corpora.values()):
             form = f"='{' '.join(f'{name}=FILES' for name in self.corpora)}'"
-            raise DataError(max(self.corpora.values(), key=lambda each: len(each.splits)).how_to_name(split, form))
+            raise DataError(max(self.corpora.values(), key=lambda corpus: len(corpus.splits)).how_to_name(split, form))
         return super().parts(split)
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
-        """Streams all corpora in order."""
         return chain.from_iterable([corpus.pairs(split) for corpus in self.parts(split).values()])
 
     def count(self, split: str) -> int:
-        """Number of lines."""
         return sum(corpus.count(split) for corpus in self.parts(split).values())
 
 
 @register("data_source", "mixture")
 def mixture_corpus(data: DataConfig, seed: int) -> MixtureCorpus:
-    """The corpora of ``data.train``."""
     tags = by_corpus(data.tags, "data.tags")
     corpora = {name: text_corpus(part, seed, tags.get(name, "")) for name, part in data.corpora.items()}
     return MixtureCorpus(corpora, data.source_language, data.target_language, seed)
 
 
 def parts_of(source: Source, split: str) -> Mapping[str, Source]:
-    """The corpora of a split by name, in order; one source under the name ``""`` unless it is a mixture."""
+    """Return the corpora of a mixture by name, in order, or one source as ``""``."""
     return source.parts(split) if isinstance(source, Mixture) else {"": source}
 
 
 def ranges_of(sizes: Mapping[str, int], limit: int = 0) -> list[tuple[str, int, int]]:
-    """Name, first pair, and number of pairs of each corpus in one store.
+    """Return name, first pair, and number of pairs of the corpora in one store.
 
-    With a ``limit`` above 0 this is their sum: equal numbers, but a corpus that is shorter leaves its rest to longer ones.
+    With a ``limit`` above 0 this is their sum: equal numbers, and longer corpora get the rest that
+    shorter ones leave.
     """
     begins, numbers, left = accumulate(sizes.values(), initial=0), dict(sizes), limit
     for done, name in enumerate(sorted(sizes, key=sizes.__getitem__) if limit else ()):
@@ -104,19 +88,20 @@ def ranges_of(sizes: Mapping[str, int], limit: int = 0) -> list[tuple[str, int, 
 
 
 def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, float]:
-    """How often each pair of a corpus occurs in an epoch, on average; ``sizes``: numbers of pairs, or of tokens, of corpora.
+    """Return how often a pair of a corpus occurs in an epoch; ``sizes``: pairs, or tokens.
 
-    The share of a corpus of size n is proportional to its weight, or to n^(1/T) with the temperature T (Arivazhagan et al.
-    2019, section 4.2). An epoch has each pair of at least one corpus exactly once, and no pair less often. Raises DataError at
-    a corpus without pairs, and ConfigError where the store has other corpora, or an epoch would be too long.
+    The share of a corpus of size n is proportional to its weight, or to n^(1/T) with the
+    temperature T (Arivazhagan et al. 2019, section 4.2). An epoch has every pair of at least one
+    corpus exactly once, and no pair less often. Raises DataError at a corpus without pairs, and
+    ConfigError if the store has other corpora, or an epoch would be too long.
     """
-    named = by_corpus(data.train, "data.train")
-    if set(named) != set(sizes):
+    files = by_corpus(data.train, "data.train")
+    if set(files) != set(sizes):
         raise ConfigError("data.train", f"the store has the corpora {', '.join(sizes)}", "name them so")
     for name, size in sizes.items():
         if not size:
             raise DataError(f"data.train: nothing of the corpus {name!r} is left; look at its text, and at the filters")
-    weights = weights_of(data.weights, named)
+    weights = weights_of(data.weights, files)
     rates = {
         name: (weights[name] if weights else size ** (1 / data.temperature)) / size for name, size in sizes.items()
     }
@@ -132,26 +117,27 @@ def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, fl
 
 
 def items_of_epoch(sizes: Mapping[str, int], times: Mapping[str, float], seed: int) -> np.ndarray | None:
-    """The pairs (or documents, or rows) that an epoch has of corpora in one store, some several times; None: each once.
+    """Return the pairs (documents, rows) of an epoch in one store, or None for all of them once.
 
-    With 2.5 times an epoch each pair is there twice, and a random half of them a third time, the same in every epoch.
+    With 2.5 times an epoch a pair is there twice, and a random half of them a third time, the
+    same in every epoch.
     """
     counts = {name: round(times[name] * size) for name, size in sizes.items()}
     if counts == sizes:
         return None
-    found = []
+    items = []
     for number, (name, begin, size) in enumerate(ranges_of(sizes)):
         whole, more = divmod(counts[name], size)
         repeated = random_order(size, seed, 0, REPEATED_STREAM + number)[:more]
-        found += [np.tile(np.arange(size, dtype=repeated.dtype), whole) + begin, repeated + begin]
-    return np.concatenate(found).astype(index_type(sum(sizes.values())))
+        items += [np.tile(np.arange(size, dtype=repeated.dtype), whole) + begin, repeated + begin]
+    return np.concatenate(items).astype(index_type(sum(sizes.values())))
 
 
 def describe_shares(
     sizes: Mapping[str, int], times: Mapping[str, float], unit: str
 ) -> tuple[dict[str, object], list[str]]:
-    """Shares of an epoch as JSON, and a line for each corpus; both empty without a mixture. ``sizes``: in ``unit``."""
-    of_epoch = {name: each * sizes[name] for name, each in times.items()}
-    shares = {name: each / sum(of_epoch.values()) for name, each in of_epoch.items()}
+    """Return the shares of an epoch as JSON, and a line for a corpus; ``sizes``: in ``unit``."""
+    of_epoch = {name: count * sizes[name] for name, count in times.items()}
+    shares = {name: size / sum(of_epoch.values()) for name, size in of_epoch.items()}
     lines = [f"  {name}: {shares[name]:.1%} of the {unit} of an epoch, each {times[name]:.2f} times" for name in times]
     return {"mixture": {"times_an_epoch": times, "shares": shares}} if times else {}, lines

@@ -11,31 +11,32 @@ BLOCK_ITEMS = 1 << 20
 
 
 def index_type(number: int) -> type[np.signedinteger]:
-    """The smaller of int32 and int64 that holds the indices of ``number`` items, and ``number``."""
+    """Return int32 if it holds the indices of ``number`` items, and ``number``, else int64."""
     return np.int32 if number < 1 << 31 else np.int64
 
 
 def blocks(number: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges of at most ``BLOCK_ITEMS`` of ``number`` items."""
+    """Yield consecutive ranges of at most ``BLOCK_ITEMS`` of ``number`` items."""
     return ((begin, min(begin + BLOCK_ITEMS, number)) for begin in range(0, number, BLOCK_ITEMS))
 
 
 def joined_ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The indices of the ranges ``begin:begin + size``, one after the other."""
+    """Return the indices of the ranges ``begin:begin + size``, one after the other."""
     return np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
 
 
 def stable_order(keys: np.ndarray) -> np.ndarray:
-    """Return ``np.argsort(keys, kind="stable")`` in a third of the time: NumPy vectorizes the sort of numbers alone.
+    """Return ``np.argsort(keys, kind="stable")`` in a third of the time.
 
-    A key and an index must fit into 64 bits together. An array of uint64 is overwritten, which saves memory.
+    A key and an index must fit into 64 bits together. An array of uint64 is overwritten, which
+    saves memory.
     """
     numbers, bits = _with_indices(keys)
     return _indexed(numbers, bits, None)
 
 
 def grouped(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``values[stable_order(keys)]``, and the offsets in it of the groups of equal keys, with its length at the end."""
+    """Return ``values[stable_order(keys)]``, and offsets of the groups of equal keys in it."""
     numbers, bits = _with_indices(keys)
     offset_type, ends = index_type(len(keys)), []
     for begin, end in blocks(len(keys)):
@@ -45,7 +46,7 @@ def grouped(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _with_indices(keys: np.ndarray) -> tuple[np.ndarray, np.uint64]:
-    """Return sorted numbers of the keys and, in their low bits, of which the number is returned too, their indices."""
+    """Return sorted numbers of keys and, in low bits, their indices; and the number of low bits."""
     bits, numbers = np.uint64(max(len(keys) - 1, 1).bit_length()), keys.astype(np.uint64, copy=not keys.flags.owndata)
     # In blocks, since temporary arrays would double the memory.
     for begin, end in blocks(len(keys)):
@@ -56,22 +57,22 @@ def _with_indices(keys: np.ndarray) -> tuple[np.ndarray, np.uint64]:
 
 
 def _indexed(numbers: np.ndarray, bits: np.uint64, values: np.ndarray | None) -> np.ndarray:
-    """Return the indices in the low bits, or the values there, in the memory of the numbers; the rest of it is freed."""
+    """Return the indices in the low bits, or the values there, in the memory of ``numbers``."""
     count, kind = len(numbers), np.dtype(index_type(len(numbers)) if values is None else values.dtype)
-    found = numbers.view(kind)
+    result = numbers.view(kind)
     for begin, end in blocks(count):
         indices = numbers[begin:end] & ((np.uint64(1) << bits) - np.uint64(1))
-        found[begin:end] = indices if values is None else values[indices]
-    del found
+        result[begin:end] = indices if values is None else values[indices]
+    del result
     numbers.resize(-(-count * kind.itemsize // 8), refcheck=False)
     return numbers.view(kind)[:count]
 
 
 def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
-    """A random permutation of ``number`` indices that is the same in every version of NumPy.
+    """Return a random permutation of ``number`` indices that is the same in every version of NumPy.
 
-    It sorts the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy keeps stable, unlike
-    ``Generator.permutation``. ``stream`` separates the orders of one epoch.
+    It sorts the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy
+    keeps stable, unlike ``Generator.permutation``. ``stream`` separates the orders of one epoch.
     """
     counter = np.array([0, 0, 0, stream], np.uint64)
     raw = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=counter).random_raw(number)
@@ -80,23 +81,23 @@ def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
 
 
 def cached_epochs[**P, T](make: Callable[P, T]) -> Callable[P, T]:
-    """``make``, whose last two results are kept: prefetching reads two epochs at their border.
+    """Return ``make`` with its last two results kept: prefetching reads two epochs at their border.
 
-    Each is computed once, and threads that need the other do not wait for it.
+    A result is computed once, and threads that need the other do not wait for it.
     """
-    found: dict[Any, T] = {}
+    results: dict[Any, T] = {}
     lock = Lock()
 
-    def cached(*arguments: P.args, **named: P.kwargs) -> T:
-        result = found.get(arguments)
+    def cached(*arguments: P.args, **options: P.kwargs) -> T:
+        result = results.get(arguments)
         if result is None:
             with lock:
-                result = found.get(arguments)
+                result = results.get(arguments)
                 if result is None:
-                    result = make(*arguments, **named)
-                    for other in list(found)[:-1]:
-                        del found[other]
-                    found[arguments] = result
+                    result = make(*arguments, **options)
+                    for other in list(results)[:-1]:
+                        del results[other]
+                    results[arguments] = result
         return result
 
     return cached
@@ -104,5 +105,4 @@ def cached_epochs[**P, T](make: Callable[P, T]) -> Callable[P, T]:
 
 @cached_epochs
 def epoch_order(number: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of an epoch."""
     return random_order(number, seed, epoch, stream=0)

@@ -1,4 +1,4 @@
-"""Packing: several pairs in each row, with little padding (Raffel et al. 2020, section 3.1.1)."""
+"""Packing: several pairs in a row, with little padding (Raffel et al. 2020, section 3.1.1)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,35 +12,37 @@ from transformer_jax.data.orders import blocks, grouped, stable_order
 Widths = tuple[int, int]
 """Positions of a row: source side, target side."""
 
-# Open rows of a lane; with more of them packing is tighter and slower.
+# Open rows of a lane. With more of them packing is tighter and slower.
 OPEN_ROWS = 64
-# Pairs of a lane in random order; lanes are packed independently, in one vectorized loop.
+# Pairs of a lane in random order. Lanes are packed independently, in one vectorized loop.
 LANE_PAIRS = 8192
 # Lanes that are packed together: their open rows fit into the cache of a core.
 LANES_AT_ONCE = 2048
-# Rows of a lane with longer pairs first: these soon fill their rows, so that about half of the rows are open at a time.
+# Rows of a lane with longer pairs first. These soon fill their rows, so that about half of the rows
+# are open at a time.
 LANE_ROWS = 2 * OPEN_ROWS
 # Filled share of a row.
 FILLED = 0.96
 
 
 def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Packs pairs of ``lengths`` [2, pairs] into rows of ``widths`` positions by best fit, in linear time.
+    """Pack pairs of ``lengths`` [2, pairs] into rows of ``widths`` by best fit, in linear time.
 
-    Pairs come in ``order``; each goes into the open row with the least free space that holds it. If none does, the fullest row
-    is closed and a new one opened. Returns the pairs, row after row, and the offsets ``[rows + 1]`` of the rows among them.
-    Example: lengths [3, 2, 4] on both sides and widths (5, 5) give pairs [0, 1, 2], offsets [0, 2, 3].
-
-    Raises ValueError for a pair that is longer than a row.
+    Pairs come in ``order``; a pair goes into the open row with the least free space that holds it.
+    If none does, the fullest row is closed and a new one opened. Returns the pairs, row after row,
+    and the offsets ``[rows + 1]`` of the rows among them. Example: lengths [3, 2, 4] on both sides
+    and widths (5, 5) give pairs [0, 1, 2], offsets [0, 2, 3]. Raises ValueError for a pair that is
+    longer than a row.
     """
     number, lengths = len(order), np.asfortranarray(lengths)
-    # Free space times the number of open rows, plus the index of the row: the least of these finds the row. Differences below
-    # zero wrap around to large numbers, so that no row without space is the tightest.
+    # Free space times the number of open rows, plus the index of the row: the least of these is the
+    # row. Differences below zero wrap around to large numbers, so that no row without space is the
+    # tightest.
     unsigned: Any = np.uint16 if max(widths) < (1 << 15) // OPEN_ROWS else np.uint32
     width = np.array(widths, unsigned)[:, None]
     empty = width[:, :, None] * OPEN_ROWS + np.arange(OPEN_ROWS, dtype=unsigned)[:, None]
     lanes = lanes or max(number // LANE_PAIRS, 1)
-    # A row's number is the order in which it opened: by pair and, within one pair of all lanes, by lane.
+    # Rows are numbered as they open: by pair and, within one pair of all lanes, by lane.
     row_of_pair = np.empty(number, np.uint64)
     for first in range(0, lanes, LANES_AT_ONCE):
         last = min(first + LANES_AT_ONCE, lanes)
@@ -49,8 +51,8 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
         left = np.empty_like(free)
         for start in range(first, number, lanes):
             lane = np.arange(min(last - first, number - start))
-            chosen = slice(start, start + len(lane))
-            needed = lengths_of(lengths, order[chosen])
+            among_pairs = slice(start, start + len(lane))
+            needed = lengths_of(lengths, order[among_pairs])
             if (needed > width).any():
                 raise ValueError(f"a pair is longer than the {widths} positions of a row")
             needed = needed.astype(unsigned) * OPEN_ROWS
@@ -69,17 +71,18 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
             taken = slot.astype(np.int64) * (last - first) + lane
             for side, length in zip(free.reshape(2, -1), needed, strict=True):
                 side[taken] -= length
-            row_of_pair[chosen] = open_rows.reshape(-1)[taken]
+            row_of_pair[among_pairs] = open_rows.reshape(-1)[taken]
     return grouped(row_of_pair, order)
 
 
 def longest_first(lengths: np.ndarray, pairs: np.ndarray, widths: Widths) -> tuple[np.ndarray, int]:
-    """Pairs in the order of the space that they take, so that shorter ones fill the gaps; and lanes for ``pack_rows``."""
-    # Distinct lengths are few: a table has the rank of each two of them.
+    """Return pairs in the order of the space that they take, and the lanes for ``pack_rows``."""
+    # Short pairs come last and fill the gaps. Distinct lengths are few: a table has the rank of
+    # each two of them.
     occurs = np.zeros((2, int(lengths.max(initial=0)) + 1), bool)
     for begin, end in blocks(len(pairs)):
-        for found, side in zip(occurs, lengths_of(lengths, pairs[begin:end]), strict=True):
-            found[side] = True
+        for occurs_on_side, side in zip(occurs, lengths_of(lengths, pairs[begin:end]), strict=True):
+            occurs_on_side[side] = True
     source, target = map(np.flatnonzero, occurs)
     space = source[:, None] / widths[0] + target / widths[1]
     rank_of = np.unique(-space, return_inverse=True)[1].reshape(space.shape)
@@ -95,15 +98,16 @@ def longest_first(lengths: np.ndarray, pairs: np.ndarray, widths: Widths) -> tup
 
 
 def lengths_of(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """``lengths[:, pairs]``, fast where both lengths of a pair are neighbors in memory (``np.asfortranarray``)."""
+    """Return ``lengths[:, pairs]``, fast if both lengths of a pair are neighbors in memory."""
     return lengths.T.take(pairs, axis=0).T
 
 
 def row_widths(lengths: np.ndarray, packed_length: int, multiple: int) -> list[Widths]:
-    """Widths of rows, narrowest first: ``packed_length`` on the side with more tokens, doubled until the longest pair fits.
+    """Return widths of rows, narrowest first: ``packed_length``, doubled until all pairs fit.
 
-    The other side is narrower by the ratio of the tokens of both sides. Widths are multiples of ``multiple``: with 25 source
-    tokens for 30 target tokens, ``packed_length`` 64 and multiples of 8, the first is (56, 64).
+    The side with fewer tokens is narrower by their ratio. Widths are multiples of ``multiple``:
+    with 25 source tokens for 30 target tokens, ``packed_length`` 64 and multiples of 8, the first
+    is (56, 64).
     """
     # Several times as fast as along an axis.
     tokens = np.array([side.sum(dtype=np.int64) for side in lengths])
@@ -122,9 +126,10 @@ def row_widths(lengths: np.ndarray, packed_length: int, multiple: int) -> list[W
 def filled_widths(
     lengths: np.ndarray, order: np.ndarray, widths: Sequence[Widths], tokens_per_update: int
 ) -> Iterator[tuple[np.ndarray, Widths]]:
-    """The pairs for rows of each of ``widths``, widest first, in ``order``: long pairs, completed by shorter ones.
+    """Yield pairs for rows of ``widths``, widest first: long pairs, completed by shorter ones.
 
-    Rows of each width except the narrowest fill whole batches of ``tokens_per_update``, while shorter pairs remain.
+    Rows of every width except the narrowest fill whole batches of ``tokens_per_update``, while
+    shorter pairs remain.
     """
     for number in reversed(range(1, len(widths))):
         fits = np.empty(len(order), bool)
@@ -136,7 +141,7 @@ def filled_widths(
         if not len(long):
             continue
         tokens = tokens_of(lengths, long) / 2
-        # In the worst case each long pair has its own row.
+        # In the worst case every long pair fills a row.
         least = max(tokens, len(long) * sum(widths[number]) / 2 * FILLED)
         missing = math.ceil(least / tokens_per_update) * tokens_per_update - tokens
         taken, filled = 0, 0
@@ -153,12 +158,11 @@ def filled_widths(
 
 
 def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:
-    """The tokens of both sides of some pairs."""
     return int(tokens_of_sides(lengths, pairs).sum())
 
 
 def tokens_of_sides(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """The tokens of each side of some pairs, int64 [2]."""
+    """Return the tokens of both sides of some pairs, int64 [2]."""
     tokens = np.zeros(2, np.int64)
     for begin, end in blocks(len(pairs)):
         tokens += lengths_of(lengths, pairs[begin:end]).sum(axis=1, dtype=np.int64)

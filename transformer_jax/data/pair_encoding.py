@@ -17,6 +17,7 @@ from transformer_jax.data.text_files import says_nothing
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.tokenizer_training import Example
 
+# A chunk ends at either number.
 CHUNK_PAIRS = 8192
 CHUNK_CHARACTERS = 4_000_000
 # Longer lines of training text are left out without tokenizing them.
@@ -24,7 +25,7 @@ MAX_LINE_BYTES = 1_000_000
 
 
 class Sentences(NamedTuple):
-    """Concatenated sentences: flat ``ids`` with an EOS after each sentence, and ``lengths`` (int32, with EOS)."""
+    """Flat ``ids`` of sentences with an EOS after each, and ``lengths`` (int32, with EOS)."""
 
     ids: np.ndarray
     lengths: np.ndarray
@@ -42,28 +43,29 @@ class EncodedChunk(NamedTuple):
 def training_filters(
     data: DataConfig, chunk: Sequence[SentencePair] = (), sides: Sequence[Sequence[Sequence[int]]] = ((), ())
 ) -> dict[str, np.ndarray]:
-    """The filters of the training split by reason, in order: True for every pair of ``chunk``, with ids, that is left out.
+    """Return the filters of the training split by reason: True for pairs that are left out.
 
-    Token limits do not count EOS, but the length ratio does: one token and no token have the ratio 2.
+    Token limits do not count EOS, but the length ratio does: one token and no token have the ratio
+    2.
     """
 
-    def each(function: Callable[..., int], *columns: Iterable[Any], dtype: type = np.int64) -> np.ndarray:
+    def column_of(function: Callable[..., int], *columns: Iterable[Any], dtype: type = np.int64) -> np.ndarray:
         return np.fromiter(map(function, *columns), dtype, len(chunk))
 
     texts = list(zip(*chunk, strict=True)) if chunk else [(), ()]
-    source, target = (each(len, side) for side in sides)
-    characters = [each(len, side) for side in texts]
+    source, target = (column_of(len, side) for side in sides)
+    characters = [column_of(len, side) for side in texts]
     is_long = np.maximum(*characters) * 4 > MAX_LINE_BYTES
     for index in np.flatnonzero(is_long).tolist():
         is_long[index] = any(map(is_overlong, chunk[index]))
-    source_is_empty, target_is_empty = (each(says_nothing, side, dtype=bool) for side in texts)
+    source_is_empty, target_is_empty = (column_of(says_nothing, side, dtype=bool) for side in texts)
     filters = {
         f"a line above {MAX_LINE_BYTES:,} bytes": is_long,
         "empty source": source_is_empty,
         "empty target": target_is_empty,
     }
     if data.source not in GENERATED_SOURCES:
-        filters["target is the source"] = each(operator.eq, *texts, dtype=bool)
+        filters["target is the source"] = column_of(operator.eq, *texts, dtype=bool)
     return filters | {
         f"source above {data.max_source_tokens} tokens": source > data.max_source_tokens,
         f"target above {data.max_target_tokens} tokens": target > data.max_target_tokens,
@@ -76,7 +78,7 @@ def training_filters(
 def reasons_to_drop(
     data: DataConfig, chunk: Sequence[SentencePair], sides: Sequence[Sequence[Sequence[int]]]
 ) -> dict[int, str]:
-    """The first filter of every pair that is left out, by its index."""
+    """Return the first filter of every pair that is left out, by its index."""
     reasons: dict[int, str] = {}
     for reason, applies in training_filters(data, chunk, sides).items():
         for index in np.flatnonzero(applies).tolist():
@@ -85,7 +87,7 @@ def reasons_to_drop(
 
 
 def filter_settings(data: DataConfig) -> list[int | float | bool | str]:
-    """The settings that determine which pairs are kept, and how they are segmented."""
+    """Return the settings that determine which pairs are kept, and how they are segmented."""
     may_be_identical = data.source in GENERATED_SOURCES
     limits = data.max_source_tokens, data.max_target_tokens, data.max_length_ratio
     dropout = (data.bpe_dropout, data.segmentations, "algorithm 1") if data.bpe_dropout else ()
@@ -104,17 +106,17 @@ def encoded_chunks(
     number: int = 0,
     num_threads: int = -1,
 ) -> Iterator[EncodedChunk]:
-    """Encodes a stream of pairs in chunks, in order; memory holds a chunk.
+    """Encode a stream of pairs in chunks, in order; memory holds a chunk.
 
-    ``filtering`` None keeps all pairs, as for validation and test. ``number``: of the segmentation, where ``data.bpe_dropout``
-    makes several. ``num_threads``: -1: all cores.
+    ``filtering`` None keeps all pairs, as for validation and test. ``number`` is that of the
+    segmentation, of which ``data.bpe_dropout`` makes several. ``num_threads`` -1: all cores.
     """
     for chunk in chunks_of(pairs, lambda pair: len(pair.source) + len(pair.target)):
         sides = encoded_sides(chunk, tokenizers, filtering, number, num_threads)
         reasons = reasons_to_drop(filtering, chunk, sides) if filtering else {}
         if reasons:
             sides = [[ids for index, ids in enumerate(side) if index not in reasons] for side in sides]
-        source_side, target_side = (flattened(*each) for each in zip(sides, tokenizers, strict=True))
+        source_side, target_side = (flattened(*side) for side in zip(sides, tokenizers, strict=True))
         yield EncodedChunk(len(chunk), Counter(reasons.values()), source_side, target_side)
 
 
@@ -125,7 +127,6 @@ def encoded_sides(
     number: int = 0,
     num_threads: int = -1,
 ) -> list[list[list[int]]]:
-    """The ids of the source sentences and of the target sentences."""
     sides = []
     dropout = filtering.bpe_dropout if filtering else 0.0
     for texts, tokenizer in zip(zip(*chunk, strict=True), tokenizers, strict=True):
@@ -143,7 +144,7 @@ def encoded_sides(
 
 
 def chunks_of(examples: Iterable[Example], characters_of: Callable[[Example], int]) -> Iterator[list[Example]]:
-    """Lists of consecutive examples, which end at ``CHUNK_PAIRS`` examples or ``CHUNK_CHARACTERS`` characters."""
+    """Yield lists of examples that end at ``CHUNK_PAIRS`` or ``CHUNK_CHARACTERS``."""
     chunk: list[Example] = []
     characters = 0
     for example in examples:
@@ -157,12 +158,12 @@ def chunks_of(examples: Iterable[Example], characters_of: Callable[[Example], in
 
 
 def id_type(vocabulary_size: int) -> np.dtype:
-    """The smallest of uint16 and int32 that holds every id."""
+    """Return the smallest of uint16 and int32 that holds every id."""
     return np.dtype(np.uint16 if vocabulary_size <= 1 << 16 else np.int32)
 
 
 def flattened(sentences: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Sentences:
-    """Concatenates sentences, with an EOS after each."""
+    """Concatenate sentences, with an EOS after each."""
     lengths = np.fromiter(map(len, sentences), np.int32, len(sentences)) + np.int32(1)
     ends = np.cumsum(lengths, dtype=np.int64)
     ids = np.full(ends[-1] if len(ends) else 0, EOS_ID, id_type(tokenizer.vocabulary_size))
@@ -173,6 +174,6 @@ def flattened(sentences: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Sente
 
 
 def joined(sentences: Sequence[Sequence[int]]) -> Sentences:
-    """Concatenates sentences that end with EOS."""
+    """Concatenate sentences that end with EOS."""
     lengths = np.array([len(ids) for ids in sentences], np.int32)
     return Sentences(np.fromiter(itertools.chain.from_iterable(sentences), np.int32, int(lengths.sum())), lengths)

@@ -1,4 +1,4 @@
-"""Parallel text: two files or one file of tab-separated pairs for each split, in a folder or named one by one."""
+"""Parallel text: two files, or one file of tab-separated pairs, a split."""
 
 import re
 from collections import deque
@@ -32,19 +32,22 @@ _NO_SENTENCE = re.compile(r"://|\bCC[- ]BY\b|#\d+")
 
 @dataclass(frozen=True)
 class TextCorpus(FileSource):
-    """Sentence pairs of text files, plain, .gz or .xz; line n of one file translates line n of the other.
+    """Sentence pairs of files, plain, .gz or .xz; line n of one translates line n of the other.
 
-    ``named``: (split, files) with files ``a.en,a.de``, ``a.{en,de}`` or ``a.tsv`` (source, tab, target). Any other split has
-    the files ``{split}.{language}`` or ``{split}.tsv`` in ``directory``. Empty and long lines are kept: the token store filters
-    them. Memory does not grow with the corpus.
+    ``named``: (split, files) with files ``a.en,a.de``, ``a.{en,de}`` or ``a.tsv`` (source, tab,
+    target). Any other split has the files ``{split}.{language}`` or ``{split}.tsv`` in
+    ``directory``. Empty and long lines are kept: the token store filters them. Memory does not grow
+    with the corpus.
 
-    A ``tag``, such as ``<2de>`` (Johnson et al. 2017) or ``<BT>`` (Caswell et al. 2019), and a space precede every source.
+    A ``tag``, such as ``<2de>`` (Johnson et al. 2017) or ``<BT>`` (Caswell et al. 2019), and a
+    space precede every source.
 
-    ``held_out`` training pairs (below 1: a fraction), chosen by ``seed``, are the ``validation`` split instead; training pairs
-    equal to one of them are left out too.
+    ``held_out`` training pairs (below 1: a fraction), drawn by ``seed``, are the ``validation``
+    split instead. Training pairs equal to one of them are left out too.
 
-    Raises DataError as ``read_lines`` does, and on a missing or ambiguous file, different line counts, a TSV line without
-    exactly one tab, an empty split, and when nothing or more than half is held out.
+    Raises DataError as ``read_lines`` does, and on a missing or ambiguous file, different line
+    counts, a TSV line without exactly one tab, an empty split, and if nothing or more than half is
+    held out.
     """
 
     directory: str
@@ -60,13 +63,12 @@ class TextCorpus(FileSource):
 
     @property
     def splits(self) -> list[str]:
-        """The splits that are named or held out."""
         return [name for name, _ in self.named] + [self.validation] * bool(self.held_out)
 
     def pairs(self, split: str, skipped: int = 0) -> Iterator[SentencePair]:
-        """Streams a split in file order, after ``skipped`` pairs."""
-        found = self._untagged(split, skipped)
-        return (self._tagged(pair, split) for pair in found) if self.tag else found
+        """Yield a split in file order, after ``skipped`` pairs."""
+        pairs = self._untagged(split, skipped)
+        return (self._tagged(pair, split) for pair in pairs) if self.tag else pairs
 
     def _tagged(self, pair: SentencePair, split: str) -> SentencePair:
         # The filters of training recognize these pairs by their plain text.
@@ -82,37 +84,34 @@ class TextCorpus(FileSource):
         return islice((pair for pair in self._all_pairs(split) if pair not in held), skipped, None)
 
     def count(self, split: str) -> int:
-        """Number of lines of a split's first file, or of pairs held out."""
+        """Count the lines of a split's first file, or the pairs held out."""
         if self._is_held_out(split):
             return len(self._held_pairs)
         return count_lines(self.files(split)[0])
 
     def fingerprint(self, split: str, *, with_time: bool = True) -> str:
-        """See ``FileSource``; depends on the part that is held out, but not on the folder of the files."""
+        """Digest the files, and the part that is held out, but not the folder."""
         is_held = self._is_held_out(split)
         name = self.train if is_held else split
         hashes = [(path.name, hash_file(path, with_time=with_time)) for path in self.files(name)]
-        content = digest(
-            [*(f"{file.removeprefix(name)} {hashed}" for file, hashed in hashes), *[self.tag] * bool(self.tag)]
-        )
+        tags = [self.tag] if self.tag else []
+        content = digest([*(f"{file.removeprefix(name)} {hashed}" for file, hashed in hashes), *tags])
         if not self.held_out or name != self.train:
             return content
         return digest([content, "held out" if is_held else "training", str(self.held_out), str(self.seed)])
 
     def files(self, split: str) -> tuple[Path, ...]:
-        """The files of a split: source and target, or one TSV."""
+        """Return the files of a split: source and target, or one TSV."""
         split = self.train if self._is_held_out(split) else split
-        named = dict(self.named).get(split)
-        if named:
-            return named_files(named, f"data.{self._settings.get(split, split)}")
+        files = dict(self.named).get(split)
+        if files:
+            return named_files(files, f"data.{self._settings.get(split, split)}")
         if not self.directory:
             raise DataError(self.how_to_name(split))
         folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
-            raise DataError(
-                f"data.directory: {str(folder)!r} is not a folder; give the folder of the text (Multi30k: "
-                "https://github.com/multi30k/dataset, data/task1/raw)"
-            )
+            remedy = "give the folder of the text (Multi30k: https://github.com/multi30k/dataset, data/task1/raw)"
+            raise DataError(f"data.directory: {str(folder)!r} is not a folder; {remedy}")
         endings = "tsv", self.source_language, self.target_language
         table, source, target = (plain_or_compressed(folder / f"{split}.{ending}") for ending in endings)
         if table and (source or target):
@@ -124,7 +123,7 @@ class TextCorpus(FileSource):
         return source, target
 
     def require_sound(self, split: str) -> None:
-        """Raises DataError, with file and line, unless every line of a split can be read and has a translation."""
+        """Raise DataError, with file and line, unless every line can be read and is translated."""
         next(self.pairs(split), None)
         files = self.files(split)
         # Several times as fast as pairs.
@@ -144,7 +143,7 @@ class TextCorpus(FileSource):
         return _tab_separated(paths[0], skipped) if len(paths) == 1 else _side_by_side(paths[0], paths[1], skipped)
 
     def how_to_name(self, split: str, form: str = "") -> str:
-        """The error for a split without files; ``form``: how a mixture names files."""
+        """Return the error for a split without files; ``form``: how a mixture names files."""
         remedy = did_you_mean(split, self.splits)
         if split in self._settings:
             remedy = f"; name its files with --config.data.{self._settings[split]}{form}"
@@ -154,7 +153,7 @@ class TextCorpus(FileSource):
 
     @property
     def _settings(self) -> dict[str, str]:
-        """The setting of the files of each split; of splits of one name, the first of train, validation and test."""
+        """The settings of the files of splits, which may share a name."""
         return {self.test: "test", self.validation: "validation", self.train: "train"}
 
     def _missing(self, folder: Path, split: str) -> str:
@@ -167,26 +166,24 @@ class TextCorpus(FileSource):
             sides = {"source_language": self.source_language, "target_language": self.target_language}
             setting, missing = next((name, language) for name, language in sides.items() if language not in languages)
             remedy = f"{did_you_mean(missing, languages)}; set --config.data.{setting}=LANGUAGE"
-            found = ", ".join(languages[:20])
-            return f"{folder}: no file {split}.{missing} (or .gz, .xz); languages found: {found}{remedy}"
+            listed = ", ".join(languages[:20])
+            return f"{folder}: no file {split}.{missing} (or .gz, .xz); languages found: {listed}{remedy}"
         endings = self.source_language, self.target_language, "tsv"
         splits = sorted({name.rpartition(".")[0] for name in names if name.rpartition(".")[2] in endings})
-        wanted = (
-            f"{split}.{self.source_language} and {split}.{self.target_language} (or {split}.tsv), plain, .gz or .xz"
-        )
+        both = f"{split}.{self.source_language} and {split}.{self.target_language}"
+        wanted = f"{both} (or {split}.tsv), plain, .gz or .xz"
         remedy = did_you_mean(split, splits)
         if split in ("train", "validation", "test"):
-            name = next((each for each in splits if split.startswith(each)), "NAME")
+            name = next((name for name in splits if split.startswith(name)), "NAME")
             remedy += f"; where it has another name, set --config.data.{split}_split={name}"
             if (split, name) == ("validation", "NAME"):
                 remedy += "; to hold out training pairs instead, set --config.data.held_out=0.01"
-        found = ", ".join(splits[:20]) or "none"
-        return f"{folder}: no split {split!r}; expected {wanted}; splits found: {found}{remedy}"
+        listed = ", ".join(splits[:20]) or "none"
+        return f"{folder}: no split {split!r}; expected {wanted}; splits found: {listed}{remedy}"
 
 
 @register("data_source", "text")
 def text_corpus(data: DataConfig, seed: int, tag: str = "") -> TextCorpus:
-    """The corpus of ``data.train`` or ``data.directory``."""
     languages = data.source_language, data.target_language
     splits = data.train_split, data.validation_split, data.test_split
     return TextCorpus(data.directory, *languages, tuple(data.files().items()), *splits, data.held_out, seed, tag)
@@ -194,7 +191,7 @@ def text_corpus(data: DataConfig, seed: int, tag: str = "") -> TextCorpus:
 
 @lru_cache(maxsize=64)
 def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]:
-    """The training pairs that are the validation split, read once until the files change: a command opens several corpora."""
+    """Return the training pairs that are the validation split, read once until the files change."""
     del stamps
     count = sum(1 for _ in corpus._all_pairs(corpus.train))
     number = round(corpus.held_out if corpus.held_out >= 1 else corpus.held_out * count)
@@ -204,8 +201,8 @@ def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]
             remedy = _hint_at_returns(*corpus.files(corpus.train)) or "; name a text, data.validation=FILES"
             raise DataError(f"data.held_out: {of_what} are too few to hold any out{remedy}")
         raise DataError(f"data.held_out: {number:,} of {of_what}; hold out at least one, and at most half")
-    chosen = set(np.random.default_rng(corpus.seed).choice(count, number, replace=False).tolist())
-    pairs = [pair for index, pair in enumerate(corpus._all_pairs(corpus.train)) if index in chosen]
+    held_indices = set(np.random.default_rng(corpus.seed).choice(count, number, replace=False).tolist())
+    pairs = [pair for index, pair in enumerate(corpus._all_pairs(corpus.train)) if index in held_indices]
     held = frozenset(pairs)
     if all(pair in held for pair in corpus._all_pairs(corpus.train)):
         file = corpus.files(corpus.train)[-1]
@@ -215,7 +212,7 @@ def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]
 
 
 def named_files(text: str, key: str) -> tuple[Path, ...]:
-    """The files that ``text`` names, or, where there is none of that name, the same with ``.gz`` or ``.xz``.
+    """Return the files that ``text`` names, or else the same with ``.gz`` or ``.xz``.
 
     Raises DataError, which names ``key``, unless they are two existing files or one existing .tsv.
     """
@@ -225,11 +222,11 @@ def named_files(text: str, key: str) -> tuple[Path, ...]:
     files = []
     for name in names:
         path = Path(name).expanduser()
-        found = path if path.is_file() else plain_or_compressed(path)
-        if not found:
+        file = path if path.is_file() else plain_or_compressed(path)
+        if not file:
             hint = "; for several corpora set data.source=mixture" if "=" in text else ""
             raise DataError(f"{key}: {path} is not a file{hint}")
-        files.append(found)
+        files.append(file)
     return tuple(files)
 
 
@@ -244,19 +241,19 @@ def _tab_separated(path: Path, skipped: int) -> Iterator[SentencePair]:
 
 
 def _hint_at_returns(*paths: Path) -> str:
-    """Return a remedy where a file ends its lines with carriage returns, which are part of a line here; else empty."""
+    """Return a remedy if a file ends its lines with carriage returns, else empty."""
     files = [path for path in paths if any("\r" in line for line in islice(read_lines(path), SAMPLED_ROWS))]
     return f"; {files[0]} has carriage returns within lines: convert them, tr '\\r' '\\n'" if files else ""
 
 
 def unequal_lines(source: Path, target: Path, sources: int, targets: int) -> DataError:
-    """The error of two files with other numbers of lines, with a remedy where lines end with carriage returns only."""
+    """Return the error of two files with different numbers of lines."""
     counts = f"{source} has {sources:,} lines but {target} has {targets:,}"
     return DataError(f"{counts}; line n of one must translate line n of the other{_hint_at_returns(source, target)}")
 
 
 def tab_error(path: Path, number: int, line: str) -> DataError:
-    """Return the error of a line of a .tsv without exactly one tab, with a command that keeps two of several columns."""
+    """Return the error of a line of a .tsv without exactly one tab, with a command that helps."""
     tabs, remedy = line.count("\t"), "; expected source, tab, target"
     if tabs > 1:
         rows = [row.split("\t") for row in islice(read_lines(path), SAMPLED_ROWS)]
@@ -275,7 +272,7 @@ def _is_text(column: Sequence[str]) -> bool:
 
 def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterator[SentencePair]:
     lines = zip(read_lines(source_path, skipped), read_lines(target_path, skipped), strict=True)
-    # As SentencePair(*line), without a call of a Python function for each pair.
+    # As SentencePair(*line), without a call of a Python function for a pair.
     pairs = map(partial(tuple.__new__, SentencePair), lines)
     try:
         for first in pairs:

@@ -1,4 +1,4 @@
-"""Training batches, read ahead while the device computes: by tf.data, or by threads where nothing else needs TensorFlow."""
+"""Training batches, read ahead while the device computes, by tf.data or by threads."""
 
 import itertools
 import threading
@@ -13,15 +13,16 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.data.tensorflow_runtime import start_tensorflow, tensorflow_being_imported
 from transformer_jax.runtime.background import future_of
 
-# Making a batch takes half a millisecond; more threads would take cores from the training step.
+# Making a batch takes half a millisecond. More threads would take cores from the training step.
 READER_THREADS = 2
 
 
 def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
-    """``read(update)`` for all updates from ``start_update``, without end: trees of NumPy arrays with constant dtypes.
+    """Yield ``read(update)`` from ``start_update`` on: trees of NumPy arrays with constant dtypes.
 
-    This thread reads until TensorFlow is imported, which takes seconds; then tf.data reads ahead. ``read`` must be a pure
-    function of the update; its exceptions are raised as they are. Raises DataError when TensorFlow cannot be imported.
+    This thread reads until TensorFlow is imported, which takes seconds; then tf.data reads ahead.
+    ``read`` must be a pure function of the update. Its exceptions are raised as they are. Raises
+    DataError if TensorFlow cannot be imported.
     """
     importing, update = tensorflow_being_imported(), start_update
     while not importing.done():
@@ -31,7 +32,7 @@ def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int =
 
 
 def read_by_threads(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
-    """``prefetched`` without TensorFlow: ``read`` may return any object."""
+    """Yield ``read(update)`` as ``prefetched``, without TensorFlow: it may return any object."""
     coming, readers = deque[Future[PyTree]](), threading.Semaphore(READER_THREADS)
     updates = itertools.count(start_update)
 

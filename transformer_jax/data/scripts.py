@@ -19,12 +19,16 @@ LANGUAGE_OF_SCRIPT = {"HAN": "zh", "HANGUL": "ko", "THAI": "th", "KHMER": "km", 
 LANGUAGE_OF_SCRIPT |= {"TIBETAN": "bo", "HEBREW": "he", "GREEK": "el", "GEORGIAN": "ka", "ARMENIAN": "hy"}
 LANGUAGE_OF_SCRIPT |= {"TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "MALAYALAM": "ml", "GUJARATI": "gu"}
 LANGUAGE_OF_SCRIPT |= {"GURMUKHI": "pa", "SINHALA": "si", "BENGALI": "bn", "ORIYA": "or", "ETHIOPIC": "am"}
-KANA, MIN_KANA, MIN_OTHER = ("HIRAGANA", "KATAKANA"), 0.05, 0.2
+KANA = ("HIRAGANA", "KATAKANA")
+# Share of kana beside Han from which on text is Japanese.
+MIN_KANA = 0.05
+# Share of another script in text with Latin names that makes it the script of the text.
+MIN_OTHER = 0.2
 
 
 @lru_cache(maxsize=1 << 16)
 def script_of(character: str) -> str:
-    """Return the script of a letter or mark, by its Unicode name: ``LATIN``, ``HAN``; empty for other characters."""
+    """Return the script of a letter or mark, as ``LATIN`` or ``HAN``, else empty."""
     if unicodedata.category(character)[0] not in "LM":
         return ""
     first = unicodedata.name(unicodedata.normalize("NFKC", character)[0], "").replace("-", " ").partition(" ")[0]
@@ -32,7 +36,6 @@ def script_of(character: str) -> str:
 
 
 def writes_without_spaces(character: str) -> bool:
-    """Whether the script of the character has no spaces between words."""
     return script_of(character) in SCRIPTS_WITHOUT_SPACES
 
 
@@ -44,7 +47,7 @@ def lack_spaces(texts: Iterable[str]) -> bool:
 
 
 def language_of_text(lines: Iterable[str]) -> tuple[str, str]:
-    """Return the language of the lines by their script, ``und`` if several languages use it, and the script."""
+    """Return the language of the lines by their script, or ``und``, and the script."""
     letters = Counter(script_of(character) for line in lines for character in line)
     del letters[""]
     if not letters:
@@ -54,7 +57,7 @@ def language_of_text(lines: Iterable[str]) -> tuple[str, str]:
     script, count = letters.most_common(1)[0]
     if script == "LATIN":
         # Text in another script often has names in Latin letters.
-        others = ((each, number) for each, number in letters.most_common() if each in LANGUAGE_OF_SCRIPT)
+        others = ((name, number) for name, number in letters.most_common() if name in LANGUAGE_OF_SCRIPT)
         other, number = next(others, ("", 0))
         if number >= MIN_OTHER * letters.total():
             script, count = other, number

@@ -1,4 +1,4 @@
-"""Counts of tokenized splits: pairs and tokens, lengths, unknown tokens, and the entropy of token frequencies."""
+"""Counts of tokenized splits: pairs, tokens, lengths, unknown tokens, and entropy."""
 
 import base64
 from collections import Counter
@@ -29,7 +29,6 @@ class SideCounts:
         self._is_seen = np.zeros(0, bool)
 
     def add(self, sentences: Sentences) -> None:
-        """Counts sentences."""
         ids, lengths = sentences
         self.sentences += len(lengths)
         self.tokens += int(lengths.sum())
@@ -41,7 +40,6 @@ class SideCounts:
         self._bars += np.bincount(np.searchsorted(HISTOGRAM_EDGES, lengths), minlength=len(self._bars))
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
         sums = {name: getattr(self, name) for name in ("sentences", "tokens", "unknown", "longest")}
         seen = np.packbits(self._is_seen, bitorder="little")
         return sums | {"bars": self._bars.tolist(), "seen": base64.b64encode(seen.tobytes()).decode("ascii")}
@@ -49,9 +47,10 @@ class SideCounts:
 
 @dataclass(frozen=True)
 class SideStatistics:
-    """Statistics of one side of the kept pairs; lengths are in tokens with EOS. ``histogram``: ``{"1-5": sentences, ...}``.
+    """Statistics of a side of the kept pairs; lengths are in tokens with EOS.
 
-    ``seen``: the ids that occur, a bit an id from the lowest, in base 64; empty for a store of an earlier version.
+    ``histogram``: ``{"1-5": sentences, ...}``. ``seen``: the ids that occur, a bit an id from the
+    lowest, in base 64; empty for a store of an earlier version.
     """
 
     tokens: int
@@ -63,7 +62,7 @@ class SideStatistics:
 
     @classmethod
     def of(cls, parts: Sequence[Mapping[str, Any]]) -> "SideStatistics":
-        """The statistics of all parts, from their ``SideCounts``."""
+        """Return the statistics of all parts, from their ``SideCounts``."""
         sentences, tokens, unknown = (sum(part[name] for part in parts) for name in ("sentences", "tokens", "unknown"))
         edges = (0, *HISTOGRAM_EDGES)
         labels = [f"{low + 1}-{high}" for low, high in zip(edges, HISTOGRAM_EDGES, strict=False)]
@@ -75,7 +74,7 @@ class SideStatistics:
 
 
 def _union(parts: Sequence[str]) -> str:
-    """Return the ids of any of some masks in base 64; empty if one of them is."""
+    """Return the union of masks in base 64, empty if one of them is."""
     masks = [base64.b64decode(part) for part in parts]
     union = reduce(or_, (int.from_bytes(mask, "little") for mask in masks))
     return base64.b64encode(union.to_bytes(max(map(len, masks)), "little")).decode("ascii") if all(masks) else ""
@@ -97,7 +96,6 @@ class StoreStatistics:
     corpora: dict[str, int] = field(default_factory=dict)
 
     def table(self) -> str:
-        """The counts as plain text."""
         lines = [f"{self.split}: {self.kept:,} pairs of {self.read:,}"]
         lines += [f"  {name}: {count:,} pairs" for name, count in self.corpora.items()]
         lines += [
@@ -121,10 +119,10 @@ class StoreStatistics:
 def unigram_entropy(
     ids: Any, sizes: Mapping[str, int] | None = None, times: Mapping[str, float] | None = None
 ) -> float:
-    """The entropy of token frequencies in nats, the loss of a unigram model; counts 10 million tokens.
+    """Return the entropy of token frequencies in nats, the loss of a unigram model.
 
-    ``sizes``: tokens of the corpora of a mixture, which lie in ``ids`` one after the other; ``times``: how often an epoch has
-    each.
+    Counts 10 million tokens. ``sizes``: tokens of the corpora of a mixture, which lie in ``ids``
+    one after the other. ``times``: how often an epoch has a corpus.
     """
     sizes = sizes or {"": len(ids)}
     counts = np.zeros(0)
@@ -138,7 +136,6 @@ def unigram_entropy(
 
 
 def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The sums of counts by name."""
     sums = Counter[str]()
     for part in counts:
         sums.update(part)

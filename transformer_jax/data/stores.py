@@ -1,12 +1,12 @@
-"""Where tokenized splits are: in the cache of a machine, or in a folder or bucket that independent jobs fill with shards.
+"""The address of tokenized splits: the cache of a machine, or a store that jobs fill with shards.
 
     STORE/settings.json        the settings and the text, by digests that copies of the text share
     STORE/tokenizers/          as in a run
     STORE/shards/              the parts, see token_store
     STORE/manifest.json        written when all parts are complete
 
-Every file is written whole, and descriptions last, with a digest of the settings; each may be written twice with the same
-content. So jobs need no lock, and one that was killed can be repeated.
+Every file is written whole, and descriptions last, with a digest of the settings. A file may be
+written twice with the same content, so jobs need no lock, and one that was killed can be repeated.
 """
 
 import json
@@ -46,9 +46,9 @@ from transformer_jax.files.atomic_files import appearing_file, appearing_folder,
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import absolute_path, as_path, in_store, is_address, is_unasked, without_mark
 
-# A smaller store is checked when it is opened, a larger one block by block when batches need its blocks.
+# A smaller store is checked when it is opened, a larger one block by block as batches need them.
 CHECKED_AT_ONCE = 1 << 28
-# A partial folder of a killed process is removed when nothing was written to it for this long.
+# A partial folder of a killed process is removed if nothing was written to it for this long.
 ABANDONED_SECONDS = 24 * 3600
 LAYOUT = 3
 # A run that began with a store of layout 2 resumes with the same text in this layout.
@@ -62,11 +62,11 @@ Opened = TypeVar("Opened")
 def open_or_build(
     cache: str, name: str, open_folder: Callable[[Path], Opened], write: Callable[[Path], object]
 ) -> Opened:
-    """Opens the folder ``name`` in ``data.cache_directory``, or builds it: ``write`` fills an empty folder.
+    """Open the folder ``name`` in ``data.cache_directory``, or build it: ``write`` fills a folder.
 
-    A folder gets its name when it is complete; an incomplete or damaged one, or one of an earlier version, is replaced. Of
-    several processes one builds it and the others wait; where files cannot be locked all build, and the first to finish wins.
-    Raises DataError when the disk cannot be written.
+    A folder gets its name when it is complete. An incomplete or damaged one, or one of an earlier
+    version, is replaced. Of several processes one builds it and the others wait. If files cannot be
+    locked all build, and the first to finish wins. Raises DataError if the disk cannot be written.
     """
     directory = Path(absolute_path(cache, "data.cache_directory")) / name
 
@@ -92,7 +92,8 @@ def open_or_build(
                 if directory.exists() and opened() is None:
                     shutil.rmtree(directory, ignore_errors=True)
         except OSError as error:
-            # Another process may have been first; its folder stays, since its files may be mapped already.
+            # Another process may have been first. Its folder stays: its files may be mapped
+            # already.
             if opened() is None:
                 problem = f"cannot write the tokenized data to {directory}: {error}"
                 raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
@@ -107,14 +108,17 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def open_split(work: Tokenization[StoreType], cache: str, address: str = "") -> StoreType:
-    """The tokenized split: the store at ``address``, if any, else from the cache, or tokenized now."""
+    """Return the tokenized split: the store at ``address``, or cached, or tokenized now."""
     return _shared_split(work, address) if address else cached_split(work, cache, work.name)
 
 
 def cached_split(
     work: Tokenization[StoreType], cache: str, name: str, shard: Shard = WHOLE_SPLIT, settings: str = ""
 ) -> StoreType:
-    """A split or a shard of it, from the cache or tokenized now; its description gets the digest ``settings``."""
+    """Return a split or a shard of it, from the cache or tokenized now.
+
+    Its description gets the digest ``settings``.
+    """
 
     def opened(folder: Path) -> StoreType:
         def damaged(part: str) -> DataError:
@@ -141,8 +145,10 @@ def cached_split(
 
 
 def _shared_split(work: Tokenization[StoreType], address: str) -> StoreType:
-    """The store at ``address``. A text that can be read here is compared; one of tensorflow-datasets, which may be
-    downloaded, is not. Raises ConfigError where the store has other settings.
+    """Return the store at ``address``, or raise ConfigError if it has other settings.
+
+    A text that can be read here is compared, but not one of tensorflow-datasets, which may be
+    downloaded.
     """
     manifest = finished_manifest(address)
     settings, text = manifest["settings"], ""
@@ -164,7 +170,7 @@ def _shared_split(work: Tokenization[StoreType], address: str) -> StoreType:
 
 
 def finished_manifest(address: str) -> dict[str, Any]:
-    """The manifest of a store; raises DataError, with the missing shards and the command for them, where there is none."""
+    """Return the manifest of a store, or raise DataError with the missing shards and a command."""
     store = _folder(address, "data.store")
     manifest, again = _read(store / MANIFEST, unsealed), f"run transformer-jax tokenize --output={address}"
     parts = manifest.get("parts", {})
@@ -186,16 +192,17 @@ def finished_manifest(address: str) -> dict[str, Any]:
 
 
 def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard) -> list[int]:
-    """Tokenizes a shard into the store at ``address``, unless it is there; the job that completes the last writes the manifest.
+    """Tokenize a shard into the store at ``address``, unless it is there; return missing shards.
 
-    Returns the shards that are missing. Raises ConfigError where the store has other settings or another text, and DataError
-    where it has another number of shards, cannot be written, or is complete without a pair or document.
+    The job that completes the last writes the manifest. Raises ConfigError if the store has other
+    settings or another text, and DataError if it has another number of shards, cannot be written,
+    or is complete without a pair or document.
     """
     store = _folder(address, "--output")
     settings = {"layout": LAYOUT, **work.settings, "text": work.text()}
     if not _read(store / SETTINGS):
         write_whole(store / SETTINGS, _as_json(settings))
-    # Another job may have written its own meanwhile.
+    # Another job may have written other settings meanwhile.
     _require_equal(_read(store / SETTINGS) or settings, settings, f"--output: {address} was tokenized")
     key, missing = digest([json.dumps(settings, sort_keys=True)])[:32], _missing(store, shard.count)
     if shard.index in missing or _described(store, shard).get("settings") != key:
@@ -214,7 +221,7 @@ def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard)
 def _manifest(
     work: Tokenization[Any], store: Path, settings: Mapping[str, object], key: str, count: int
 ) -> dict[str, Any]:
-    """Descriptions of all parts, their counts, and a digest of everything that determines the content."""
+    """Return descriptions of all parts, counts, and a digest of what determines content."""
     parts, sizes = {}, _sizes(store / SHARDS)
     for shard in (Shard(index, count) for index in range(count)):
         parts[shard.name] = described = _described(store, shard)
@@ -236,20 +243,20 @@ def _manifest(
 def shared_tokenizers(address: str, settings: Mapping[str, object], key: str) -> TokenizerPair:
     """Return the tokenizers of the store at ``address``.
 
-    Raises ConfigError, which begins with ``key``, where they were made with other ``settings``; further ones are not compared.
+    Raises ConfigError, which begins with ``key``, if any of ``settings`` differs.
     """
     folder = _folder(address, key) / TOKENIZERS
-    made_with = _read(folder / SETTINGS)
-    if not made_with:
+    described = _read(folder / SETTINGS)
+    if not described:
         finished_manifest(address)
         raise DataError(f"{key}: {address} has no tokenizers; write the store again")
-    compared = {name: made_with.get(name) for name in settings}
+    compared = {name: described.get(name) for name in settings}
     _require_equal(compared, settings, f"{key}: {address} has tokenizers")
     return load_tokenizers(folder)
 
 
 def add_tokenizers(address: str, settings: Mapping[str, object], make: Callable[[], TokenizerPair]) -> None:
-    """Write the tokenizers that ``make`` makes with ``settings`` into the store at ``address``, unless it has some."""
+    """Write the tokenizers of ``make`` and ``settings`` into the store, unless it has some."""
     folder = _folder(address, "--output") / TOKENIZERS
     if not _read(folder / SETTINGS):
         save_tokenizers(make(), folder)
@@ -257,15 +264,15 @@ def add_tokenizers(address: str, settings: Mapping[str, object], make: Callable[
 
 
 def _folder(address: str, key: str) -> Path:
-    """The folder of a store, on a disk or in a bucket.
+    """Return the folder of a store, on a disk or in a bucket.
 
-    Raises ConfigError, which names ``key``, at an address that the user did not name, or that TensorStore cannot read.
+    Raises ConfigError, which names ``key``, for an address that the user did not name, or that
+    TensorStore cannot read.
     """
     if is_unasked(address):
         address = without_mark(address)
-        raise ConfigError(
-            key, f"{address} comes from the settings of a run", f"name it yourself: --config.{key}={address}"
-        )
+        remedy = f"name it yourself: --config.{key}={address}"
+        raise ConfigError(key, f"{address} comes from the settings of a run", remedy)
     if not is_address(address):
         return Path(absolute_path(address, key))
     from transformer_jax.files.store_path import kvstore
@@ -275,7 +282,7 @@ def _folder(address: str, key: str) -> Path:
 
 
 def _read(file: Path, parse: Callable[[bytes], Any] = parse_json) -> dict[str, Any]:
-    """The JSON object in a file; empty where there is none."""
+    """Return the JSON object in a file, empty if there is none."""
     with suppress(FileNotFoundError, NotADirectoryError):
         content = file.read_bytes()
         with suppress(ValueError):
@@ -289,20 +296,19 @@ def _described(store: Path, shard: Shard) -> dict[str, Any]:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """The sizes of all files below a folder, by name."""
     if in_store(folder):
         return {name: info["size"] for name, info in folder.objects().items()}
     return {file.relative_to(folder).as_posix(): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
 
 
 def _complete(store: Path) -> list[tuple[int, int]]:
-    """Return index and count of each shard whose description is there."""
+    """Return index and count of shards with a description."""
     matches = (_DESCRIPTION.fullmatch(name) for name in _sizes(store / SHARDS))
     return [(int(match[1]), int(match[2])) for match in matches if match]
 
 
 def _missing(store: Path, count: int) -> list[int]:
-    """The missing shards; raises DataError where there are shards of another count."""
+    """Return the missing shards; raises DataError if there are shards of another count."""
     complete = _complete(store)
     if other := next((shard for shard in sorted(complete) if shard[1] != count), None):
         problem = f"has shards of another count ({Shard(*other).name})"
@@ -311,7 +317,7 @@ def _missing(store: Path, count: int) -> list[int]:
 
 
 def _upload(part: Path, target: Path) -> None:
-    """Copies a part to a folder, on a disk or in a bucket, file by file, each atomically and its description last."""
+    """Copy a part to a folder or bucket, each file atomically and its description last."""
     for file in (*sorted(part.glob("*/0")), part / PART):
         copy = target / file.relative_to(part)
         if in_store(copy):
@@ -326,9 +332,8 @@ def _require_equal(before: Mapping[str, object], settings: Mapping[str, object],
     if differing := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
         name = differing[0]
         old, new = ("none" if value in (None, "") else value for value in (before.get(name), now.get(name)))
-        raise ConfigError(
-            f"{problem} with {name}={old}, not {new}", remedy="use the same settings and text, or another store"
-        )
+        remedy = "use the same settings and text, or another store"
+        raise ConfigError(f"{problem} with {name}={old}, not {new}", remedy=remedy)
 
 
 def _as_json(content: Mapping[str, object]) -> str:
@@ -338,26 +343,25 @@ def _as_json(content: Mapping[str, object]) -> str:
 def open_token_store(
     corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, *, is_training: bool
 ) -> TokenStore:
-    """The store of a split, from the cache if the same content was tokenized in the same way before, else built.
+    """Return the store of a split, from the cache if the same content was tokenized so before.
 
-    Filters apply only with ``is_training``. Raises DataError when no pair is left, with the number of pairs that each filter
-    left out, and when the cache cannot be written.
+    Filters apply only with ``is_training``. Raises DataError if no pair is left, with the number of
+    pairs that each filter left out, and if the cache cannot be written.
     """
     work = PairTokenization(corpus, split, tokenizers, config if is_training else None)
     store = open_split(work, config.cache_directory, config.store if is_training else "")
     if store.num_pairs == 0:
         read, dropped = store.statistics.read, store.statistics.dropped
-        why = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)
+        reasons = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)
         limits = {
             "source above": "max_source_tokens",
             "target above": "max_target_tokens",
             "one side above": "max_length_ratio",
         }
-        raised = [
-            f"data.{name}" for start, name in limits.items() if any(dropped[r] for r in dropped if r.startswith(start))
-        ]
+        removing = [reason for reason, count in dropped.items() if count]
+        raised = [f"data.{name}" for start, name in limits.items() if any(r.startswith(start) for r in removing)]
         advice = f"raise {', '.join(raised)}" if raised else "look at the text, with transformer-jax data check"
-        remedy = f"left out were {why}; {advice}" if why else "the split is empty"
+        remedy = f"left out were {reasons}; {advice}" if reasons else "the split is empty"
         raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")
     return store
 
@@ -365,7 +369,7 @@ def open_token_store(
 def open_document_store(
     source: DocumentSource, split: str, tokenizer: Tokenizer, config: SourceConfig, *, is_training: bool = False
 ) -> DocumentStore:
-    """The store of a split, as ``open_token_store``; raises DataError when there is no text."""
+    """Return the store of a split, as ``open_token_store``; raises DataError without text."""
     work = DocumentTokenization(source, split, tokenizer, config)
     store = open_split(work, config.cache_directory, config.store if is_training else "")
     if not store.num_documents:

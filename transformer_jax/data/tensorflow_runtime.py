@@ -11,13 +11,13 @@ from transformer_jax.config import DataError
 
 
 def require_tensorflow() -> None:
-    """Raises DataError if TensorFlow is not installed; does not import it."""
+    """Raise DataError if TensorFlow is not installed; does not import it."""
     if find_spec("tensorflow") is None:
         raise DataError("feeding data needs TensorFlow: pip install tensorflow-cpu")
 
 
 def start_tensorflow() -> ModuleType:
-    """TensorFlow with all accelerators hidden, so that it does not reserve their memory.
+    """Return TensorFlow with all accelerators hidden, so that it does not reserve their memory.
 
     Raises DataError if it cannot be imported.
     """
@@ -26,10 +26,10 @@ def start_tensorflow() -> ModuleType:
 
 @cache
 def tensorflow_being_imported() -> Future[ModuleType]:
-    """Starts the import in a thread, which takes seconds, and returns its future; once a process.
+    """Start the import in a thread, which takes seconds, and return its future; once a process.
 
-    If several threads imported TensorFlow at once, one of them could get a partial module. The interpreter waits for the
-    thread when it exits: it must not exit while TensorFlow loads.
+    If several threads imported TensorFlow at once, one of them could get a partial module. The
+    interpreter waits for the thread when it exits: it must not exit while TensorFlow loads.
     """
     pool = ThreadPoolExecutor(1, thread_name_prefix="tensorflow")
     importing = pool.submit(_import_without_accelerators)
@@ -42,7 +42,7 @@ def _import_without_accelerators() -> ModuleType:
     # No start-up messages, and no oneDNN.
     for variable, value in (("TF_CPP_MIN_LOG_LEVEL", "2"), ("TF_ENABLE_ONEDNN_OPTS", "0")):
         os.environ.setdefault(variable, value)
-    # TensorFlow would import Keras, which takes as long again and is not used here; it does without.
+    # TensorFlow would import Keras, which takes as long again and is not used here.
     if hides_keras := "keras" not in sys.modules:
         sys.modules["keras"] = None  # type: ignore[assignment]
     try:

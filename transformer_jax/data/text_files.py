@@ -15,13 +15,14 @@ from typing import Any
 
 from transformer_jax.config import DataError
 
+# Larger files are hashed by samples.
 WHOLE_HASH_BYTES = 1 << 28
 _SAMPLE_BYTES = 1 << 16
+_NUM_SAMPLES = 256
 READ_AT_ONCE = 1 << 20
 LINE_LIMIT = 1 << 26
 # An unfinished line of this length is looked through for NUL bytes.
 _LONG_LINE = 1 << 16
-_NUM_SAMPLES = 256
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NO_TEXT = {
     b"\x1f\x8b": "looks like gzip; name it .gz",
@@ -40,39 +41,37 @@ _FILLERS = "\u115f\u1160\u3164\uffa0"
 
 
 def as_one_line(text: str) -> str:
-    """The text with spaces in place of line breaks and tabs."""
     return re.sub(r"[\n\r\t]", " ", text)
 
 
 def ascii_words(text: str) -> list[str]:
-    """Return the words of a format whose words are separated by ASCII white space; U+00A0 and U+3000 are parts of a word."""
+    """Return the words between ASCII white space; U+00A0 and U+3000 are parts of a word."""
     return re.findall(r"\S+", text, re.ASCII)
 
 
 def is_invisible(character: str) -> bool:
-    """Whether a character shows nothing by itself: white space, a control or format character, an ignorable one."""
+    """Whether a character shows nothing: white space, control, format or ignorable characters."""
     return unicodedata.category(character) in ("Cc", "Cf", "Zs", "Zl", "Zp") or bool(_INVISIBLE.match(character))
 
 
 def says_nothing(text: str) -> bool:
-    """Whether a text has no visible character."""
     # Most texts begin with a letter, which takes a tenth of the time.
     begins_visibly = text[:1].isalpha() and text[0] not in _FILLERS
     return not begins_visibly and all(map(is_invisible, text))
 
 
 def visible(text: str) -> str:
-    """Return the text for a message: invisible characters other than the space are shown as ``<U+00A0>``."""
-    return "".join(f"<U+{ord(each):04X}>" if each != " " and is_invisible(each) else each for each in text)
+    """Show invisible characters other than the space as ``<U+00A0>``, for a message."""
+    return "".join(f"<U+{ord(sign):04X}>" if sign != " " and is_invisible(sign) else sign for sign in text)
 
 
 def read_lines(path: Path, skipped: int = 0) -> Iterator[str]:
-    """Streams the lines of a UTF-8 file, plain, ``.gz`` or ``.xz``, after ``skipped`` lines, which are not decoded.
+    """Yield the lines of a UTF-8 file, plain, ``.gz`` or ``.xz``, after ``skipped`` lines.
 
-    Lines end at line feeds only: other separators (U+2028, U+0085, vertical tab ...) are part of a sentence. A carriage return
-    at the end of a line (files from Windows) and a byte order mark at the start of the file are removed.
-
-    Raises DataError, with file and line number from 1, on invalid UTF-8, NUL bytes, damaged archives and a line beyond 64 MiB.
+    Lines end at line feeds only: other separators (U+2028, U+0085, vertical tab ...) are part of a
+    sentence. A carriage return at the end of a line (files from Windows) and a byte order mark at
+    the start of the file are removed. Raises DataError, with file and line number from 1, on
+    invalid UTF-8, NUL bytes, damaged archives and a line beyond 64 MiB.
     """
     for text in text_blocks(path, skipped):
         lines = text.split("\n")
@@ -80,7 +79,7 @@ def read_lines(path: Path, skipped: int = 0) -> Iterator[str]:
 
 
 def text_blocks(path: Path, skipped: int = 0) -> Iterator[str]:
-    """Streams many lines of ``read_lines`` at a time, with carriage returns, and with line feeds between them."""
+    """Yield many lines of ``read_lines`` at a time, with carriage returns and line feeds."""
     read = 0
     for lines, block in line_blocks(path):
         block = block if read else block.removeprefix(BYTE_ORDER_MARK)
@@ -99,7 +98,7 @@ def text_blocks(path: Path, skipped: int = 0) -> Iterator[str]:
 
 
 def sentence_of_line(line: bytes, name: str, number: int) -> str:
-    """The text of line ``number`` (from 1) of the file ``name``; raises DataError as ``read_lines`` does."""
+    """Return the text of line ``number`` (from 1) of a file; raises DataError as ``read_lines``."""
     if number == 1:
         require_no_archive(line, name)
         line = line.removeprefix(BYTE_ORDER_MARK)
@@ -107,7 +106,7 @@ def sentence_of_line(line: bytes, name: str, number: int) -> str:
 
 
 def check_sentence(raw: bytes, where: str) -> str:
-    """Decodes one sentence; raises DataError, which starts with ``where``, on invalid UTF-8 and NUL bytes."""
+    """Decode a sentence; raises DataError, from ``where`` on, on bad UTF-8 and NUL bytes."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -121,9 +120,8 @@ def check_sentence(raw: bytes, where: str) -> str:
 
 def _no_text(raw: bytes, where: str) -> DataError:
     offset = raw.index(b"\0")
-    return DataError(
-        f"{where}: NUL byte at byte offset {offset} of the line; this is not a text file, or a damaged one"
-    )
+    problem = f"NUL byte at byte offset {offset} of the line; this is not a text file, or a damaged one"
+    return DataError(f"{where}: {problem}")
 
 
 class UnfinishedLine:
@@ -133,15 +131,14 @@ class UnfinishedLine:
         self._blocks, self._size = list[bytes](), 0
 
     def add(self, block: bytes, name: object, number: int) -> None:
-        """Append the next bytes of line ``number`` of the file ``name``; raises DataError if it is too long or no text."""
+        """Append the next bytes of a line; raises DataError if it is too long or no text."""
         if not self._blocks and len(block) >= _LONG_LINE and b"\0" in block:
             raise _no_text(block, f"{name}, line {number}")
         self._blocks.append(block)
         self._size += len(block)
         if self._size > LINE_LIMIT:
-            raise DataError(
-                f"{name}, line {number}: longer than {LINE_LIMIT >> 20} MiB; text has one sentence or document a line"
-            )
+            problem = f"longer than {LINE_LIMIT >> 20} MiB; text has one sentence or document a line"
+            raise DataError(f"{name}, line {number}: {problem}")
 
     def take(self, end: bytes = b"") -> bytes:
         """Return the line with its ``end``, and begin the next one."""
@@ -151,17 +148,18 @@ class UnfinishedLine:
 
 
 def require_no_archive(start: bytes, name: str) -> None:
-    """Raises DataError if ``start`` is the beginning of a known format that is not UTF-8 text."""
+    """Raise DataError if ``start`` is the beginning of a known format that is not UTF-8 text."""
     for magic, problem in _NO_TEXT.items():
         if start.startswith(magic):
             raise DataError(f"{name}: {problem}")
 
 
 def line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Streams a plain, ``.gz`` or ``.xz`` file, many whole lines and their number at a time; the last may have no line feed.
+    """Yield whole lines of a plain, ``.gz`` or ``.xz`` file, many at a time with their number.
 
-    ``~`` at the start of the path is the home folder. Raises DataError, with the number of the last sound line, when the file
-    cannot be read, is damaged, has a line that is too long or is not text.
+    The last may have no line feed. ``~`` at the start of the path is the home folder. Raises
+    DataError, with the number of the last sound line, if the file cannot be read, is damaged, has a
+    line that is too long or is not text.
     """
     read, unfinished, is_begun = 0, UnfinishedLine(), False
     try:
@@ -184,19 +182,19 @@ def line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """Streams the lines, with their line feeds; raises DataError as ``line_blocks``."""
+    """Yield the lines, with their line feeds; raises DataError as ``line_blocks``."""
     for _, block in line_blocks(path):
         yield from io.BytesIO(block)
 
 
 def count_lines(path: Path) -> int:
-    """The number of lines of a file; raises DataError as ``line_blocks``."""
+    """Count the lines of a file; raises DataError as ``line_blocks``."""
     return sum(lines for lines, _ in line_blocks(path))
 
 
 @contextlib.contextmanager
 def opened_bytes(path: Path) -> Iterator[Any]:
-    """Opens a plain, ``.gz`` or ``.xz`` file; raises DataError when it cannot be read or is damaged."""
+    """Open a plain, ``.gz`` or ``.xz`` file; raises DataError if it cannot be read."""
     try:
         with _open(path) as stream:
             yield stream
@@ -217,7 +215,10 @@ def _unreadable(path: Path, error: Exception, where: str = "") -> DataError:
 
 
 def hash_file(path: Path, *, with_time: bool = True) -> str:
-    """SHA-256 of a file's content, or above 256 MiB of its size, 256 samples and, ``with_time``, modification time."""
+    """Return SHA-256 of a file's content, or above 256 MiB of its size and 256 samples.
+
+    ``with_time``: of the modification time of such a file too.
+    """
     size = path.stat().st_size
     with open(path, "rb") as file:
         if size <= WHOLE_HASH_BYTES:
@@ -230,18 +231,17 @@ def hash_file(path: Path, *, with_time: bool = True) -> str:
 
 
 def plain_or_compressed(path: Path) -> Path | None:
-    """The file, or the same with ``.gz`` or ``.xz``, or None; raises DataError if several exist."""
-    found = [each for suffix in ("", *OPENERS) if (each := path.with_name(f"{path.name}{suffix}")).is_file()]
-    require_one_file(found)
-    return found[0] if found else None
+    """Return the file, or its ``.gz`` or ``.xz``, or None; raises DataError if several exist."""
+    files = [file for suffix in ("", *OPENERS) if (file := path.with_name(f"{path.name}{suffix}")).is_file()]
+    require_one_file(files)
+    return files[0] if files else None
 
 
 def require_one_file(paths: Sequence[Path]) -> None:
-    """Raises DataError if there are several of a file, its ``.gz`` and its ``.xz``."""
+    """Raise DataError if there are several of a file, its ``.gz`` and its ``.xz``."""
     if len(paths) > 1:
         raise DataError(f"{paths[0].parent}: both {paths[0].name} and {paths[1].name} exist; remove one")
 
 
 def plain_name(path: Path) -> str:
-    """The name without ``.gz`` or ``.xz``."""
     return path.stem if path.suffix in OPENERS else path.name

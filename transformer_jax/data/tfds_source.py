@@ -24,16 +24,16 @@ RawPair = tuple[bytes, bytes]
 
 @dataclass(frozen=True)
 class TfdsCorpus:
-    """A translation data set of tensorflow-datasets: ``wmt14_translate/de-en``, ``opus/medical``, ``ted_multi_translate`` ...
+    """A data set of tensorflow-datasets: ``wmt14_translate/de-en``, ``opus/medical`` ...
 
-    ``name``: an argument of ``tfds.builder``, or a data set prepared in ``directory``, whose code may be missing.
-    ``directory``: ``data_dir`` of tfds, or the folder of one prepared version; empty: the default of tfds. A missing data set
-    is downloaded and prepared if ``may_download``; of several processes one does that. A ``split`` may be a slice such as
-    ``train[:90%]``.
+    ``name``: an argument of ``tfds.builder``, or a data set prepared in ``directory``, whose code
+    may be missing. ``directory``: ``data_dir`` of tfds, or the folder of one prepared version;
+    empty: the default of tfds. A missing data set is downloaded and prepared if ``may_download``,
+    by one of several processes. A ``split`` may be a slice such as ``train[:90%]``.
 
-    Examples keep their stored order. A line break inside a sentence becomes a space. Examples with several languages
-    (``TranslationVariableLanguages``) are skipped if they lack one of the two. Raises DataError, with the choices, on an
-    unknown data set, configuration, split or language.
+    Examples keep their stored order. A line break inside a sentence becomes a space. Examples with
+    several languages (``TranslationVariableLanguages``) are skipped if they lack one of the two.
+    Raises DataError, with the choices, on an unknown data set, configuration, split or language.
     """
 
     name: str
@@ -43,7 +43,6 @@ class TfdsCorpus:
     may_download: bool = True
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
-        """Streams a split."""
         number = 0
         for number, sides in enumerate(self._raw_pairs(split), start=1):
             where = f"{self.name}, split {split}, example {number}"
@@ -52,12 +51,11 @@ class TfdsCorpus:
             raise DataError(f"{self.name}, {split}: no pair of {self.source_language} and {self.target_language}")
 
     def count(self, split: str) -> int:
-        """Number of examples of a split."""
         self._require_split(split)
         return int(self._builder.info.splits[split].num_examples)
 
     def fingerprint(self, split: str) -> str:
-        """Digest of name, version, languages and the content of the split's files."""
+        """Digest name, version, languages and the content of the split's files."""
         info = self._builder.info
         self._require_split(split)
         files = sorted({Path(os.fspath(path)) for path in info.splits[split].filepaths})
@@ -111,7 +109,6 @@ class TfdsCorpus:
 
 
 def _import_tfds() -> ModuleType:
-    """tensorflow-datasets; raises DataError if it is not installed."""
     start_tensorflow()
     try:
         import tensorflow_datasets as tfds
@@ -121,7 +118,8 @@ def _import_tfds() -> ModuleType:
 
 
 def _find_builder(name: str, directory: str) -> Any:
-    # tfds would download and run the code of ``namespace:name``; a colon before a version is harmless.
+    # tfds would download and run the code of ``namespace:name``. A colon before a version is not
+    # that.
     if re.search(r":(?!(\d+|\*)\.(\d+|\*)\.(\d+|\*)(/|$))", name):
         raise DataError(f"data.name: {name!r} would download code; install that data set, and leave out its namespace")
     tfds = _import_tfds()
@@ -131,7 +129,7 @@ def _find_builder(name: str, directory: str) -> Any:
         builder = tfds.builder_from_directory(folder) if is_one_version else tfds.builder(name, data_dir=folder)
     except tfds.core.registered.DatasetNotFoundError:
         names = tfds.list_builders(with_community_datasets=False)
-        translations = ", ".join(known for known in names if "translate" in known)
+        translations = ", ".join(choice for choice in names if "translate" in choice)
         problem = f"tensorflow-datasets has no data set {name!r}{did_you_mean(name.partition('/')[0], names)}"
         raise DataError(f"data.name: {problem} (translation sets: {translations})") from None
     except (ValueError, RuntimeError) as error:
@@ -151,7 +149,7 @@ def _list_configurations(tfds: ModuleType, name: str) -> str:
 
 
 def _find_translations(tfds: ModuleType, features: Any, name: str) -> tuple[str, Any]:
-    """The feature of the sentences, and its key; empty at the top level."""
+    """Return the feature of the sentences, and its key; empty at the top level."""
     kinds = tfds.features.Translation, tfds.features.TranslationVariableLanguages
     children = dict(features) if isinstance(features, tfds.features.FeaturesDict) else {}
     for key, feature in {"": features, **children}.items():
@@ -180,5 +178,4 @@ def _read_variable(dataset: Any, key: str, source_language: str, target_language
 
 @register("data_source", "tfds")
 def tfds_corpus(data: DataConfig, seed: int) -> TfdsCorpus:
-    """The data set ``data.name``, whatever the seed."""
     return TfdsCorpus(data.name, data.directory, data.source_language, data.target_language, data.download)

@@ -1,10 +1,12 @@
 """Stores of token ids: memory-mapped on a disk; in a bucket TensorStore reads blocks of them.
 
-    STORE/shards/3-of-64/target.ids/0    an array of a part: numbers, filled up to whole blocks, and an index of the blocks
-    STORE/shards/3-of-64/part.json       written last: its counts, and types, lengths and CRC-32 of the blocks of its arrays
-    STORE/manifest.json                  the descriptions of all parts; a store without it is unfinished
+    STORE/shards/3-of-64/target.ids/0    an array of a part: numbers in whole blocks, and an index
+    STORE/shards/3-of-64/part.json       written last: counts, and the types, lengths and CRC-32 of
+                                         the blocks of the arrays
+    STORE/manifest.json                  the descriptions of all parts; a store without it is
+                                         unfinished
 
-Each array is one shard of Zarr 3 without compression, so that TensorStore can read single blocks.
+An array is one shard of Zarr 3 without compression, so that TensorStore can read single blocks.
 """
 
 import functools
@@ -27,11 +29,13 @@ from transformer_jax.files.json_text import parse_json
 from transformer_jax.files.paths import is_address
 
 # Offsets are all read for the plan of the batches, ids here and there.
-BLOCK_BYTES, ID_BLOCKS_IN_ONE = 1 << 20, 8
+BLOCK_BYTES = 1 << 20
+ID_BLOCKS_IN_ONE = 8
 # Blocks that are requested together when they are first needed.
 BLOCKS_AT_ONCE = 128
 # Share of the memory of a host in which one of perhaps eight processes keeps blocks of buckets.
 SHARE_OF_MEMORY = 1 / 16
+# Silence of a bucket after which an error is raised.
 SECONDS_TO_ANSWER = 600
 SHARDS, PART, MANIFEST = "shards", "part.json", "manifest.json"
 DOCUMENTS = "documents"
@@ -39,27 +43,24 @@ SIDES = ("source", "target")
 
 
 def sealed(content: Mapping[str, Any]) -> str:
-    """Return JSON with a CRC-32 of the content."""
     return json.dumps({"crc32": zlib.crc32(json.dumps(content).encode()), "content": content}) + "\n"
 
 
 def unsealed(text: str | bytes) -> dict[str, Any]:
-    """Inverse of ``sealed``; raises ValueError where the text was changed."""
+    """Return the content of ``sealed``; raises ValueError if the text was changed."""
     seal = parse_json(text)
     if not isinstance(seal, dict) or seal.get("crc32") != zlib.crc32(json.dumps(seal.get("content")).encode()):
         raise ValueError("a description is damaged, or of an earlier version")
-    content: dict[str, Any] = seal["content"]
-    return content
+    return seal["content"]
 
 
 def new_array(folder: Path) -> BinaryIO:
-    """The file of a new array, for numbers."""
     folder.mkdir()
     return (folder / "0").open("wb")
 
 
 def completed_array(file: Path, dtype: str) -> dict[str, Any]:
-    """Completes a file of numbers as an array, and describes it; an array shorter than a block is one block of its length."""
+    """Complete a file of numbers as an array, and describe it; a short array is one block."""
     size, itemsize = file.stat().st_size, np.dtype(dtype).itemsize
     block = max(min(size, BLOCK_BYTES if dtype == "int64" else BLOCK_BYTES // ID_BLOCKS_IN_ONE), itemsize)
     with file.open("r+b") as content:
@@ -72,7 +73,7 @@ def completed_array(file: Path, dtype: str) -> dict[str, Any]:
 
 
 class Piece(NamedTuple):
-    """The first ``length`` of the ``numbers`` of an array of a part; ``base`` is added to each."""
+    """The first ``length`` of the ``numbers`` of an array of a part, plus ``base``."""
 
     numbers: Any
     length: int
@@ -82,10 +83,10 @@ class Piece(NamedTuple):
 
 
 class StoredArray:
-    """An array of all parts of a store, one after the other; index it by a position or positions from 0, or a slice.
+    """An array of all parts of a store; index it by a position or positions from 0, or a slice.
 
-    A block is compared with its CRC-32 before it is first used. Raises ``damaged(part)`` where they differ, and StoreError
-    where the bucket at ``address`` refuses or does not answer.
+    A block is compared with its CRC-32 before it is first used. Raises ``damaged(part)`` if they
+    differ, and StoreError if the bucket at ``address`` refuses or does not answer.
     """
 
     def __init__(
@@ -124,7 +125,6 @@ class StoredArray:
         return numbers
 
     def check(self) -> None:
-        """Compares all blocks with their CRC-32."""
         self._check(slice(0, len(self)))
 
     def _check(self, index: slice | np.ndarray) -> None:
@@ -188,7 +188,7 @@ def _concatenated(arrays: Sequence[Any], dtype: str) -> Any:
 
 @functools.cache
 def _context() -> Any:
-    """The cache of the blocks of all buckets in this process."""
+    """Return the cache of the blocks of all buckets in this process."""
     import tensorstore
 
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -196,7 +196,7 @@ def _context() -> Any:
 
 
 def _opened(address: str, description: Mapping[str, Any]) -> Any:
-    """The numbers of an array of a part, memory-mapped, or as TensorStore opens them without a request."""
+    """Return the numbers of an array of a part, memory-mapped, or opened without a request."""
     dtype, length, block = description["dtype"], description["length"], description["block"]
     if not is_address(address):
         return np.memmap(f"{address}/0", dtype, mode="r", shape=(length,))
@@ -219,14 +219,14 @@ def _opened(address: str, description: Mapping[str, Any]) -> Any:
 
 
 class StoreParts(NamedTuple):
-    """The parts of a store at ``address``, a folder or a bucket: their descriptions by name, in order."""
+    """The parts of a store at ``address``, a folder or a bucket: descriptions by name, in order."""
 
     address: str
     descriptions: Mapping[str, Mapping[str, Any]]
     damaged: Callable[[str], Exception]
 
     def array(self, name: str, totals: Sequence[int] = ()) -> StoredArray:
-        """An array of all parts. ``totals``: of offsets, the last offset of every part, where the next part begins."""
+        """Return an array of all parts; ``totals``: last offsets, where the next parts begin."""
         pieces, base = [], 0
         for index, (part, described) in enumerate(self.descriptions.items()):
             array = described["arrays"][name]
@@ -251,7 +251,7 @@ class Side(NamedTuple):
     offsets: Ids
 
     def sentences(self, indices: np.ndarray) -> Sentences:
-        """The sentences at ``indices``, concatenated, int32; reads no others."""
+        """Return the sentences at ``indices``, concatenated, int32, and reads no others."""
         starts, ends = self.offsets[np.stack([indices, indices + 1])]
         lengths = ends - starts
         return Sentences(np.asarray(self.ids[joined_ranges(starts, lengths)], np.int32), lengths.astype(np.int32))
@@ -266,13 +266,12 @@ class SplitStore:
         self.is_remote = is_address(parts.address)
 
     def check(self, largest: int) -> None:
-        """Compares all blocks of a store of at most ``largest`` bytes with their CRC-32."""
+        """Compare all blocks of a store of at most ``largest`` bytes with their CRC-32."""
         if sum(len(array) * array.dtype.itemsize for array in self.arrays.values()) <= largest:
             for array in self.arrays.values():
                 array.check()
 
     def counts(self) -> dict[str, int]:
-        """Numbers of examples, tokens and so on."""
         raise NotImplementedError
 
 
@@ -296,7 +295,6 @@ class TokenStore(SplitStore):
         )
 
     def counts(self) -> dict[str, int]:
-        """Pairs read, kept and left out, and tokens of both sides."""
         statistics = self.statistics
         dropped = {f"left out: {reason}": count for reason, count in statistics.dropped.items()}
         tokens = {f"{side} tokens": getattr(statistics, side).tokens for side in SIDES}
@@ -304,7 +302,7 @@ class TokenStore(SplitStore):
         return {"pairs read": statistics.read, "pairs": statistics.kept, **corpora, **dropped, **tokens}
 
     def lengths(self, number: int | None = None, first: int = 0) -> np.ndarray:
-        """Source and target tokens of ``number`` pairs (default: all) from ``first``, uint16 or int32 ``[2, pairs]``."""
+        """Return source and target tokens of ``number`` pairs (None: all), ``[2, pairs]``."""
         left = self.num_pairs - first
         number = left if number is None else min(number, left)
         longest = max(self.statistics.source.longest, self.statistics.target.longest)
@@ -319,8 +317,8 @@ class TokenStore(SplitStore):
 class DocumentStore(SplitStore):
     """Documents as token ids, with an EOS after each.
 
-    Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, and ends at byte ``byte_offsets[i + 1]`` of the text. ``corpora``:
-    numbers of documents of the corpora of a mixture, in order.
+    Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, and ends at byte ``byte_offsets[i + 1]``
+    of the text. ``corpora``: numbers of documents of the corpora of a mixture, in order.
     """
 
     def __init__(self, parts: StoreParts) -> None:
@@ -336,10 +334,8 @@ class DocumentStore(SplitStore):
         self.arrays = dict(zip(("ids", "offsets", "bytes"), (self.ids, self.offsets, self.byte_offsets), strict=True))
 
     def counts(self) -> dict[str, int]:
-        """Documents, their bytes and their tokens."""
         corpora = {f"documents of {name}": count for name, count in self.corpora.items()}
         return {"documents": self.num_documents, **corpora, "bytes": self.num_bytes, "tokens": self.num_tokens}
 
     def to_json(self) -> dict[str, object]:
-        """A JSON object of counts."""
         return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens, "seen": self.statistics.seen}

@@ -1,4 +1,4 @@
-"""How a split becomes a store: pairs or documents are tokenized, in order, as one part or in shards."""
+"""Tokenization of a split: pairs or documents, in order, as one part or in shards."""
 
 import gc
 import hashlib
@@ -32,14 +32,7 @@ from transformer_jax.data.pair_encoding import (
 )
 from transformer_jax.data.sentence_pairs import Corpus, Document, DocumentSource, content_of, pairs_after
 from transformer_jax.data.store_statistics import SideCounts
-from transformer_jax.data.token_store import (
-    DOCUMENTS,
-    DocumentStore,
-    SplitStore,
-    StoreParts,
-    TokenStore,
-    new_array,
-)
+from transformer_jax.data.token_store import DOCUMENTS, DocumentStore, SplitStore, StoreParts, TokenStore, new_array
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.startup import available_cores
 
@@ -55,7 +48,7 @@ StoreType = TypeVar("StoreType", bound=SplitStore)
 
 @dataclass(frozen=True)
 class Shard:
-    """Shard ``index`` (from 0) of ``count`` shards of a split, in order, each tokenized by a process of its own."""
+    """Shard ``index`` (from 0) of ``count`` shards of a split, in order, for a process each."""
 
     index: int
     count: int
@@ -67,14 +60,14 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """The shard written ``INDEX/COUNT``; raises ConfigError unless 0 <= INDEX < COUNT."""
+        """Parse ``INDEX/COUNT``; raises ConfigError unless 0 <= INDEX < COUNT."""
         index, _, count = text.partition("/")
         if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
             raise ConfigError("--shard", f"{text!r} is not INDEX/COUNT with 0 <= INDEX < COUNT, such as 3/64")
         return cls(int(index), int(count))
 
     def bounds(self, total: int) -> tuple[int, int]:
-        """The units ``begin:end`` of this shard of ``total`` units; the last shard has no end."""
+        """Return the units ``begin:end`` of this shard of ``total``; the last has no end."""
         begin, end = (-(-index * total // self.count) for index in (self.index, self.index + 1))
         return begin, end if self.index + 1 < self.count else sys.maxsize
 
@@ -83,7 +76,7 @@ WHOLE_SPLIT = Shard(0, 1)
 
 
 class BuildProgress:
-    """Progress lines on standard error while a store is built, the first after two seconds; ``total`` 0: unknown."""
+    """Progress lines on standard error, the first after two seconds; ``total`` 0: not estimated."""
 
     def __init__(self, split: str, total: int, unit: str = "pairs", doing: str = "tokenizing") -> None:
         self._split, self._total, self._unit, self._doing = split, total, unit, doing
@@ -92,7 +85,6 @@ class BuildProgress:
         self._next_line = self._started + SECONDS_UNTIL_SHOWN
 
     def advance(self, number: int) -> None:
-        """Counts ``number`` more units."""
         self._done += number
         now = time.monotonic()
         if now < self._next_line:
@@ -106,13 +98,13 @@ class BuildProgress:
 
 
 def _threads(shard: Shard) -> int:
-    """The threads that encode a shard; other shards use the other cores."""
+    """Return the threads that encode a shard; other shards use the other cores."""
     return available_cores() if shard == WHOLE_SPLIT else 1
 
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Collects garbage after 100,000 new containers in place of about 2,000: the lists of a chunk have no cycles."""
+    """Collect garbage more rarely: the lists of a chunk have no cycles."""
     thresholds = gc.get_threshold()
     gc.set_threshold(100_000, *thresholds[1:])
     try:
@@ -122,7 +114,7 @@ def _rare_collections() -> Iterator[None]:
 
 
 class SideWriter:
-    """Context manager that appends sentences to ``{side}.ids`` (flat) and ``{side}.offsets`` (int64), and counts them."""
+    """Appends sentences to ``{side}.ids`` (flat) and ``{side}.offsets`` (int64)."""
 
     def __init__(self, part: Path, side: str, tokenizer: Tokenizer) -> None:
         self.types = {f"{side}.ids": id_type(tokenizer.vocabulary_size).name, f"{side}.offsets": "int64"}
@@ -138,14 +130,13 @@ class SideWriter:
         self._offsets.close()
 
     def append(self, sentences: Sentences) -> None:
-        """Writes sentences."""
         sentences.ids.tofile(self._ids)
         (self.counts.tokens + np.cumsum(sentences.lengths, dtype=np.int64)).tofile(self._offsets)
         self.counts.add(sentences)
 
 
 class Tokenization(ABC, Generic[StoreType]):
-    """How a split is tokenized; ``kind``: a folder in the cache; ``store_type`` opens the parts of a store."""
+    """Tokenization of a split; ``kind``: a folder in the cache; ``store_type`` opens its parts."""
 
     kind: ClassVar[str]
     store_type: Callable[[StoreParts], StoreType]
@@ -162,16 +153,16 @@ class Tokenization(ABC, Generic[StoreType]):
 
     @abstractmethod
     def text(self) -> str:
-        """A digest of the text that its copies share."""
+        """Return a digest of the text that its copies share."""
 
     @abstractmethod
     def write(self, part: Path, shard: Shard = WHOLE_SPLIT) -> dict[str, Any]:
-        """Writes the arrays of a shard into an empty folder; returns counts, and the ``types`` of the arrays."""
+        """Write the arrays of a shard into an empty folder; return counts and ``types``."""
 
 
 @dataclass(frozen=True)
 class PairTokenization(Tokenization[TokenStore]):
-    """How a split of pairs is tokenized; ``filtering``: the settings of training, None without filters."""
+    """Tokenization of pairs; ``filtering``: the settings of training, None without filters."""
 
     corpus: Corpus
     split: str
@@ -223,7 +214,7 @@ class PairTokenization(Tokenization[TokenStore]):
         return {"types": source.types | target.types, **counts, **sides}
 
     def _chunks(self, shard: Shard) -> Iterator[tuple[str, EncodedChunk]]:
-        """The chunks of a shard with the names of their corpora; the first chunk of a corpus is empty."""
+        """Yield the chunks of a shard with names of corpora; the first of a corpus is empty."""
         config, source, target = self.filtering, *(flattened([], tokenizer) for tokenizer in self.tokenizers)
         times = config.segmentations if config and config.bpe_dropout else 1
         parts = parts_of(self.corpus, self.split)
@@ -235,8 +226,8 @@ class PairTokenization(Tokenization[TokenStore]):
             yield name, EncodedChunk(0, Counter(), source, target)
             for number in range(times):
                 begin = max(begun, first)
-                own = islice(pairs_after(part, self.split, begin - begun), max(end - begin, 0))
-                for chunk in encoded_chunks(own, self.tokenizers, config, number, _threads(shard)):
+                pairs = islice(pairs_after(part, self.split, begin - begun), max(end - begin, 0))
+                for chunk in encoded_chunks(pairs, self.tokenizers, config, number, _threads(shard)):
                     yield name, chunk
                     progress.advance(chunk.read)
                 begun += sizes[name]
@@ -247,7 +238,7 @@ class PairTokenization(Tokenization[TokenStore]):
 
 @dataclass(frozen=True)
 class DocumentTokenization(Tokenization[DocumentStore]):
-    """How a split of documents is tokenized. Memory holds a few million characters and the longest document."""
+    """Tokenization of documents; memory holds some million characters and the longest document."""
 
     source: DocumentSource
     split: str
@@ -280,10 +271,9 @@ class DocumentTokenization(Tokenization[DocumentStore]):
                 corpora[name] += 0
                 for chunk in chunks_of(documents, lambda document: len(document.text)):
                     sizes = [document.num_bytes for document in chunk]
-                    texts = self.tokenizer.encode_batch(
-                        [document.text for document in chunk], num_threads=_threads(shard)
-                    )
-                    writer.append(flattened(texts, self.tokenizer))
+                    contents = [document.text for document in chunk]
+                    ids = self.tokenizer.encode_batch(contents, num_threads=_threads(shard))
+                    writer.append(flattened(ids, self.tokenizer))
                     (num_bytes + np.cumsum(sizes, dtype=np.int64)).tofile(byte_offsets)
                     num_bytes += sum(sizes)
                     corpora[name] += len(chunk)
@@ -292,9 +282,9 @@ class DocumentTokenization(Tokenization[DocumentStore]):
         return {"types": types, "bytes": num_bytes, "corpora": _named(corpora), DOCUMENTS: writer.counts.to_json()}
 
     def _documents(self, shard: Shard) -> Iterator[tuple[str, Iterator[Document]]]:
-        """The documents of each corpus that begin in a shard."""
+        """Yield the documents of corpora that begin in a shard."""
 
-        def own(part: DocumentSource, begun: int) -> Iterator[Document]:
+        def of_shard(part: DocumentSource, begun: int) -> Iterator[Document]:
             for document in part.documents(self.split):
                 if begun >= end:
                     return
@@ -304,16 +294,16 @@ class DocumentTokenization(Tokenization[DocumentStore]):
 
         (first, end), begun = shard.bounds(self.source.count_bytes(self.split)), 0
         for name, part in parts_of(self.source, self.split).items():
-            yield name, own(part, begun)
+            yield name, of_shard(part, begun)
             begun += part.count_bytes(self.split)
 
 
 def _name(split: str, identity: object) -> str:
-    """The folder of a store: the split, and a digest of everything that determines the content."""
+    """Return the folder of a store: the split, and a digest of what determines the content."""
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     return re.sub(r"[^\w.-]+", "_", split)[:40] + f"-{key}"
 
 
 def _named(corpora: Counter[str]) -> dict[str, int]:
-    """The counts of the corpora of a mixture: one corpus has no name."""
+    """Return the counts of the corpora of a mixture. A single corpus has no name."""
     return {name: count for name, count in corpora.items() if name}

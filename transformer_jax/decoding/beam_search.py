@@ -1,7 +1,7 @@
 """Beam search with a length penalty, over a model known only as a step function.
 
-Two sets are kept for every sentence: the ``W`` most probable unfinished prefixes ("alive") and the ``N`` best finished
-hypotheses by length-normalized score. One beam is greedy search.
+A sentence has two sets: the ``W`` most probable unfinished prefixes ("alive") and the ``N`` best
+finished hypotheses by length-normalized score. One beam is greedy search.
 """
 
 from collections.abc import Callable
@@ -20,14 +20,15 @@ OfSentences = TypeVar("OfSentences", bound=tuple)
 
 DecodeStep = Callable[[Int[Array, "B W"], DecodeCache], tuple[Float[Array, "B W V"], DecodeCache]]
 Choose = Callable[[Any, Float[Array, "B W V"]], Any]
-"""A state, its cache without ``kv_cache``, and the logits of its last tokens to the state with one more token."""
+"""(state, logits) to the state with one more token. The cache of the state has no ``kv_cache``."""
 
 
 class Search(NamedTuple):
-    """A search as functions: ``start_search`` and ``choose_tokens`` for beam search, and the hypotheses of a state.
+    """A search as functions: ``start_search`` and ``choose_tokens`` for beam search.
 
-    Its states have ``position``, ``is_done``, ``cache`` and the ids of ``alive`` and ``finished`` as ``BeamState``; every other
-    leaf is [B, ...] or a scalar, whatever the capacity. The hypotheses are final where a sentence is done.
+    ``results`` returns the hypotheses of a state, which are final when a sentence is done. States
+    have ``position``, ``is_done``, ``cache`` and the ids of ``alive`` and ``finished`` as
+    ``BeamState``. Every other leaf is [B, ...] or a scalar, whatever the capacity.
     """
 
     start: Callable[..., Any]
@@ -38,10 +39,11 @@ class Search(NamedTuple):
 class Hypotheses(NamedTuple):
     """The ``N`` best hypotheses of every sentence, best first.
 
-    Shapes: ``ids`` int32 ``[B, N, T]``, each ending with EOS and padded with PAD; ``scores`` float32 ``[B, N]``, the
-    log-probability divided by the length penalty; ``log_probs`` float32 ``[B, N]``, natural logarithm; ``lengths``
-    int32 ``[B, N]``, tokens with EOS. Where there are fewer than ``N`` different hypotheses (a sentence of at most 0
-    tokens, a tiny vocabulary) the rest has length 0, only PAD, and -inf for both numbers.
+    Shapes: ``ids`` int32 ``[B, N, T]``, ending with EOS and padded with PAD; ``scores`` float32
+    ``[B, N]``, the log-probability divided by the length penalty; ``log_probs`` float32 ``[B, N]``,
+    natural logarithm; ``lengths`` int32 ``[B, N]``, tokens with EOS. If there are fewer than ``N``
+    different hypotheses (a sentence of at most 0 tokens, a tiny vocabulary) the rest has length 0,
+    only PAD, and -inf for both numbers.
     """
 
     ids: Int[Array, "B N T"]
@@ -51,7 +53,7 @@ class Hypotheses(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The options of a search; all but ``length_penalty`` are static. ``stop``: see ``beam_search``."""
+    """The options of ``beam_search``; all but ``length_penalty`` are static."""
 
     beam_width: int
     num_results: int
@@ -60,7 +62,7 @@ class Rules(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """Unfinished prefixes, most probable first: ``ids`` ``[B, W, T]``, ``last_ids`` and ``log_probs`` ``[B, W]``."""
+    """Unfinished prefixes, most probable first."""
 
     ids: Int[Array, "B W T"]
     last_ids: Int[Array, "B W"]
@@ -68,11 +70,12 @@ class Alive(NamedTuple):
 
 
 class BeamState(NamedTuple):
-    """A search so far: ``position`` is the number of tokens chosen, ``limits`` the maximum of each sentence.
+    """A search after ``position`` tokens, of at most ``limits`` tokens.
 
-    ``forced`` are the first tokens of every hypothesis, PAD where it may choose; P of them at most, and mostly 0.
-    ``num_finished`` hypotheses of each sentence have ended, found among the best or not. ``cache.per_beam`` belongs to
-    ``alive``. T, the capacity, is at least ``position``.
+    ``forced`` are the first tokens of every hypothesis, PAD where it may choose; P of them at most,
+    and mostly 0. ``num_finished`` hypotheses of a sentence have ended, also those that are not
+    among the best. ``cache.per_beam`` belongs to ``alive``. T, the capacity, is at least
+    ``position``.
     """
 
     position: Int[Array, ""]
@@ -97,24 +100,27 @@ def beam_search(
     stop: str = "exact",
     forced: Int[Array, "B P"] | None = None,
 ) -> Hypotheses:
-    """Returns the best hypotheses of every sentence (Vaswani et al. 2017, section 6.1; penalty: Wu et al. 2016, equation 14).
+    """Return the best hypotheses of every sentence.
 
-    A hypothesis of sentence ``b`` has at most ``min(max_lengths[b], max_length)`` tokens including its EOS, which is
-    the last token that may be chosen; a row with a limit of 0 (padding) takes no step and has no hypothesis. A prefix
-    finishes when its EOS is among the ``W`` best of all continuations. PAD and BOS are never chosen; the
-    probabilities are the model's own, not renormalized over what may be chosen.
+    The search is from Vaswani et al. 2017, section 6.1, the penalty from Wu et al. 2016, equation
+    14. A hypothesis of sentence ``b`` has at most ``min(max_lengths[b], max_length)`` tokens
+    including its EOS, which is the last token that may be chosen. A row with a limit of 0 (padding)
+    takes no step and has no hypothesis. A prefix finishes when its EOS is among the ``W`` best of
+    all continuations. PAD and BOS are never chosen; the probabilities are the model's, not
+    renormalized without them.
 
-    A sentence is done when no alive prefix can still beat the worst of its ``num_results`` (default: ``beam_width``)
-    hypotheses, which is exact since log-probabilities only fall and the penalty only grows; with one beam, at its
-    first EOS. A done sentence is frozen, so its result does not depend on what else is in the batch. Asking for fewer
-    results than beams stops earlier and returns the same first ones. With ``stop="first_beams"`` a sentence is also done
-    when ``beam_width`` of its hypotheses have finished, which may miss better ones. ``forced`` are tokens that every
-    hypothesis of a sentence begins with, padded with PAD, fewer than its limit.
+    A sentence is done when no alive prefix can still beat the worst of its ``num_results``
+    (default: ``beam_width``) hypotheses, which is exact since log-probabilities only fall and the
+    penalty only grows; with one beam, at its first EOS. A done sentence is frozen, so its result
+    does not depend on what else is in the batch. Asking for fewer results than beams stops earlier
+    and returns the same first ones. With ``stop="first_beams"`` a sentence is also done when
+    ``beam_width`` of its hypotheses have finished, which may miss better ones. ``forced`` are
+    tokens that every hypothesis of a sentence begins with, padded with PAD, fewer than its limit.
 
-    ``length_penalty`` (alpha, at least 0) may be traced; ``max_length``, ``beam_width`` and ``num_results`` are
-    static. Of ``cache``, leaves ``[B, W, ...]`` of ``per_beam`` follow their prefixes, its scalars are shared, and
-    ``per_sentence`` never changes. Raises ValueError for impossible sizes and for leaves of ``per_beam`` of another
-    shape.
+    ``length_penalty`` (alpha, at least 0) may be traced; ``max_length``, ``beam_width`` and
+    ``num_results`` are static. Of ``cache``, leaves ``[B, W, ...]`` of ``per_beam`` follow their
+    prefixes, its scalars are shared, and ``per_sentence`` never changes. Raises ValueError for
+    impossible sizes and for leaves of ``per_beam`` of another shape.
     """
     num_results = beam_width if num_results is None else num_results
     search = plain_search(Rules(beam_width, num_results, length_penalty, stop))
@@ -124,7 +130,7 @@ def beam_search(
 
 @register("search", "beam")
 def plain_search(rules: Rules) -> Search:
-    """Beam search by ``rules``."""
+    """Return beam search by ``rules``."""
     return Search(partial(start_search, rules=rules), partial(choose_tokens, rules=rules), lambda state: state.finished)
 
 
@@ -136,9 +142,9 @@ def start_search(
     *,
     rules: Rules,
 ) -> BeamState:
-    """The state before the first token, for at most ``capacity`` tokens; a sentence with a limit of 0 is done.
+    """Return the state before the first token, for at most ``capacity`` tokens.
 
-    Raises ValueError for impossible sizes.
+    A sentence with a limit of 0 is done. Raises ValueError for impossible sizes.
     """
     batch_size, beam_width, num_results = limits.shape[0], rules.beam_width, rules.num_results
     if not (capacity >= 1 and 1 <= num_results <= beam_width):
@@ -147,8 +153,8 @@ def start_search(
     for path, leaf in jax.tree_util.tree_leaves_with_path(cache.per_beam):
         shape = jnp.shape(leaf)
         if shape and shape[:2] != (batch_size, beam_width):
-            where, expected = jax.tree_util.keystr(path), f"[B={batch_size}, W={beam_width}, ...] or be a scalar"
-            raise ValueError(f"cache.per_beam{where} has shape {shape}; it must be {expected}")
+            name, expected = jax.tree_util.keystr(path), f"[B={batch_size}, W={beam_width}, ...] or be a scalar"
+            raise ValueError(f"cache.per_beam{name} has shape {shape}. It must be {expected}")
     alive = Alive(
         ids=jnp.full((batch_size, beam_width, capacity), PAD_ID, jnp.int32),
         last_ids=jnp.full((batch_size, beam_width), BOS_ID, jnp.int32),
@@ -175,9 +181,10 @@ def search_until(
     until: int | Int[AnyArray, ""],
     min_done: int | Int[AnyArray, ""] | None = None,
 ) -> Any:
-    """Repeats ``advance`` until ``until`` tokens are chosen, or ``min_done`` sentences (default: all) are done.
+    """Repeat ``advance`` until ``until`` tokens are chosen, or ``min_done`` sentences are done.
 
-    ``state`` has ``position`` and ``is_done`` as ``BeamState``; ``until`` is at most its capacity.
+    ``state`` has ``position`` and ``is_done`` as ``BeamState``, and ``until`` is at most its
+    capacity. ``min_done``: by default all.
     """
     min_done = state.is_done.size if min_done is None else min_done
 
@@ -188,16 +195,16 @@ def search_until(
 
 
 def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:
-    """Add one more token to every alive prefix, chosen by ``choose`` from the logits of ``step``."""
+    """Add one more token to every alive prefix, by ``choose`` from the logits of ``step``."""
     logits, after = step(state.alive.last_ids, state.cache)
     cache = after._replace(per_sentence=state.cache.per_sentence)
-    # ``kv_cache`` is never reordered, so ``choose``, which may run on the rows of each device, does without it.
-    chosen = choose(state._replace(cache=cache._replace(kv_cache=())), logits)
-    return chosen._replace(cache=cache._replace(per_beam=chosen.cache.per_beam))
+    # ``choose`` may run under shard_map, so it does not get ``kv_cache``, which keeps its order.
+    longer = choose(state._replace(cache=cache._replace(kv_cache=())), logits)
+    return longer._replace(cache=cache._replace(per_beam=longer.cache.per_beam))
 
 
 def choose_tokens(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
-    """Returns the state with one more token on every alive prefix; ``state.cache`` is the cache after the step."""
+    """Return the state with one more token on every alive prefix, from its cache after the step."""
     candidates, parents = expand(state, logits, rules)
     is_eos = candidates.last_ids == EOS_ID
 
@@ -217,10 +224,10 @@ def choose_tokens(state: BeamState, logits: Float[Array, "B W V"], rules: Rules)
 
 
 def expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tuple[Alive, Int[Array, "B C"]]:
-    """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them do not end.
+    """Return the ``C = 2 W`` most probable continuations and the beams they come from.
 
-    (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among them; EOS is the only choice
-    for the last token of a sentence, and a forced token for its position.
+    A beam has one EOS, so at least W of them do not end. PAD and BOS are never among them. EOS is
+    the only choice for the last token of a sentence, and a forced token for its position.
     """
     prefixes, logits = state.alive.log_probs, logits.astype(jnp.float32)
     count = min(2 * rules.beam_width, rules.beam_width * logits.shape[2])
@@ -231,13 +238,13 @@ def expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tup
         forced = state.forced[:, jnp.minimum(state.position, num_forced - 1)]
         only = jnp.where((state.position < num_forced) & (forced != PAD_ID), forced, only)
     by_only = continuations_by(only, prefixes, logits, normalizers, count)
-    parents, chosen, log_probs = where_sentences(only != PAD_ID, by_only, best)
-    ids = select_beams(state.alive.ids, parents).at[:, :, state.position].set(chosen)
-    return Alive(ids, chosen, log_probs), parents
+    parents, tokens, log_probs = where_sentences(only != PAD_ID, by_only, best)
+    ids = select_beams(state.alive.ids, parents).at[:, :, state.position].set(tokens)
+    return Alive(ids, tokens, log_probs), parents
 
 
 def finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""], rules: Rules) -> Hypotheses:
-    """Returns the best ``W`` candidates as hypotheses where they end here, and empty hypotheses elsewhere."""
+    """Return the best ``W`` candidates as hypotheses if they end here, else empty hypotheses."""
     best = jax.tree.map(lambda leaf: leaf[:, : rules.beam_width], candidates)
     is_finished = is_eos[:, : rules.beam_width]
     log_probs = jnp.where(is_finished, best.log_probs, -jnp.inf)
@@ -250,7 +257,7 @@ def finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""]
 
 
 def best_finished(old: Hypotheses, new: Hypotheses, num_results: int) -> Hypotheses:
-    """Returns the best ``num_results`` of both by score; of equal ones the older, so -inf replaces none."""
+    """Return the best ``num_results`` of both by score, in a tie the older."""
     both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), old, new)
     _, index = jax.lax.top_k(both.scores, num_results)
     return select_beams(both, index)
@@ -259,7 +266,7 @@ def best_finished(old: Hypotheses, new: Hypotheses, num_results: int) -> Hypothe
 def has_ended(
     alive: Alive, finished: Hypotheses, num_finished: Int[Array, "B"], limits: Int[Array, "B"], rules: Rules
 ) -> Bool[Array, "B"]:
-    """Whether no alive prefix can still beat the worst hypothesis kept, or the number that ``rules`` stop at have finished."""
+    """Return whether a sentence is done by its scores or by the stop rule."""
     best = jnp.max(alive.log_probs, axis=1)
     is_over = best / length_penalty_divisor(limits, rules.length_penalty) <= finished.scores[:, -1]
     if rules.beam_width == 1 or rules.stop == "first_beams":
@@ -268,19 +275,19 @@ def has_ended(
 
 
 def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:
-    """Returns the leaves ``[B, W, ...]`` of ``tree`` with beam ``index[b, n]`` at ``n``; scalars as they are."""
+    """Return the leaves ``[B, W, ...]`` of ``tree`` with beam ``index[b, n]`` at ``n``."""
 
     def select(leaf: Array) -> Array:
         if leaf.ndim == 0:
             return leaf
-        # take_along_axis, because XLA's CPU backend runs an indexed gather of whole beams ten times slower
+        # XLA's CPU backend runs an indexed gather of whole beams ten times slower.
         return jnp.take_along_axis(leaf, jnp.expand_dims(index, tuple(range(2, leaf.ndim))), axis=1)
 
     return jax.tree.map(select, tree)
 
 
 def where_sentences(is_first: Bool[Array, "B"], first: OfSentences, second: OfSentences) -> OfSentences:
-    """Returns ``first`` for the sentences marked and ``second`` for the others."""
+    """Return ``first`` for sentences with ``is_first`` and ``second`` for the others."""
 
     def choose(first_leaf: Array, second_leaf: Array) -> Array:
         return jnp.where(jnp.expand_dims(is_first, tuple(range(1, first_leaf.ndim))), first_leaf, second_leaf)
@@ -289,10 +296,10 @@ def where_sentences(is_first: Bool[Array, "B"], first: OfSentences, second: OfSe
 
 
 def length_penalty_divisor(lengths: Int[Array, "..."], alpha: float | Float[Array, ""]) -> Float[Array, "..."]:
-    """Returns ``((5 + length) / 6) ** alpha``, float32 (Wu et al. 2016, equation 14).
+    """Return ``((5 + length) / 6) ** alpha``, float32 (Wu et al. 2016, equation 14).
 
-    ``lengths`` count the tokens of a hypothesis, its EOS included. It is 1 for length 1, and for ``alpha`` 0 always;
-    it never falls as hypotheses grow, for ``alpha`` of at least 0, which is what lets search stop early without
-    error.
+    ``lengths`` count the tokens of a hypothesis, its EOS included. The divisor is 1 for length 1,
+    and always for ``alpha`` 0. For ``alpha`` of at least 0 it never falls as hypotheses grow, so
+    that search may stop early without error.
     """
     return ((5.0 + lengths) / 6.0) ** alpha

@@ -1,4 +1,4 @@
-"""Constrained search: what may be chosen next as a function of the hypothesis, computed beside the model's step."""
+"""Constrained search: an automaton beside the model's step allows the next tokens."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from transformer_jax.sequence_types import DecodeCache
 
 
 class Constraint(NamedTuple):
-    """An automaton that reads hypotheses; its states are leaves [B, W, ...], which follow the beams.
+    """An automaton that reads hypotheses; its states are leaves [B, W, ...] that follow the beams.
 
-    ``start(inputs, beam_width)`` is the state before the first token, ``advance(state, token_ids)`` the state after one token
-    more (BOS first), ``allowed(state)`` marks the tokens that may follow.
+    ``start(inputs, beam_width)`` is the state before the first token, ``advance(state, token_ids)``
+    the state after one token more (BOS first), ``allowed(state)`` marks the tokens that may follow.
     """
 
     start: Callable[[PyTree, int], PyTree]
@@ -27,9 +27,10 @@ class Constraint(NamedTuple):
 def constrained(
     init_cache: InitCache, make_step: MakeStep, beam_width: int, constraint: Constraint
 ) -> tuple[InitCache, MakeStep]:
-    """The cache and step of a model that only offers allowed tokens; the state is beside ``per_beam``.
+    """Return the cache and step of a model that only offers allowed tokens.
 
-    Allowed tokens keep the model's own probabilities. PAD, which no search chooses, gets the probability of all other tokens.
+    The state is beside ``per_beam``. Allowed tokens keep the probabilities of the model. PAD, which
+    no search chooses, gets the probability of all other tokens.
     """
 
     def init(params: PyTree, inputs: PyTree, capacity: int) -> DecodeCache:

@@ -10,9 +10,9 @@ class DecodingProgram(NamedTuple):
     """Decoding of a batch as pure functions, which can be compiled without a run.
 
     The batch has ``rows`` inputs of ``width`` positions; ``inputs`` are their shapes, rows first.
-    ``start(params, inputs, capacity)`` reads the inputs and makes the state before the first token, for at most ``capacity``
-    tokens; ``step(params, state)`` chooses one more token in every row. ``capacities``: the capacities of a search in order,
-    each with the number of tokens chosen in it; all rows are as long as allowed.
+    ``start(params, inputs, capacity)`` reads the inputs and makes the state before the first token,
+    for at most ``capacity`` tokens. ``step(params, state)`` chooses one more token in every row.
+    ``capacities``: the capacities of a search in order, with the number of tokens chosen in them.
     """
 
     rows: int

@@ -1,4 +1,4 @@
-"""Sampling from a model known only as a step function, in the form of a search: temperature, top-k, top-p, epsilon."""
+"""Sampling from any step function as a search: temperature, top-k, top-p, epsilon."""
 
 from functools import partial
 from typing import NamedTuple
@@ -24,7 +24,7 @@ FLOAT32_ABOVE_ONE = 0x3F800001
 
 
 class SamplingRule(NamedTuple):
-    """Static: ``temperature`` 0 is greedy, ``top_k`` 0, ``top_p`` 1 and ``epsilon`` 0 cut nothing."""
+    """Static options: ``temperature`` 0 is greedy, the other defaults cut nothing."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -33,11 +33,12 @@ class SamplingRule(NamedTuple):
 
 
 def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
-    """Log-probabilities that are sampled from, float32, normalized; -inf for tokens that are cut, and always for PAD and BOS.
+    """Return normalized float32 log-probabilities to sample from, -inf for tokens that are cut.
 
-    First the temperature, then the ``top_k`` most probable, then of these the smallest set with a mass of at least ``top_p``
-    (nucleus sampling, Holtzman et al. 2020, section 3.1), then of these all with a probability of at least ``epsilon``, or the
-    most probable (Hewitt et al. 2022, section 3.2). Of equal logits the lower ids are kept.
+    PAD and BOS are always cut. First comes the temperature, then the ``top_k`` most probable, then
+    of these the smallest set with a mass of at least ``top_p`` (nucleus sampling, Holtzman et al.
+    2020, section 3.1), then of these all with a probability of at least ``epsilon``, or the most
+    probable (Hewitt et al. 2022, section 3.2). Of equal logits the lower ids are kept.
     """
     ids = jnp.arange(logits.shape[-1])
     is_choosable = (ids != PAD_ID) & (ids != BOS_ID)
@@ -46,8 +47,10 @@ def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Flo
         return jnp.where(ids[None, :] == jnp.argmax(logits, axis=-1)[:, None], 0.0, -jnp.inf)
     logits = logits / rule.temperature
     if 0 < rule.top_k < logits.shape[-1]:
-        values, kept = jax.lax.top_k(logits, rule.top_k)
-        logits = jnp.where(_marked(kept, _nucleus(values, rule.top_p), logits.shape[-1]), logits, -jnp.inf)
+        values, index = jax.lax.top_k(logits, rule.top_k)
+        rows = jnp.arange(len(index))[:, None]
+        is_kept = jnp.zeros(logits.shape, bool).at[rows, index].set(_nucleus(values, rule.top_p))
+        logits = jnp.where(is_kept, logits, -jnp.inf)
     elif rule.top_p < 1:
         logits = jnp.where(_nucleus(logits, rule.top_p), logits, -jnp.inf)
     if rule.epsilon > 0:
@@ -59,10 +62,11 @@ def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Flo
 def draw(
     logits: Float[Array, "B V"], keys: Array, position: Int[Array, ""], rule: SamplingRule
 ) -> tuple[Int[Array, "B"], Float[Array, "B"]]:
-    """A token for each row, by its key [B] and the position, and the model's own log-probability of it, float32.
+    """Return a token for each row, by its key [B] and the position, and its log-probability.
 
-    Inverts the cumulative distribution, first over groups of tokens, then inside one. A row needs one random number of 23
-    bits, not one for each token.
+    The log-probability is the model's, in float32. Inverts the cumulative distribution, first over
+    groups of tokens, then inside one, so that a row needs one random number of 23 bits, not one for
+    each token.
     """
     logits = logits.astype(jnp.float32)
     at_position = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, position)
@@ -76,24 +80,25 @@ def draw(
 
 
 def _at_share(weights: Float[Array, "B C"], share: Float[Array, "B"]) -> tuple[Int[Array, "B"], Float[Array, "B"]]:
-    """The column with a weight above 0 at this share, in [0, 1), of the sum of weights, and the share of its own weight."""
+    """Return the column at this ``share`` of the sum of weights, and the share of its weight."""
     ends = jnp.cumsum(weights, axis=1)
     target = share * jnp.max(jnp.where(weights > 0, ends, 0.0), axis=1)
     column = jnp.argmax((ends > target[:, None]) & (weights > 0), axis=1)
-    end, weight = (jnp.take_along_axis(each, column[:, None], axis=1)[:, 0] for each in (ends, weights))
+    end, weight = (jnp.take_along_axis(array, column[:, None], axis=1)[:, 0] for array in (ends, weights))
     return column, jnp.clip((target - end + weight) / weight, 0.0, 1.0 - 2.0**-23)
 
 
 def row_keys(key: Array, row_ids: Int[Array, "B"]) -> Array:
-    """A key for each row, by the number of the row and not by its index in a batch; [B]."""
+    """Return a key [B] for each row, by the number of the row and not by its index in a batch."""
     return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, row_ids)
 
 
 def _nucleus(logits: Float[Array, "B V"], top_p: float) -> Bool[Array, "B V"]:
-    """The smallest set of the most probable tokens with a mass of at least ``top_p``; of equal ones those with lower indices.
+    """Return the smallest set of the most probable tokens with a mass of at least ``top_p``.
 
-    Finds its lowest probability by bisection, in a tenth of the time of sorting 32,000 tokens on a CPU: the bits of a positive
-    float32 are an integer that grows with it.
+    Of equal tokens the lower indices are in it. Bisects for its lowest probability, in a tenth of
+    the time of sorting 32,000 tokens on a CPU: the bits of a positive float32 are an integer that
+    grows with it.
     """
     if top_p >= 1:
         return jnp.ones(logits.shape, bool)
@@ -114,19 +119,13 @@ def _nucleus(logits: Float[Array, "B V"], top_p: float) -> Bool[Array, "B V"]:
     return (bits > lowest) | ((bits == lowest) & (mass_before < top_p))
 
 
-def _marked(index: Int[Array, "B K"], marks: Bool[Array, "B K"], size: int) -> Bool[Array, "B V"]:
-    """``marks`` in the columns, of ``size``, that ``index`` names; false in the others."""
-    rows = jnp.arange(index.shape[0])[:, None]
-    return jnp.zeros((index.shape[0], size), bool).at[rows, index].set(marks)
-
-
 def cache_with_keys(cache: DecodeCache, keys: Array) -> DecodeCache:
-    """The cache for sampling, with a key for each sample, [B, W]."""
+    """Return the cache for sampling, with a key for each sample, [B, W]."""
     return cache._replace(per_sentence=(cache.per_sentence, keys))
 
 
 def step_beside_keys(step: DecodeStep) -> DecodeStep:
-    """``step`` for a cache with keys, which it does not read."""
+    """Return ``step`` for a cache with keys, which it does not read."""
 
     def with_keys(token_ids: Int[Array, "B W"], cache: DecodeCache) -> tuple[Array, DecodeCache]:
         return step(token_ids, cache._replace(per_sentence=cache.per_sentence[0]))
@@ -135,12 +134,12 @@ def step_beside_keys(step: DecodeStep) -> DecodeStep:
 
 
 def sampled_search(rules: Rules, sampling: SamplingRule) -> Search:
-    """Sampling in the form of a search: the beams of a sentence, as many as its results, are samples that never compete."""
+    """Return sampling as a search: the beams of a sentence are samples that never compete."""
 
     def start(
         cache: DecodeCache, limits: Int[AnyArray, "B"], capacity: int, forced: Int[AnyArray, "B P"] | None = None
     ) -> BeamState:
-        """As ``start_search``, of a cache with keys, where every sample lives; raises ValueError with ``forced``."""
+        """Return the state of ``start_search``, with every sample alive. Takes no ``forced``."""
         if forced is not None:
             raise ValueError("sampling takes no forced tokens")
         state = start_search(cache, limits, capacity, rules=rules)
@@ -150,13 +149,15 @@ def sampled_search(rules: Rules, sampling: SamplingRule) -> Search:
 
 
 def _draw_next(state: BeamState, logits: Float[Array, "B W V"], rules: Rules, sampling: SamplingRule) -> BeamState:
-    """One more token of every sample; a sentence is done when all of its samples have ended, with EOS or at its limit.
+    """Add one more token to every sample.
 
-    A hypothesis is a sample, in the order of the keys. Its tokens depend on its key alone; a limit only cuts them.
+    A sentence is done when all of its samples have ended, with EOS or at its limit. A hypothesis is
+    a sample, in the order of the keys. Its tokens depend on its key alone, and a limit only cuts
+    them.
     """
     _, keys = state.cache.per_sentence
-    found = draw(logits.reshape(-1, logits.shape[2]), keys.reshape(-1), state.position, sampling)
-    drawn, log_probs = (each.reshape(keys.shape) for each in found)
+    samples = draw(logits.reshape(-1, logits.shape[2]), keys.reshape(-1), state.position, sampling)
+    drawn, log_probs = (array.reshape(keys.shape) for array in samples)
 
     length = state.position + 1
     has_ended = state.is_done[:, None] | (state.finished.lengths > 0)

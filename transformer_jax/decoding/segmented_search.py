@@ -1,6 +1,7 @@
-"""Search in compiled segments: between two of them arrays grow, and results of sentences that are done are passed on.
+"""Search in compiled segments, between which arrays grow and finished sentences leave.
 
-``waiting_groups.py`` makes it fast for many sentences: those that a batch leaves unfinished fill free rows of later batches.
+``waiting_groups.py`` makes it fast for many sentences: those that a batch leaves unfinished fill
+free rows of later batches.
 """
 
 import itertools
@@ -22,27 +23,30 @@ from transformer_jax.decoding.waiting_groups import Group, WaitingGroups, join_r
 from transformer_jax.runtime.kept_programs import Program, ProgramStore
 from transformer_jax.sequence_types import DecodeCache
 
+# Tokens of a segment, and of the first arrays.
 SEGMENT = 16
 FIRST_CAPACITY = 32
 CAPACITY_GROWTH = 2
+# Rows of a device in the smallest batch of waiting sentences.
 MIN_ROWS = 32
 
 OnDone = Callable[[np.ndarray, Hypotheses], None]
 """Takes the indices of sentences that are done, and their hypotheses."""
 
 InitCache = Callable[[PyTree, PyTree, int], DecodeCache]
-"""The cache of a model before the first token, from parameters, inputs and its capacity, the most tokens it can hold."""
+"""(parameters, inputs, capacity in tokens) to the cache of a model before the first token."""
 
 MakeStep = Callable[[PyTree], DecodeStep]
 """From the parameters of a model to its step."""
 
 
 class SearchBatch(NamedTuple):
-    """Sentences to search: ``indices`` int [B], -1 for rows of padding; ``inputs``, leaves [B, ...], for the model.
+    """Sentences to search: ``indices`` int [B], -1 for padding; ``inputs``, leaves [B, ...].
 
-    ``limits`` int32 [B]: the most tokens of each row, EOS included, 0 for padding and none above ``max_length``. ``forced``
-    int32 [B, P]: the tokens that its hypotheses begin with, padded with PAD. ``padded_inputs``: inputs of larger shapes; the
-    state is padded with zeros to the shapes it has for them, so that batches of different shapes share rows and programs.
+    ``limits`` int32 [B]: maximum tokens of each row, EOS included, 0 for padding and none above
+    ``max_length``. ``forced`` int32 [B, P]: the first tokens of its hypotheses, padded with PAD.
+    ``padded_inputs``: inputs of larger shapes. The state is padded with zeros to the shapes it has
+    for them, so that batches of different shapes share rows and programs.
     """
 
     indices: np.ndarray
@@ -54,18 +58,20 @@ class SearchBatch(NamedTuple):
 
     @property
     def kind(self) -> tuple:
-        """Batches of one kind can share rows."""
+        """The key of batches that can share rows."""
         leaves = jax.tree.leaves((self.inputs if self.padded_inputs is None else self.padded_inputs, self.forced))
         return self.max_length, *(leaf.shape[1:] for leaf in leaves)
 
 
 class SearchDevices(NamedTuple):
-    """How devices share a search.
+    """Division of a search over devices.
 
-    ``row_multiple`` divides the rows of every batch. ``constrain`` is the sharding constraint of arrays [B, ...], and
-    ``shard_map_rows`` runs a function of them on each device's rows; ``replicated`` is the sharding of results for the host.
-    ``threads`` search different batches at the same time; for each, ``waiting_bytes`` of sentences wait for free rows. With
-    ``few_shapes`` batches keep their rows, and arrays have a capacity of 32 tokens or of ``max_length``.
+    ``row_multiple`` divides the rows of every batch. ``constrain`` is the sharding constraint of
+    arrays [B, ...], and ``shard_map_rows`` runs a function of them on each device's rows.
+    ``replicated`` is the sharding of results for the host. ``threads`` search different batches at
+    the same time, and ``waiting_bytes`` of sentences in each wait for free rows. With
+    ``few_shapes`` batches keep their rows, and arrays have a capacity of 32 tokens or of
+    ``max_length``.
     """
 
     row_multiple: int = 1
@@ -81,10 +87,7 @@ ONE_DEVICE = SearchDevices()
 
 
 class Layout(NamedTuple):
-    """The arrays of a state: its ``structure``, its capacity, and the shape of each leaf of its ``cache``, without rows.
-
-    Between programs a state is the list of its leaves: only tracing needs the structure, which a kept program does without.
-    """
+    """The structure of a state, its capacity, and shapes of leaves of ``cache`` without rows."""
 
     structure: Any
     capacity: int
@@ -92,13 +95,14 @@ class Layout(NamedTuple):
 
 
 class SegmentedSearch:
-    """Beam search, or another ``search``, over batches of one model; compiled programs are kept; there are few shapes.
+    """Beam search, or another ``search``, over batches of one model, in few compiled programs.
 
-    A segment ends after ``SEGMENT`` tokens, or when a quarter of its sentences are done. Their hypotheses are final. Arrays
-    have a capacity of 32, 64, 128, ... tokens. The unfinished sentences of a group that is mostly done wait until sentences of
-    later batches with the same number of tokens fill the free rows, or too many bytes wait. What waits at the end is searched
-    in batches of a quarter of the rows, a sixteenth ..., but at least ``MIN_ROWS`` a device. So the cost follows the tokens
-    generated, not the length limit.
+    A segment ends after ``SEGMENT`` tokens, or when a quarter of its sentences are done. Their
+    hypotheses are final. Arrays have a capacity of 32, 64, 128, ... tokens. The unfinished
+    sentences of a group that is mostly done wait until sentences of later batches with the same
+    number of tokens fill the free rows, or too many bytes wait. At the end waiting sentences are
+    searched in batches of a quarter of the rows, a sixteenth ..., but at least ``MIN_ROWS`` a
+    device. So the cost follows the tokens generated, not the length limit.
     """
 
     def __init__(
@@ -109,7 +113,6 @@ class SegmentedSearch:
         devices: SearchDevices = ONE_DEVICE,
         store: ProgramStore | None = None,
     ) -> None:
-        """``store``: keeps the executables of this search."""
         self._init_cache, self._search, self._devices = init_cache, search, devices
         self._layouts: dict[tuple, Layout] = {}
         self._tracing = threading.Lock()
@@ -139,7 +142,7 @@ class SegmentedSearch:
         def join(
             structure: Any, leaves: list[Array], others: list[Array], rows: Int[AnyArray, "B"]
         ) -> tuple[PyTree, PyTree]:
-            state, other = (jax.tree.unflatten(structure, each) for each in (leaves, others))
+            state, other = jax.tree.unflatten(structure, leaves), jax.tree.unflatten(structure, others)
             return join_rows(state, other, rows, constrain=devices.constrain)
 
         def constrained(state: PyTree) -> PyTree:
@@ -152,10 +155,11 @@ class SegmentedSearch:
     def search(
         self, params: PyTree, batches: Iterable[SearchBatch], on_done: OnDone, *, threads: int | None = None
     ) -> None:
-        """Search one batch after the other, then what waits; batches of one kind must follow each other.
+        """Search one batch after the other, then the waiting sentences.
 
-        ``on_done`` receives each sentence with a limit above 0 once, as NumPy arrays. A call may have no sentence. ``threads``
-        (default: of the devices) share the batches.
+        Batches of one kind must follow each other. ``on_done`` receives each sentence with a limit
+        above 0 once, as NumPy arrays; a call may have no sentence. ``threads`` (default: of the
+        devices) share the batches.
         """
         threads = threads or self._devices.threads
         if threads > 1:
@@ -181,7 +185,7 @@ class SegmentedSearch:
     def _search_group(
         self, params: PyTree, batch: SearchBatch, group: Group, waiting: WaitingGroups, on_done: OnDone
     ) -> None:
-        """Search until all sentences are done, or the group is sparse: then the others wait."""
+        """Search until all sentences are done, or the group is sparse and the others wait."""
         structure = partial(self._structure, params, batch)
         while group.num_unfinished:
             if group.position == group.capacity:
@@ -193,7 +197,7 @@ class SegmentedSearch:
             state, results = leaves[: len(group.state)], leaves[len(group.state) :]
             position, is_done, *hypotheses = jax.device_get(results)
             newly = (group.indices >= 0) & (is_done | (position == batch.max_length))
-            # Also without a sentence: here a search in a thread learns that it must end.
+            # Also without a sentence: this call tells a search in a thread to end.
             on_done(group.indices[newly], Hypotheses(*(leaf[newly] for leaf in hypotheses)))
             group = Group(state, np.where(newly, -1, group.indices), int(position), group.capacity)
             if group.num_unfinished and group.is_sparse:
@@ -217,17 +221,17 @@ class SegmentedSearch:
         return self._resized(params, batch, group, unfinished_first[:kept], group.capacity)
 
     def _resized(self, params: PyTree, batch: SearchBatch, group: Group, rows: np.ndarray, capacity: int) -> Group:
-        """Some of the rows, in arrays of another capacity."""
+        """Return some of the rows, in arrays of another capacity."""
         layout = partial(self._layout, params, batch, capacity)
         state = self._resize(group.state, rows.astype(np.int32), static=layout, key=(batch.kind, capacity))
         return group._replace(state=state, indices=group.indices[rows], capacity=capacity)
 
     def _structure(self, params: PyTree, batch: SearchBatch) -> Any:
-        """The structure of a state, which is the same for all batches and capacities."""
+        """Return the structure of a state, the same for all batches and capacities."""
         return self._layout(params, batch, _capacity(FIRST_CAPACITY, batch.max_length)).structure
 
     def _layout(self, params: PyTree, batch: SearchBatch, capacity: int) -> Layout:
-        """The layout of a state of this capacity; traces the model."""
+        """Return the layout of a state of this capacity. Traces the model."""
         key = batch.kind, capacity
         # The threads begin with batches of one kind; both would trace the model.
         with self._tracing:
@@ -249,7 +253,7 @@ class _EndedError(Exception):
 
 
 def search_in_threads(searches: Sequence[Callable[[OnDone], None]], on_done: OnDone) -> None:
-    """Run each of ``searches(put)`` in its own thread, and ``on_done`` in this one; an error ends all of them."""
+    """Run each of ``searches(put)`` in a thread, and ``on_done`` in this one. An error ends all."""
     results: SimpleQueue[Any] = SimpleQueue()
     is_over = threading.Event()
 
@@ -284,18 +288,18 @@ def search_in_threads(searches: Sequence[Callable[[OnDone], None]], on_done: OnD
 
 
 def capacities_of(max_length: int, few_shapes: bool = False) -> list[tuple[int, int]]:
-    """The capacities of a search, each with the tokens chosen in it; for 150 (32, 32), (64, 32), (150, 86)."""
+    """Return the capacities of a search and their tokens: (32, 32), (64, 32), (150, 86) for 150."""
     capacity, position = _capacity(FIRST_CAPACITY, max_length), 0
-    found = []
+    capacities = []
     while position < max_length:
-        found.append((capacity, capacity - position))
+        capacities.append((capacity, capacity - position))
         position = capacity
         capacity = _next_capacity(capacity, max_length, few_shapes)
-    return found
+    return capacities
 
 
 def _capacity(wanted: int, max_length: int) -> int:
-    """``wanted`` tokens, or all of ``max_length`` where that is less than twice as many."""
+    """Return ``wanted``, or ``max_length`` if that is less than twice as much."""
     return wanted if wanted * CAPACITY_GROWTH < max_length else max_length
 
 
@@ -304,9 +308,9 @@ def _next_capacity(capacity: int, max_length: int, few_shapes: bool) -> int:
 
 
 def _with_capacity(state: PyTree, layout: Layout) -> PyTree:
-    """The same search in larger arrays, padded with zeros, which are PAD in rows of ids."""
+    """Return the same search in larger arrays, padded with zeros, which are PAD in rows of ids."""
     leaves, structure = jax.tree.flatten(state.cache)
-    cache = jax.tree.unflatten(structure, [_padded(*each) for each in zip(leaves, layout.cache, strict=True)])
+    cache = jax.tree.unflatten(structure, list(map(_padded, leaves, layout.cache)))
     capacity = layout.capacity
     alive = state.alive._replace(ids=_padded(state.alive.ids, (state.alive.ids.shape[1], capacity)))
     finished = state.finished._replace(ids=_padded(state.finished.ids, (state.finished.ids.shape[1], capacity)))

@@ -14,10 +14,7 @@ MIN_BATCHES = 4
 
 
 class SourceBatch(NamedTuple):
-    """Rows of source ids ``[R, S]`` int32 padded with PAD, and the ``indices`` of their sentences.
-
-    Row i is sentence ``indices[i]``; the rows after the last index are padding.
-    """
+    """Rows of source ids ``[R, S]`` int32; row i is sentence ``indices[i]``, later rows padding."""
 
     indices: np.ndarray
     ids: np.ndarray
@@ -32,17 +29,18 @@ def source_batches(
     few_shapes: bool = False,
     longest: int | None = None,
 ) -> Iterator[SourceBatch]:
-    """Yields every sentence exactly once, longest first (memory runs out at once or never), never cut.
+    """Yield every sentence once, longest first (memory runs out at once or never), never cut.
 
-    The rows are a power of two times ``row_multiple``, the number of devices that share them; a device has at most
-    ``max_rows`` and ``batch_tokens`` token positions, padding included, but at least one row. There are few shapes: widths
-    are rounded up in growing steps, and up to four times where less than ``MIN_BATCHES`` batches are left; free rows are
-    filled with shorter sentences; only the last batch has fewer rows, a quarter, a sixteenth ..., as the search has when
-    sentences leave it. With ``few_shapes`` there are at most two widths, each with one number of rows.
-    ``longest``: maximum length of a sequence of the model, which limits the widths; None: any.
+    The rows are a power of two times ``row_multiple``, the number of devices that share them. A
+    device has at most ``max_rows`` and ``batch_tokens`` token positions, padding included, but at
+    least one row. There are few shapes: widths are rounded up in growing steps, and up to four
+    times if less than ``MIN_BATCHES`` batches are left. Free rows are filled with shorter
+    sentences. Only the last batch has fewer rows, a quarter, a sixteenth ..., as the search has
+    when sentences leave it. With ``few_shapes`` there are at most two widths, with one number of
+    rows. ``longest``: maximum length of a sequence of the model, which limits the widths, or None.
 
-    For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids, ``[6, 7, 2, 0, ...]`` and
-    ``[5, 2, 0, ...]``.
+    For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids, ``[6, 7,
+    2, 0, ...]`` and ``[5, 2, 0, ...]``.
     """
     order = sorted(range(len(sources)), key=lambda index: (-len(sources[index]), index))
     start = width = rows = 0
@@ -65,13 +63,16 @@ def source_batches(
 
 
 def rows_of_full_batch(width: int, batch_tokens: int, row_multiple: int = 1, max_rows: int | None = None) -> int:
-    """A power of two for each of ``row_multiple`` devices: at most ``max_rows`` and ``batch_tokens`` positions, or one."""
+    """Return a power of two rows for each of ``row_multiple`` devices.
+
+    It has at most ``max_rows`` rows and ``batch_tokens`` positions, but at least one row.
+    """
     limit = min(max(batch_tokens // width, 1), max_rows or batch_tokens)
     return row_multiple * (1 << (limit.bit_length() - 1))
 
 
 def rows_that_hold(needed: int, rows: int) -> int:
-    """``rows``, a quarter of them, a sixteenth ..., at last 1: the fewest that hold ``needed``; ``rows`` is a power of two."""
+    """Return the fewest of ``rows`` (a power of two), a quarter ... that hold ``needed`` rows."""
     while rows > 1 and needed <= max(rows // SHRINK, 1):
         rows = max(rows // SHRINK, 1)
     return rows

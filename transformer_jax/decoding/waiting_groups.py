@@ -1,4 +1,4 @@
-"""Groups of unfinished sentences of several batches, which share rows: this makes a search over many sentences fast."""
+"""Groups of unfinished sentences of several batches, which share rows."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,10 +11,7 @@ from transformer_jax.array_types import AnyArray, Array, Int, PyTree
 
 
 class Group(NamedTuple):
-    """Sentences that are searched together: ``position`` tokens are chosen; ``indices`` is -1 in rows that are done.
-
-    ``state``: the leaves of the search.
-    """
+    """Sentences searched together; ``state``: leaves of the search; ``indices`` is -1 if done."""
 
     state: list[Array]
     indices: np.ndarray
@@ -32,7 +29,7 @@ class Group(NamedTuple):
 
     @property
     def num_to_finish(self) -> int:
-        """The number of rows that are done when a segment ends: a quarter of all, or of the unfinished ones if it is sparse."""
+        """The number of done rows that end a segment, a quarter; if sparse, of the unfinished."""
         num_rows = len(self.indices)
         return num_rows - _three_quarters(self.num_unfinished if self.is_sparse else num_rows)
 
@@ -55,21 +52,18 @@ class WaitingGroups:
         return sum(leaf.nbytes for group in self._groups.values() for leaf in group.state)
 
     def pop(self) -> Group:
-        """Return the group with the fewest tokens: the others may join it."""
+        """Return the group with the fewest tokens, since the others may join it."""
         return self._groups.pop(min(self._groups))
 
     def set_aside(self, group: Group, join: Callable[[list[Array], list[Array], np.ndarray], list[Array]]) -> Group:
-        """Add a group to the one that waits at its position; return a full group, or one without sentences.
-
-        ``join``: compiled ``join_rows``, of leaves.
-        """
+        """Add a group to a waiting one by compiled ``join_rows``. Return a full or empty group."""
         nothing = group._replace(indices=np.full_like(group.indices, -1))
         if group.position not in self._groups:
             self._groups[group.position] = group
             return nothing
         # Sentences move from the group that has fewer to the free rows of the other.
         pair = self._groups.pop(group.position), group
-        giver, taker = sorted(pair, key=lambda each: (len(each.indices), each.num_unfinished))
+        giver, taker = sorted(pair, key=lambda waiting: (len(waiting.indices), waiting.num_unfinished))
         free, moving = np.flatnonzero(taker.indices < 0), np.flatnonzero(giver.indices >= 0)
         count = min(len(free), len(moving))
         free, moving = free[:count], moving[:count]
@@ -90,10 +84,7 @@ class WaitingGroups:
 def join_rows(
     state: PyTree, other: PyTree, rows: Int[AnyArray, "B"], *, constrain: Callable[[Array], Array]
 ) -> tuple[PyTree, PyTree]:
-    """Return ``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and ``other``, where those rows are done then.
-
-    ``constrain`` is the sharding constraint of arrays [B, ...].
-    """
+    """Return ``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and the rest."""
 
     def joined(kept: Array, others: Array) -> Array:
         if not kept.ndim:

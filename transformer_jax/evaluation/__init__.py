@@ -1,1 +1,1 @@
-"""Scores of translations and their reports; the only package that imports sacrebleu."""
+"""Scores of translations and their reports. Only this package imports sacrebleu."""

@@ -1,4 +1,4 @@
-"""BLEU in five variants, chrF and TER of translations, each with its sacreBLEU signature, and the report of a split."""
+"""BLEU in five variants, chrF and TER with sacreBLEU signatures, and the report of a split."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -38,20 +38,21 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Scores:
-    """Corpus scores by name, with sacreBLEU signatures; all are from 0 to 100 except ``ter``, which has no maximum.
+    """Corpus scores by name, with sacreBLEU signatures. All but ``ter`` are from 0 to 100.
 
-    - ``bleu``: cased BLEU on the words of sacreBLEU's tokenizer (Post 2018).
-    - ``bleu_lowercase``: the same on lower-cased text.
-    - ``bleu_compounds``: cased BLEU, tokenized by Moses (Koehn et al. 2007), words split at hyphens so that a compound counts
-      as three, unsmoothed; presumably the BLEU of table 2 of Vaswani et al. 2017.
-    - ``bleu_moses``: lower-cased BLEU, punctuation normalized and tokenized by Moses, unsmoothed, as by multi-bleu.perl; of
-      papers on Multi30k (Wu et al. 2021, section 4). docs/evaluation.md lists how 13a and Moses differ.
-    - ``spbleu``: BLEU on the pieces of FLORES-200 (NLLB Team 2022).
-    - ``ter``: edits, including shifts, per hundred words of the reference (Snover et al. 2006); lower is better.
+    - ``bleu``: cased BLEU on the words of sacreBLEU's tokenizer (Post 2018). - ``bleu_lowercase``:
+    the same on lower-cased text. - ``bleu_compounds``: cased, tokenized by Moses (Koehn et al.
+    2007), words split at hyphens so that a compound counts as three, unsmoothed; presumably the
+    BLEU of table 2 of Vaswani et al. 2017. - ``bleu_moses``: lower-cased, punctuation normalized
+    and tokenized by Moses, unsmoothed, as by multi-bleu.perl and in papers on Multi30k (Wu et al.
+    2021, section 4). docs/evaluation.md lists how 13a and Moses differ. - ``spbleu``: BLEU on the
+    pieces of FLORES-200 (NLLB Team 2022). - ``ter``: edits, including shifts, per hundred words of
+    the reference (Snover et al. 2006).
 
-    ``details`` of ``bleu``, if measured: ``precisions`` of 1- to 4-grams, ``brevity_penalty`` (1: none), ``hypothesis_tokens``
-    and ``reference_tokens`` (of several references the closest in length). ``tokenized_endings``: number of hypotheses that
-    end in ``" ."``, a sign of text that was not detokenized.
+    ``details`` of ``bleu``, if measured: ``precisions`` of 1- to 4-grams, ``brevity_penalty`` (1:
+    none), ``hypothesis_tokens`` and ``reference_tokens`` (of several references the closest in
+    length). ``tokenized_endings``: number of hypotheses that end in ``" ."``, a sign of tokenized
+    text.
     """
 
     values: Mapping[str, float]
@@ -62,18 +63,18 @@ class Scores:
     tokenized_endings: int
 
     def to_json(self) -> dict[str, object]:
-        """A JSON object: ``{"bleu": 41.0, "bleu_signature": "nrefs:1|...", ...}``."""
+        """Return a JSON object: ``{"bleu": 41.0, "bleu_signature": "nrefs:1|...", ...}``."""
         signatures = {f"{name}_signature": signature for name, signature in self.signatures.items()}
         counts = {name: getattr(self, name) for name in ("num_sentences", "num_references", "tokenized_endings")}
         return {**self.values, **signatures, **self.details, **counts}
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Table rows: (name, value, remark)."""
+        """Return table rows (name, value, remark)."""
         rows = [(LABELS.get(name, name), f"{value:.2f}", self.signatures[name]) for name, value in self.values.items()]
         if self.details:
-            found, wanted = self.details["hypothesis_tokens"], self.details["reference_tokens"]
-            lengths = f"{found:,} / {wanted:,} tokens = {found / max(wanted, 1):.3f}"
-            rows.append(("precisions", "", " / ".join(f"{each:.1f}" for each in self.details["precisions"])))
+            length, wanted = self.details["hypothesis_tokens"], self.details["reference_tokens"]
+            lengths = f"{length:,} / {wanted:,} tokens = {length / max(wanted, 1):.3f}"
+            rows.append(("precisions", "", " / ".join(f"{precision:.1f}" for precision in self.details["precisions"])))
             rows.append(("brevity penalty", f"{self.details['brevity_penalty']:.3f}", lengths))
         references = "1 reference" if self.num_references == 1 else f"{self.num_references} references"
         rows.append(("sentences", f"{self.num_sentences:,}", f"{references} each"))
@@ -91,14 +92,13 @@ def score_translations(
     sources: Sequence[str] | None = None,
     parts: Mapping[str, Any] = MappingProxyType({}),
 ) -> Scores:
-    """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several in the same order.
+    """Score detokenized ``hypotheses`` against raw ``references``: one list, or several.
 
-    ``language`` (ISO 639) is the language of both. It chooses the tokenizer and the scores that ``settings`` leave open, and
-    the rules of Moses; for an unknown language Moses splits at apostrophes. Empty lines count. Metrics of plugins
-    also read ``sources``, and their settings in ``parts``.
-
-    Raises DataError when there is nothing to score or the numbers of lines differ, and ConfigError when a tokenizer is not
-    installed.
+    ``language`` (ISO 639) is the language of both. It selects the tokenizer and the scores that
+    ``settings`` leave open, and the rules of Moses. For an unknown language Moses splits at
+    apostrophes. Empty lines count. Metrics of plugins also read ``sources``, and their settings in
+    ``parts``. Raises DataError when there is nothing to score or the numbers of lines differ, and
+    ConfigError when a tokenizer is not installed.
     """
     settings = settings or EvaluationConfig()
     hypotheses = list(hypotheses)
@@ -107,7 +107,7 @@ def score_translations(
     for number, stream in enumerate(streams, start=1):
         if len(stream) != len(hypotheses):
             lines_of = f"{len(stream)} lines in reference {number} of {len(streams)}"
-            raise DataError(f"{len(hypotheses)} hypotheses but {lines_of}; line i of each is sentence i")
+            raise DataError(f"{len(hypotheses)} hypotheses but {lines_of}; line i of both is sentence i")
     if not hypotheses:
         raise DataError("there is nothing to score: 0 hypotheses")
     settings.require_installed(language)
@@ -123,14 +123,14 @@ def score_translations(
             texts = [OF_MOSES[name](lines, base) for lines in texts]
             form = "hyphens as ##AT##-##AT##" if name == "bleu_compounds" else "its normalization of punctuation"
             signature = f", after Moses ({base}, sacremoses {version}) and {form}"
-        found: Any = metric.corpus_score(texts[0], texts[1:])
-        values[name], signatures[name] = float(found.score), f"{metric.get_signature()}{signature}"
+        score: Any = metric.corpus_score(texts[0], texts[1:])
+        values[name], signatures[name] = float(score.score), f"{metric.get_signature()}{signature}"
         if name == "bleu":
             details = {
-                "precisions": tuple(map(float, found.precisions)),
-                "brevity_penalty": float(found.bp),
-                "hypothesis_tokens": int(found.sys_len),
-                "reference_tokens": int(found.ref_len),
+                "precisions": tuple(map(float, score.precisions)),
+                "brevity_penalty": float(score.bp),
+                "hypothesis_tokens": int(score.sys_len),
+                "reference_tokens": int(score.ref_len),
             }
     return Scores(
         values,
@@ -143,7 +143,7 @@ def score_translations(
 
 
 def metric_of(name: str, tokenizer: str, language: str) -> Metric:
-    """The sacreBLEU metric behind a score."""
+    """Return the sacreBLEU metric of a score."""
     # force: no warning about tokenized text; Scores.rows reports it.
     if name == "chrf":
         return CHRF()
@@ -158,7 +158,7 @@ def metric_of(name: str, tokenizer: str, language: str) -> Metric:
 
 
 def with_split_compounds(lines: Sequence[str], language: str) -> list[str]:
-    """Tokens of Moses, with words split at hyphens: ``ein T-Shirt.`` gives ``ein T ##AT##-##AT## Shirt .``."""
+    """Return tokens of Moses, split at hyphens: ``T-Shirt.`` gives ``T ##AT##-##AT## Shirt .``."""
     # This import takes a third of a second.
     from sacremoses import MosesTokenizer
 
@@ -167,7 +167,7 @@ def with_split_compounds(lines: Sequence[str], language: str) -> list[str]:
 
 
 def with_normal_punctuation(lines: Sequence[str], language: str) -> list[str]:
-    """Tokens of Moses after its normalization of punctuation: ``„Halt!“`` gives ``&quot; Halt ! &quot;``."""
+    """Return tokens of Moses, normalized before: ``„Halt!“`` gives ``&quot; Halt ! &quot;``."""
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     normalizer, moses = MosesPunctNormalizer(language), MosesTokenizer(language)
@@ -175,16 +175,15 @@ def with_normal_punctuation(lines: Sequence[str], language: str) -> list[str]:
 
 
 OF_MOSES = {"bleu_compounds": with_split_compounds, "bleu_moses": with_normal_punctuation}
-"""Scores of tokens of Moses."""
 
 
 @dataclass(frozen=True)
 class EvaluationReport:
     """Scores of one split, and how it was decoded.
 
-    ``loss``: nats per target token without label smoothing, and ``perplexity`` its exponential. ``tokens_per_second``:
-    tokens of the translations, without other samples, over the wall time of decoding, with compilation. ``compute_dtype``:
-    precision of matrix products.
+    ``loss``: nats per target token without label smoothing, and ``perplexity`` its exponential.
+    ``tokens_per_second``: tokens of the translations, without other samples, over the wall time of
+    decoding, with compilation. ``compute_dtype``: precision of matrix products.
     """
 
     split: str
@@ -200,7 +199,7 @@ class EvaluationReport:
         return asdict(self) | {"scores": self.scores.to_json()}
 
     def headline(self) -> dict[str, float]:
-        """The metrics for the log."""
+        """Return the metrics for the log."""
         return {
             **self.scores.values,
             "loss": self.loss,
@@ -215,7 +214,7 @@ class EvaluationReport:
         return signature and f"BLEU {signature}"
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Table rows: (name, value, remark)."""
+        """Return table rows (name, value, remark)."""
         by = self.decoding
         search = f"{by.search_name}, length penalty {by.length_penalty:g}, stop {by.stop}"
         search = by.search_name if by.beam_width == 1 else search

@@ -1,4 +1,4 @@
-"""Significance of the difference between two systems: sacreBLEU's paired tests, also for counts that it does not have."""
+"""Significance of the difference between two systems by sacreBLEU's paired tests."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
@@ -15,7 +15,7 @@ RESAMPLES = 1000
 
 
 class Estimate(NamedTuple):
-    """A score on all sentences, and its 95 % interval: the mean over resamples, plus and minus half the interval's width."""
+    """A score on all sentences, and its 95 % interval from resamples."""
 
     value: float
     lower: float
@@ -23,7 +23,7 @@ class Estimate(NamedTuple):
 
 
 class SystemComparison(NamedTuple):
-    """Two systems by one metric, from 0 to 100; ``difference`` is ``second`` minus ``first``, ``p_value`` is two-sided."""
+    """Two systems by one metric. ``difference`` is ``second - first``, ``p_value`` two-sided."""
 
     metric: str
     first: Estimate
@@ -34,10 +34,11 @@ class SystemComparison(NamedTuple):
 
 
 class PairedScores(NamedTuple):
-    """How two systems are compared.
+    """Functions that compare two systems.
 
-    ``compare(first, second, references, resamples)`` tests the difference on all sentences, by one or several metrics.
-    ``of_sentences(outputs, references)`` is ``sentence_metric`` of each sentence, from 0 to 100.
+    ``compare(first, second, references, resamples)`` tests the difference on all sentences, by one
+    or several metrics. ``of_sentences(outputs, references)`` is the ``sentence_metric`` of single
+    sentences, from 0 to 100.
     """
 
     compare: Callable[[Sequence[str], Sequence[str], Sequence[str], int], list[SystemComparison]]
@@ -46,7 +47,7 @@ class PairedScores(NamedTuple):
 
 
 class Counted:
-    """A metric for sacreBLEU's tests: ``score`` of the sums of ``count(hypotheses, references)``, ``[sentences, counts]``."""
+    """A metric for sacreBLEU's tests: ``score`` of sums of counts, ``[sentences, counts]``."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ def compare_systems(
     resamples: int = RESAMPLES,
     tokenizer: str = "13a",
 ) -> list[SystemComparison]:
-    """Compares two translations of the same sentences by BLEU and chrF; see ``paired_tests``."""
+    """Compare two translations of the same sentences by BLEU and chrF. See ``paired_tests``."""
     metrics = {"BLEU": BLEU(tokenize=tokenizer, force=True), "chrF": CHRF()}
     return paired_tests(metrics, first, second, references, resamples)
 
@@ -87,31 +88,32 @@ def compare_systems(
 def paired_tests(
     metrics: dict[str, Any], first: Sequence[str], second: Sequence[str], references: Sequence[str], resamples: int
 ) -> list[SystemComparison]:
-    """Tests two systems by each metric as ``sacrebleu --paired-ar`` does, with its seed (``SACREBLEU_SEED``).
+    """Test two systems by each metric as ``sacrebleu --paired-ar`` does, with its seed.
 
-    The p-value is of approximate randomization (Riezler and Maxwell 2005): how often outputs that are exchanged at random
-    differ by more. It is at least the smallest p of a sign test on the sentences whose outputs differ, as exchanging equal
-    outputs tells nothing. Intervals are of bootstrap resamples (Koehn 2004), the same for the second system and for the
-    difference. Raises DataError when the numbers of lines differ or are 0.
+    The seed is ``SACREBLEU_SEED``. The p-value is of approximate randomization (Riezler and Maxwell
+    2005): how often outputs that are exchanged at random differ by more. It is at least the
+    smallest p of a sign test on the sentences whose outputs differ, as exchanging equal outputs
+    tells nothing. Intervals are of bootstrap resamples (Koehn 2004), the same for the second system
+    and for the difference. Raises DataError when the numbers of lines differ or are 0.
     """
     if not len(first) == len(second) == len(references) or not references:
         raise DataError(f"{len(first)} and {len(second)} translations of {len(references)} references: nothing to pair")
     least = 2.0 ** (1 - sum(ours != theirs for ours, theirs in zip(first, second, strict=True)))
-    found = []
+    comparisons = []
     for name, metric in metrics.items():
         both = {name: metric, "difference": _minus(metric, first, references)}
         systems: list[tuple[str, Sequence[str]]] = [("first", first), ("second", second)]
         signatures, scores = PairedTest(systems, both, [references], "ar", resamples, n_ar_confidence=resamples)()
-        # The names of the systems, and a result of each by the metric and by the difference.
-        _, results, (_, difference) = (cast("list[Any]", each) for each in scores.values())
-        one, two, change = (_estimate(each) for each in (*results, difference))
+        # The names of the systems, their results by the metric, and by the difference.
+        _, results, (_, difference) = (cast("list[Any]", column) for column in scores.values())
+        one, two, change = (Estimate(r.score, r.mean - r.ci, r.mean + r.ci) for r in (*results, difference))
         p_value, (signature, _) = min(max(results[1].p_value, least), 1.0), signatures.values()
-        found.append(SystemComparison(name, one, two, change, p_value, str(signature)))
-    return found
+        comparisons.append(SystemComparison(name, one, two, change, p_value, str(signature)))
+    return comparisons
 
 
 def _minus(metric: Any, baseline: Sequence[str], references: Sequence[str]) -> Counted:
-    """The score of a system minus the score of ``baseline``: sacreBLEU has no interval of a difference."""
+    """Return the score minus the score of ``baseline``; sacreBLEU has no such interval."""
     counts = metric._extract_corpus_statistics(baseline, [references])
 
     def count(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -124,13 +126,11 @@ def _minus(metric: Any, baseline: Sequence[str], references: Sequence[str]) -> C
     return Counted("difference", count, score)
 
 
-def _estimate(result: Any) -> Estimate:
-    return Estimate(result.score, result.mean - result.ci, result.mean + result.ci)
-
-
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """The chrF of each sentence, from 0 to 100. (BLEU is no measure of single sentences: few have a correct 4-gram.)"""
+    """Return the chrF of each sentence, from 0 to 100.
+
+    BLEU is no measure of single sentences: few have a correct 4-gram.
+    """
     metric = CHRF()
-    return [
-        metric.sentence_score(*pair).score for pair in zip(hypotheses, ([each] for each in references), strict=True)
-    ]
+    pairs = zip(hypotheses, references, strict=True)
+    return [metric.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs]

@@ -15,12 +15,12 @@ from transformer_jax.errors import ConfigError
 from transformer_jax.files.paths import absolute_path, in_store
 
 DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
-"""Numbers of the errors of a full disk, a full quota and a file beyond the limit of its size."""
+"""Errors of a full disk, a full quota and a file beyond its size limit."""
 
 
 @contextlib.contextmanager
 def naming_full_disk(path: Path) -> Iterator[None]:
-    """Name ``path`` in the error of a full disk: the system does not say which disk is full."""
+    """Name ``path`` in the error of a full disk, since the system does not name the disk."""
     try:
         yield
     except OSError as error:
@@ -31,10 +31,11 @@ def naming_full_disk(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def appearing_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which replaces ``path`` atomically when the block ends without an error; makes the folder.
+    """Yield a file that replaces ``path`` atomically when the block ends without an error.
 
-    A reader finds the old file or the new one, also after a kill. Of several processes, also on several hosts, the last
-    one wins. The content is on disk before it has the name. A pipe or a device, such as /dev/null, is written to.
+    Makes the folder. A reader opens the old file or the new one, also after a kill. Of several
+    processes, also on several hosts, the last one wins. The content is on disk before it has the
+    name. A pipe or a device, such as /dev/null, is written to.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
@@ -55,10 +56,7 @@ def appearing_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def appearing_folder(path: Path) -> Iterator[Path]:
-    """A new folder to write into, which gets the name ``path`` when the block ends; an error removes it.
-
-    Replaces an empty folder; raises OSError where ``path`` is not empty.
-    """
+    """Yield a new folder, which replaces an empty ``path`` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     partial.mkdir()
@@ -70,7 +68,7 @@ def appearing_folder(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replaces a file, also one in an object store, atomically; text is written as UTF-8."""
+    """Replace a file, also in an object store, atomically. Text is written as UTF-8."""
     data = content.encode("utf-8") if isinstance(content, str) else content
     if in_store(path):
         path.write_bytes(data)
@@ -80,23 +78,23 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def remove_partial(path: Path) -> None:
-    """Removes unfinished copies of ``path`` that killed processes left; only for the one process that writes ``path``."""
+    """Remove unfinished copies of ``path`` of killed processes. Only for its one writer."""
     for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
         left.unlink(missing_ok=True)
 
 
 def _lock_file(path: Path) -> IO[str]:
-    """Opens a file to lock, but no link: a run directory from somebody else must not choose a file to open."""
+    """Open a file to lock, but no link: an untrusted run directory must not select the file."""
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w")
 
 
 RUN_LOCK = "train.lock"
-"""The name of the lock of a run, on a disk or in an object store."""
+"""The lock of a run, on a disk or in an object store."""
 
 
 @contextlib.contextmanager
 def locked(path: Path, problem: ConfigError) -> Iterator[None]:
-    """Holds a lock on a file; raises ``problem`` while another process holds it."""
+    """Hold a lock on a file. Raises ``problem`` while another process holds it."""
     with _lock_file(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,15 +111,16 @@ def locked(path: Path, problem: ConfigError) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting_for_lock(path: Path) -> Iterator[None]:
-    """Waits until no other process holds the lock on a file, then holds it; without a lock where the file cannot be locked.
+    """Wait until no other process holds the lock on a file, then hold it.
 
-    Removes the file at the end, so that two processes that come later may hold a lock at once.
+    Without a lock if the file cannot be locked. Removes the file at the end, so that two later
+    processes may hold a lock at once.
     """
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = held.enter_context(_lock_file(path))
-            held.callback(path.unlink, missing_ok=True)
+            file = stack.enter_context(_lock_file(path))
+            stack.callback(path.unlink, missing_ok=True)
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -131,15 +130,12 @@ def waiting_for_lock(path: Path) -> Iterator[None]:
 
 
 def require_local(path: str | Path, flag: str) -> None:
-    """Raises ConfigError, which names ``flag``, at the address of an object store, which ``Path`` would make a local folder."""
+    """Raise ConfigError, which names ``flag``, for an address of an object store."""
     absolute_path(str(path), flag)
 
 
 def require_writable_file(file: str | Path, flag: str) -> Path:
-    """The file; raises ConfigError, which names ``flag``, when it is a folder, has no folder, or cannot be written.
-
-    The path of a run in an object store is returned as it is.
-    """
+    """Return the file. Raises ConfigError, which names ``flag``, if it cannot be written."""
     if not isinstance(file, str) and in_store(file):
         return file
     path = Path(file).expanduser()
@@ -163,10 +159,7 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:
-    """The folder, made if it does not exist; raises ConfigError, which names ``flag``, when it cannot be written.
-
-    The path of a run in an object store is returned as it is: a store has no folders.
-    """
+    """Return the folder, made if missing. Raises ConfigError (``flag``) if it cannot be written."""
     if not isinstance(folder, str) and in_store(folder):
         return folder
     require_local(folder, flag)

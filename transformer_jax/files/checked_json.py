@@ -1,4 +1,4 @@
-"""Result files with a CRC-32 of their content, so that a reader notices a changed digit: JSON objects, and logs of them."""
+"""JSON objects, and logs of them, with a CRC-32 that reveals a changed digit."""
 
 import errno
 import json
@@ -12,7 +12,7 @@ from transformer_jax.files.json_text import finite_or_none, is_count, parse_json
 from transformer_jax.files.paths import in_store
 
 CRC = "crc32"
-"""The key of the CRC-32, eight hexadecimal digits, of the other keys and values. Files of earlier versions have none."""
+"""The key of the CRC-32, eight hexadecimal digits. Files of version 0.1 have none."""
 
 
 def with_crc(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def with_crc(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_crc(content: Any) -> dict[str, Any]:
-    """Return ``content`` without its CRC-32; raises ValueError where it is no object, or changed since it was written."""
+    """Return ``content`` without its CRC-32. Raises ValueError if it is no object, or changed."""
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
     if not is_unchanged(content):
@@ -30,29 +30,26 @@ def without_crc(content: Any) -> dict[str, Any]:
 
 
 def is_unchanged(content: Mapping[str, Any]) -> bool:
-    """Whether the content has its CRC-32, or none."""
+    """Return whether the content matches its CRC-32, or has none."""
     return CRC not in content or content[CRC] == _crc_of(_without(content))
 
 
 class CheckedLog(NamedTuple):
-    """The sound records of a log, and a sentence for each damaged line, or for a file that cannot be read."""
+    """The sound records of a log, and sentences about damaged lines or an unreadable file."""
 
     records: list[dict[str, Any]]
     problems: list[str]
 
 
 def read_regular(path: Path) -> bytes:
-    """Return the content of a file; raises OSError, also for a pipe or a device, which might never end."""
+    """Return the content of a file. Raises OSError, also for a pipe or a device."""
     if not in_store(path) and path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "a pipe or a device, not a file")
     return path.read_bytes()
 
 
 def read_checked(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file without its CRC-32; None if there is no such file.
-
-    Raises DataError when the file cannot be read, is no JSON object, or was changed since it was written.
-    """
+    """Return the JSON object in a file without its CRC-32, or None. Raises DataError."""
     try:
         return without_crc(parse_json(read_regular(path)))
     except FileNotFoundError:
@@ -64,10 +61,7 @@ def read_checked(path: Path) -> dict[str, Any] | None:
 
 
 def read_log(path: Path) -> CheckedLog:
-    """Return the records of a file with a JSON object a line; skips a last line that a kill cut short.
-
-    Raises DataError when there is no such file.
-    """
+    """Return the records of a log, without an unfinished last line. Raises DataError."""
     try:
         lines = read_regular(path).split(b"\n")
     except (FileNotFoundError, IsADirectoryError):
@@ -77,7 +71,6 @@ def read_log(path: Path) -> CheckedLog:
     except OSError as error:
         return CheckedLog([], [f"{path}: cannot be read: {error.strerror or error}"])
     log = CheckedLog([], [])
-    # A last line without a newline was being written when the process died.
     for number, line in enumerate(lines[:-1], start=1):
         try:
             log.records.extend([_record(line)] if line.strip() else [])

@@ -1,7 +1,8 @@
 """Digests of the files of a folder, which reveal damage such as a flipped bit.
 
-CRC-32 (ISO 3309) finds every error burst of up to 32 bits; it does not protect against someone who edits a file and its
-digests. zlib computes it at several GB/s a core and releases the interpreter's lock.
+CRC-32 (ISO 3309) finds every error burst of up to 32 bits; it does not protect against someone who
+edits a file and its digests. zlib computes it at several GB/s a core and releases the interpreter's
+lock.
 """
 
 import json
@@ -17,7 +18,7 @@ from transformer_jax.files.json_text import parse_json
 
 DIGESTS = "digests.json"
 SEGMENT_BYTES = 1 << 22
-# Fits into the cache of a core.
+# A read fits into the cache of a core.
 _READ_BYTES = 1 << 18
 _THREADS = min(8, os.cpu_count() or 1)
 # Orbax writes them after the digests; nothing in them is restored.
@@ -25,7 +26,7 @@ _WRITTEN_LATER = (DIGESTS, "_CHECKPOINT_METADATA", "commit_success.txt")
 
 
 class Part(NamedTuple):
-    """Part ``number`` of ``parts`` of the segments, so that each of several processes checks its own."""
+    """Part ``number`` of ``parts`` of the segments, which one of several processes checks."""
 
     number: int = 0
     parts: int = 1
@@ -40,33 +41,33 @@ class _Segment(NamedTuple):
 
 
 def write_digests(folder: Path) -> None:
-    """Writes ``digests.json``: by file, relative to ``folder``, the CRC-32 of each 4 MiB.
+    """Write ``digests.json``: by file, relative to ``folder``, the CRC-32 of each 4 MiB.
 
     Digests of a folder inside ``folder`` are moved into it, and the files there are not read again.
     """
-    known: dict[str, list[int]] = {}
+    digested: dict[str, list[int]] = {}
     for file in list(folder.glob(f"*/**/{DIGESTS}")):
         inner = file.parent.relative_to(folder).as_posix()
-        known |= {f"{inner}/{name}": crcs for name, crcs in (_recorded(file.parent) or {}).items()}
+        digested |= {f"{inner}/{name}": crcs for name, crcs in (_recorded(file.parent) or {}).items()}
         file.unlink()
     names = list(_files(folder))
-    digests = {name: known.get(name, []) for name in names}
-    segments = list(_segments(folder, (name for name in names if name not in known)))
+    digests = {name: digested.get(name, []) for name in names}
+    segments = list(_segments(folder, (name for name in names if name not in digested)))
     for segment, crc in zip(segments, _crcs(folder, segments), strict=True):
         digests[segment.name].append(crc)
     write_whole(folder / DIGESTS, json.dumps(digests))
 
 
 def has_digests(folder: Path) -> bool:
-    """Whether the folder has digests; folders of earlier versions have none."""
+    """Return whether the folder has digests. Folders of version 0.1 have none."""
     return (folder / DIGESTS).is_file()
 
 
 def changed_files(folder: Path, prefixes: Iterable[str] | None = None, part: Part = WHOLE) -> list[str]:
-    """Files that were removed, added or changed since the digests were written; empty where there are no digests.
+    """Return files that were removed, added or changed since the digests were written.
 
-    ``prefixes``: files or folders to check; default: all. Opens only files that it finds in the folder, never a name from the
-    digests.
+    ``prefixes``: files or folders to check; default: all. Opens only files in the folder, never a
+    name from the digests. Without digests the result is empty.
     """
     if not has_digests(folder):
         return []
@@ -75,20 +76,20 @@ def changed_files(folder: Path, prefixes: Iterable[str] | None = None, part: Par
         return [DIGESTS]
     wanted = None if prefixes is None else tuple(f"{prefix}/" for prefix in prefixes)
     names = {name for name in recorded if wanted is None or f"{name}/".startswith(wanted)}
-    found = set(_files(folder, prefixes))
-    present = names & found
+    existing = set(_files(folder, prefixes))
+    present = names & existing
     segments = list(_segments(folder, sorted(present)))
-    sizes = dict.fromkeys(present, 0) | {each.name: each.number + 1 for each in segments}
+    sizes = dict.fromkeys(present, 0) | {segment.name: segment.number + 1 for segment in segments}
     changed = {name for name in present if sizes[name] != len(recorded[name])}
-    own = [each for each in segments[part.number :: part.parts] if each.name not in changed]
-    crcs = _crcs(folder, own)
-    changed |= {each.name for each, crc in zip(own, crcs, strict=True) if recorded[each.name][each.number] != crc}
-    added = {name for name in found - names if Path(name).name not in _WRITTEN_LATER}
+    checked = [segment for segment in segments[part.number :: part.parts] if segment.name not in changed]
+    crcs = _crcs(folder, checked)
+    changed |= {name for (name, number), crc in zip(checked, crcs, strict=True) if recorded[name][number] != crc}
+    added = {name for name in existing - names if Path(name).name not in _WRITTEN_LATER}
     return sorted(changed | (names - present) | added)
 
 
 def _recorded(folder: Path) -> dict[str, list[int]] | None:
-    """The digests by file; None where they are damaged."""
+    """Return the digests by file, None if they are damaged."""
     try:
         recorded = parse_json((folder / DIGESTS).read_text(encoding="utf-8"))
     except ValueError:
@@ -98,9 +99,9 @@ def _recorded(folder: Path) -> dict[str, list[int]] | None:
 
 
 def _files(folder: Path, prefixes: Iterable[str] | None = None) -> Iterator[str]:
-    """Relative names of the files, without unfinished ones and files that Orbax writes later."""
+    """Yield relative names of files, without unfinished ones and those that Orbax writes later."""
     roots = [folder] if prefixes is None else [folder / prefix for prefix in prefixes]
-    for file in sorted(each for root in roots for each in ([root] if root.is_file() else root.rglob("*"))):
+    for file in sorted(file for root in roots for file in ([root] if root.is_file() else root.rglob("*"))):
         name = file.relative_to(folder).as_posix()
         if file.is_file() and name not in _WRITTEN_LATER and file.suffix != ".partial":
             yield name

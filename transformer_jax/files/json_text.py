@@ -11,7 +11,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def parse_json(content: bytes | str) -> Any:
-    """``json.loads``, with ValueError also for text that is nested too deeply."""
+    """Parse JSON. Raises ValueError, also for text that is nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError:
@@ -19,22 +19,22 @@ def parse_json(content: bytes | str) -> Any:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text has no lone surrogate, which cannot be encoded as UTF-8."""
+    """Return whether the text has no lone surrogate, which cannot be encoded as UTF-8."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def printable(text: str) -> str:
-    """The text with ``<U+001B>`` for each control character, which a terminal could obey; tabs and line feeds stay."""
-    return _CONTROL.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
+    """Return the text with ``<U+001B>`` for control characters except tab and line feed."""
+    return _CONTROL.sub(lambda match: f"<U+{ord(match[0]):04X}>", text)
 
 
 def is_count(value: Any) -> bool:
-    """Whether the value is an integer from 0 to 10^18."""
+    """Return whether the value is an integer from 0 to 10^18."""
     return type(value) is int and 0 <= value <= 10**18
 
 
 def finite_or_none(value: Any) -> int | float | None:
-    """The number, or None for None and nonfinite numbers; raises ValueError for other values."""
+    """Return the number, or None for None and nonfinite numbers. Raises ValueError for others."""
     if value is None:
         return None
     if type(value) not in (int, float) or (type(value) is int and abs(value) > 10**18):
@@ -43,7 +43,7 @@ def finite_or_none(value: Any) -> int | float | None:
 
 
 def finite_or_null(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values``, and mappings in them, with None for every float that is not finite."""
+    """Return ``values``, and mappings in them, with None for every float that is not finite."""
 
     def changed(value: Any) -> Any:
         if isinstance(value, Mapping):

@@ -18,50 +18,47 @@ _DIGESTS = ("size", ETAG, "crc32c", "md5Hash")
 
 
 def write_object_digests(checkpoint: "StorePath") -> None:
-    """Writes ``OBJECTS`` into a checkpoint: the size of each of its objects, and checksums from the listing."""
+    """Write ``OBJECTS`` into a checkpoint: sizes and checksums of its objects, as listed."""
     content = {"address": str(checkpoint), "objects": _digests(checkpoint)}
     (checkpoint / OBJECTS).write_text(json.dumps(content))
 
 
 def changed_objects(checkpoint: "StorePath", prefixes: Iterable[str]) -> list[str]:
-    """Objects of a checkpoint that were removed or changed since ``OBJECTS``; empty where it has none.
-
-    ``prefixes``: files or folders to check.
-    """
+    """Return objects of a checkpoint that were removed or changed since ``OBJECTS``, if any."""
     return changed(compared_objects(checkpoint, prefixes))
 
 
 def changed(compared: Compared) -> list[str]:
-    """The objects that differ."""
+    """Return the objects that differ."""
     return sorted(name for name, same in compared.items() if not all(same.values()))
 
 
 def has_checksums(compared: Compared) -> bool:
-    """Whether a checksum of each object was compared."""
+    """Return whether a checksum of every object was compared."""
     return bool(compared) and all(same.keys() - {"size"} for same in compared.values())
 
 
 def compared_objects(checkpoint: "StorePath", prefixes: Iterable[str]) -> Compared:
-    """Whether the size, and the checksums that can be compared, are as recorded, by object."""
-    found = _digests(checkpoint)
-    if OBJECTS not in found:
+    """Return by object whether the size, and the checksums that compare, are as recorded."""
+    current = _digests(checkpoint)
+    if OBJECTS not in current:
         return {}
     try:
         content = (checkpoint / OBJECTS).read_bytes()
         described = parse_json(content)
         recorded = {name: dict(digests) for name, digests in described["objects"].items()}
-        # ETags depend on encryption; elsewhere only those are compared that are the MD5 of the content, in both buckets.
+        # ETags depend on encryption. Of a copy only ETags that are an MD5 in both buckets compare.
         is_here = described["address"] == str(checkpoint)
-        # A checkpoint that is being written has an empty object.
+        # IN_PROGRESS is an empty object.
         empty = next((digests for digests in recorded.values() if digests.get("size") == 0), {})
-        has_md5 = _is_md5(empty, b"") and _is_md5(found[OBJECTS], content)
+        has_md5 = _is_md5(empty, b"") and _is_md5(current[OBJECTS], content)
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return {OBJECTS: {"size": False}}
 
     def compared(name: str) -> dict[str, bool]:
-        before, now = recorded[name], found.get(name, {})
+        before, now = recorded[name], current.get(name, {})
         keys = before.keys() & now.keys()
-        # That of an upload in parts has a hyphen.
+        # The ETag of an upload in parts has a hyphen.
         if ETAG in keys and not is_here and (not has_md5 or "-" in f"{before[ETAG]}{now[ETAG]}"):
             keys.remove(ETAG)
         return {"size": "size" in keys} | {key: before[key] == now[key] for key in keys}
@@ -75,5 +72,5 @@ def _is_md5(digests: dict[str, Any], content: bytes) -> bool:
 
 
 def _digests(checkpoint: "StorePath") -> dict[str, dict[str, Any]]:
-    found = checkpoint.objects().items()
-    return {name: {key: info[key] for key in _DIGESTS if key in info} for name, info in found}
+    objects = checkpoint.objects().items()
+    return {name: {key: info[key] for key in _DIGESTS if key in info} for name, info in objects}

@@ -1,4 +1,4 @@
-"""Paths of runs: on a disk, or at ``s3://`` and ``gs://``, where ``StorePath`` has the same methods."""
+"""Paths of runs: on a disk, or at ``s3://`` and ``gs://``, as ``StorePath`` with its methods."""
 
 import re
 from pathlib import Path, PurePath
@@ -10,44 +10,41 @@ if TYPE_CHECKING:
     from transformer_jax.files.store_path import StorePath
 
 
-# At least two letters, since one is a drive; also chains such as ``simplecache::s3://...``.
+# At least two letters, since one is a drive. Also chains such as ``simplecache::s3://...``.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(/|:[A-Za-z])")
 # Marks an address from a run directory, which the user did not ask to open.
 _UNASKED = "unasked+"
 
 
 def is_address(text: object) -> bool:
-    """Whether the text is an address such as ``s3://bucket/runs/a``, also with one slash, as ``pathlib`` writes it."""
+    """Return whether the text is an address such as ``s3://bucket/runs/a``, also with one slash."""
     return _SCHEME.match(str(text).removeprefix(_UNASKED)) is not None
 
 
 def absolute_path(text: str, key: str) -> str:
-    """The absolute path, or empty text; raises ConfigError, which names ``key``, for an address."""
+    """Return the absolute path, or empty text. Raises ConfigError (``key``) for an address."""
     if is_address(text):
         raise ConfigError(key, f"{without_mark(text)} is in an object store", "only a path on this machine works here")
     return str(Path(text).expanduser().absolute()) if text else text
 
 
 def unasked(text: str) -> str:
-    """Marks an address from a run directory, which may be untrusted, as not to be opened; a path stays."""
+    """Mark an address from a run directory, which may be untrusted, as not to be opened."""
     return f"{_UNASKED}{text}" if is_address(text) and not is_unasked(text) else text
 
 
 def is_unasked(text: str) -> bool:
-    """Whether ``unasked`` marked the text."""
+    """Return whether ``unasked`` marked the text."""
     return text.startswith(_UNASKED)
 
 
 def without_mark(text: str) -> str:
-    """The address that ``unasked`` marked."""
+    """Return the address that ``unasked`` marked."""
     return text.removeprefix(_UNASKED)
 
 
 def as_path(text: str | PurePath) -> Path:
-    """Return the path of a run, or of a file in one: on a disk, or in an object store.
-
-    Raises ConfigError at an address that Orbax cannot write to, and without the library for its store.
-    """
+    """Return the path of a run on a disk or in a store. Raises ConfigError at other addresses."""
     if not is_address(text):
         return Path(text).expanduser()
     scheme, _, rest = str(text).partition("://")
@@ -61,5 +58,5 @@ def as_path(text: str | PurePath) -> Path:
 
 
 def in_store(path: str | PurePath) -> "TypeGuard[StorePath]":
-    """Whether a path that ``as_path`` returned, or one below it, is in an object store."""
+    """Return whether a path from ``as_path``, or below one, is in an object store."""
     return not isinstance(path, Path) and is_address(path)

@@ -1,4 +1,4 @@
-"""Files in object stores by etils.epath and fsspec: paths, the file system of an address, errors that carry the address."""
+"""Files in object stores by etils.epath and fsspec. Errors carry the address."""
 
 import errno
 import logging
@@ -24,10 +24,13 @@ keep_tensorflow_from_epath()
 os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
 os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
 
-# A request that the store does not answer is repeated for so many seconds; if it never answered before, the address is likely
-# wrong.
-SECONDS_OF_OUTAGE, SECONDS_TO_FIRST_ANSWER = 120.0, 10.0
+# A request that the store does not answer is repeated for this many seconds.
+SECONDS_OF_OUTAGE = 120.0
+# If it never answered before, the address is likely wrong.
+SECONDS_TO_FIRST_ANSWER = 10.0
+# Silence is reported after this many seconds.
 SECONDS_OF_SILENCE = 20.0
+# Between two requests, in seconds.
 LONGEST_PAUSE = 5.0
 Answer = TypeVar("Answer")
 _HAS_ANSWERED = threading.Event()
@@ -52,19 +55,19 @@ def store_errors(address: object) -> Iterator[None]:
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether a store, or the network, did not answer: the same request may succeed later. False where it was refused."""
+    """Return whether a store, or the network, did not answer: the request may succeed later."""
     if isinstance(error, StoreError):
         return error.is_outage
     if status := _http_status(error):
         return status in (408, 409, 429) or status >= 500
     # Of botocore, aiohttp, requests and google.auth, which need not be installed.
-    names = {each.__name__ for each in type(error).__mro__}
+    names = {base.__name__ for base in type(error).__mro__}
     if names & {"HTTPClientError", "EndpointConnectionError", "ConnectTimeoutError", "ClientError", "RequestException"}:
         return True
     if names & {"TransportError", "FSTimeoutError", "ChecksumError", "ResponseParserError"}:
         return True
     is_of_network = isinstance(error, OSError) and error.errno in (errno.EBUSY, errno.EIO, errno.EREMOTEIO)
-    # TensorStore's errors have no class of their own.
+    # TensorStore has no class of errors.
     of_tensorstore = re.search(r"\b(UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED)\b", str(error)) is not None
     return isinstance(error, TimeoutError | ConnectionError) or is_of_network or of_tensorstore
 
@@ -79,19 +82,20 @@ def _http_status(error: BaseException) -> int:
 
 
 def answer(address: object, ask: Callable[[], Answer]) -> Answer:
-    """Return the result of ``ask``, which is called again while the store does not answer, and say so after a while.
+    """Return the result of ``ask``, called again while the store does not answer.
 
-    Raises the last error after ``SECONDS_OF_OUTAGE``, and each refusal at once. Then a run ends, and the requests that it
-    still makes are not repeated. Raises StoreError after ``SECONDS_TO_FIRST_ANSWER`` where the store never answered.
+    Reports a long silence. Raises the last error after ``SECONDS_OF_OUTAGE``, and each refusal at
+    once. Then a run ends, and the requests that it still makes are not repeated. Raises StoreError
+    after ``SECONDS_TO_FIRST_ANSWER`` if the store never answered.
     """
     began, pause = time.monotonic(), 0.1
     while True:
         try:
-            found = ask()
+            result = ask()
             _HAS_ANSWERED.set()
             _GAVE_UP.clear()
             _IS_REPORTED.clear()
-            return found
+            return result
         except Exception as error:
             waited = time.monotonic() - began
             if not is_outage(error) or _http_status(error):
@@ -113,7 +117,7 @@ def answer(address: object, ask: Callable[[], Answer]) -> Answer:
 
 
 def file_system(scheme: str) -> Any:
-    """Return fsspec's file system of ``scheme``; raises ConfigError without the library for it."""
+    """Return fsspec's file system of ``scheme``. Raises ConfigError without its library."""
     try:
         import fsspec
 
@@ -132,7 +136,7 @@ def file_system(scheme: str) -> Any:
 
 
 def kvstore(address: str) -> dict[str, Any]:
-    """Return TensorStore's description of a folder in a bucket; raises ConfigError at another address."""
+    """Return TensorStore's spec of a folder in a bucket. Raises ConfigError for other addresses."""
     scheme, _, rest = address.partition("://")
     bucket, _, path = rest.partition("/")
     if scheme not in ("gs", "s3") or not bucket:
@@ -149,15 +153,15 @@ def kvstore(address: str) -> dict[str, Any]:
 
 
 class StorePath(PosixGPath):
-    """A file or folder of a run at ``s3://`` or ``gs://``, with the methods of ``pathlib.Path`` that runs use.
+    """A file or folder of a run at ``s3://`` or ``gs://`` with methods of ``pathlib.Path``.
 
-    Each method makes one request where the store allows it, and raises StoreError where it is refused. A folder exists
-    where an object is below it.
+    A method makes one request if the store allows it, and raises StoreError when refused. A folder
+    exists if an object is below it.
     """
 
     @contextmanager
     def listed(self) -> Iterator["KnownPath"]:
-        """Yield a path to this folder that answers questions from one listing until the block ends."""
+        """Yield a path to this folder that answers from one listing until the block ends."""
         known = _Known(str(self), {f"{self}/{name}": info for name, info in self.objects().items()})
         try:
             yield KnownPath(self).knowing(known)
@@ -165,28 +169,27 @@ class StorePath(PosixGPath):
             known.objects = None
 
     def new(self) -> "KnownPath":
-        """Return a path to this folder, which does not exist yet, for the only process that writes files there."""
+        """Return a path to this new folder, for the only process that writes files there."""
         return KnownPath(self).knowing(_Known(str(self), {}))
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of fsspec's file system with the address and ``arguments``."""
         return answer(self, lambda: getattr(self.files, method)(str(self), *arguments, **options))
 
     @property
     def files(self) -> Any:
-        """fsspec's file system."""
+        """The file system of fsspec."""
         return file_system(str(self).partition("://")[0])
 
     def objects(self) -> dict[str, dict[str, Any]]:
-        """Return the description of each object below this path by its name: one request for a thousand."""
+        """Return the description of each object below this path: one request for a thousand."""
         with store_errors(self):
             self.files.invalidate_cache()
-            found = self._ask("find", detail=True)
+            infos = self._ask("find", detail=True)
         root = f"{str(self).partition('://')[2]}/"
-        return {name.removeprefix(root): info for name, info in found.items() if not name.endswith("/")}
+        return {name.removeprefix(root): info for name, info in infos.items() if not name.endswith("/")}
 
     def read_bytes(self) -> bytes:
-        """Return the content; raises FileNotFoundError where there is no object."""
+        """Return the content. Raises FileNotFoundError without an object."""
         with store_errors(self), suppress(FileNotFoundError):
             # By default s3fs asks for the size before.
             content: bytes = self._ask("cat_file", max_concurrency=1)
@@ -205,7 +208,7 @@ class StorePath(PosixGPath):
         return self.write_bytes(data.encode())
 
     def create(self, data: bytes) -> None:
-        """Write a new object; raises FileExistsError where there is one: of several writers one alone succeeds."""
+        """Write a new object. Raises FileExistsError, so that one of several writers succeeds."""
         with store_errors(self), suppress(FileExistsError):
             # If-None-Match: * at S3, if_generation_match=0 at GCS.
             self._ask("pipe_file", data, mode="create")
@@ -243,14 +246,14 @@ class StorePath(PosixGPath):
         yield from (self / PurePath(name).name for name in names if not name.endswith("/"))
 
     def glob(self, pattern: str) -> Iterator[Self]:
-        """Yield the entries of this folder whose names match; hidden ones too."""
-        yield from (each for each in self.iterdir() if fnmatchcase(each.name, pattern))
+        """Yield the entries of this folder whose names match, also hidden ones."""
+        yield from (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
 
     def mkdir(self, mode: int | None = None, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: a folder exists where an object is below it."""
+        """Do nothing: a folder exists if an object is below it."""
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Remove an object, which a first attempt whose answer was lost may have removed."""
+        """Remove an object, which a first attempt may have removed without an answer."""
         with store_errors(self), suppress(FileNotFoundError):
             self._ask("rm_file")
 
@@ -264,7 +267,7 @@ class StorePath(PosixGPath):
             self._ask("cp_file", str(target))
 
     def upload(self, file: Path) -> None:
-        """Write the content of a local file, in parts where it is large."""
+        """Write the content of a local file, a large one in parts."""
         with store_errors(self):
             answer(self, lambda: self.files.put_file(str(file), str(self)))
 
@@ -280,22 +283,23 @@ class StorePath(PosixGPath):
 
 @dataclass
 class _Known:
-    """The objects of the folder ``root`` by address; None when they may have changed."""
+    """The objects of the folder ``root`` by address, None when they may have changed."""
 
     root: str
     objects: dict[str, dict[str, Any]] | None
 
 
 class KnownPath(StorePath):
-    """A folder whose objects are known, or a path below it: libraries ask for each of many files.
+    """A folder whose objects are known, or a path below it.
 
-    Files that such paths write and remove are known too; only ``iterdir`` lists those that TensorStore writes meanwhile.
+    Libraries ask for each of many files. Files that such paths write and remove are known too. Only
+    ``iterdir`` lists those that TensorStore writes meanwhile.
     """
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         # epath.Path(path) calls this again.
-        same = (each._known for each in parts if isinstance(each, KnownPath))
+        same = (part._known for part in parts if isinstance(part, KnownPath))
         self._known: _Known = next(same, _Known("", None))
 
     def knowing(self, known: _Known) -> Self:
@@ -307,7 +311,7 @@ class KnownPath(StorePath):
         return type(self)(*parts).knowing(self._known)
 
     def _objects(self) -> dict[str, dict[str, Any]] | None:
-        """Return the known objects, None where this path is elsewhere."""
+        """Return the known objects, None if this path is elsewhere."""
         return self._known.objects if f"{self}/".startswith(f"{self._known.root}/") else None
 
     def _kind(self) -> str:

@@ -1,4 +1,4 @@
-"""Text that fits the width of the terminal: paragraphs, lists of names with their meanings, and tables."""
+"""Text that fits the width of the terminal: paragraphs, lists and tables."""
 
 import re
 import shutil
@@ -11,12 +11,13 @@ from transformer_jax.files.json_text import printable
 
 INDENT = " " * 6
 USUAL_WIDTH = 80
-LEAST_WIDTH, LEAST_COLUMN = 40, 24
+LEAST_WIDTH = 40
+LEAST_COLUMN = 24
 GAP = "  "
 
 
 class _Wrapper(textwrap.TextWrapper):
-    """Breaks lines at white space, and behind the bars of the signatures of sacreBLEU."""
+    """Breaks lines at white space, and behind the bars of sacreBLEU's signatures."""
 
     wordsep_re = re.compile(r"(\s+|[^\s|]*:[^\s|]*\|)")
 
@@ -26,18 +27,18 @@ def width() -> int:
 
 
 def table_width() -> int | None:
-    """Return the width for tables: None, any, where a file or another program reads them line by line."""
+    """Return the width for tables, or None if standard output is no terminal."""
     return width() if sys.stdout.isatty() else None
 
 
 def paragraph(text: str, first: str = "", rest: str = "", columns: int = 0) -> str:
-    """Return the text in lines of ``columns`` characters (0: of the terminal), without breaking words."""
+    """Return the text in lines of ``columns`` characters (0: of the terminal)."""
     options = {"break_long_words": False, "initial_indent": first, "subsequent_indent": rest}
     return _Wrapper(columns or width(), **options).fill(text)  # type: ignore[arg-type]
 
 
 def listing(rows: Sequence[tuple[str, str]]) -> str:
-    """Return names and texts in two columns; the text stands below the name where the terminal is narrow."""
+    """Return names and texts in two columns, or below each other on a narrow terminal."""
     left = max(len(name) for name, _ in rows) + 4
     if width() < left + 40:
         return "".join(f"  {name}\n{paragraph(text, INDENT, INDENT)}\n" for name, text in rows)
@@ -45,15 +46,15 @@ def listing(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def text_table(rows: Sequence[Sequence[str]], alignment: str = "lrl", *, columns: int | None = None) -> str:
-    """Rows as aligned lines; ``alignment`` has ``l`` (left) or ``r`` (right) for each column. Cells become ``printable``.
+    """Return rows as aligned lines; ``alignment`` has ``l`` or ``r`` for each column.
 
-    ``[("BLEU", "41.02", "cased"), ("chrF", "9.10", "")]`` gives::
+    Cells become ``printable``. ``[("BLEU", "41.02", "cased"), ("chrF", "9.10", "")]`` gives::
 
         BLEU  41.02  cased
         chrF   9.10
 
-    In a table that is wider than ``columns`` the text of the last column is wrapped, or the table is divided into several, each
-    of which begins with the first column.
+    In a table that is wider than ``columns`` the text of the last column is wrapped, or the table
+    is divided into several, which begin with the first column.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]

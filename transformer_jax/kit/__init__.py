@@ -1,4 +1,4 @@
-"""The kit: parts of published models and optimizers, registered as a plugin registers its own; a file holds one idea.
+"""The kit: parts of published models and optimizers, one idea a file, registered like a plugin's.
 
 ``index.toml`` lists them.
 """

@@ -11,9 +11,10 @@ from transformer_jax.registry.plugins import register
 
 @register("positions", "alibi")
 class LinearBiases(SelfAttentionChange):
-    """q k / sqrt(K) - m |distance| in self-attention, with the slope m = 2^(-8 h / H) of head h = 1, ..., H (section 3).
+    """q k / sqrt(K) - m |distance| in self-attention, m = 2^(-8 h / H) for head h = 1, ..., H.
 
-    Slopes of a number of heads that is no power of 2 follow the same formula. An encoder has the same bias on both sides.
+    Section 3. Slopes of a number of heads that is no power of 2 follow the same formula. An encoder
+    has the same bias on both sides.
     """
 
     def score_mod(self) -> Partial:

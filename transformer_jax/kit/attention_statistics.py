@@ -1,4 +1,4 @@
-"""Entropy and largest score of every attention, which tell of collapse and of growing logits (Zhai et al. 2023)."""
+"""Entropy and largest score of attentions, signs of collapse (Zhai et al. 2023)."""
 
 import jax.numpy as jnp
 
@@ -15,7 +15,6 @@ class OfAttention(Statistic):
 
     @staticmethod
     def check_new_run(config: ExperimentConfig) -> None:
-        """Raises ConfigError for a model without attention."""
         # Models of word vectors have no ``attention_layers``.
         kinds = getattr(config.model, "attention_layers", {})
         if not any(layers for layers, _ in kinds.values()):
@@ -25,14 +24,15 @@ class OfAttention(Statistic):
 
 @register("statistic", "attention_entropy")
 class AttentionEntropy(OfAttention):
-    """Mean entropy of the weights of an attention in units of ln n, n the visible keys of a query (Zhai et al. 2023).
+    """Mean entropy of the weights of an attention in units of ln n, n the visible keys of a query.
 
-    0: one key, 1: uniform. Weights are scaled to sum to 1. Queries that see fewer than two keys, or attend to none, do not
-    count. An attention with negative weights, which have no entropy, is left out of the log.
+    0: one key, 1: uniform. Weights are scaled to sum to 1. Queries that see fewer than two keys, or
+    attend to none, do not count. An attention with negative weights, which have no entropy, is left
+    out of the log.
     """
 
     def of_pass(self, activations: Activations) -> Ratios:
-        found = {}
+        ratios = {}
         for path, (_, weights, visible) in activations.attention.items():
             keys = jnp.broadcast_to(jnp.sum(visible, axis=-1)[:, None], weights.shape[:3])
             is_negative, weights = jnp.any(weights < 0), jnp.maximum(weights, 0.0)
@@ -41,18 +41,18 @@ class AttentionEntropy(OfAttention):
             entropy = -jnp.sum(weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), axis=-1)
             shares = entropy / jnp.log(jnp.maximum(keys, 2).astype(jnp.float32))
             counts = (keys > 1) & (total[..., 0] > 0) & ~is_negative
-            found[path] = ratio(jnp.sum(jnp.where(counts, shares, 0.0)), jnp.sum(counts))
-        return found
+            ratios[path] = ratio(jnp.sum(jnp.where(counts, shares, 0.0)), jnp.sum(counts))
+        return ratios
 
 
 @register("statistic", "largest_logit")
 class LargestLogit(OfAttention):
-    """Largest score of an attention before the softmax, of all visible keys (Dehghani et al. 2023, figure 1)."""
+    """Largest score of visible keys before the softmax (Dehghani et al. 2023, figure 1)."""
 
     is_maximum = True
 
     def of_pass(self, activations: Activations) -> Ratios:
         return {
-            path: ratio(jnp.max(jnp.where(each.visible[:, None], each.scores, -jnp.inf)))
-            for path, each in activations.attention.items()
+            path: ratio(jnp.max(jnp.where(attention.visible[:, None], attention.scores, -jnp.inf)))
+            for path, attention in activations.attention.items()
         }

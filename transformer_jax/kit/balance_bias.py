@@ -1,4 +1,4 @@
-"""Balance of experts without a loss: biases of the choice, which follow the loads (Wang et al. 2024, loss-free balancing)."""
+"""Balance of experts without a loss: biases of the choice that follow loads (Wang et al. 2024)."""
 
 from dataclasses import dataclass
 
@@ -18,26 +18,26 @@ class BalanceBiasSettings:
     rate: float = setting(1e-3, "Change of a bias in an update (u).", at_least=0, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError without experts that have biases."""
         experts = config.parts.get("mixture_of_experts")
         if experts is None or not experts.balance_bias:
-            needs = "balance_bias needs model.feed_forward=mixture_of_experts and parts.mixture_of_experts.balance_bias=True"
-            raise ConfigError("optimizer.after_update", needs)
+            problem = "balance_bias needs model.feed_forward=mixture_of_experts with its balance_bias=True"
+            raise ConfigError("optimizer.after_update", problem)
 
 
 @register("after_update", "balance_bias", settings=BalanceBiasSettings)
 class BalanceBias(AfterUpdate):
-    """b + u sign(mean load - load) for every expert, by its load in the batch (Wang et al. 2024, algorithm 1).
+    """b + u sign(mean load - load) for every expert, by its load in the batch (algorithm 1).
 
-    Departures: the bias is added to probabilities of a softmax, not of sigmoids, and padding is routed and counted too. Loads
-    are of the whole batch, over its micro-batches and devices. Layers run unrolled, with their activations stored.
+    Departures: the bias is added to probabilities of a softmax, not of sigmoids, and padding is
+    routed and counted too. Loads are of the whole batch, over its micro-batches and devices. Layers
+    run unrolled, with their activations stored.
     """
 
     not_trained = r"feed_forward/balance_bias$"
     reads_sown = True
 
     def of_pass(self, activations: Activations) -> Ratios:
-        """The number of tokens of each expert, and of all [2, E]."""
+        """Return the numbers of tokens of an expert and of all, [2, E]."""
         loads = {path: sum(sown) for path, sown in activations.sown.items() if path.endswith("/expert_load")}
         return {path: ratio(load, jnp.full_like(load, jnp.sum(load))) for path, load in loads.items()}
 

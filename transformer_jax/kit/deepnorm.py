@@ -1,4 +1,4 @@
-"""DeepNorm: residual connections and initialization of deep post-norm stacks (Wang et al. 2022, figure 2)."""
+"""DeepNorm: residual connections and initialization of deep post-norm stacks (Wang et al. 2022)."""
 
 import re
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ SCALED = r"attention/(value|output)$|feed_forward/((wide|gate|narrow)_kernel|exp
 
 
 def factors(config: Any, stack: str) -> tuple[float, float]:
-    """alpha of the residual connection and beta of the initialization in a stack, ``encoder`` or ``decoder``."""
+    """Return alpha of the residual connection and beta of the initialization (figure 2)."""
     if config.kind == "decoder_only":
         return (2 * config.num_layers) ** 0.25, (8 * config.num_layers) ** -0.25
     encoder, decoder = config.num_encoder_layers, config.num_decoder_layers
@@ -25,26 +25,24 @@ def factors(config: Any, stack: str) -> tuple[float, float]:
 
 @register("residual", "deepnorm")
 class DeepNormResidual(Residual):
-    """Norm(alpha x + Dropout(Sublayer(x))), alpha by the depth; with model.initialization=deepnorm (Wang et al. 2022)."""
+    """Norm(alpha x + Dropout(Sublayer(x))), alpha by depth; with model.initialization=deepnorm."""
 
     alpha: float = 1.0
     residual_dtype: ClassVar[str | None] = None
 
     @classmethod
     def of(cls, settings: None, config: Any, site: Site, **options: Any) -> Residual:
-        """With the alpha of the stack of the site."""
         return cls(alpha=factors(config, site.stack)[0], **options)
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """The norm of the sum of alpha x and the sublayer's output y."""
         scaled = self.alpha * x.astype(jnp.float32)
         return self.norm(residual_sum(scaled, y, self.sublayer_dropout, train=train))
 
 
 @register("initialization", "deepnorm")
 def deepnorm(settings: None, config: Any, site: Site, path: str) -> float:
-    """Values, outputs of attention and feed-forward kernels times beta, which shrinks with the depth (Wang et al. 2022).
+    """Scale values, outputs of attention and feed-forward kernels by beta, smaller in deep stacks.
 
-    The paper has no gates; ``gate_kernel`` is scaled as ``wide_kernel`` is.
+    The paper has no gates. ``gate_kernel`` is scaled like ``wide_kernel``.
     """
     return factors(config, site.stack)[1] if re.search(SCALED, path) else 1.0

@@ -1,4 +1,4 @@
-"""Differential attention: the difference of two softmaxes cancels their noise (Ye et al. 2025, Differential Transformer)."""
+"""Differential attention: the difference of two softmaxes cancels noise (Ye et al. 2025)."""
 
 import math
 from dataclasses import dataclass
@@ -18,17 +18,16 @@ EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class DifferentialSettings:
-    initial_factor: float = setting(
-        0.0, "Initial factor lambda; 0: 0.8 - 0.6 exp(-0.3 layer), layers from 0 (section 2.1).", at_least=0, below=1
-    )
+    initial_factor: float = setting(0.0, "Initial lambda; 0: 0.8 - 0.6 exp(-0.3 layer).", at_least=0, below=1)
 
 
 @register("attention", "differential", settings=DifferentialSettings)
 class DifferentialAttention(AttentionChange):
-    """(softmax(Q1 K1ᵀ / sqrt(K)) - lambda softmax(Q2 K2ᵀ / sqrt(K))) V for pairs of heads (equations 1 to 3).
+    """(softmax(Q1 K1ᵀ / sqrt(K)) - lambda softmax(Q2 K2ᵀ / sqrt(K))) V for pairs of heads.
 
-    Heads 2 j and 2 j + 1 are Q1, K1 and Q2, K2 of head j of the paper, their values side by side its V of size 2 U. A root mean
-    square norm of the difference, with the gain ``gain`` [2 U], and the factor 1 - initial lambda follow. ``lambda_query`` and
+    Equations 1 to 3. Heads 2 j and 2 j + 1 are Q1, K1 and Q2, K2 of head j of the paper, and their
+    values side by side are its V of size 2 U. A root mean square norm of the difference, with the
+    gain ``gain`` [2 U], and the factor 1 - initial lambda follow. ``lambda_query`` and
     ``lambda_key`` [2, K]. Recorded weights are those of the two softmaxes.
     """
 

@@ -1,4 +1,4 @@
-"""Exponential moving average of the parameters (Polyak and Juditsky 1992; as in TensorFlow's ExponentialMovingAverage)."""
+"""Exponential moving average of the parameters (Polyak and Juditsky 1992)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,9 +16,7 @@ from transformer_jax.training.optimizers import Averaging, MakeRule
 
 @dataclass(frozen=True)
 class EmaSettings:
-    decay: float = setting(
-        0.999, "Weight of the earlier average; after t updates at most (1 + t) / (10 + t).", below=1, program="traced"
-    )
+    decay: float = setting(0.999, "Weight of the average, at most (1 + t) / (10 + t).", below=1, program="traced")
 
 
 class EmaState(NamedTuple):
@@ -31,7 +29,10 @@ class EmaState(NamedTuple):
 
 @register("averaging", "ema", settings=EmaSettings)
 class Ema(Averaging):
-    """Exponential moving average of the parameters of any optimizer, evaluated instead of them."""
+    """Exponential moving average of the parameters of any optimizer, evaluated instead of them.
+
+    As TensorFlow's ExponentialMovingAverage.
+    """
 
     @staticmethod
     def averaged(

@@ -19,9 +19,7 @@ register("sharding", r"changes_gated/head_kernel$")(PartitionSpec("fsdp", "tenso
 
 @dataclass(frozen=True)
 class GatedSettings:
-    gates: Literal["elementwise", "headwise"] = setting(
-        "elementwise", "A gate for every dimension of a head, or one for the head."
-    )
+    gates: Literal["elementwise", "headwise"] = setting("elementwise", "A gate for a dimension, or for a head.")
 
 
 @register("attention", "gated", settings=GatedSettings)

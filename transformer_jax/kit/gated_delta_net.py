@@ -1,4 +1,4 @@
-"""Gated delta networks: linear attention that decays its state and overwrites values (Yang et al. 2024, Gated DeltaNet)."""
+"""Gated delta networks: linear attention that overwrites its state (Yang et al. 2024)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,12 +29,14 @@ class GatedDeltaNetSettings:
 
 @register("mixer", "gated_delta_net", settings=GatedDeltaNetSettings)
 class GatedDeltaNet(LinearAttention):
-    """S_t = a_t (1 - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T, o_t = S_t^T q_t, with decays a_t (Yang et al. 2024).
+    """S_t = a_t (1 - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T, o_t = S_t^T q_t, with decays a_t.
 
-    Equation 10; q, k of unit norm and v are SiLU of projections, b_t = sigmoid(W_b x_t), a_t = exp(-e^r softplus(W_a x_t + c)),
-    and the output is RMSNorm(o_t) SiLU(W_g x_t) times W^O (figure 1). Departure: no short convolutions of q, k and v.
-    Parameters: ``query``, ``key`` [D, H, K], ``value``, ``output_gate`` [D, H, U], ``output`` [H, U, D], ``strength_kernel``,
-    ``decay_kernel`` [D, H], ``decay_bias``, ``log_rate`` [H], ``head_scale`` [U]. The state S is float32.
+    Gated DeltaNet, equation 10. q, k of unit norm and v are SiLU of projections, b_t = sigmoid(W_b
+    x_t), a_t = exp(-e^r softplus(W_a x_t + c)), and the output is RMSNorm(o_t) SiLU(W_g x_t) times
+    W^O (figure 1). Departure: no short convolutions of q, k and v. Parameters: ``query``, ``key``
+    [D, H, K], ``value``, ``output_gate`` [D, H, U], ``output`` [H, U, D], ``strength_kernel``,
+    ``decay_kernel`` [D, H], ``decay_bias``, ``log_rate`` [H], ``head_scale`` [U]. The state S is
+    float32.
     """
 
     def setup(self) -> None:
@@ -48,28 +50,28 @@ class GatedDeltaNet(LinearAttention):
         self.head_scale = self.param("head_scale", nn.initializers.ones, (self.value_size,))
 
     def run(self, inputs: Float[Array, "B L D"], segments: Int[Array, "B L"]) -> tuple[Array, Array]:
-        """Chunks of C positions, one after the other (section 3.3)."""
+        """Run chunks of C positions, one after the other (section 3.3)."""
         rows, length, _ = inputs.shape
-        chunks = [jnp.moveaxis(each, 1, 0) for each in self.in_chunks(inputs, segments)]
+        chunks = [jnp.moveaxis(array, 1, 0) for array in self.in_chunks(inputs, segments)]
         start = jnp.zeros((rows, *self.state_shape)), jnp.zeros((rows,), segments.dtype)
         (state, _), heads = lax.scan(self._run_chunk, start, chunks)
         heads = jnp.moveaxis(heads, 0, 1).reshape(rows, -1, self.num_heads, self.value_size)[:, -length:]
         return self._merge(heads, inputs), state
 
     def _run_chunk(self, earlier: tuple[Array, Array], chunk: Sequence[Array]) -> tuple[tuple[Array, Array], Array]:
-        """State and segment after a chunk, and its heads [B, C, H, U], from the state and the segment before it."""
+        """Return state and segment after a chunk, and its heads [B, C, H, U]."""
         (state, segment), (segments, query, key, value, log_decay, strength) = earlier, chunk
         total, precision, is_token = jnp.cumsum(log_decay, axis=1), self.precision.float32_output, segments != 0
-        is_visible = (segments[:, :, None] == segments[:, None]) & jnp.tril(
-            jnp.ones((1, *[segments.shape[1]] * 2), bool)
-        )
+        causal = jnp.tril(jnp.ones((1, *[segments.shape[1]] * 2), bool))
+        is_visible = (segments[:, :, None] == segments[:, None]) & causal
         by_head = jnp.swapaxes(total, 1, 2)
         decay = jnp.exp(jnp.where(is_visible[:, None], by_head[..., None] - by_head[:, :, None], -jnp.inf))
         # Positions of a sentence that began in an earlier chunk.
         continues = is_token & (segments == segment[:, None])
         from_start = jnp.where(continues[..., None], jnp.exp(total), 0.0)[..., None]
         missing = value - einsum("BSHK,BHKU->BSHU", key * from_start, state, precision)
-        # A position writes its value minus the one that the state holds for its key, after all earlier positions of the chunk.
+        # A position writes its value minus the one that the state holds for its key, after all
+        # earlier positions of the chunk.
         products = einsum("BTHK,BSHK->BHTS", key * strength[..., None], key, precision) * decay
         missing = jnp.swapaxes(strength[..., None] * missing, 1, 2)
         written = lax.linalg.triangular_solve(products, missing, left_side=True, lower=True, unit_diagonal=True)
@@ -91,16 +93,16 @@ class GatedDeltaNet(LinearAttention):
         return self._merge(einsum("BWHK,BWHKU->BWHU", query, states, precision), inputs), states
 
     def _project(self, inputs: Float[Array, "B L D"]) -> tuple[Array, Array, Array, Array, Array]:
-        """Queries times K^-1/2, keys, values [B, L, H, ...], logarithms of decays, and strengths [B, L, H], float32."""
+        """Return q K^-1/2, k, v [B, L, H, ...], log decays and strengths [B, L, H], float32."""
         precision = self.precision.float32_output
-        query, key, value = (nn.silu(einsum("BLD,DHK->BLHK", inputs, each, precision)) for each in self.kernels)
+        query, key, value = (nn.silu(einsum("BLD,DHK->BLHK", inputs, kernel, precision)) for kernel in self.kernels)
         step = nn.softplus(biased_einsum("BLD,DH->BLH", inputs, self.decay_kernel, self.decay_bias, precision))
         strength = nn.sigmoid(einsum("BLD,DH->BLH", inputs, self.strength_kernel, precision))
         log_decay = -jnp.exp(self.log_rate)[None, None] * step
         return unit_norm(query) * self.key_size**-0.5, unit_norm(key), value, log_decay, strength
 
     def _merge(self, heads: Float[Array, "B L H U"], inputs: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
-        """The normed and gated heads side by side times ``output``."""
+        """Multiply the normed and gated heads by ``output``."""
         gate = nn.silu(einsum("BLD,DHU->BLHU", inputs, self.output_gate, self.precision.float32_output))
         heads *= self.head_scale[None, None, None] * (jnp.mean(heads**2, axis=-1, keepdims=True) + 1e-5) ** -0.5
         return einsum("BLHU,HUD->BLD", heads * gate, self.output_kernel, self.precision)
@@ -111,11 +113,11 @@ def unit_norm(vectors: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:
 
 
 def initial_log_rate(key: Array, shape: tuple[int, ...]) -> Array:
-    """Logarithms of rates between 1 and 16, as in Mamba-2 (Dao and Gu 2024)."""
+    """Return logarithms of rates between 1 and 16, as in Mamba-2 (Dao and Gu 2024)."""
     return jnp.log(jax.random.uniform(key, shape, minval=1.0, maxval=16.0))
 
 
 def initial_decay_bias(key: Array, shape: tuple[int, ...]) -> Array:
-    """Biases whose softplus is between 0.001 and 0.1, log-uniform, as in Mamba-2."""
+    """Return biases whose softplus is between 0.001 and 0.1, log-uniform, as in Mamba-2."""
     step = jnp.exp(jax.random.uniform(key, shape, minval=jnp.log(0.001), maxval=jnp.log(0.1)))
     return step + jnp.log(-jnp.expm1(-step))

@@ -23,7 +23,7 @@ class GatedLinearAttentionSettings:
 
 
 class LinearAttention(Mixer):
-    """A mixer with queries, keys and values of H heads and a state [H, K, U], which is computed in chunks of C positions."""
+    """A mixer with H heads of queries, keys and values and a state [H, K, U], run in chunks."""
 
     def setup(self) -> None:
         sizes = {"query": self.key_size, "key": self.key_size, "value": self.value_size}
@@ -37,25 +37,26 @@ class LinearAttention(Mixer):
         return self.num_heads, self.key_size, self.value_size
 
     def in_chunks(self, inputs: Float[Array, "B L D"], segments: Int[Array, "B L"]) -> list[Array]:
-        """``segments`` and the arrays of ``_project``, [B, N, C, ...]."""
+        """Return ``segments`` and the arrays of ``_project``, [B, N, C, ...]."""
         size = min(self.settings.chunk, inputs.shape[1])
         # Padding on the left, so that the last state is the state after the last position.
         before = ((0, 0), (-inputs.shape[1] % size, 0))
         padded = jnp.pad(segments, before), *self._project(jnp.pad(inputs, (*before, (0, 0))))
-        return [each.reshape(len(inputs), -1, size, *each.shape[2:]) for each in padded]
+        return [array.reshape(len(inputs), -1, size, *array.shape[2:]) for array in padded]
 
     def _project(self, inputs: Float[Array, "B L D"]) -> tuple[Array, ...]:
-        """Queries, keys, values [B, L, H, ...], and arrays [B, L, H] of the recurrence, float32."""
+        """Return queries, keys, values [B, L, H, ...], and arrays [B, L, H], float32."""
         raise NotImplementedError
 
 
 @register("mixer", "gated_linear_attention", settings=GatedLinearAttentionSettings)
 class GatedLinearAttention(LinearAttention):
-    """S_t = g_t S_{t-1} + k_t v_t^T, o_t = norm(S_t^T q_t), g_t = sigmoid(W_g x_t + b_g)^(1 / tau) (Yang et al. 2024).
+    """S_t = g_t S_{t-1} + k_t v_t^T, o_t = norm(S_t^T q_t), g_t = sigmoid(W_g x_t + b_g)^(1 / tau).
 
-    Equations 3 and 4 of the paper; departures: g is one number a head as in Mamba-2 (Dao and Gu 2024), the norm is a root mean
-    square without parameters, and there is no output gate. Parameters: ``query``, ``key`` [D, H, K], ``value`` [D, H, U],
-    ``output`` [H, U, D], ``gate_kernel`` [D, H], ``gate_bias`` [H]. The state S is float32.
+    Equations 3 and 4. Departures: g is one number a head as in Mamba-2 (Dao and Gu 2024), the norm
+    is a root mean square without parameters, and there is no output gate. Parameters: ``query``,
+    ``key`` [D, H, K], ``value`` [D, H, U], ``output`` [H, U, D], ``gate_kernel`` [D, H],
+    ``gate_bias`` [H]. The state S is float32.
     """
 
     def setup(self) -> None:
@@ -64,7 +65,7 @@ class GatedLinearAttention(LinearAttention):
         self.gate_bias = self.param("gate_bias", nn.initializers.zeros, (self.num_heads,))
 
     def run(self, inputs: Float[Array, "B L D"], segments: Int[Array, "B L"]) -> tuple[Array, Array]:
-        """Chunks of C positions: all pairs inside of a chunk, a recurrence over the states of N chunks (section 4)."""
+        """Compute all pairs inside a chunk, and a recurrence over chunks (section 4)."""
         rows, length, _ = inputs.shape
         segments, query, key, value, log_gate = self.in_chunks(inputs, segments)
         size = segments.shape[2]
@@ -92,13 +93,13 @@ class GatedLinearAttention(LinearAttention):
         return self._merge(einsum("BWHK,BWHKU->BWHU", query, states, self.precision.float32_output)), states
 
     def _project(self, inputs: Float[Array, "B L D"]) -> tuple[Array, Array, Array, Array]:
-        """Queries, keys times K^-1/2, values [B, L, H, ...], and logarithms of the gates [B, L, H], float32."""
+        """Return q, k K^-1/2, v [B, L, H, ...], and logarithms of the gates [B, L, H], float32."""
         precision = self.precision.float32_output
         query, key, value = (einsum("BLD,DHK->BLHK", inputs, kernel, precision) for kernel in self.kernels)
         gate = nn.log_sigmoid(biased_einsum("BLD,DH->BLH", inputs, self.gate_kernel, self.gate_bias, precision))
         return query, key * self.key_size**-0.5, value, gate / self.settings.temperature
 
     def _merge(self, heads: Float[Array, "B L H U"]) -> Float[Array, "B L D"]:
-        """Each head divided by its root mean square, then the heads side by side times ``output``."""
+        """Divide heads by their root mean square, and multiply them by ``output``."""
         heads *= (jnp.mean(heads**2, axis=-1, keepdims=True) + 1e-5) ** -0.5
         return einsum("BLHU,HUD->BLD", heads, self.output_kernel, self.precision)

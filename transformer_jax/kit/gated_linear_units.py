@@ -18,15 +18,10 @@ from transformer_jax.registry.plugins import register
 
 @dataclass(frozen=True)
 class GatedSettings:
-    """The width of a gated layer, which has three matrices instead of two."""
-
-    match_parameters: bool = setting(
-        False, "The width is 2/3 of model.d_ff, so that three matrices are as large as two (Shazeer 2020, section 2)."
-    )
+    match_parameters: bool = setting(False, "2/3 of model.d_ff, so that three matrices are as large as two.")
     multiple_of: int = setting(8, "match_parameters: the width is rounded to a multiple of this.")
 
     def width(self, d_ff: int) -> int:
-        """The width beside layers of width ``d_ff``."""
         unit = self.multiple_of
         return max(round(2 * d_ff / 3 / unit), 1) * unit if self.match_parameters else d_ff
 

@@ -1,4 +1,4 @@
-"""Gradient noise scale: the batch size beyond which larger batches help little (McCandlish et al. 2018, appendix A.1)."""
+"""Gradient noise scale: the largest batch size that helps (McCandlish et al. 2018)."""
 
 import jax.numpy as jnp
 import optax
@@ -13,21 +13,22 @@ NEEDS = "gradient_noise needs batching.accumulation_steps of at least 2"
 
 @register("statistic", "gradient_noise")
 class GradientNoise(Statistic):
-    """tr(S) / |G|^2 in target tokens, from the micro-batches of gradient accumulation (McCandlish et al. 2018, appendix A.1).
+    """tr(S) / |G|^2 in target tokens, from the micro-batches of gradient accumulation.
 
-    A mean gradient over b tokens has the expected square |G|^2 + tr(S) / b. Micro-batches i = 1, ..., n of b_i of the B
-    tokens of a batch: the mean of their squares, weighted by b_i, is expected to be |G|^2 + n tr(S) / B. Both estimates are
-    added up over the updates of a line of the log and divided then; if they are too noisy, the result is negative or erratic.
+    Appendix A.1. A mean gradient over b tokens has the expected square |G|^2 + tr(S) / b.
+    Micro-batches i = 1, ..., n of b_i of the B tokens of a batch: the mean of their squares,
+    weighted by b_i, is expected to be |G|^2 + n tr(S) / B. Both estimates are added up over the
+    updates of a line of the log and divided then. If they are too noisy, the result is negative or
+    erratic.
     """
 
     @staticmethod
     def check_new_run(config: ExperimentConfig) -> None:
-        """Raises ConfigError for whole batches, which have no micro-batches to compare."""
         if config.batching.accumulation_steps <= 1:
             raise ConfigError("training.watch", NEEDS)
 
     def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:
-        """The squared norm of the gradient over the number of tokens, and 1 for a micro-batch that has tokens."""
+        """Return the squared norm of the gradient over its tokens, and 1 if there are any."""
         return {"": ratio(optax.tree.norm(gradient, squared=True) / jnp.maximum(tokens, 1.0), tokens > 0)}
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, joined: Ratios) -> Ratios:

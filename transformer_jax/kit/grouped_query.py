@@ -1,4 +1,4 @@
-"""Grouped-query attention, and its case of one group, multi-query attention (Ainslie et al. 2023, section 2.2)."""
+"""Grouped-query attention, and multi-query attention with one group (Ainslie et al. 2023)."""
 
 from dataclasses import dataclass
 
@@ -14,12 +14,11 @@ class GroupedQuerySettings:
 
 @register("attention", "grouped_query", settings=GroupedQuerySettings)
 class GroupedQuery(AttentionChange):
-    """H / G query heads share each of G heads of keys and values, whose cache is H / G times smaller."""
+    """H / G query heads share a head of keys and values: an H / G times smaller cache."""
 
     @property
     def key_value_heads(self) -> int:
-        groups: int = self.settings.key_value_heads
-        return groups
+        return self.settings.key_value_heads
 
 
 @register("attention", "multi_query")

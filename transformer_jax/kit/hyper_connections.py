@@ -1,4 +1,4 @@
-"""Hyper-connections: several residual streams with learned connections (Zhu et al. 2024, Hyper-Connections)."""
+"""Hyper-connections: several residual streams with learned connections (Zhu et al. 2024)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -26,11 +26,12 @@ class HyperConnectionsSettings:
 
 @register("residual", "hyper_connections", settings=HyperConnectionsSettings)
 class HyperConnections(Residual):
-    """A_r^T H + B^T Dropout(Sublayer(Norm(A_m^T H))) of N streams H, which are summed at the end (Zhu et al. 2024).
+    """A_r^T H + B^T Dropout(Sublayer(Norm(A_m^T H))) of N streams H, summed at the end.
 
-    Equations 2 and 10 to 13: connections are ``alpha`` [N, 1 + N], A_m and A_r, and ``beta`` [N], and if dynamic they get
-    ``scales`` times the tanh of a product of the normed streams with ``connection`` [D, 2 + N]. They begin as pre-norm, with
-    sublayer k reading stream k mod N (equation 14). Departure: the initial scale of output kernels does not depend on N.
+    Equations 2 and 10 to 13: connections are ``alpha`` [N, 1 + N], A_m and A_r, and ``beta`` [N],
+    and if dynamic they get ``scales`` times the tanh of a product of the normed streams with
+    ``connection`` [D, 2 + N]. They begin as pre-norm, with sublayer k reading stream k mod N
+    (equation 14). Departure: the initial scale of output kernels does not depend on N.
     """
 
     width: int = 0
@@ -74,7 +75,7 @@ class HyperConnections(Residual):
         return rounding_barrier((mixed + beta[..., None] * dropped[:, :, None]).astype(x.dtype))
 
     def _connections(self, x: Float[Array, "B L N D"]) -> tuple[Float[Array, "#B #L N E"], Float[Array, "#B #L N"]]:
-        """A_m and A_r [..., N, 1 + N], and B [..., N]."""
+        """Return A_m and A_r [..., N, 1 + N], and B [..., N]."""
         alpha, beta = self.alpha[None, None], self.beta[None, None]
         if not self.settings.dynamic:
             return alpha, beta

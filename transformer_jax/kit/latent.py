@@ -24,12 +24,12 @@ register("sharding", r"attention/rotary_query_kernel$")(PartitionSpec("fsdp", "t
 
 @dataclass(frozen=True)
 class LatentSettings:
-    """DeepSeek-V2: ``rotary_size`` half of the size of a head, ``has_norms``, and model.positions=none."""
+    """For DeepSeek-V2: ``rotary_size`` half a head, ``has_norms``, and model.positions=none."""
 
     width: int = setting(0, "Width C of the latent; 0: 4 times the size of a head.", at_least=0)
     query_width: int = setting(0, "Width E of the latent of the queries; 0: queries are not compressed.", at_least=0)
     rotary_size: int = setting(0, "Size R, even, of rotary queries and keys beside the heads; 0: none.", at_least=0)
-    has_norms: bool = setting(False, "A root mean square norm of each latent (section 3.1.2).")
+    has_norms: bool = setting(False, "A root mean square norm of latents (section 3.1.2).")
 
     def __post_init__(self) -> None:
         if self.rotary_size % 2:
@@ -37,13 +37,15 @@ class LatentSettings:
 
 
 class LatentAttention(ModifiedAttention):
-    """Keys [W^UK c; RoPE(W^KR h)] and values W^UV c of a latent c = W^DKV h (equations 9 to 19); queries have a latent too.
+    """Keys [W^UK c; RoPE(W^KR h)] and values W^UV c of a latent c = W^DKV h (equations 9 to 19).
 
-    Parameters: ``latent_kernel`` [D, C], ``key`` [C, G, K], ``value`` [C, G, U], ``query_latent_kernel`` [D, E], ``query``
-    [E, H, K], ``rotary_query_kernel`` [E, H, R] and ``rotary_key_kernel`` [D, R], others as in ``ModifiedAttention``. The cache
-    has c and the rotary key, which all heads share, as ``keys`` [B, 1, C + R, M], and empty ``values``. W^UK is absorbed into
-    the queries and W^UV into the output, so a step attends to c itself; where another part changes keys, values, scores or
-    weights, a step expands all keys and values. Cross-attention has no rotary part.
+    Queries have a latent too. Parameters: ``latent_kernel`` [D, C], ``key`` [C, G, K], ``value``
+    [C, G, U], ``query_latent_kernel`` [D, E], ``query`` [E, H, K], ``rotary_query_kernel`` [E, H,
+    R] and ``rotary_key_kernel`` [D, R], others as in ``ModifiedAttention``. The cache has c and the
+    rotary key, which all heads share, as ``keys`` [B, 1, C + R, M], and empty ``values``. W^UK is
+    absorbed into the queries and W^UV into the output, so a step attends to c itself. If another
+    part changes keys, values, scores or weights, a step expands all keys and values.
+    Cross-attention has no rotary part.
     """
 
     @property
@@ -96,7 +98,6 @@ class LatentAttention(ModifiedAttention):
         return self._expanded(self._compressed(memory, positions), positions)
 
     def _compressed(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B 1 M X"]:
-        """The latent and the rotated key."""
         latent = einsum("BMD,DC->BMC", memory, self.latent_kernel, self.precision)[:, None]
         latent = self.latent_norm(latent) if self.latent.settings.has_norms else latent
         if not self.rotary_size:
@@ -105,14 +106,14 @@ class LatentAttention(ModifiedAttention):
         return jnp.concatenate([latent, rotated(rotary, positions, 1e4)], axis=-1)
 
     def _expanded(self, stored: Float[Array, "B 1 M X"], positions: Int[AnyArray, "B M"]) -> tuple[Array, Array]:
-        """All keys and values of ``_compressed``."""
+        """Expand all keys and values of ``_compressed``."""
         latent, rotary = stored[:, 0, :, : self.memory_width], stored[..., self.memory_width :]
         key, value = super().memory_of(latent, positions)
         return jnp.concatenate([key, jnp.broadcast_to(rotary, (*key.shape[:3], rotary.shape[3]))], axis=-1), value
 
     def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
         stored, plain = jnp.swapaxes(cache.keys, 2, 3), (AttentionChange.keys, AttentionChange.values)
-        is_changed = any((type(each).keys, type(each).values) != plain for each in self.changes.values())
+        is_changed = any((type(change).keys, type(change).values) != plain for change in self.changes.values())
         if is_changed or self.score_mod(mask.score_mod) or self._mods("weights_mod"):
             key, value = self._expanded(stored, mask.key_positions)
             return super().attend(queries, KVCache(jnp.swapaxes(key, 2, 3), value), mask)
@@ -130,6 +131,6 @@ class LatentAttention(ModifiedAttention):
 
 @register("attention", "latent", settings=LatentSettings)
 class Latent(AttentionChange):
-    """Keys and values are projections of a narrow latent, which alone is in the cache (DeepSeek-AI 2024)."""
+    """Keys and values are projections of a narrow latent, which alone is in the cache."""
 
     attention = LatentAttention

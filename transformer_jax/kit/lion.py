@@ -8,5 +8,5 @@ from transformer_jax.registry.plugins import register
 
 @register("optimizer", "lion")
 def lion(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """The sign of a momentum, with optimizer.b1 and b2; about a tenth of Adam's learning rate (Chen et al. 2023)."""
+    """Return the sign of a momentum, with optimizer.b1 and b2; for a tenth of Adam's rate."""
     return [optax.scale_by_lion(hyperparameters.b1, hyperparameters.b2)]

@@ -1,4 +1,4 @@
-"""Mixture of experts: a router sends tokens to a few of many layers (Shazeer et al. 2017; Switch, Fedus et al. 2022)."""
+"""Mixture of experts: a router sends tokens to a few of many layers (Shazeer et al. 2017)."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +29,6 @@ register("sharding", r"balance_bias$")(PartitionSpec())
 register("sharding", r"experts_wide$")(PartitionSpec("tensor", "fsdp", None))
 register("sharding", r"experts_narrow$")(PartitionSpec("tensor", None, "fsdp"))
 
-
 HIGHEST = lax.Precision.HIGHEST
 NO_EXPERTS = "load_balance needs model.feed_forward=mixture_of_experts"
 
@@ -38,10 +37,7 @@ NO_EXPERTS = "load_balance needs model.feed_forward=mixture_of_experts"
 class ExpertsSettings:
     num_experts: int = setting(8, "Experts of a layer, each of width model.d_ff.")
     experts_per_token: int = setting(2, "Experts that a token is sent to, those with the largest probabilities.")
-    balance_bias: bool = setting(
-        False,
-        "The choice adds a bias to the probability of an expert, which optimizer.after_update=balance_bias adapts.",
-    )
+    balance_bias: bool = setting(False, "The choice adds a bias, which optimizer.after_update=balance_bias adapts.")
 
     def __post_init__(self) -> None:
         if self.experts_per_token > self.num_experts:
@@ -49,17 +45,17 @@ class ExpertsSettings:
             raise ConfigError("parts.mixture_of_experts.experts_per_token", problem)
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError for a bias without its part, which would stay 0."""
         if self.balance_bias and "balance_bias" not in config.optimizer.after_update_names:
             problem = "stays 0 without optimizer.after_update=balance_bias"
             raise ConfigError("parts.mixture_of_experts.balance_bias", problem, "add it")
 
 
 class Experts(nn.Module):
-    """The sum of the top experts, each relu(x W) V, weighted by their probabilities, scaled to sum to 1 if there are several.
+    """The sum of the top experts, relu(x W) V, weighted by their probabilities.
 
-    No token is dropped: tokens are sorted by expert, and every expert multiplies its own (``lax.ragged_dot``). Padding is
-    routed and counted too. The sorted tokens are not split over a mesh: each device multiplies the tokens of the whole batch.
+    Several weights are scaled to sum to 1. No token is dropped: tokens are sorted by expert, and an
+    expert multiplies its tokens (``lax.ragged_dot``). Padding is routed and counted too. The sorted
+    tokens are not split over a mesh: devices multiply the tokens of the whole batch.
     """
 
     d_ff: int
@@ -74,40 +70,42 @@ class Experts(nn.Module):
         of_expert = xavier_uniform(1, 2, batch_axes=(0,))
         wide_kernel = self.param("experts_wide", of_expert, (experts, d_model, self.d_ff))
         narrow_kernel = self.param("experts_narrow", of_expert, (experts, self.d_ff, d_model))
-        # Rounded logits would choose other experts than the ones that decode.
+        # Rounded logits could choose other experts in training than in decoding.
         exact = replace(self.precision, compute="float32", output="float32", product=HIGHEST, mantissa_bits=None)
         probabilities = jax.nn.softmax(einsum("BLD,DE->BLE", inputs, router, exact))
         if self.settings.balance_bias:
             bias = self.param("balance_bias", nn.initializers.zeros, (experts,))
-            _, chosen = lax.top_k(probabilities + bias[None, None], top)
-            weights = jnp.take_along_axis(probabilities, chosen, axis=-1)
+            _, selected = lax.top_k(probabilities + bias[None, None], top)
+            weights = jnp.take_along_axis(probabilities, selected, axis=-1)
         else:
-            weights, chosen = lax.top_k(probabilities, top)
-        # One weight, scaled, would be 1, and the router would have no gradient (Fedus et al. 2022, equation 2).
+            weights, selected = lax.top_k(probabilities, top)
+        # A single scaled weight would be 1, without a gradient for the router (Fedus et al. 2022,
+        # equation 2).
         if top > 1:
             weights /= jnp.sum(weights, axis=-1, keepdims=True)
-        sizes = jnp.sum(jax.nn.one_hot(chosen, experts, dtype=jnp.int32), axis=(0, 1, 2))
+        sizes = jnp.sum(jax.nn.one_hot(selected, experts, dtype=jnp.int32), axis=(0, 1, 2))
         self.sow(SOWN, "expert_load", sizes.astype(jnp.float32))
-        # The share of tokens of an expert times its mean probability, 1 where all are equal (Fedus et al. 2022, equation 4).
-        shares = sizes / chosen.size
+        # The share of tokens of an expert times its mean probability, 1 if all are equal (Fedus et
+        # al. 2022, equation 4).
+        shares = sizes / selected.size
         self.sow(SOWN, "load_balance", experts * jnp.sum(shares * jnp.mean(probabilities, axis=(0, 1))))
-        order = jnp.argsort(chosen.ravel())
+        order = jnp.argsort(selected.ravel())
         tokens = jnp.take(inputs.reshape(-1, d_model), order // top, axis=0)
         wide = relu(self._of_expert(tokens, wide_kernel, sizes).astype(self.precision.output))
         wide = Dropout(self.dropout)(wide[None], train=train)[0]
         outputs = jnp.take(self._of_expert(wide, narrow_kernel, sizes), jnp.argsort(order), axis=0)
-        summed = jnp.sum(outputs.reshape(*chosen.shape, d_model) * weights[..., None], axis=-2)
+        summed = jnp.sum(outputs.reshape(*selected.shape, d_model) * weights[..., None], axis=-2)
         return summed.astype(self.precision.output)
 
     def _of_expert(self, tokens: Array, kernels: Array, sizes: Array) -> Array:
-        """Tokens [N, D], sorted by expert, times the kernel [E, D, F] of each, in float32."""
+        """Multiply tokens [N, D], sorted by expert, by their kernels [E, D, F], in float32."""
         dtypes = str(tokens.dtype), str(kernels.dtype)
         return expert_product(self.precision, dtypes, tokens, kernels, sizes)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def expert_product(precision: Precision, dtypes: tuple[str, str], tokens: Array, kernels: Array, sizes: Array) -> Array:
-    """``lax.ragged_dot`` of rounded operands in float32; cotangents are rounded too, as in ``precision.einsum``."""
+    """Return ``lax.ragged_dot`` of rounded operands in float32; cotangents are rounded too."""
     return _forward(precision, dtypes, tokens, kernels, sizes)[0]
 
 
@@ -138,30 +136,28 @@ expert_product.defvjp(_forward, _backward)
 
 @register("feed_forward", "mixture_of_experts", settings=ExpertsSettings)
 def mixture_of_experts(settings: ExpertsSettings, config: Any, site: Site, **options: Any) -> Experts:
-    """Each token is sent to some of many feed-forward layers (Shazeer et al. 2017); add load_balance or balance_bias."""
+    """Send a token to some of many feed-forward layers; add load_balance or balance_bias."""
     return Experts(config.d_ff, settings, **options)
 
 
 @dataclass(frozen=True)
 class LoadBalanceSettings:
-    weight: float = setting(
-        1e-2, "Factor on the balance of a layer, which is 1 for equal loads.", at_least=0, program="traced"
-    )
+    weight: float = setting(1e-2, "Factor on the balance, 1 for equal loads.", at_least=0, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError without experts; a feed-forward layer of a plugin may have some."""
-        layers = [each.name for each in config.selections if each.kind == "feed_forward"]
-        if not any(each == "mixture_of_experts" or ("feed_forward", each) not in own_parts() for each in layers):
+        layers = [selection.name for selection in config.selections if selection.kind == "feed_forward"]
+        if not any(name == "mixture_of_experts" or ("feed_forward", name) not in own_parts() for name in layers):
             raise ConfigError("training.loss_terms", NO_EXPERTS)
 
 
 @register("loss_term", "load_balance", settings=LoadBalanceSettings)
 class LoadBalance(LossTerm):
-    """N times the sum over the N experts of token share times mean probability (Fedus et al. 2022, section 2.2, equation 4).
+    """N times the sum over N experts of token share times mean probability (Fedus et al. 2022).
 
-    Shares and means are over all tokens of the batch, padding too. With accumulation they are over a micro-batch; if the
-    mesh has only a ``data`` axis, over the part of it on one device. Layers run unrolled, with their activations stored. The
-    heads of multi_token, which decoding does not use, are not balanced.
+    Section 2.2, equation 4. Shares and means are over all tokens of the batch, padding too. With
+    accumulation they are over a micro-batch; if the mesh has only a ``data`` axis, over the part of
+    it on one device. Layers run unrolled, with their activations stored. The heads of multi_token,
+    which decoding does not use, are not balanced.
     """
 
     reads_sown = True

@@ -1,4 +1,4 @@
-"""Multi-token prediction: further heads predict the tokens after the next one, in training only (Gloeckle et al. 2024)."""
+"""Multi-token prediction: further heads predict later tokens (Gloeckle et al. 2024)."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +23,8 @@ from transformer_jax.training.loss_terms import ForcedPass, LossTerm
 
 @dataclass(frozen=True)
 class MultiTokenSettings:
-    tokens: int = setting(4, "Tokens predicted at each position, the next one included.", at_least=2)
-    weight: float = setting(
-        1.0, "Factor on the cross entropy of the tokens after the next one.", at_least=0, program="traced"
-    )
+    tokens: int = setting(4, "Tokens predicted at a position, the next one included.", at_least=2)
+    weight: float = setting(1.0, "Factor on the loss of later tokens.", at_least=0, program="traced")
 
 
 class Head(nn.Module):
@@ -51,12 +49,13 @@ class Head(nn.Module):
 
 @register("loss_term", "multi_token", settings=MultiTokenSettings)
 class MultiToken(LossTerm):
-    """weight sum_i -log p_i(x_{t+i} | x_{<=t}), i = 2, ..., tokens: a layer for each i (Gloeckle et al. 2024, equation 2).
+    """weight sum_i -log p_i(x_{t+i} | x_{<=t}), i = 2, ..., tokens: a layer for each i.
 
-    The cross entropy has label smoothing as the loss has (``training.label_smoothing``); the paper has none. The heads share
-    the trunk and the unembedding. They read the hidden states of the whole model, which still predict the next token, so
-    decoding equals the model without the term; the paper takes a layer from the trunk for each head, the first too. In an
-    encoder-decoder the heads do not read the source again. Each head has its own positions, such as a table of t5.
+    Equation 2. The cross entropy has the label smoothing of the loss, unlike the paper's. The heads
+    share the trunk and the unembedding. They read the hidden states of the whole model, which still
+    predict the next token, so decoding equals the model without the term. The paper takes a layer
+    from the trunk for a head, the first too. In an encoder-decoder the heads do not read the
+    source again. A head has its own positions, such as a table of t5.
     """
 
     def init_params(self, config: ExperimentConfig, model: Any, key: Array) -> PyTree:
@@ -76,7 +75,7 @@ class MultiToken(LossTerm):
         for i in range(2, self.settings.tokens + 1):
             params, rngs = {"params": forced.params[f"head_{i}"]}, {"dropout": jax.random.fold_in(forced.key, i)}
             hidden: Any = Head.of(forced.model).apply(params, trunk, target, train=True, rngs=rngs)
-            later = [jnp.pad(jnp.asarray(each), ((0, 0), (0, i - 1)))[:, i - 1 :] for each in target[:2]]
+            later = [jnp.pad(jnp.asarray(array), ((0, 0), (0, i - 1)))[:, i - 1 :] for array in target[:2]]
             weights = forced.weights * (later[1] == target.segments)
             total += forced.cross_entropy(jnp.concatenate([hidden, ones], -1), later[0], weights).loss
         return self.settings.weight * total

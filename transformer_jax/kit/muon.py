@@ -1,4 +1,4 @@
-"""Muon: orthogonalized momentum for matrices, Adam for other parameters (Jordan et al. 2024; Liu et al. 2025)."""
+"""Muon: orthogonalized momentum for matrices (Jordan et al. 2024; Liu et al. 2025)."""
 
 import re
 from dataclasses import dataclass
@@ -16,21 +16,19 @@ from transformer_jax.training.sharding import path_of
 
 @dataclass(frozen=True)
 class MuonSettings:
-    """Settings of the matrices; Adam, with Nesterov momentum as in optax, has the settings of the optimizer."""
+    """Settings of the matrices; Adam has those of the optimizer, with Nesterov momentum."""
 
     beta: float = setting(0.95, "Decay of the momentum.", at_least=0, below=1, program="traced")
     iterations: int = setting(5, "Newton-Schulz iterations of an update.")
-    rms: float = setting(
-        0.2, "Root mean square of an update per learning rate, about Adam's (Liu et al. 2025).", program="traced"
-    )
+    rms: float = setting(0.2, "Root mean square of an update per learning rate, about Adam's.", program="traced")
 
 
 @register("optimizer", "muon", settings=MuonSettings)
 def orthogonalized(settings: MuonSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """Orthogonalized momentum for kernels, Adam for embeddings, norms and biases (Jordan et al. 2024).
+    """Orthogonalize the momentum of kernels; Adam for embeddings, norms and biases.
 
-    The momentum is a moving average with a correction of its bias, as in optax. In the paper it is a sum without one, and
-    the orthogonalization removes the difference in scale.
+    The momentum is a moving average with a correction of its bias, as in optax. In the paper it is
+    a sum without one, and the orthogonalization removes the difference in scale.
     """
     rule = muon(
         1.0,
@@ -42,14 +40,15 @@ def orthogonalized(settings: MuonSettings, hyperparameters: Hyperparameters) -> 
         muon_weight_dimension_numbers=matrices,
         consistent_rms=settings.rms,
     )
-    # muon ends with a descent by its rate 1; the rate of the schedule, which descends, follows.
+    # muon ends with a descent by its rate 1. The rate of the schedule, which descends, follows.
     return [rule, optax.scale(-1.0)]
 
 
 def matrices(params: PyTree) -> PyTree:
-    """The axes of each kernel that are rows and columns of its matrix; None for other parameters.
+    """Return the axes of rows and columns of kernels; None for other parameters.
 
-    Kernels of attention [D, H, K] and [H, K, D] are matrices [D, H K] and [H K, D]; recurrent gates and experts have one each.
+    Kernels of attention [D, H, K] and [H, K, D] are matrices [D, H K] and [H K, D]. Recurrent gates
+    and experts have one each.
     """
 
     def axes(path: tuple, leaf: AnyArray) -> MuonDimensionNumbers | None:

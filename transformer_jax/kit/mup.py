@@ -1,4 +1,4 @@
-"""Maximal update parametrization: the learning rate of a narrow model is right for wide ones (Yang et al. 2022, table 3)."""
+"""Maximal update parametrization: a rate for narrow and wide models (Yang et al. 2022, table 3)."""
 
 import re
 from dataclasses import dataclass
@@ -16,28 +16,29 @@ from transformer_jax.registry.plugins import register
 from transformer_jax.training.sharding import path_of
 
 TABLE = (
-    # Output weights, also of routers to experts, whose number is fixed; the layers begin them at the size width^-1/2.
+    # Output weights, also of routers to a fixed number of experts, which start at width^-1/2.
     (r"projection/(embedding/)*table$|router_kernel$", -0.5, -1.0),
-    (r"embedding/table$", 0.0, -0.5),  # Input weights, read times width^1/2; they begin at width^-1/2.
-    (r"positions/(table|biases)$|shaw/relative$", 0.5, 0.0),  # Read as they are; they begin at width^-1/2.
+    # Input weights, read times width^1/2, which start at width^-1/2.
+    (r"embedding/table$", 0.0, -0.5),
+    # Tables that are read as they are, which start at width^-1/2.
+    (r"positions/(table|biases)$|shaw/relative$", 0.5, 0.0),
     (r"attention/(query|key|value|output)$|_kernel$|experts_\w+$", 0.0, -1.0),  # Hidden weights.
     (r"", 0.0, 0.0),  # Norms and biases.
 )
-"""Paths; exponents of width / base_width in the factor on the initial value, and in the factor on Adam's learning rate."""
+"""Paths, and exponents of width / base_width in the initial value and in Adam's learning rate."""
 
 
 @dataclass(frozen=True)
 class MupSettings:
-    """At the base width and the base size of a head nothing changes. d_ff and heads, also of keys, must grow with d_model."""
+    """At the base sizes nothing changes. d_ff and heads, also of keys, must grow with d_model."""
 
     base_width: int = setting(128, "model.d_model of the model that was tuned.")
     base_key_size: int = setting(64, "Size of its heads.")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError unless the settings select all of muP, and nothing that it does not scale."""
         model, heads = config.model, self.base_width // self.base_key_size
-        attention = [each.name for each in config.selections if each.kind == "attention"]
-        if ("initialization", "mup") not in [(each.kind, each.name) for each in config.selections]:
+        attention = [selection.name for selection in config.selections if selection.kind == "attention"]
+        if ("initialization", "mup") not in [(selection.kind, selection.name) for selection in config.selections]:
             raise ConfigError("optimizer.name", "mup needs a Transformer with model.initialization=mup")
 
         def problem_of_attention() -> str:
@@ -70,21 +71,21 @@ class MupSettings:
 
 
 def exponents(path: str) -> tuple[float, float]:
-    """Of the initial value and of the rate of a parameter."""
+    """Return the exponents of the initial value and of the rate of a parameter."""
     return next(row[1:] for row in TABLE if re.search(row[0], path))
 
 
 @register("optimizer", "mup", settings=MupSettings)
 def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """Adam with a learning rate by kind of parameter; use another schedule than noam (Yang et al. 2022, table 3).
+    """Adam with a learning rate by kind of parameter; use another schedule than noam.
 
-    model.initialization=mup and, where heads grow, model.attention=mup have the rest of the table. Decoupled weight decay is
-    the same at all widths.
+    model.initialization=mup and, if heads grow, model.attention=mup have the rest of the table.
+    Decoupled weight decay is the same at all widths.
     """
 
     def scaled(key_path: tuple, update: AnyArray) -> AnyArray:
         path = path_of(key_path)
-        # Of [H, K, D], [F, D], [V, D]; [E, D, F]; [D, H, K], [D, F].
+        # The axis of the inputs: of [H, K, D], [F, D], [V, D]; of [E, D, F]; of [D, H, K], [D, F].
         axis = -1 if re.search(r"(output|narrow\w*|table)$", path) else 1 if "experts" in path else 0
         width = update.shape[axis] if update.ndim > 1 else settings.base_width
         return update * (width / settings.base_width) ** exponents(path)[1]
@@ -95,19 +96,18 @@ def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.
 
 @register("initialization", "mup")
 def initial(settings: MupSettings | None, config: Any, site: Site, path: str) -> float:
-    """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 3)."""
+    """Start with smaller output weights, for optimizer.name=mup and an untied output."""
     if settings is None:
         raise ConfigError("model.initialization", "mup needs optimizer.name=mup")
     ratio: float = config.d_model / settings.base_width
-    if path.endswith("shaw/relative"):
-        # As wide as a head.
+    if path.endswith("shaw/relative"):  # As wide as a head.
         ratio = config.head_key_size / settings.base_key_size
     return ratio ** exponents(path)[0]
 
 
 @register("attention", "mup")
 class MupAttention(AttentionChange):
-    """Scores q k / K instead of q k / sqrt(K), equal at the base size of a head (Yang et al. 2022, definition 4.1)."""
+    """Scores q k / K instead of q k / sqrt(K), equal at the base size (definition 4.1)."""
 
     def queries(self, query_BHQK: Float[Array, "B H Q K"], positions: Int[AnyArray, "B Q"]) -> Float[Array, "B H Q K"]:
         if self.settings is None:

@@ -1,4 +1,4 @@
-"""nGPT: hidden states, queries, keys and the vectors of all matrices have unit norm (Loshchilov et al. 2024)."""
+"""nGPT: hidden states, queries, keys and rows of matrices of unit norm (Loshchilov et al. 2024)."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,6 @@ register("sharding", r"ngpt_\w+$")(PartitionSpec())
 @dataclass(frozen=True)
 class NgptSettings(RopeSettings):
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError unless all five parts are selected, without weight decay and bias of the logits."""
         selected = {key for key, _, name in config.selections if name == "ngpt"}
         if missing := [f"{key}=ngpt" for key in PARTS if key not in selected]:
             raise ConfigError("model.positions", "ngpt is one of five parts of nGPT", f"set {' and '.join(missing)}")
@@ -41,14 +40,14 @@ def unit(vectors: Array, axis: int = -1) -> Array:
 
 
 def learned(module: nn.Module, name: str, shape: tuple[int, ...], initial: float, scale: float) -> Array:
-    """Factors that are learned as if they were ``scale`` at first: Adam changes them more if that is small (section 2.5)."""
+    """Return factors that are learned as if they were ``scale`` at first (section 2.5)."""
     factors: Array = module.param(f"ngpt_{name}", nn.initializers.constant(scale), shape)
     return factors * (initial / scale)
 
 
 @register("residual", "ngpt")
 class NgptResidual(Residual):
-    """Norm(h + |a| (Norm(Sublayer(h)) - h)), a learned rate a of each dimension (Loshchilov et al. 2024, section 2.2.2)."""
+    """Norm(h + |a| (Norm(Sublayer(h)) - h)), learned rates a (section 2.2.2)."""
 
     has_norm: ClassVar[bool] = False
     width: int = 0
@@ -68,7 +67,7 @@ class NgptResidual(Residual):
 
 @register("positions", "ngpt", settings=NgptSettings)
 class NgptPositions(RotaryPositions):
-    """RoPE, and scores sqrt(K) (s Norm(q)) (s Norm(k)), s learned for each head (Loshchilov et al. 2024, section 2.3.2)."""
+    """RoPE, and scores sqrt(K) (s Norm(q)) (s Norm(k)), learned s (section 2.3.2)."""
 
     @classmethod
     def is_at(cls, site: Site) -> bool:
@@ -97,13 +96,13 @@ class ScaledSilu(nn.Module):
 
 @register("feed_forward", "ngpt")
 def ngpt_feed_forward(settings: Any, config: Any, site: Site, **options: Any) -> GatedFeedForward:
-    """(SiLU(s_v sqrt(D) h V) * s_u h U) W, without biases (Loshchilov et al. 2024, section 2.4.2)."""
+    """(SiLU(s_v sqrt(D) h V) * s_u h U) W, without biases (section 2.4.2)."""
     return GatedFeedForward(config.d_ff, ScaledSilu(config.d_model), **options)
 
 
 @register("projection", "ngpt")
 class NgptProjection(Projection):
-    """s E h, with a learned factor s of each logit (Loshchilov et al. 2024, section 2.1)."""
+    """s E h, with learned factors s of the logits (section 2.1)."""
 
     keeps_hidden = True
 
@@ -117,7 +116,7 @@ class NgptProjection(Projection):
 
 @register("after_update", "ngpt")
 class UnitNorm(AfterUpdate):
-    """Vectors of length D in all matrices have unit norm, from the start on (Loshchilov et al. 2024, section 2.6)."""
+    """Vectors of length D in all matrices have unit norm, from the start on (section 2.6)."""
 
     def initial_params(self, params: PyTree) -> PyTree:
         def projected(key_path: tuple, leaf: Array) -> Array:

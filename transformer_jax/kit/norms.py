@@ -11,7 +11,6 @@ from transformer_jax.training.statistics import Ratios, Statistic, ratio
 
 
 def norms(tree: PyTree) -> Ratios:
-    """The norm of each layer, embedding or last norm."""
     return {name: ratio(optax.tree.norm(branch)) for name, branch in tree.items()}
 
 
@@ -40,8 +39,8 @@ class ActivationNorms(Statistic):
     def of_pass(self, activations: Activations) -> Ratios:
         if not activations.hidden:
             raise ConfigError("training.watch", "activation_norms needs a Transformer")
-        found = {}
+        ratios = {}
         for path, (hidden, is_token) in activations.hidden.items():
             sizes = jnp.sqrt(jnp.mean(hidden.astype(jnp.float32) ** 2, axis=-1))
-            found[path] = ratio(jnp.sum(sizes * is_token), jnp.sum(is_token))
-        return found
+            ratios[path] = ratio(jnp.sum(sizes * is_token), jnp.sum(is_token))
+        return ratios

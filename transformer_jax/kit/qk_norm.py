@@ -15,7 +15,7 @@ from transformer_jax.registry.plugins import register
 
 @register("attention", "qk_norm")
 class QueryKeyNorm(AttentionChange):
-    """softmax(LN(Q) LN(K)ᵀ / sqrt(K)): layer norms of every head without biases; ``query_gain`` and ``key_gain`` [K]."""
+    """softmax(LN(Q) LN(K)ᵀ / sqrt(K)): layer norms, ``query_gain`` and ``key_gain`` [K]."""
 
     epsilon: float = EPSILON
 

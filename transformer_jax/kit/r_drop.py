@@ -1,4 +1,4 @@
-"""R-Drop: a penalty on the difference between two passes with different dropout masks, at twice the cost (Wu et al. 2021)."""
+"""R-Drop: a penalty on the divergence of two passes with other dropout masks (Wu et al. 2021)."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,14 @@ from transformer_jax.training.loss_terms import LossTerm
 
 @dataclass(frozen=True)
 class RDropSettings:
-    weight: float = setting(
-        5.0, "Alpha, the factor on the mean divergence of both directions.", at_least=0, program="traced"
-    )
+    weight: float = setting(5.0, "Alpha, the factor on the mean divergence.", at_least=0, program="traced")
 
 
 @register("loss_term", "r_drop", settings=RDropSettings)
 class RDrop(LossTerm):
-    """Loss of a second pass + weight / 2 (KL(p || q) + KL(q || p)) between the passes (Wu et al. 2021, equation 4).
+    """Loss of a second pass + weight / 2 (KL(p || q) + KL(q || p)) between the passes (equation 4).
 
-    The loss of the second pass has label smoothing, but none of the other terms.
+    At twice the cost. The loss of the second pass has label smoothing, but none of the other terms.
     """
 
     further_passes = 1
@@ -38,6 +36,6 @@ def second_loss_and_divergence(weight: Array, logits: Array, labels: Array, seco
 
 
 def symmetric_divergence(logits: Array, others: Array) -> Array:
-    """(KL(p || q) + KL(q || p)) / 2 in nats, over the last axis."""
+    """Return (KL(p || q) + KL(q || p)) / 2 in nats, over the last axis."""
     log_p, log_q = jax.nn.log_softmax(logits), jax.nn.log_softmax(others)
     return 0.5 * jnp.sum((jnp.exp(log_p) - jnp.exp(log_q)) * (log_p - log_q), axis=-1)

@@ -13,7 +13,7 @@ from transformer_jax.registry.plugins import register
 
 @register("residual", "rezero")
 class ReZeroResidual(Residual):
-    """x + g Dropout(Sublayer(x)), without norms, with a learned g that is initially 0 (Bachlechner et al. 2021)."""
+    """x + g Dropout(Sublayer(x)), without norms, with a learned g that is initially 0."""
 
     has_norm: ClassVar[bool] = False
 
@@ -22,7 +22,6 @@ class ReZeroResidual(Residual):
         self.gain = self.param("gain", nn.initializers.zeros, ())
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """The sum of x and the weighted output y of the sublayer."""
         return residual_sum(x, y.astype(jnp.float32) * self.gain, self.sublayer_dropout, train=train)
 
 

@@ -13,7 +13,7 @@ from transformer_jax.registry.plugins import register
 
 
 class RMSNorm(nn.Module):
-    """g x / sqrt(mean(x^2) + epsilon) over the last axis, in float32; the gain ``scale`` [D] is initially 1."""
+    """g x / sqrt(mean(x^2) + epsilon) over the last axis, in float32; gain ``scale`` [D]."""
 
     epsilon: float
     precision: Precision

@@ -19,9 +19,10 @@ class RopeSettings:
 
 @register("positions", "rope", settings=RopeSettings)
 class RotaryPositions(SelfAttentionChange):
-    """Queries and keys rotated by angles that grow with their position, so that scores depend on distances (equation 34).
+    """Queries and keys rotated by their position, so that scores depend on distances (equation 34).
 
-    The pairs of dimensions are the paper's, (0, 1), (2, 3) ...; GPT-NeoX and Llama pair dimension i with i + K / 2.
+    The pairs of dimensions are the paper's, (0, 1), (2, 3) ... GPT-NeoX and Llama pair dimension i
+    with i + K / 2.
     """
 
     def queries(self, query_BHQK: Float[Array, "B H Q K"], positions: Int[AnyArray, "B Q"]) -> Float[Array, "B H Q K"]:
@@ -42,7 +43,7 @@ class RotaryPositions(SelfAttentionChange):
 def rotated(
     vectors: Float[Array, "B H L K"], positions: Int[AnyArray, "B L"], base: Array | float
 ) -> Float[Array, "B H L K"]:
-    """Rotates every pair of dimensions by its angle at a position."""
+    """Rotate every pair of dimensions by its angle at a position."""
     num_pairs = vectors.shape[-1] // 2
     frequencies = base ** (-jnp.arange(num_pairs) / num_pairs)
     angles = jnp.asarray(positions)[:, None, :, None] * frequencies[None, None, None]

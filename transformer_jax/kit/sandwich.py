@@ -9,7 +9,7 @@ from transformer_jax.registry.plugins import register
 
 @register("residual", "sandwich")
 class SandwichResidual(Residual):
-    """x + Dropout(Norm(Sublayer(Norm(x)))): a norm before the sublayer and one after it (Ding et al. 2021)."""
+    """x + Dropout(Norm(Sublayer(Norm(x)))): a norm before the sublayer and one after it."""
 
     has_final_norm: ClassVar[bool] = True
 
@@ -18,9 +18,7 @@ class SandwichResidual(Residual):
         self.output_norm = self.make_norm()
 
     def before(self, x: Hidden) -> Hidden:
-        """The sublayer reads the norm of x."""
         return self.norm(x)
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """The sum of x and the norm of the sublayer's output y."""
         return residual_sum(x, self.output_norm(y), self.sublayer_dropout, train=train)

@@ -18,7 +18,6 @@ class ScheduleFreeSettings:
     interpolation: float = setting(0.9, "Share of the average in the parameters that are trained (beta).", at_most=1)
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError for changes of trained parameters, which the iterate z would not have."""
         names = config.optimizer.after_update_names
         others = [name for name in names if not registered("after_update")[name].not_trained]
         if others:
@@ -28,19 +27,17 @@ class ScheduleFreeSettings:
 
 @register("averaging", "schedule_free", settings=ScheduleFreeSettings)
 class ScheduleFree(Averaging):
-    """Gradients between the iterate and its average, instead of momentum; use schedule=constant (Defazio et al. 2024)."""
+    """Gradients between the iterate and its average, instead of momentum; use schedule=constant."""
 
     @staticmethod
     def averaged(
         settings: ScheduleFreeSettings, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
     ) -> optax.GradientTransformation:
-        """See ``Averaging``. Sets optimizer.b1 to 0: lion takes the sign of the gradient; the momentum of muon stays."""
+        """Set optimizer.b1 to 0: lion takes the sign of the gradient; muon keeps its momentum."""
         rule = make_rule(hyperparameters._replace(b1=0.0))
-        found: optax.GradientTransformation = contrib.schedule_free(rule, rate, settings.interpolation)
-        return found
+        return contrib.schedule_free(rule, rate, settings.interpolation)
 
     @staticmethod
     def evaluation_params(state: Any, params: PyTree) -> PyTree:
-        """The average x of equation 4, from the trained y = (1 - beta) z + beta x."""
-        average: PyTree = contrib.schedule_free_eval_params(state, params)
-        return average
+        """Return the average x of equation 4, from the trained y = (1 - beta) z + beta x."""
+        return contrib.schedule_free_eval_params(state, params)

@@ -20,10 +20,11 @@ class ShawSettings:
 
 @register("positions", "shaw", settings=ShawSettings)
 class RelativeKeys(SelfAttentionChange):
-    """q (k + a) / sqrt(K) in self-attention, with a learned vector a of each clipped distance; ``relative`` [2 k + 1, K].
+    """q (k + a) / sqrt(K) in self-attention, with a learned vector a for a clipped distance.
 
-    Equations 2 and 4. As in the paper the vectors are shared by the heads of a layer. Departure: values get no such vectors;
-    the paper found no gain from them (table 3).
+    Equations 2 and 4. Parameter: ``relative`` [2 k + 1, K]. As in the paper the heads of a layer
+    share the vectors. Departure: values get no such vectors; the paper reports no gain from them
+    (table 3).
     """
 
     def setup(self) -> None:

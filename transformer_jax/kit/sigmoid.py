@@ -18,22 +18,22 @@ class SigmoidSettings:
     """No settings, only a check."""
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError for another denominator or an earlier change of weights, which the sigmoids would replace."""
-        names, parts = [each.name for each in config.selections if each.kind == "attention"], registered("attention")
+        parts = registered("attention")
+        names = [selection.name for selection in config.selections if selection.kind == "attention"]
         before = names[: names.index("sigmoid")]
         for method, others, remedy in (
             ("denominator_mod", names, "choose one"),
             ("weights_mod", before, "put it first"),
         ):
             plain = getattr(AttentionChange, method)
-            lost = [each for each in others if getattr(parts[each], method, plain) is not plain]
+            lost = [name for name in others if getattr(parts[name], method, plain) is not plain]
             if lost:
                 raise ConfigError("model.attention", f"sigmoid replaces the softmax, which {lost[0]} changes", remedy)
 
 
 @register("attention", "sigmoid", settings=SigmoidSettings)
 class SigmoidAttention(AttentionChange):
-    """sigmoid(s_i - ln n), with the n keys that a query sees (Ramapuram et al. 2024, equation 3)."""
+    """sigmoid(s_i - ln n), with the n keys that a query sees."""
 
     def weights_mod(self) -> Partial:
         return Partial(sigmoids)

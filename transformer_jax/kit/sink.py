@@ -1,4 +1,4 @@
-"""Other denominators of the softmax: a head can attend to nothing (Agarwal et al. 2025, gpt-oss, section 2.2)."""
+"""Other denominators of the softmax: a head can attend to nothing (Agarwal et al. 2025)."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ EPSILON = 1e-8
 
 @register("attention", "sink")
 class Sink(AttentionChange):
-    """exp(s_i) / (exp(b) + sum exp(s_j)), with a learned b of each head, ``sinks`` [H], initially 0."""
+    """exp(s_i) / (exp(b) + sum exp(s_j)), learned b of heads, ``sinks`` [H], initially 0."""
 
     def setup(self) -> None:
         self.sinks = self.param("sinks", nn.initializers.zeros, (self.num_heads,))
@@ -25,7 +25,7 @@ class Sink(AttentionChange):
 
 @register("attention", "softmax_one")
 class SoftmaxOne(AttentionChange):
-    """exp(s_i) / (1 + sum exp(s_j)), weights that add up to less than 1 (Miller 2023, "Attention is off by one")."""
+    """exp(s_i) / (1 + sum exp(s_j)), sum below 1 (Miller 2023, "Attention is off by one")."""
 
     def denominator_mod(self) -> Denominator:
         return Denominator(jnp.zeros(self.num_heads))
@@ -33,7 +33,7 @@ class SoftmaxOne(AttentionChange):
 
 @register("attention", "softpick")
 class Softpick(AttentionChange):
-    """ReLU(exp(s_i) - 1) / (sum |exp(s_j) - 1| + epsilon) (Zuhri et al. 2025, Softpick, section 3)."""
+    """ReLU(exp(s_i) - 1) / (sum |exp(s_j) - 1| + epsilon) (Zuhri et al. 2025, Softpick)."""
 
     def denominator_mod(self) -> Denominator:
         return Denominator(jnp.full(self.num_heads, jnp.log(EPSILON)), Partial(rectified))

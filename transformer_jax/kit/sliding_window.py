@@ -10,9 +10,7 @@ from transformer_jax.registry.plugins import register
 
 @dataclass(frozen=True)
 class SlidingWindowSettings:
-    size: int = setting(
-        128, "Causal: keys that a query sees, itself included; encoder: size / 2 keys on each side, and itself."
-    )
+    size: int = setting(128, "Keys that a query sees; in an encoder half of them on either side, and itself.")
 
 
 @register("attention", "sliding_window", settings=SlidingWindowSettings)

@@ -25,7 +25,7 @@ matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 @dataclass(frozen=True)
 class SoapSettings:
-    """Settings of the bases; the moments and the covariances have optimizer.b1 and b2, both 0.95 in the paper."""
+    """Settings of the bases; moments have optimizer.b1 and b2, both 0.95 in the paper."""
 
     precondition_every: int = setting(10, "Updates from one change of the bases to the next.")
     max_size: int = setting(2048, "Largest side of a matrix that gets a basis; a longer one keeps its axes.")
@@ -43,12 +43,13 @@ class SoapState(NamedTuple):
 
 @register("optimizer", "soap", settings=SoapSettings)
 def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """Adam in bases in which covariances of the gradient are diagonal (Vyas et al. 2024, algorithms 3 and 4).
+    """Adam in bases in which covariances of the gradient are diagonal (algorithms 3 and 4).
 
-    Kernels and embeddings are matrices. Biases and norms have Adam. The first update computes the bases and changes no
-    parameter, as in the authors' code, but weight decay does. Bases change by one power iteration as in algorithm 4. The
-    authors' code also sorts them by their eigenvalues. Bases are replicated on all devices: the state of the base
-    model is 3.3 times Adam's, or 1.7 times with max_size=1024.
+    Kernels and embeddings are matrices. Biases and norms have Adam. The first update computes the
+    bases and changes no parameter, as in the authors' code, but weight decay does. Bases change by
+    one power iteration as in algorithm 4. The authors' code also sorts them by their eigenvalues.
+    Bases are replicated on all devices: the state of the base model is 3.3 times Adam's, or 1.7
+    times with max_size=1024.
     """
     b1, b2 = hyperparameters.b1, hyperparameters.b2
 
@@ -74,7 +75,8 @@ def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax
         # After the step: an update is not rotated by bases that its own gradient changed.
         kind = jnp.where(number == 0, 0, jnp.where(number % settings.precondition_every == 0, 1, 2))
         changes = (
-            lambda covariance, basis: jnp.linalg.eigh(covariance)[1][:, :, ::-1],  # The largest eigenvalue first.
+            # The largest eigenvalue first.
+            lambda covariance, basis: jnp.linalg.eigh(covariance)[1][:, :, ::-1],
             lambda covariance, basis: jnp.linalg.qr(matmul(covariance, basis))[0],
             lambda covariance, basis: basis,
         )
@@ -88,7 +90,7 @@ def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax
 
 
 def matrix_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Number of matrices in a parameter, rows and columns: outputs [H, K, D] have H K rows, experts a matrix each."""
+    """Return matrices, rows and columns: outputs [H, K, D] have H K rows, experts a matrix each."""
     if len(shape) < 2 or re.search(VECTORS, path):
         return 1, 1, 1
     rows = 2 if path.endswith("attention/output") else 1
@@ -96,21 +98,21 @@ def matrix_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def as_matrices(leaf: Array, sides: Sides) -> Array:
-    """[E, M, N] of a parameter; without bases [1, M N, 1]."""
+    """Reshape a parameter to [E, M, N]; without bases to [1, M N, 1]."""
     number, *_ = [len(side) for side in sides if side is not None] or [1]
     rows, columns = (-1 if side is None else side.shape[1] for side in sides)
     return leaf.reshape(number, rows, columns if max(rows, columns) > 0 else 1)
 
 
 def averaged(decay: Array, gradient: Array, covariances: Sides) -> Sides:
-    """Moving averages of G Gᵀ and Gᵀ G."""
+    """Update the moving averages of G Gᵀ and Gᵀ G."""
     matrices = as_matrices(gradient, covariances)
     pairs = zip((matrices, matrices.mT), covariances, strict=True)
-    return tuple(None if old is None else decay * old + (1 - decay) * matmul(each, each.mT) for each, old in pairs)
+    return tuple(None if old is None else decay * old + (1 - decay) * matmul(side, side.mT) for side, old in pairs)
 
 
 def rotated(leaf: Array, bases: Sides, back: bool = False) -> Array:
-    """Q_Lᵀ G Q_R, or ``back`` from it, in the shape of the parameter."""
+    """Return Q_Lᵀ G Q_R, or ``back`` from it, in the shape of the parameter."""
     matrices = as_matrices(leaf, bases)
     for basis in bases:
         basis = basis if basis is None or back else basis.mT

@@ -15,9 +15,7 @@ from transformer_jax.registry.plugins import register
 
 @dataclass(frozen=True)
 class SoftCapSettings:
-    cap: float = setting(
-        50.0, "Scores stay between -cap and cap, before biases of positions are added.", program="traced"
-    )
+    cap: float = setting(50.0, "Scores without biases of positions stay between -cap and cap.", program="traced")
 
 
 @register("attention", "soft_cap", settings=SoftCapSettings)

@@ -1,4 +1,4 @@
-"""Simpler simple recurrent unit (Kim et al. 2019, "From Research to Production and Back", section 3.1)."""
+"""Simpler simple recurrent unit (Kim et al. 2019, section 3.1)."""
 
 import flax.linen as nn
 from jax.sharding import PartitionSpec
@@ -16,9 +16,10 @@ register("sharding", r"attention/forget_bias$")(PartitionSpec("tensor"))
 
 @register("mixer", "ssru")
 class SimplerRecurrentUnit(Mixer):
-    """f_t = sigmoid(W_f x_t + b_f), c_t = f_t c_{t-1} + (1 - f_t) W x_t, output ReLU(c_t) (Kim et al. 2019).
+    """f_t = sigmoid(W_f x_t + b_f), c_t = f_t c_{t-1} + (1 - f_t) W x_t, output ReLU(c_t).
 
-    Parameters: ``forget_kernel`` and ``candidate_kernel`` [D, D], ``forget_bias`` [D]. The state c is float32.
+    Parameters: ``forget_kernel`` and ``candidate_kernel`` [D, D], ``forget_bias`` [D]. The state c
+    is float32.
     """
 
     def setup(self) -> None:
@@ -41,7 +42,7 @@ class SimplerRecurrentUnit(Mixer):
         return relu(states.astype(self.precision.output)), states
 
     def _gates(self, inputs: Float[Array, "B L D"]) -> tuple[Float[Array, "B L D"], Float[Array, "B L D"]]:
-        """f and (1 - f) W x, float32."""
+        """Return f and (1 - f) W x, float32."""
         precision = self.precision.float32_output
         forget = nn.sigmoid(biased_einsum("BLD,DE->BLE", inputs, self.forget_kernel, self.forget_bias, precision))
         return forget, (1.0 - forget) * einsum("BLD,DE->BLE", inputs, self.candidate_kernel, precision)

@@ -33,7 +33,7 @@ class T5Settings:
 
 @dataclass(frozen=True)
 class Buckets:
-    """Half of the buckets hold one distance each, the others grow with its logarithm; two directions share them equally."""
+    """Half of the buckets hold one distance, the others grow with its logarithm."""
 
     buckets: int
     max_distance: int
@@ -43,7 +43,7 @@ class Buckets:
         return scores + jnp.moveaxis(biases[self.of(at.distance)], 3, 1)
 
     def of(self, distance: Int[Array, "B Q M"]) -> Int[Array, "B Q M"]:
-        """The bucket of each distance, key position minus query position."""
+        """Return the buckets of distances, key position minus query position."""
         buckets = self.buckets // 2 if self.is_bidirectional else self.buckets
         exact, far = buckets // 2, jnp.abs(distance) if self.is_bidirectional else jnp.maximum(-distance, 0)
         growth = (buckets - exact) / math.log(self.max_distance / exact)
@@ -53,9 +53,9 @@ class Buckets:
 
 
 class SharedBiases(NoPositions):
-    """A learned bias for every head and bucket of distances, ``biases`` [N, H], which all layers of a stack share.
+    """A learned bias for every head and bucket of distances, shared by all layers of a stack.
 
-    Departure from T5: scores keep their 1 / sqrt(K).
+    Parameter: ``biases`` [N, H]. Departure from T5: scores keep their 1 / sqrt(K).
     """
 
     num_heads: int
@@ -71,6 +71,6 @@ class SharedBiases(NoPositions):
 
 @register("positions", "t5", settings=T5Settings)
 def t5(settings: T5Settings, config: TransformerLayersConfig, site: Site) -> SharedBiases | None:
-    """Relative biases in self-attention that the layers of a stack share, no positions in the embeddings."""
+    """Relative biases in self-attention, shared by the layers of a stack; no other positions."""
     buckets = Buckets(settings.buckets, settings.max_distance, not site.is_causal)
     return SharedBiases(config.d_model, config.num_heads, buckets) if site.kind == "embedding" else None

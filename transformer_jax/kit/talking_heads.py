@@ -11,9 +11,10 @@ from transformer_jax.registry.plugins import register
 
 @register("attention", "talking_heads")
 class TalkingHeads(AttentionChange):
-    """Scores of all heads are mixed before the softmax and weights after it; ``mix_scores`` and ``mix_weights`` [H, H].
+    """Scores of all heads are mixed before the softmax, and weights after it.
 
-    Both start as the identity, so that the model starts as multi-head attention.
+    ``mix_scores`` and ``mix_weights`` [H, H] start as the identity, so that the model starts as
+    multi-head attention.
     """
 
     def setup(self) -> None:

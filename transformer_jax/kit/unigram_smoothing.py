@@ -1,4 +1,4 @@
-"""Label smoothing with frequencies of tokens instead of a uniform distribution (Pereyra et al. 2017, section 3.2)."""
+"""Label smoothing with frequencies of tokens (Pereyra et al. 2017, section 3.2)."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,6 @@ class UnigramSmoothingSettings:
     weight: float = setting(0.1, "Probability of all other tokens together.", below=1, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError where ``training.label_smoothing`` would smooth too."""
         if smoothing := config.training.label_smoothing:
             problem = f"{smoothing} would smooth twice, since unigram_smoothing replaces it; use 0"
             raise ConfigError("training.label_smoothing", problem)
@@ -25,11 +24,12 @@ class UnigramSmoothingSettings:
 
 @register("loss_term", "unigram_smoothing", settings=UnigramSmoothingSettings)
 class UnigramSmoothing(LossTerm):
-    """Cross entropy against (1 - weight) one-hot + weight u; use label_smoothing=0 (Pereyra et al. 2017, section 3.2).
+    """Cross entropy against (1 - weight) one-hot + weight u; use label_smoothing=0.
 
-    u are the frequencies of the labels, counted over the whole batch. With accumulation they are over a micro-batch; if the
-    mesh has only a ``data`` axis, over the part of it on one device. Recurrent models count over one device on every mesh. The
-    difference from the cross entropy is weight (z_label - sum u z).
+    u are the frequencies of the labels, counted over the whole batch. With accumulation they are
+    over a micro-batch; if the mesh has only a ``data`` axis, over the part of it on one device.
+    Recurrent models count over one device on every mesh. The difference from the cross entropy is
+    weight (z_label - sum u z).
     """
 
     is_sum_of_tokens = False
@@ -46,7 +46,6 @@ def difference(
     logits: Float[Array, "*B V"],
     labels: Int[Array, "*B"],
 ) -> Float[Array, "*B"]:
-    """weight (z_label - sum u z)."""
     frequencies = jnp.zeros(logits.shape[-1]).at[all_labels].add(shares)
     mean = jnp.matmul(logits, frequencies, precision="highest")
     return weight * (jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0] - mean)

@@ -1,4 +1,4 @@
-"""Value residual learning: attention to the values of the first layer beside its own (Zhou et al. 2024, ResFormer)."""
+"""Value residual learning: attention to the first layer's values too (Zhou et al. 2024)."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -13,9 +13,10 @@ register("sharding", r"changes_value_residual/shares$")(PartitionSpec())
 
 @register("attention", "value_residual")
 class ValueResidual(SelfAttentionChange):
-    """Values a V_1 + b V_n of layer n, with V_1 of the first layer; learned a and b, initially 1/2 (Zhou et al. 2024).
+    """Values a V_1 + b V_n of layer n, with V_1 of the first layer; learned a, b, initially 1/2.
 
-    Learnable-ResFormer, section 3; the first layer has (a + b) V_1. Parameters: ``shares`` [2], a and b. A cache holds sums.
+    Learnable-ResFormer, section 3. The first layer has (a + b) V_1. Parameters: ``shares`` [2], a
+    and b. A cache holds sums.
     """
 
     def setup(self) -> None:

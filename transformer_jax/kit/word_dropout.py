@@ -1,4 +1,4 @@
-"""Word dropout: tokens that the model reads are replaced by UNK (Gal and Ghahramani 2016; as in Bowman et al. 2016)."""
+"""Word dropout: tokens that the model reads become UNK (Gal and Ghahramani 2016)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,6 @@ class WordDropoutSettings:
     rate: float = setting(0.1, "Probability of a token to be replaced.", at_least=0, below=1, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError for tags, which are ordinary tokens of the source."""
         if getattr(config.data, "tags", ""):
             problem = "word_dropout would replace the tags of data.tags; leave out one of the two"
             raise ConfigError("training.corruptions", problem)
@@ -27,7 +26,7 @@ class WordDropoutSettings:
 
 @register("corruption", "word_dropout", settings=WordDropoutSettings)
 def word_dropout(settings: WordDropoutSettings, batch: Any, key: Array) -> Any:
-    """Tokens of the source and of the decoder's input become UNK; EOS stays (Bowman et al. 2016, section 3)."""
+    """Replace tokens of source and decoder input by UNK, not EOS (Bowman et al. 2016)."""
     keys = iter(jax.random.split(key))
 
     def dropped(tokens: Tokens) -> Tokens:
@@ -35,4 +34,4 @@ def word_dropout(settings: WordDropoutSettings, batch: Any, key: Array) -> Any:
         is_dropped = dropout_mask(jnp.float32(settings.rate), next(keys))(jnp.ones(ids.shape)) == 0
         return tokens._replace(ids=jnp.where(is_dropped & (ids > UNK_ID), UNK_ID, ids))
 
-    return jax.tree.map(dropped, batch, is_leaf=lambda each: isinstance(each, Tokens))
+    return jax.tree.map(dropped, batch, is_leaf=lambda node: isinstance(node, Tokens))

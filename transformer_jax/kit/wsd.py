@@ -12,17 +12,13 @@ from transformer_jax.training.schedules import Schedule, float32_step
 
 @dataclass(frozen=True)
 class WsdSettings:
-    decay_share: float = setting(
-        0.2, "Share of the updates in which the rate decays to 0.", at_most=1, program="traced"
-    )
-    shape: Literal["root", "linear"] = setting(
-        "root", "Decay as 1 - sqrt(t), t from 0 to 1 (root, Hägele et al. 2024), or as a line."
-    )
+    decay_share: float = setting(0.2, "Share of the updates with decay to 0.", at_most=1, program="traced")
+    shape: Literal["root", "linear"] = setting("root", "Decay as 1 - sqrt(t), t from 0 to 1, or as a line.")
 
 
 @register("schedule", "wsd", settings=WsdSettings)
 def wsd(settings: WsdSettings, hyperparameters: Hyperparameters, d_model: int) -> Schedule:
-    """Linear warm-up to learning_rate, constant, then a short decay to 0 at the last update (Hu et al. 2024)."""
+    """Warm up to learning_rate, stay, then decay to 0 at the last update (Hu et al. 2024)."""
 
     def rate(step: AnyArray | int) -> Any:
         step, xp = float32_step(step)

@@ -1,4 +1,4 @@
-"""The z-loss keeps output logits near 0, where bfloat16 rounds less (Chowdhery et al. 2022, PaLM, section 5)."""
+"""The z-loss keeps logits near 0, where bfloat16 rounds less (Chowdhery et al. 2022, PaLM)."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,12 @@ from transformer_jax.training.loss_terms import LossTerm
 
 @dataclass(frozen=True)
 class ZLossSettings:
-    weight: float = setting(
-        1e-4, "Factor on the squared logarithm of the normalizer of a token.", at_least=0, program="traced"
-    )
+    weight: float = setting(1e-4, "Factor on the squared log normalizer.", at_least=0, program="traced")
 
 
 @register("loss_term", "z_loss", settings=ZLossSettings)
 class ZLoss(LossTerm):
-    """weight log(Z)^2, where Z is the sum of the exponentials of the logits of a token (Chowdhery et al. 2022)."""
+    """weight log(Z)^2, where Z is the sum of the exponentials of the logits of a token."""
 
     def of_logits(self, labels: Array, weights: Array) -> Partial:
         return Partial(squared_log_normalizer, self.settings.weight)

@@ -1,1 +1,1 @@
-"""The pieces that models are built from: attention, masks, positions, feed-forward, residual connections, embedding."""
+"""The pieces that models are built from: attention, masks, positions, residual connections."""

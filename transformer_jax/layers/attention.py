@@ -23,17 +23,17 @@ from transformer_jax.registry.plugins import register
 
 
 class KVCache(NamedTuple):
-    """Projected keys [B, H, K, M] and values [B, H, M, U] of one attention, in the ``compute`` type of its products.
+    """Projected keys [B, H, K, M] and values [B, H, M, U] of an attention, in its ``compute`` type.
 
-    Keys are stored transposed, as the product of a decoding step reads them: on a CPU scores of keys [B, H, M, K] took three
-    times as long, of keys [B, M, H, K] thirty times.
+    Keys are stored transposed, as the product of a decoding step reads them. On a CPU, scores of
+    keys [B, H, M, K] took three times as long, and of keys [B, M, H, K] thirty times.
     """
 
     keys: Float[Array, "B H K M"]
     values: Float[Array, "B H M U"]
 
     def write(self, new: "KVCache", write_index: Int[Array, ""] | int) -> "KVCache":
-        """This cache with ``new`` in the cache slots from ``write_index`` on."""
+        """Return this cache with ``new`` in the cache slots from ``write_index`` on."""
         keys = lax.dynamic_update_slice_in_dim(self.keys, new.keys, write_index, axis=3)
         return KVCache(keys, lax.dynamic_update_slice_in_dim(self.values, new.values, write_index, axis=2))
 
@@ -41,7 +41,8 @@ class KVCache(NamedTuple):
 class LayerCache(NamedTuple):
     """The cache of a layer between decoding steps.
 
-    Leaves of ``kv_cache`` [B, ...] are written and never reordered; leaves of ``per_beam`` [B, W, ...] follow the beams.
+    Leaves of ``kv_cache`` [B, ...] are written and never reordered. Leaves of ``per_beam``
+    [B, W, ...] follow the beams.
     """
 
     kv_cache: PyTree
@@ -49,9 +50,10 @@ class LayerCache(NamedTuple):
 
 
 class StepMask(NamedTuple):
-    """The visible cache slots of a decoding step, and positions of queries (the beams) and keys (the cache slots).
+    """The visible cache slots of a decoding step, and positions of its queries and keys.
 
-    ``write_index``: the first cache slot that the step writes. ``score_mod`` as in ``SentenceMask``.
+    ``write_index`` is the first cache slot that the step writes; ``score_mod`` as in
+    ``SentenceMask``.
     """
 
     write_index: Int[Array, ""] | int
@@ -63,7 +65,7 @@ class StepMask(NamedTuple):
 
 @dataclass(frozen=True)
 class ByLength:
-    """``short`` up to ``limit`` scores a head, beyond ``long``, by default blockwise attention.
+    """``short`` up to ``limit`` scores a head, then ``long``, by default blockwise attention.
 
     Blocks are faster from 512 positions on, also on a CPU.
     """
@@ -84,10 +86,11 @@ class ByLength:
 
 @register("attention", "multi_head")
 class MultiHeadAttention(Layer):
-    """Concat(head_1, ..., head_H) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i); no biases, as in the paper.
+    """Concat(head_1, ..., head_H) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i), no biases.
 
-    Parameters: ``query`` and ``key`` [D, H, K], ``value`` [D, H, U], ``output`` [H, U, D]. If the collection ``intermediates``
-    is mutable, every call sows ``attention_weights`` [B, H, Q, M], before dropout, and computes them without ``backend``.
+    Parameters: ``query`` and ``key`` [D, H, K], ``value`` [D, H, U], ``output`` [H, U, D]. If the
+    collection ``intermediates`` is mutable, a call sows ``attention_weights`` [B, H, Q, M], before
+    dropout, and computes them without ``backend``.
     """
 
     num_heads: int
@@ -100,7 +103,7 @@ class MultiHeadAttention(Layer):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site, **options: Any) -> "MultiHeadAttention":
-        """The attention at a site; ``settings`` of its part, ``config`` of the model, ``options``: the fields."""
+        """Return the attention at ``site``, from settings of its part and of the model."""
         return cls(**options)
 
     def setup(self) -> None:
@@ -115,7 +118,6 @@ class MultiHeadAttention(Layer):
     def __call__(
         self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B Q D"]:
-        """Attends from ``queries`` to ``memory``."""
         keys, values = self.project_memory(memory)
         query_BHQK = self.project_queries(queries)
         if self.is_mutable_collection("intermediates"):
@@ -125,20 +127,18 @@ class MultiHeadAttention(Layer):
         return self.project_output(heads_BHQU)
 
     def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """The cache of ``num_slots`` cache slots a row, zeros."""
+        """Return a cache of zeros with ``num_slots`` cache slots a row."""
         return LayerCache(empty_kv(rows, self.num_heads, num_slots, self.key_size, self.value_size, self.precision))
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
-        """The cache of a whole ``memory``, such as an encoded source."""
         keys, values = self.project_memory(memory)
         return KVCache(jnp.swapaxes(keys, 2, 3).astype(self.precision.compute), values.astype(self.precision.compute))
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
-        """``cache`` with a prompt in its first P cache slots."""
         return cache._replace(kv_cache=cache.kv_cache.write(self.cache_of(inputs, mask.key_positions), 0))
 
     def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
-        """Attends from ``queries`` to the visible cache slots."""
+        """Attend from ``queries`` to the visible cache slots."""
         query_BHQK = self.project_queries(queries)
         keys = jnp.swapaxes(cache.keys, 2, 3)
         return self.attend_dense(query_BHQK, keys, cache.values, mask.visible, train=False)
@@ -146,9 +146,10 @@ class MultiHeadAttention(Layer):
     def step(
         self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
-        """Self-attention of one more position in each beam, written into W cache slots.
+        """Attend from one more position a beam, and write it into W cache slots.
 
-        The beams of a sentence are queries to its M cache slots, among them those of other beams.
+        The queries of a sentence are its beams. They share its M cache slots, and ``mask`` hides
+        those of other beams.
         """
         written = cache.kv_cache.write(self.cache_of(inputs, mask.query_positions), mask.write_index)
         return self.attend(inputs, written, mask), cache._replace(kv_cache=written)
@@ -161,7 +162,7 @@ class MultiHeadAttention(Layer):
         return project_heads(queries, self.query_kernel, self.precision)
 
     def project_output(self, heads_BHQU: Float[Array, "B H Q U"]) -> Float[Array, "B Q D"]:
-        """The heads [B, H, Q, U] side by side, times W^O."""
+        """Concatenate the heads and multiply them by W^O."""
         return einsum("BQHU,HUD->BQD", jnp.swapaxes(heads_BHQU, 1, 2), self.output_kernel, self.precision)
 
     def attend_dense(
@@ -176,7 +177,6 @@ class MultiHeadAttention(Layer):
 
 
 def empty_kv(rows: int, heads: int, num_slots: int, key_size: int, value_size: int, precision: Precision) -> KVCache:
-    """A cache of keys and values, zeros."""
     keys = jnp.zeros((rows, heads, key_size, num_slots), precision.compute)
     return KVCache(keys, jnp.zeros((rows, heads, num_slots, value_size), precision.compute))
 
@@ -184,7 +184,6 @@ def empty_kv(rows: int, heads: int, num_slots: int, key_size: int, value_size: i
 def project_heads(
     inputs_BLD: Float[Array, "B L D"], kernel_DHK: Float[Array, "D H K"], precision: Precision
 ) -> Float[Array, "B H L K"]:
-    """``inputs_BLD`` projected into every head."""
     with jax.named_scope("project_heads"):
-        # Transposed after the product, not by it: on a CPU the product would transpose its larger operand.
+        # Transposed after the product: inside it, a CPU would transpose the larger operand.
         return jnp.swapaxes(einsum("BLD,DHK->BLHK", inputs_BLD, kernel_DHK, precision), 1, 2)

@@ -1,7 +1,7 @@
 """Backends of scaled dot-product attention for accelerators, long sequences and sharded sequences.
 
-Each equals ``EinsumAttention`` to rounding and has its ``AttentionOptions``. What a kernel cannot take, blockwise
-attention computes instead, and the log says so once.
+Backends equal ``EinsumAttention`` to rounding. Blockwise attention computes whatever a kernel
+cannot take, and the log says so once.
 """
 
 import logging
@@ -30,13 +30,14 @@ from transformer_jax.private_modules import splash_attention
 BY_POSITION = P(ROW_AXES, "tensor", "context")
 BY_HEAD = P(ROW_AXES, ("tensor", "context"))
 WHOLE_SEQUENCES = P(ROW_AXES, "tensor")
-# Scores of a device, over all rows: for the gradient of a bias cuDNN may keep 2 bytes of each, for one layer at a time.
+# Scores of a device, over all rows. cuDNN may keep 2 bytes of a score for the gradient of a bias,
+# for one layer at a time.
 MAX_BIASED_SCORES = 2**30
 
 
 @cache
 def blockwise_instead(kernel: str, reason: str) -> BlockwiseAttention:
-    """Blockwise attention; logs the ``reason`` once a process."""
+    """Return blockwise attention, and log the ``reason`` once a process."""
     logging.getLogger("transformer_jax").info("attention: blockwise instead of %s, which takes no %s", kernel, reason)
     return BlockwiseAttention()
 
@@ -45,10 +46,11 @@ def blockwise_instead(kernel: str, reason: str) -> BlockwiseAttention:
 class CudnnAttention:
     """cuDNN's fused attention for NVIDIA GPUs: bfloat16, no dropout.
 
-    Takes shared key heads. With ``one_sentence`` each row is one sentence padded on the right, described by causality, lengths,
-    and a window to the left or the bias that ``score_mod`` adds. Otherwise, for packed rows on a GPU before Hopper, the mask is
-    passed as an array, whose memory grows with the square of the length. Blockwise attention computes every other ``score_mod``
-    and, with ``one_sentence``, every other ``mask_mod``.
+    Takes shared key heads. With ``one_sentence`` a row is one sentence padded on the right,
+    described by causality, lengths, and a window to the left or the bias that ``score_mod`` adds.
+    Otherwise, for packed rows on a GPU before Hopper, the mask is an array, whose memory grows with
+    the square of the length. Blockwise attention computes every other ``score_mod`` and, with
+    ``one_sentence``, every other ``mask_mod``.
     """
 
     one_sentence: bool = False
@@ -59,14 +61,14 @@ class CudnnAttention:
         obstacle = obstacle or self._obstacle(mask, options.score_mod, bias, (*q.shape[:3], k.shape[2]))
         if obstacle:
             return blockwise_instead("cudnn", obstacle)(q, k, v, mask, options)
-        q, k, v = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (q, k, v))
+        q, k, v = (jnp.swapaxes(array, 1, 2).astype(jnp.bfloat16) for array in (q, k, v))
         attend = partial(jax.nn.dot_product_attention, q, k, v, implementation="cudnn", scale=q.shape[-1] ** -0.5)
         if self.one_sentence:
             # A row of padding sees its first position, so that its weights are finite.
             lengths = _lengths(mask.key_segments)
             query_lengths, window = 0 * lengths + q.shape[1], None
             if mask.mask_mod is not None:
-                # A padded query may be too far from the last key to see any, so only the tokens are computed.
+                # A padded query may be too far from the last key to see any: compute tokens only.
                 query_lengths, window = _lengths(mask.query_segments), (mask.window.left, 0)
             heads = attend(
                 is_causal=mask.window.right == 0,
@@ -82,7 +84,7 @@ class CudnnAttention:
     def _obstacle(
         self, mask: SentenceMask, score_mod: ScoreMod | None, bias: Array | None, scores: tuple[int, ...]
     ) -> str | None:
-        """The reason that cuDNN cannot run, or None; ``scores``: B, H, Q, M."""
+        """Return the reason that cuDNN cannot run, or None; ``scores`` is the shape B, H, Q, M."""
         if score_mod is not None and bias is None:
             return "change of scores (score_mod) except a bias that is the same in all rows of one sentence"
         if bias is not None and mask.mask_mod is not None:
@@ -99,10 +101,10 @@ class CudnnAttention:
 
 @dataclass(frozen=True)
 class PackedCudnnAttention:
-    """cuDNN's fused attention from each query of a packed row to a range of keys: bfloat16, no dropout, from Hopper on.
+    """cuDNN's fused attention from each query of a packed row to a range of keys, from Hopper on.
 
-    Takes windows and shared key heads. Each device runs the kernel on its own rows and heads. Blockwise attention computes
-    changes of scores and masks of other positions.
+    In bfloat16 without dropout. Takes windows and shared key heads. Devices run the kernel on their
+    local rows and heads. Blockwise attention computes changes of scores and other masks.
     """
 
     mesh: Mesh
@@ -115,7 +117,7 @@ class PackedCudnnAttention:
 
         def attend(q: Array, k: Array, v: Array, queries: Array, keys: Array) -> Array:
             ranges = key_ranges(SentenceMask(queries, keys, mask.is_causal, mask_mod=mask.mask_mod))
-            q, k, v = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (q, k, v))
+            q, k, v = (jnp.swapaxes(array, 1, 2).astype(jnp.bfloat16) for array in (q, k, v))
             return jnp.swapaxes(attend_to_ranges(q, k, v, *ranges), 1, 2)
 
         attend_on_each_device = on_each_device(attend, self.mesh, self.heads)
@@ -123,9 +125,9 @@ class PackedCudnnAttention:
 
 
 def added_bias(score_mod: ScoreMod, q: Float[Array, "B H Q K"], keys: int) -> Float[Array, "1 H Q M"] | None:
-    """The bfloat16 bias that ``score_mod`` adds to the scores of all rows; None if it does anything else.
+    """Return the bfloat16 bias [1, H, Q, M] that ``score_mod`` adds; None for other changes.
 
-    Its program may only add terms to the scores that read neither scores nor queries. Positions are indices in the row.
+    It may only add terms that read neither scores nor queries. Positions are indices in the row.
     """
     scores, positions = jnp.zeros((1, *q.shape[1:3], keys)), row_indices(q.shape[2], keys)
 
@@ -138,10 +140,10 @@ def added_bias(score_mod: ScoreMod, q: Float[Array, "B H Q K"], keys: int) -> Fl
 
 
 def _sum_with(program: Any, scores: Any, *hidden: Any) -> Any:
-    """The variable of ``scores`` plus all terms; None if an equation reads a partial sum otherwise, or ``hidden``."""
+    """Return the variable of ``scores`` plus all terms; None if ``hidden`` is read."""
     summed, seen = scores, {scores, *hidden}
     for equation in program.eqns:
-        read = [each for each in equation.invars if not isinstance(each, Literal) and each in seen]
+        read = [variable for variable in equation.invars if not isinstance(variable, Literal) and variable in seen]
         if not read:
             continue
         if read != [summed]:
@@ -161,12 +163,15 @@ def _sum_with(program: Any, scores: Any, *hidden: Any) -> Any:
 
 
 def _lengths(segments: AnyArray) -> Int[Array, "B"]:
-    """Tokens of each row, at least 1."""
+    """Count the tokens of rows, at least 1."""
     return jnp.maximum(jnp.sum(jnp.asarray(segments) != 0, axis=1, dtype=jnp.int32), 1)
 
 
 def on_each_device(attend: Callable[..., Array], mesh: Mesh, heads: P) -> Callable[..., Array]:
-    """``attend(q, k, v, query_segments, key_segments, [array of H])``, run by each device on its own rows and ``heads``."""
+    """Return ``attend``, run by each device on its local rows and ``heads``.
+
+    Its operands: q, k, v, segments of queries and keys, and maybe an array [H].
+    """
     if is_one_device(mesh):
         return attend
     specs = heads, heads, heads, P(heads[0]), P(heads[0]), P(heads[1])
@@ -181,10 +186,11 @@ def on_each_device(attend: Callable[..., Array], mesh: Mesh, heads: P) -> Callab
 
 @dataclass(frozen=True)
 class TpuFlashAttention:
-    """JAX's splash attention kernel for TPUs (flash attention that skips masked blocks): no dropout, K = U.
+    """JAX's splash attention for TPUs, which skips masked blocks: no dropout, K = U.
 
-    Takes windows, shared key heads and a learned term of the denominator. The compiler cannot partition a kernel, so each
-    device runs it on its own rows and heads. Blockwise attention computes changes of scores and masks of other positions.
+    Takes windows, shared key heads and a learned term of the denominator. The compiler cannot
+    partition a kernel, so devices run it on their local rows and heads. Blockwise attention
+    computes changes of scores and other masks.
     """
 
     mesh: Mesh
@@ -200,7 +206,7 @@ class TpuFlashAttention:
             return blockwise_instead("tpu_flash", obstacle)(q, k, v, mask, options)
         attend = on_each_device(partial(self._on_one_device, window=mask.window), self.mesh, self.heads)
         q = q * q.shape[-1] ** -0.5
-        operands = (each.astype(precision.compute) for each in (q, k, v))
+        operands = (array.astype(precision.compute) for array in (q, k, v))
         return attend(*operands, mask.query_segments, mask.key_segments, *sinks).astype(precision.output)
 
     def _on_one_device(
@@ -216,7 +222,8 @@ class TpuFlashAttention:
             mask = masks.CausalMask(scores)
         elif window != Window(None, None):
             mask = masks.LocalMask(scores, (window.left, window.right), offset=0)
-        # The fused backward kernel writes a gradient of the queries for each block of keys: fewer bytes up to two blocks.
+        # The fused backward kernel writes a gradient of the queries for every block of keys, which
+        # is fewer bytes up to two blocks.
         is_fused = k.shape[2] <= 2 * block_k
         sizes = kernel.BlockSizes(
             block_q=block_q,
@@ -237,17 +244,18 @@ class TpuFlashAttention:
         return heads[:, :, :length]
 
     def _block(self, length: int) -> int:
-        """Positions of a block: whole lanes of 128."""
+        """Return the positions of a block, in whole lanes of 128."""
         return min(self.block, -(-length // 128) * 128)
 
 
 @dataclass(frozen=True)
 class RowBlockAttention:
-    """The reference on blocks of rows of at most ``scores`` scores, recomputed in the backward pass.
+    """The reference on blocks of rows of at most ``scores`` scores, recomputed going backward.
 
-    A TPU keeps the scores of a block in its vector memory; the scores of a whole batch pass through main memory several times.
-    A dropout mask covers the whole batch, so with dropout there is one block. Takes windows and shared key heads; blockwise
-    attention computes changes of scores, whose arrays are not split over devices, and masks of other positions.
+    A TPU keeps the scores of a block in its vector memory; those of a whole batch would pass
+    through main memory several times. A dropout mask covers the whole batch, so with dropout there
+    is one block. Takes windows and shared key heads. Blockwise attention computes changes of
+    scores, whose arrays are not split over devices, and other masks.
     """
 
     mesh: Mesh
@@ -274,7 +282,7 @@ class RowBlockAttention:
                 return attend(operands)
             blocks = -(-rows // max_rows)
             size = -(-rows // blocks)
-            split = tuple(padded(each, 0, size).reshape(-1, size, *each.shape[1:]) for each in operands)
+            split = tuple(padded(array, 0, size).reshape(-1, size, *array.shape[1:]) for array in operands)
             heads = lax.map(jax.checkpoint(attend), split)
             return heads.reshape(-1, *query_shape[1:], heads.shape[-1])[:rows]
 
@@ -283,14 +291,13 @@ class RowBlockAttention:
 
 
 def _obstacle_of_kernels(k: Array, v: Array, options: AttentionOptions) -> str | None:
-    """The reason that a kernel cannot run, or None."""
     if options.denominator is not None:
         return "change of the denominator (denominator_mod)"
     return None if k.shape == v.shape else "values of another shape than the keys"
 
 
 def _obstacle_of_rows(mask: SentenceMask, options: AttentionOptions, k: Array, v: Array) -> str | None:
-    """The reason that a device with only its own rows and heads cannot run, or None."""
+    """Return the reason that a device with only its rows and heads cannot run, or None."""
     if options.score_mod is not None:
         return "change of scores (score_mod)"
     if obstacle := _obstacle_of_kernels(k, v, options):
@@ -300,25 +307,27 @@ def _obstacle_of_rows(mask: SentenceMask, options: AttentionOptions, k: Array, v
 
 @dataclass(frozen=True)
 class AllToAllAttention:
-    """Context parallelism: devices attend with some heads over whole sequences (Jacobs et al. 2023, section 3.1, Ulysses).
+    """Context parallelism: devices attend with some heads over whole sequences (Ulysses).
 
-    All-to-alls exchange the split of queries, keys and values [B, H, L, K] by positions for one by heads, over ``context`` and
-    ``tensor``, run ``backend``, and exchange the output back. Key heads are repeated until they divide over these devices.
+    Jacobs et al. 2023, section 3.1. All-to-alls over ``context`` and ``tensor`` exchange the split
+    of queries, keys and values [B, H, L, K] by positions for one by heads; ``backend`` runs;
+    another one exchanges the output back. Key heads are repeated until they divide over these
+    devices.
     """
 
     backend: AttentionBackend
     mesh: Mesh
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        k, v = (self._repeated(each) for each in (k, v))
-        q, k, v = (self._by_head(each) for each in (q, k, v))
+        k, v = (self._repeated(array) for array in (k, v))
+        q, k, v = (self._by_head(array) for array in (q, k, v))
         heads = self.backend(q, k, v, mask, options)
         if splits(heads.shape[2], self.mesh):
             return self._exchanged(heads, (2, 1), (BY_HEAD, BY_POSITION))
         return self._constrained(heads, WHOLE_SEQUENCES)
 
     def _repeated(self, array: Array) -> Array:
-        """Each key head as often as needed; the number of query heads divides over the devices too."""
+        """Repeat key heads until they divide over the devices, as the query heads do."""
         devices = self.mesh.shape["context"] * self.mesh.shape["tensor"]
         times = devices // gcd(array.shape[1], devices)
         return jnp.repeat(array, times, axis=1) if times > 1 else array
@@ -329,7 +338,7 @@ class AllToAllAttention:
         return self._constrained(array, BY_HEAD)
 
     def _exchanged(self, array: Array, axes: tuple[int, int], specs: tuple[P, P]) -> Array:
-        """Splits the first of ``axes`` instead of the second; the compiler alone would all-gather both."""
+        """Split the first of ``axes`` instead of the second; the compiler would all-gather both."""
         exchange = partial(lax.all_to_all, axis_name="context", split_axis=axes[0], concat_axis=axes[1], tiled=True)
         return jax.shard_map(exchange, mesh=self.mesh, in_specs=specs[0], out_specs=specs[1])(array)
 

@@ -17,7 +17,7 @@ from transformer_jax.registry.plugins import register
 
 @register("attention", "biased")
 class BiasedAttention(MultiHeadAttention):
-    """A bias on each of the four projections, as in most public checkpoints: OPUS-MT, M2M-100, fairseq, GPT-2."""
+    """A bias on all four projections, as in OPUS-MT, M2M-100, fairseq and GPT-2."""
 
     def setup(self) -> None:
         super().setup()
@@ -40,9 +40,10 @@ class BiasedAttention(MultiHeadAttention):
 
 @register("attention", "rectified")
 class RectifiedAttention(MultiHeadAttention):
-    """Multi-head attention of an early public re-implementation (Kyubyong/transformer, 2017), here without biases.
+    """Multi-head attention of Kyubyong/transformer (2017), here without biases.
 
-    Queries, keys and values pass a ReLU, there is no output projection, so H·U must be D, and padding gets zeros.
+    Queries, keys and values pass a ReLU. There is no output projection, so H·U must be D. Padding
+    gets zeros.
     """
 
     def setup(self) -> None:
@@ -75,19 +76,19 @@ class RectifiedAttention(MultiHeadAttention):
 
 @register("attention", "unscaled")
 class UnscaledAttention(MultiHeadAttention):
-    """softmax(Q Kᵀ) V: without the 1 / sqrt(d_k) of equation 1 (Vaswani et al. 2017, section 3.2.1)."""
+    """softmax(Q Kᵀ) V, without the 1 / sqrt(d_k) of equation 1 (Vaswani et al. 2017)."""
 
     def project_queries(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
-        """Queries times sqrt(d_k), by which every backend divides."""
+        """Multiply queries by sqrt(d_k), by which every backend divides."""
         return super().project_queries(queries) * self.key_size**0.5
 
 
 @register("attention", "acausal")
 class AcausalAttention(MultiHeadAttention):
-    """No causal mask (against section 3.2.3) in teacher-forced passes and in prompts; a decoding step is unchanged."""
+    """No causal mask (against section 3.2.3) except in decoding steps."""
 
     def __call__(
         self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B Q D"]:
-        """Attends from ``queries`` to the whole sentence in ``memory``."""
+        """Attend from ``queries`` to the whole sentence in ``memory``."""
         return super().__call__(queries, memory, replace(mask, is_causal=False), train=train)

@@ -1,8 +1,9 @@
 """Blockwise attention: memory linear in the length, not quadratic.
 
-The softmax over blocks of keys keeps a running maximum and sum (Milakov and Gimelshein 2018; Rabe and Staats 2021, section 2).
-The backward pass recomputes each block of weights from the logarithm of that sum (Dao et al. 2022, appendix B). Plain JAX: it
-runs on every platform and under any sharding of rows and heads, and takes every mask and change of scores.
+The softmax over blocks of keys keeps a running maximum and sum (Milakov and Gimelshein 2018; Rabe
+and Staats 2021, section 2). The backward pass recomputes a block of weights from the logarithm
+of that sum (Dao et al. 2022, appendix B). Plain JAX: it runs on every platform and under any
+sharding of rows and heads, and takes every mask and change of scores.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from transformer_jax.precision import Precision, einsum
 
 @dataclass(frozen=True)
 class BlockwiseAttention:
-    """Scaled dot-product attention (Vaswani et al. 2017, equation 1), ``query_block`` by ``key_block`` scores at a time.
+    """Scaled dot-product attention (Vaswani et al. 2017, equation 1), a block of scores at a time.
 
     Skips blocks that causality or a ``Window`` hides.
     """
@@ -41,7 +42,7 @@ class BlockwiseAttention:
     key_block: int = 512
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        """See ``AttentionBackend``; zeros where a query sees nothing."""
+        """Return the heads, as ``AttentionBackend`` does; zeros if a query sees nothing."""
         dropout, precision, score_mod, denominator = options
         queries, keys = q.shape[2], k.shape[2]
         blocks = min(self.query_block, queries), min(self.key_block, keys)
@@ -63,7 +64,7 @@ class BlockwiseAttention:
 
 
 class Blocks(NamedTuple):
-    """Division of the scores into blocks, and the number of queries and keys before padding to whole blocks."""
+    """Division of the scores into blocks; ``queries`` and ``keys`` before padding."""
 
     query_block: int
     key_block: int
@@ -75,12 +76,12 @@ class Blocks(NamedTuple):
     precision: Precision
 
     def key_blocks_of(self, row: Array, num_blocks: int) -> tuple[Array | int, Array | int]:
-        """The key blocks that query block ``row`` sees: the first, and the end."""
+        """Return the key blocks that query block ``row`` sees: the first, and the end."""
         start, end = row * self.query_block, (row + 1) * self.query_block
         return _blocks_within(start, end, self.window.left, self.window.right, self.key_block, num_blocks)
 
     def query_blocks_of(self, column: Array, num_blocks: int) -> tuple[Array | int, Array | int]:
-        """The query blocks that see key block ``column``: the first, and the end."""
+        """Return the query blocks that see key block ``column``: the first, and the end."""
         start, end = column * self.key_block, (column + 1) * self.key_block
         return _blocks_within(start, end, self.window.right, self.window.left, self.query_block, num_blocks)
 
@@ -88,13 +89,13 @@ class Blocks(NamedTuple):
 def _blocks_within(
     start: Array, end: Array, before: int | None, after: int | None, size: int, num_blocks: int
 ) -> tuple[Array | int, Array | int]:
-    """First and end of the blocks of ``size`` that reach from ``before`` before ``start`` to ``after`` after ``end``."""
+    """Return the first block and the end of those within ``before`` and ``after`` [start, end)."""
     first = 0 if before is None else jnp.maximum(start - before, 0) // size
     return first, num_blocks if after is None else jnp.minimum(-(-(end + after) // size), num_blocks)
 
 
 class Inputs(NamedTuple):
-    """Scaled queries, keys and values in whole blocks; segments and positions, [B, Q] and [B, M]; the dropout mask."""
+    """Scaled queries, keys, values in whole blocks; segments and positions [B, Q], [B, M]."""
 
     query: Array
     key: Array
@@ -109,7 +110,7 @@ class Inputs(NamedTuple):
 
 
 class _Running(NamedTuple):
-    """Running maximum of the scores, denominator relative to it, and sum of the values weighted with the numerators."""
+    """Maximum of the scores, denominator relative to it, and sum of weighted values, so far."""
 
     highest: Array
     total: Array
@@ -122,7 +123,7 @@ def _attention(inputs: Inputs, shape: Blocks) -> Array:
 
 
 def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array, Array]]:
-    """The output and, for the backward pass, the logarithm of each query's denominator."""
+    """Return the output and, for the backward pass, the logarithms of denominators."""
     num_rows = inputs.query.shape[2] // shape.query_block
     num_columns = inputs.key.shape[2] // shape.key_block
 
@@ -130,7 +131,7 @@ def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array,
         query = _block(inputs.query, row, shape.query_block)
 
         def add(column: Array, so_far: _Running) -> _Running:
-            key, value = (_block(each, column, shape.key_block) for each in (inputs.key, inputs.value))
+            key, value = (_block(array, column, shape.key_block) for array in (inputs.key, inputs.value))
             scores = scores_of(query, key, shape.precision)
             if inputs.score_mod is not None:
                 scores = _modified(scores, query, inputs.score_mod, _positions(row, column, inputs, shape))
@@ -146,9 +147,9 @@ def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array,
         nothing = _Running(zero + MASKED_SCORE, zero, jnp.zeros((*zero.shape, inputs.value.shape[-1]), jnp.float32))
         if inputs.denominator is not None:
             nothing = nothing._replace(highest=zero + inputs.denominator.log_rest[None, :, None], total=zero + 1.0)
-        found = lax.fori_loop(*shape.key_blocks_of(row, num_columns), add, nothing)
-        total = jnp.where(found.total > 0, found.total, 1.0)
-        return None, (found.mixed / total[..., None], found.highest + jnp.log(total))
+        running = lax.fori_loop(*shape.key_blocks_of(row, num_columns), add, nothing)
+        total = jnp.where(running.total > 0, running.total, 1.0)
+        return None, (running.mixed / total[..., None], running.highest + jnp.log(total))
 
     _, (outputs, log_totals) = lax.scan(one_row, None, jnp.arange(num_rows))
     output, log_total = _joined(outputs), _joined(log_totals)
@@ -163,12 +164,12 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
     mean = jnp.sum(cotangent * output, axis=-1)
 
     def one_column(carry: tuple[Array, PyTree], column: Array) -> tuple[tuple[Array, PyTree], tuple[Array, Array]]:
-        key, value = (_block(each, column, shape.key_block) for each in (inputs.key, inputs.value))
+        key, value = (_block(array, column, shape.key_block) for array in (inputs.key, inputs.value))
 
         def add(row: Array, so_far: tuple[Array, PyTree, Array, Array]) -> tuple[Array, PyTree, Array, Array]:
             to_query, to_arrays, to_key, to_value = so_far
             query, arriving, log_row, mean_row = (
-                _block(each, row, shape.query_block) for each in (inputs.query, cotangent, log_total, mean)
+                _block(array, row, shape.query_block) for array in (inputs.query, cotangent, log_total, mean)
             )
             scores = scores_of(query, key, shape.precision)
             if inputs.score_mod is not None:
@@ -217,7 +218,7 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
     start = jnp.zeros(inputs.query.shape, jnp.float32), to_arrays
     (to_query, to_arrays), (to_keys, to_values) = lax.scan(one_column, start, jnp.arange(num_columns))
     dtype = inputs.query.dtype
-    to_query, to_key, to_value = (each.astype(dtype) for each in (to_query, _joined(to_keys), _joined(to_values)))
+    to_query, to_key, to_value = (array.astype(dtype) for array in (to_query, _joined(to_keys), _joined(to_values)))
     to_score_mod, to_denominator = jax.tree.map(
         lambda total, leaf: None if _is_constant(leaf) else total.astype(leaf.dtype), to_arrays, arrays
     )
@@ -234,12 +235,13 @@ _attention.defvjp(_forward, _backward)
 
 
 def _masked(scores: Array, row: Array, column: Array, inputs: Inputs, shape: Blocks) -> tuple[Array, Array]:
-    """The scores of a block, ``MASKED_SCORE`` where they are hidden, and which are visible."""
+    """Return the scores of a block, ``MASKED_SCORE`` if hidden, and the boolean mask."""
     visible = segment_mask(
         _block(inputs.query_segments, row, shape.query_block, axis=1),
         _block(inputs.key_segments, column, shape.key_block, axis=1),
     )
-    query_indices, key_indices = _indices(row, column, shape)
+    query_indices = row * shape.query_block + jnp.arange(shape.query_block)
+    key_indices = column * shape.key_block + jnp.arange(shape.key_block)
     if shape.is_causal:
         visible &= (key_indices[None, :] <= query_indices[:, None])[None]
     if shape.mask_mod is not None:
@@ -249,14 +251,8 @@ def _masked(scores: Array, row: Array, column: Array, inputs: Inputs, shape: Blo
     return jnp.where(visible, scores, MASKED_SCORE), visible
 
 
-def _indices(row: Array, column: Array, shape: Blocks) -> tuple[Array, Array]:
-    """Indices in the row of the queries and keys of a block."""
-    query_indices = row * shape.query_block + jnp.arange(shape.query_block)
-    return query_indices, column * shape.key_block + jnp.arange(shape.key_block)
-
-
 def _positions(row: Array, column: Array, inputs: Inputs, shape: Blocks) -> tuple[Array, Array]:
-    """Positions [B, query_block] and [B, key_block] of a block, [1, ...] where they are indices."""
+    """Return positions [B, query_block] and [B, key_block]; [1, ...] if they are indices."""
     query = _block(inputs.query_positions, row, shape.query_block, axis=1)
     return query, _block(inputs.key_positions, column, shape.key_block, axis=1)
 
@@ -266,12 +262,12 @@ def _modified(scores: Array, query: Array, score_mod: ScoreMod, positions: tuple
 
 
 def _is_constant(leaf: Array) -> bool:
-    """Whether an array has no gradient, as integers."""
+    """Whether an array has no gradient, such as integers."""
     return not jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def _drop(weights: Array, row: Array, column: Array, inputs: Inputs, shape: Blocks) -> Array:
-    """Dropout of one block of weights, as in all of them."""
+    """Drop the weights of one block as in the whole array."""
     if inputs.dropout is None:
         return weights
     start = 0, 0, row * shape.query_block, column * shape.key_block
@@ -283,13 +279,13 @@ def _block(array: Array, index: Array, size: int, axis: int = 2) -> Array:
 
 
 def _joined(blocks: Array) -> Array:
-    """[blocks, B, H, size, ...] to [B, H, blocks * size, ...]."""
+    """Reshape [blocks, B, H, size, ...] to [B, H, blocks * size, ...]."""
     blocks = jnp.moveaxis(blocks, 0, 2)
     return blocks.reshape(*blocks.shape[:2], -1, *blocks.shape[4:])
 
 
 def padded(array: Array, axis: int, multiple: int) -> Array:
-    """``array`` with zeros at the end of ``axis``, up to a multiple of ``multiple``."""
+    """Pad the end of ``axis`` with zeros, up to a multiple of ``multiple``."""
     widths = [(0, 0)] * array.ndim
     widths[axis] = 0, -array.shape[axis] % multiple
     return jnp.pad(array, widths)

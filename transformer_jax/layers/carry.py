@@ -1,7 +1,7 @@
-"""State that self-attentions pass from layer to layer beside the hidden states, such as the values of the first layer.
+"""State that self-attentions pass from layer to layer, such as the values of the first layer.
 
-Layers then have ``Carried`` as input and output, which residual connections of ``carrying_residual`` take apart; the layers
-and their execution are the same.
+Layers then have ``Carried`` as input and output, which residual connections of
+``carrying_residual`` take apart. The layers and their execution are the same.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from transformer_jax.layers.residual import Residual
 
 
 class Carried(NamedTuple):
-    """Hidden states, or another residual stream, the input ids [B, L] of the stack, and states by the name of their part.
+    """Hidden states (or another residual stream), the input ids [B, L], and states by part.
 
     There are no states before the first layer.
     """
@@ -39,7 +39,7 @@ class CarryingAttention(ModifiedAttention):
     def __call__(  # type: ignore[override]  # another signature: hidden states with their carry
         self, queries: Carried, memory: Carried, mask: SentenceMask, *, train: bool
     ) -> Carried:
-        """Attends from ``queries`` to ``memory``, the same."""
+        """Attend from ``queries`` to ``memory``, which are the same."""
         key_BGMK, value_BGMU, states = self.carried_memory(memory, mask.positions[1])
         attended = self.attend_to(queries.hidden, key_BGMK, value_BGMU, mask, train=train)
         return queries._replace(hidden=attended, states=states)
@@ -47,7 +47,7 @@ class CarryingAttention(ModifiedAttention):
     def step(  # type: ignore[override]
         self, inputs: Carried, cache: LayerCache, mask: StepMask
     ) -> tuple[Carried, LayerCache]:
-        """See ``MultiHeadAttention``; the states are those of the new positions."""
+        """Attend as ``MultiHeadAttention.step``; the states belong to the new positions."""
         attended, cache = super().step(inputs, cache, mask)  # type: ignore[arg-type]
         return inputs._replace(hidden=attended, states=self.carried_memory(inputs, mask.query_positions)[2]), cache
 
@@ -62,7 +62,7 @@ class CarryingAttention(ModifiedAttention):
     def carried_memory(
         self, memory: Carried, positions: Int[AnyArray, "B M"]
     ) -> tuple[Array, Array, dict[str, PyTree]]:
-        """Changed keys [B, G, M, K] and values [B, G, M, U], and the states for the next layer."""
+        """Return changed keys [B, G, M, K], values [B, G, M, U], states for the next layer."""
         key_BGMK, value_BGMU = super().memory_of(memory.hidden, positions)
         states = dict(memory.states)
         for name, change in self.changes.items():
@@ -75,7 +75,7 @@ class CarryingAttention(ModifiedAttention):
 
 
 def carrying_attention(attention: type[ModifiedAttention]) -> type[ModifiedAttention]:
-    """Return the class of attention that carries; raises ConfigError for a class with another cache."""
+    """Return the class of attention that carries; raise ConfigError for one with another cache."""
     if attention is not ModifiedAttention:
         problem = f"{attention.__name__} has its own keys and values, which a part with a state between layers changes"
         raise ConfigError("model.attention", problem, "choose one of the two")
@@ -84,7 +84,10 @@ def carrying_attention(attention: type[ModifiedAttention]) -> type[ModifiedAtten
 
 @cache
 def carrying_residual(residual: type[Residual], is_of_carrying: bool) -> type[Residual]:
-    """Return the residual connection of ``Carried``; ``is_of_carrying``: around an attention that carries."""
+    """Return the residual connection of ``Carried``.
+
+    ``is_of_carrying``: whether its sublayer is an attention that carries.
+    """
 
     class CarryingResidual(residual):  # type: ignore[misc]
         # Not wrapped by Flax: shapes are checked, and calls recorded, without the carry.
@@ -110,5 +113,5 @@ def carrying_residual(residual: type[Residual], is_of_carrying: bool) -> type[Re
 
 
 def constrain_stream(constrain: Callable[[PyTree], PyTree], x: PyTree) -> PyTree:
-    """``constrain`` of the hidden states; the compiler shards the states of parts."""
+    """Apply ``constrain`` to the hidden states; the compiler shards the states of parts."""
     return x._replace(hidden=constrain(x.hidden)) if isinstance(x, Carried) else constrain(x)

@@ -14,7 +14,7 @@ from transformer_jax.array_types import Array, Float, PyTree, UInt32
 from transformer_jax.layers.mesh_axes import local_rows
 
 Rate = float | Float[Array, ""] | None
-"""A probability, maybe traced; None where nothing is dropped."""
+"""A probability, maybe traced; None drops nothing."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["rate", "seeds"], meta_fields=[])
@@ -22,8 +22,8 @@ Rate = float | Float[Array, ""] | None
 class DropoutMask:
     """Inverted dropout (Srivastava et al. 2014, section 10) of the same entries at every call.
 
-    Zeroes each entry with probability ``rate`` (float32, at most 1 - 2^-24) and divides the rest by ``1 - rate``. ``seeds``:
-    uint32 [2]. The mask is computed where it is used and never stored.
+    Zeroes entries with probability ``rate`` (float32, at most 1 - 2^-24) and divides the rest by
+    ``1 - rate``. ``seeds``: uint32 [2]. The mask is computed where it is used and never stored.
     """
 
     # JAX also puts other objects than arrays into a tree.
@@ -31,11 +31,10 @@ class DropoutMask:
     seeds: PyTree
 
     def __call__(self, inputs: Array) -> Array:
-        """Drops entries of all local rows [B, ...]."""
         return self.block(inputs, [0] * inputs.ndim, inputs.shape)
 
     def block(self, inputs: Array, start: Sequence[int | Array], shape: tuple[int, ...]) -> Array:
-        """Drops entries of a block, at ``start``, of an array of ``shape`` (all local rows), as ``__call__`` would there."""
+        """Drop entries of a block at ``start`` of an array of ``shape``, as ``__call__`` would."""
         first_row, rows = local_rows(shape[0])
         return _dropped((rows, *shape[1:]), inputs, self.rate, self.seeds, (first_row + start[0], *start[1:]))
 
@@ -46,13 +45,12 @@ class Dropout(nn.Module):
     rate: Rate
 
     def mask(self, *, train: bool) -> DropoutMask | None:
-        """A new mask; None, which drops nothing, unless ``train``."""
+        """Return a new mask; None, which drops nothing, unless ``train``."""
         if not train or self.rate is None:
             return None
         return dropout_mask(self.rate, self.make_rng("dropout"))
 
     def __call__(self, inputs: Array, *, train: bool) -> Array:
-        """``inputs`` of any shape, unchanged unless ``train``."""
         mask = self.mask(train=train)
         return inputs if mask is None else mask(inputs)
 
@@ -62,18 +60,18 @@ def dropout_mask(rate: float | Float[Array, ""], key: Array) -> DropoutMask:
 
 
 def dropout_keys(key: Array, count: int) -> Array:
-    """A key [B] for each of ``count`` local rows, by its index in the batch."""
+    """Return keys for ``count`` local rows, by their index in the batch."""
     first, _ = local_rows(count)
     return jax.vmap(lambda row: jax.random.fold_in(key, row))(first + jnp.arange(count))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _dropped(whole: tuple[int, ...], inputs: Array, rate: PyTree, seeds: PyTree, start: tuple) -> Array:
-    """``DropoutMask.block``; its gradient computes the same bits again, so that no mask is stored."""
+    """Drop entries; the gradient computes the same bits again, so that no mask is stored."""
     # At most the largest float32 below 2^32: a larger threshold does not fit 32 bits.
     threshold = jnp.minimum(rate * 2.0**32, 2.0**32 - 2.0**8).astype(jnp.uint32)
     kept = hashed_bits(seeds, inputs.shape, start, whole) >= threshold
-    # One division in all, not one an entry.
+    # One division for the array instead of one an entry.
     return jnp.where(kept, inputs * (1.0 / (1.0 - rate)), 0.0).astype(inputs.dtype)
 
 
@@ -97,11 +95,12 @@ _dropped.defvjp(_dropped_forward, _dropped_backward)
 def hashed_bits(
     seeds: UInt32[Array, "2"], shape: tuple[int, ...], start: Sequence[int | Array], whole: tuple[int, ...]
 ) -> UInt32[Array, "..."]:
-    """32 random bits an entry: a hash of the seeds and of its index in an array of shape ``whole``, uint32 of ``shape``.
+    """Return 32 random bits an entry of ``shape``, hashed from seeds and its index in ``whole``.
 
-    A counter-based generator with a far shorter mixing function than threefry: good enough for masks, and elementwise, so that
-    the compiler fuses it (on a CPU 0.4 ms against 42 ms for four million entries). Bits depend on seeds and index only, so any
-    sharding and any division into blocks gives the same. Beyond 2^32 entries the first axes are hashed separately.
+    A counter-based generator with a far shorter mixing function than threefry: good enough for
+    masks, and elementwise, so that the compiler fuses it (on a CPU 0.4 ms against 42 ms for four
+    million entries). Bits depend on seeds and index only, so any sharding and any division into
+    blocks gives the same. Beyond 2^32 entries the first axes are hashed separately.
     """
     first = next(axis for axis in range(len(whole) + 1) if math.prod(whole[axis:]) <= 2**32)
     bits = _mix(_index(shape, start, whole, range(first, len(shape))) ^ seeds[0]) + seeds[1]
@@ -109,7 +108,7 @@ def hashed_bits(
 
 
 def _index(shape: tuple[int, ...], start: Sequence[int | Array], whole: tuple[int, ...], axes: range) -> Array:
-    """Index of each entry along ``axes``, the last of ``whole``."""
+    """Return the index of entries along ``axes``, the last of ``whole``."""
     index = jnp.zeros(shape, jnp.uint32)
     for axis in axes:
         stride = jnp.uint32(math.prod(whole[axis + 1 :]) % 2**32)
@@ -119,7 +118,7 @@ def _index(shape: tuple[int, ...], start: Sequence[int | Array], whole: tuple[in
 
 
 def _mix(bits: Array) -> Array:
-    """The finalizer of MurmurHash3 (Appleby 2011): a bijection of 32 bits in which every input bit moves every output bit."""
+    """Return MurmurHash3's finalizer (Appleby 2011): every input bit moves every output bit."""
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * jnp.uint32(0xC2B2AE35)
     return bits ^ (bits >> 16)

@@ -1,4 +1,4 @@
-"""Token embeddings and the projection to logits that may share their matrix (Vaswani et al. 2017, section 3.4)."""
+"""Token embeddings, and projections to logits that may share their matrix (section 3.4)."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
@@ -23,10 +23,10 @@ def rows_of_table(table: Float[Array, "V D"], token_ids: Int[Array, "B L"]) -> F
 
 
 class LogitFactors(NamedTuple):
-    """Logits before they are multiplied: ``hidden`` [B, T, D] times ``matrix`` [V, D] transposed, then ``logit_mod``.
+    """Factors of the logits: ``hidden`` [B, T, D], ``matrix`` [V, D], and ``logit_mod`` after.
 
-    ``logit_mod``: ``Partial(function, *arrays)``, an elementwise ``function(*arrays, logits)`` of float32 logits [..., V]; no
-    array has the axis V, to which a GPU or TPU adds columns. None changes nothing.
+    ``logit_mod`` is ``Partial(function, *arrays)``, an elementwise ``function(*arrays, logits)`` of
+    float32 logits [..., V]. No array may have the axis V, to which a GPU or TPU adds columns.
     """
 
     hidden: Hidden
@@ -34,7 +34,6 @@ class LogitFactors(NamedTuple):
     logit_mod: Partial | None = None
 
     def logits(self, precision: Precision) -> Logits:
-        """All logits at once."""
         product = einsum("BTD,VD->BTV", self.hidden, self.matrix, precision)
         return product if self.logit_mod is None else self.logit_mod(product)
 
@@ -43,16 +42,15 @@ class OutputLayer(Layer):
     """Computes logits from hidden states; subclasses have ``precision`` or override ``logits``."""
 
     def factors(self, hidden: Hidden) -> LogitFactors:
-        """Factors of the logits; the loss multiplies them for a chunk of tokens at a time."""
+        """Return the factors of the logits; the loss multiplies them for some tokens at a time."""
         raise NotImplementedError
 
     def logits(self, hidden: Hidden) -> Logits:
-        """All logits at once, float32."""
         return self.factors(hidden).logits(self.precision.float32_output)
 
 
 class Embedding(OutputLayer):
-    """A matrix [V, D], read by row as embeddings and, where tied, multiplied as the pre-softmax projection."""
+    """A matrix [V, D] of embeddings that, if tied, is also the pre-softmax projection."""
 
     vocabulary_size: int
     d_model: int
@@ -63,11 +61,10 @@ class Embedding(OutputLayer):
         self.table = self.param("table", embedding_normal(self.d_model), (self.vocabulary_size, self.d_model))
 
     def embed(self, token_ids: Int[AnyArray, "B L"]) -> Float[Array, "B L D"]:
-        """Rows of the matrix times sqrt(d_model)."""
+        """Return rows of the matrix times sqrt(d_model)."""
         return self.lookup(self.table, jnp.asarray(token_ids)) * self.d_model**0.5
 
     def factors(self, hidden: Hidden) -> LogitFactors:
-        """Hidden states, to be multiplied by the transposed matrix."""
         return LogitFactors(hidden, self.table)
 
 
@@ -75,7 +72,6 @@ class ZeroPaddingEmbedding(Embedding):
     """An embedding in which padding is zero and stays zero."""
 
     def embed(self, token_ids: Int[AnyArray, "B L"]) -> Float[Array, "B L D"]:
-        """Rows of the matrix times sqrt(d_model), zeros for padding."""
         return jnp.where((jnp.asarray(token_ids) == PAD_ID)[..., None], 0.0, super().embed(token_ids))
 
 
@@ -95,13 +91,13 @@ class BiasedProjection(OutputLayer):
         self.logits_bias = self.param("logits_bias", nn.initializers.zeros, (self.embedding.vocabulary_size,))
 
     def logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
-        """Hidden states times the transposed matrix plus the bias, float32."""
         return self.embedding.logits(hidden) + self.logits_bias[None, None]
 
     def factors(self, hidden: Hidden) -> LogitFactors:
-        """The two factors of ``logits``: the matrix has the bias in more columns, and hidden states get columns of ones.
+        """Return factors of ``logits``: columns of ones, and the bias in columns of the matrix.
 
-        Where operands may be rounded, as ``float32`` of a GPU or TPU does, a second column has the rest of the bias.
+        A second column has the rest of the bias if operands may be rounded (``float32`` on a GPU or
+        TPU).
         """
         hidden, table, _ = self.embedding.factors(hidden)
         parts = [self.logits_bias]
@@ -115,9 +111,10 @@ class BiasedProjection(OutputLayer):
 
 
 class Projection(OutputLayer):
-    """An output layer around ``embedding``, the product with the matrix that ``model.tying`` chooses; override ``factors``.
+    """An output layer around ``embedding``, the product that ``model.tying`` chooses.
 
-    ``keeps_hidden``: whether the factors have the hidden states unchanged, as heads of ``multi_token`` need.
+    Override ``factors``. ``keeps_hidden``: whether they have the hidden states unchanged, as heads
+    of ``multi_token`` need.
     """
 
     keeps_hidden: ClassVar[bool] = False
@@ -129,7 +126,6 @@ class Projection(OutputLayer):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site, **options: Any) -> "Projection":
-        """Return the output layer for the settings of its part and of a model; ``options``: the other fields."""
         return cls(settings, config, site, **options)
 
     def factors(self, hidden: Hidden) -> LogitFactors:

@@ -18,7 +18,7 @@ Activation = Callable[[Array], Array]
 
 @jax.custom_vjp
 def relu(inputs: Array) -> Array:
-    """max(x, 0); the backward pass keeps only the result, which the next product keeps anyway."""
+    """Return max(x, 0); the backward pass keeps only the result, as the next product does."""
     return jnp.maximum(inputs, 0.0)
 
 
@@ -30,12 +30,12 @@ relu.defvjp(lambda inputs: (relu(inputs),) * 2, _relu_backward)
 
 
 def in_float32(activation: Activation) -> Activation:
-    """``activation`` computed in float32, its result in the type of its inputs."""
+    """Return ``activation`` computed in float32, with results in the type of its inputs."""
     return lambda inputs: activation(inputs.astype(jnp.float32)).astype(inputs.dtype)
 
 
 class FeedForward(Layer):
-    """activation(x W1 + b1) W2 + b2 (equation 2, where the activation is ReLU)."""
+    """activation(x W1 + b1) W2 + b2: equation 2, if the activation is ReLU."""
 
     d_ff: int
     activation: Activation = relu

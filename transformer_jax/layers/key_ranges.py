@@ -1,7 +1,8 @@
-"""Attention from each query to a range of keys, by cuDNN: packed rows without an array of queries x keys.
+"""cuDNN attention from a query to a range of keys, without an array of queries x keys.
 
-The sentences of a packed row are neighbors, so two numbers describe the keys that a query sees. cuDNN's kernel compares them
-with the index of each key where it has the scores (a ``score_mod``, as in flex attention), forward and backward.
+The sentences of a packed row are neighbors, so two numbers describe the keys that a query sees.
+cuDNN's kernel compares them with the index of a key (a ``score_mod``, as in flex attention),
+forward and backward.
 """
 
 from typing import Any
@@ -17,10 +18,10 @@ from transformer_jax.private_modules import cudnn_attention
 
 
 def key_ranges(mask: SentenceMask) -> tuple[Int[Array, "B Q"], Int[Array, "B Q"]]:
-    """Return for each query the first key of its segment in ``mask.window``, and the key after the last.
+    """Return for queries the first key of the segment in ``mask.window``, and the end.
 
-    Segments of a row are numbered up to its length, and the tokens of each are neighbors. A query that sees no key (padding)
-    gets the first of the row, so that its weights are finite.
+    Segments of a row are numbered up to its length, and their tokens are neighbors. A query that
+    sees no key (padding) gets the first of the row, so that its weights are finite.
     """
     queries, keys = jnp.asarray(mask.query_segments), jnp.asarray(mask.key_segments)
     (rows, num_queries), num_keys = queries.shape, keys.shape[1]
@@ -28,7 +29,7 @@ def key_ranges(mask: SentenceMask) -> tuple[Int[Array, "B Q"], Int[Array, "B Q"]
     segments = rows, max(num_queries, num_keys) + 1
     first = jnp.full(segments, num_keys, jnp.int32).at[row, keys].min(jnp.broadcast_to(key, keys.shape))
     end = jnp.zeros(segments, jnp.int32).at[row, keys].max(jnp.broadcast_to(key + 1, keys.shape))
-    first, end = (jnp.take_along_axis(each, queries, axis=1) for each in (first, end))
+    first, end = (jnp.take_along_axis(bound, queries, axis=1) for bound in (first, end))
     query, (left, right) = jnp.arange(num_queries, dtype=jnp.int32)[None, :], (mask.window.left, mask.window.right)
     first = first if left is None else jnp.maximum(first, query - left)
     end = end if right is None else jnp.minimum(end, query + right + 1)
@@ -44,7 +45,7 @@ def attend_to_ranges(
     first_BQ: Int[Array, "B Q"],
     end_BQ: Int[Array, "B Q"],
 ) -> Float[Array, "B Q H K"]:
-    """Return equation 1 in every head for the keys from ``first`` to ``end``; on one device, an NVIDIA GPU from Hopper on."""
+    """Return equation 1 for keys from ``first`` to ``end``, on one GPU from Hopper on."""
     operands = query_BQHK, key_BMGK, value_BMGK
     kernel = cudnn_attention()._dot_product_attention_fwd_p
     return _bind(kernel, visible_scores, 1, operands, first_BQ, end_BQ, is_training=False)[0]
@@ -57,8 +58,9 @@ def _forward(query: Array, key: Array, value: Array, first: Array, end: Array) -
 
 def _backward(residuals: tuple[Array, ...], gradient: Array) -> tuple[Array | None, ...]:
     *operands, first, end = residuals
-    # XLA takes the function of the scores from the forward kernel that computed the normalizers, so it has to be beside the
-    # backward kernel: in the loop of ``scan_layers`` too. Elsewhere the compiler merges both calls.
+    # XLA takes the function of the scores from the forward kernel that computed the normalizers, so
+    # that kernel has to be beside the backward kernel: in the loop of ``scan_layers`` too. Outside
+    # of a loop the compiler merges both calls.
     heads, log_normalizers = _with_log_normalizers(*residuals)
     kernel = cudnn_attention()._dot_product_attention_bwd_p
     gradients = _bind(kernel, visible_gradients, 2, tuple(operands), first, end, log_normalizers, heads, gradient)
@@ -83,13 +85,13 @@ def _bind(
     *of_backward: Array,
     **options: bool,
 ) -> list[Array]:
-    """Call a kernel of cuDNN with ``change`` of its blocks of scores, which ``num_scores`` arguments describe."""
+    """Call a kernel of cuDNN with ``change``, whose first ``num_scores`` arguments are scores."""
     query, key, _ = operands
     # Bias, lengths, offsets and page tables, none of which is passed on.
     unused = [jnp.zeros(0, query.dtype)] * 7
     ends = first[:, None, :, None], end[:, None, :, None]
     scores = jax.ShapeDtypeStruct((query.shape[0], query.shape[2], query.shape[1], key.shape[1]), jnp.float32)
-    result: list[Array] = kernel.bind(
+    return kernel.bind(
         *operands,
         *unused,
         *of_backward,
@@ -105,23 +107,22 @@ def _bind(
         score_mod_jaxpr=jax.make_jaxpr(change)(*[scores] * num_scores, *ends),
         **options,
     )
-    return result
 
 
 def visible_scores(scores: Float[Array, "B H Q M"], first: Array, end: Array) -> Float[Array, "B H Q M"]:
-    """``scores`` of the keys from ``first`` to ``end`` [B, 1, Q, 1], in operations that XLA translates for cuDNN."""
+    """Hide keys outside of ``first`` to ``end`` [B, 1, Q, 1], in operations that XLA translates."""
     return lax.select(_is_visible(scores, first, end), scores, lax.full_like(scores, MASKED_SCORE))
 
 
 def visible_gradients(
     gradient: Float[Array, "B H Q M"], scores: Float[Array, "B H Q M"], first: Array, end: Array
 ) -> Float[Array, "B H Q M"]:
-    """The gradient of the argument of ``visible_scores``."""
+    """Return the gradient of the argument of ``visible_scores``."""
     return lax.select(_is_visible(scores, first, end), gradient, lax.full_like(gradient, 0.0))
 
 
 def _is_visible(scores: Array, first: Array, end: Array) -> Array:
-    # The index comes first in every comparison: cuDNN's first operand has to be an array of the kernel.
+    # The index comes first in a comparison: cuDNN's first operand has to be an array of the kernel.
     key = lax.broadcasted_iota(jnp.int32, scores.shape, 3)
-    first, end = (jnp.broadcast_to(each, scores.shape) for each in (first, end))
+    first, end = (jnp.broadcast_to(bound, scores.shape) for bound in (first, end))
     return (key >= first) & (key < end)

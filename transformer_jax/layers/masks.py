@@ -10,15 +10,16 @@ import jax.numpy as jnp
 from transformer_jax.array_types import AnyArray, Array, AttentionMask, Bool, Int, PyTree
 
 MaskMod = Callable[[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]], Bool[Array, "#B Q M"]]
-"""Which keys a query sees, from positions of queries and keys: a ``Window``, or a function that is made once (hashable)."""
+"""Visible keys from positions of queries and keys: a ``Window``, or a function that exists once."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """A sliding window: a query sees keys at most ``left`` positions before it and ``right`` after it (None: no limit).
+    """A sliding window: a query sees ``left`` positions before it and ``right`` after (None: all).
 
-    For self-attention (Beltagy et al. 2020, section 3.1). A ``SentenceMask`` counts distances in the row, like causality;
-    positions in a sentence are consecutive, so they give the same distances. So backends skip blocks outside of it.
+    For self-attention (Beltagy et al. 2020, section 3.1). Distances are counted in the row, as for
+    causality. Positions in a sentence are consecutive, so they give the same distances, and
+    backends can skip blocks outside of it.
     """
 
     left: int | None
@@ -27,7 +28,6 @@ class Window:
     def __call__(
         self, query_positions: Int[AnyArray, "#B Q"], key_positions: Int[AnyArray, "#B M"]
     ) -> Bool[Array, "#B Q M"]:
-        """True where the key is in the window of the query."""
         distance = jnp.asarray(key_positions)[:, None, :] - jnp.asarray(query_positions)[:, :, None]
         visible = jnp.ones_like(distance, bool) if self.left is None else distance >= -self.left
         return visible if self.right is None else visible & (distance <= self.right)
@@ -40,11 +40,12 @@ class Window:
 )
 @dataclass(frozen=True)
 class SentenceMask:
-    """A token sees the tokens of its own sentence, and if ``is_causal`` none after it (Vaswani et al. 2017, section 3.2.3).
+    """Visibility of the tokens of the same sentence, and if ``is_causal`` of none after the query.
 
-    Padding (segment 0) and packed neighbors are invisible. Kept as segments [B, Q] and [B, M], so that blockwise attention
-    never needs the whole mask. ``mask_mod`` hides more keys. It and score changes read ``query_positions`` [B, Q] and
-    ``key_positions`` [B, M], which count from 0 in each sentence; without them indices in the row count as positions.
+    Vaswani et al. 2017, section 3.2.3. Padding (segment 0) and packed neighbors are invisible. Kept
+    as segments [B, Q] and [B, M], so that blockwise attention never needs the whole mask.
+    ``mask_mod`` hides more keys. It and score changes read ``query_positions`` [B, Q] and
+    ``key_positions`` [B, M], which count from 0 in a sentence, by default indices in the row.
     ``score_mod`` changes the scores of all layers of a stack (``layers.positions.score_mod_of``).
     """
 
@@ -61,12 +62,11 @@ class SentenceMask:
     def between(
         cls, queries: PyTree, keys: PyTree, *, is_causal: bool = False, score_mod: PyTree = None
     ) -> "SentenceMask":
-        """The mask of attention from ``queries`` to ``keys``: both have ``segments`` and ``positions``, as ``Tokens`` do."""
+        """Return the mask between two sides, which have ``segments`` and ``positions``."""
         sides = queries.segments, keys.segments, is_causal, queries.positions, keys.positions
         return cls(*sides, score_mod=score_mod)
 
     def array(self) -> AttentionMask:
-        """The mask [B, Q, M]."""
         mask = segment_mask(self.query_segments, self.key_segments)
         if self.mask_mod is not None:
             mask &= visible_to_mod(self.mask_mod, row_indices(mask.shape[1], mask.shape[2]), self.positions)
@@ -74,15 +74,15 @@ class SentenceMask:
 
     @property
     def positions(self) -> tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]]:
-        """Positions of the queries and keys, [1, L] where they are indices in the row."""
+        """Positions of the queries and keys, [1, L] if they are indices in the row."""
         indices = row_indices(self.query_segments.shape[1], self.key_segments.shape[1])
         positions = self.query_positions, self.key_positions
-        query, key = (index if each is None else each for each, index in zip(positions, indices, strict=True))
+        query, key = (index if side is None else side for side, index in zip(positions, indices, strict=True))
         return query, key
 
     @property
     def window(self) -> Window:
-        """Keys before and after a query in the row that it may see, causality included; no limits for other functions."""
+        """The window of ``mask_mod``, causality included; no limits for other functions."""
         window = self.mask_mod if isinstance(self.mask_mod, Window) else Window(None, None)
         return replace(window, right=0) if self.is_causal else window
 
@@ -90,17 +90,16 @@ class SentenceMask:
 def visible_to_mod(
     mask_mod: MaskMod, indices: tuple[AnyArray, AnyArray], positions: tuple[AnyArray, AnyArray]
 ) -> Bool[Array, "#B Q M"]:
-    """``mask_mod`` of the queries and keys at ``indices`` in the row, with ``positions``."""
+    """Call ``mask_mod`` with the indices in the row if it is a window, else with positions."""
     return mask_mod(*(indices if isinstance(mask_mod, Window) else positions))
 
 
 def row_indices(queries: int, keys: int) -> tuple[Int[Array, "1 Q"], Int[Array, "1 M"]]:
-    """Indices in the row of all queries and keys."""
     return jnp.arange(queries)[None, :], jnp.arange(keys)[None, :]
 
 
 def segment_mask(query_segments: Int[AnyArray, "B Q"], key_segments: Int[AnyArray, "B M"]) -> AttentionMask:
-    """A position sees the tokens of its own sentence, never padding or packed neighbors. [B, Q, M].
+    """Return the mask [B, Q, M] of tokens of the same sentence, without padding and neighbors.
 
     For queries ``[[1, 1, 2]]`` and keys ``[[1, 2, 0]]``::
 
@@ -114,11 +113,11 @@ def segment_mask(query_segments: Int[AnyArray, "B Q"], key_segments: Int[AnyArra
 
 
 def causal_mask(length: int) -> Bool[Array, "1 length length"]:
-    """A position sees itself and what precedes it; [1, length, length]."""
+    """Return the mask of a position and those before it."""
     return jnp.tril(jnp.ones((1, length, length), dtype=bool))
 
 
 def with_written_slots(visible: Bool[Array, "B W M"], write_index: Int[Array, ""]) -> Bool[Array, "B W M"]:
-    """Cache slots visible to each beam once beam ``w`` has written slot ``write_index + w``."""
+    """Return the visible cache slots once beam ``w`` has written slot ``write_index + w``."""
     beams, num_slots = visible.shape[1:]
     return visible | (jnp.arange(num_slots)[None, None, :] == write_index + jnp.arange(beams)[None, :, None])

@@ -1,4 +1,4 @@
-"""Mesh axes that split hidden states [B, L, D], and the index in the batch of the rows of a device."""
+"""Mesh axes that split hidden states [B, L, D], and the local rows of a device."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -13,7 +13,7 @@ from transformer_jax.array_types import Array, Int
 ROW_AXES = ("data", "fsdp")
 """The mesh axes that split the rows of a batch."""
 MIN_POSITIONS = 8
-"""Fewest positions on a device; shorter sequences stay whole, such as the beams of a decoding step."""
+"""Fewest positions on a device. Shorter sequences stay whole, such as the beams of a step."""
 
 
 def splits(length: int, mesh: Mesh, axes: Sequence[str] = ("context",)) -> bool:
@@ -23,14 +23,15 @@ def splits(length: int, mesh: Mesh, axes: Sequence[str] = ("context",)) -> bool:
 
 
 def is_one_device(mesh: Mesh) -> bool:
-    """Whether arrays are local to one device: ``mesh`` has one, or a ``shard_map`` over all its axes is active."""
+    """Whether arrays are local: one device, or inside a ``shard_map`` over all axes."""
     return mesh.size == 1 or set(mesh.axis_names) <= set(jax.sharding.get_abstract_mesh().manual_axes)
 
 
 def local_rows(count: int) -> tuple[int | Int[Array, ""], int]:
-    """Index in the batch of the first of ``count`` local rows, and the rows of the batch.
+    """Return the index in the batch of the first local row, and the rows of the batch.
 
-    Only inside ``shard_map`` are local rows a part of the batch; elsewhere arrays are global, however they are sharded.
+    Only inside ``shard_map`` are local rows a part of the batch. Outside, arrays are global,
+    however they are sharded.
     """
     mesh = jax.sharding.get_abstract_mesh()
     axes = tuple(axis for axis in ROW_AXES if axis in mesh.manual_axes)
@@ -40,9 +41,10 @@ def local_rows(count: int) -> tuple[int | Int[Array, ""], int]:
 
 
 def constrain_rows(mesh: Mesh) -> Callable[[Array], Array]:
-    """A sharding constraint for arrays [B, ...], and for their gradients: split by rows, whole in other dimensions.
+    """Return a constraint of arrays [B, ...] and their gradients: split by rows, whole otherwise.
 
-    Without it the compiler may move hidden states between devices instead of gathering the parameters of a layer.
+    Without it the compiler may move hidden states between devices instead of gathering the
+    parameters of a layer.
     """
     if mesh.size == 1:
         return lambda rows: rows

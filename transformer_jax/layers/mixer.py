@@ -1,4 +1,4 @@
-"""Mixers: recurrences over the positions of a sentence that replace causal self-attention, with a state for each beam."""
+"""Mixers: recurrences over a sentence instead of causal self-attention, with a state a beam."""
 
 from typing import Any
 
@@ -15,9 +15,10 @@ from transformer_jax.precision import FLOAT32, Precision
 
 
 class Mixer(nn.Module):
-    """A recurrence with the interface of ``MultiHeadAttention``; a subclass has ``state_shape``, ``run`` and ``advance``.
+    """A recurrence with the interface of ``MultiHeadAttention``.
 
-    Parameters are created in ``setup``. ``settings``: the settings dataclass that the part was registered with.
+    A subclass has ``state_shape``, ``run`` and ``advance``, and creates its parameters in
+    ``setup``. ``settings``: the settings dataclass that the part was registered with.
     """
 
     num_heads: int
@@ -30,7 +31,6 @@ class Mixer(nn.Module):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site, precision: Precision) -> "Mixer":
-        """The mixer for the settings of a model."""
         sizes = config.num_heads, config.head_key_size, config.head_value_size, config.d_model
         return cls(*sizes, site, settings, precision)
 
@@ -40,34 +40,30 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def run(self, inputs: Float[Array, "B L D"], segments: Int[Array, "B L"]) -> tuple[Array, Array]:
-        """Outputs [B, L, D] of whole rows, and the state [B, ...] after their last position.
+        """Return the outputs [B, L, D] of whole rows, and the last state [B, ...].
 
-        The state is 0 before each sentence of a row and on padding, segment 0.
+        The state is 0 before the sentences of a row and on padding, segment 0.
         """
         raise NotImplementedError
 
     def advance(self, inputs: Float[Array, "B W D"], states: Float[Array, "B W ..."]) -> tuple[Array, Array]:
-        """Outputs [B, W, D] of one more position in each beam, and the states after it."""
+        """Return the outputs [B, W, D] of one more position a beam, and the next states."""
         raise NotImplementedError
 
     def __call__(
         self, queries: Float[Array, "B L D"], memory: Float[Array, "B L D"], mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B L D"]:
-        """Outputs of all positions; ``memory`` is ``queries``, as in self-attention."""
         return self._run(queries, mask)[0]
 
     def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """The states of all beams, zeros."""
         return LayerCache((), jnp.zeros((rows, beams, *self.state_shape)))
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
-        """``cache`` with the state after a prompt in every beam."""
         return cache._replace(per_beam=jnp.broadcast_to(self._run(inputs, mask)[1][:, None], cache.per_beam.shape))
 
     def step(
         self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
-        """One more position in each beam; there are no cache slots."""
         outputs, states = self.advance(inputs, cache.per_beam)
         require_shape(outputs, inputs.shape, "B, W, D", type(self).advance)
         require_shape(states, cache.per_beam.shape, "B, W, ...", type(self).advance)
@@ -83,7 +79,7 @@ class Mixer(nn.Module):
 def linear_recurrence(
     decay: Float[Array, "B L ..."], update: Float[Array, "B L ..."], segments: Int[Array, "B L"]
 ) -> Float[Array, "B L ..."]:
-    """h_t = decay_t h_{t-1} + update_t over axis 1, in parallel; 0 before each sentence and on padding.
+    """Return h_t = decay_t h_{t-1} + update_t over axis 1, in parallel.
 
     ``decay`` broadcasts to ``update``.
     """
@@ -98,5 +94,4 @@ def linear_recurrence(
     continues = is_token & (segments == jnp.pad(segments[:, :-1], ((0, 0), (1, 0))))
     decay = jnp.where(of_rank(continues, decay.ndim), decay, 0.0)
     update = jnp.where(of_rank(is_token, update.ndim), update, 0.0)
-    states: Array = lax.associative_scan(joined, (decay, update), axis=1)[1]
-    return states
+    return lax.associative_scan(joined, (decay, update), axis=1)[1]

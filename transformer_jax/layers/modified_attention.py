@@ -1,4 +1,4 @@
-"""Multi-head attention with changes in order, of every array and function from the projections to the heads before W^O."""
+"""Multi-head attention with changes of its arrays and functions, in order."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -24,10 +24,10 @@ from transformer_jax.precision import FLOAT32, Precision
 
 
 class AttentionChange(nn.Module):
-    """One change of multi-head attention; a subclass overrides the methods of what it changes.
+    """One change of multi-head attention; a subclass overrides the methods that it changes.
 
-    Parameters are created in ``setup``. ``settings``: the settings dataclass that the part was registered with. The attention
-    sets ``value_size`` and ``precision``, which are its own.
+    Parameters are created in ``setup``. ``settings``: the settings dataclass that the part was
+    registered with. The attention sets ``value_size`` and ``precision``.
     """
 
     num_heads: int
@@ -38,7 +38,7 @@ class AttentionChange(nn.Module):
     value_size: int = 0
     precision: Precision = FLOAT32
     attention: ClassVar[type | None] = None
-    """The subclass of ``ModifiedAttention`` that it needs, for other projections or another cache."""
+    """The subclass of ``ModifiedAttention`` that it needs, if any."""
     carries: ClassVar[bool] = False
     """Whether it passes a state from layer to layer (``SelfAttentionChange.memory``)."""
 
@@ -49,12 +49,11 @@ class AttentionChange(nn.Module):
 
     @classmethod
     def is_at(cls, site: Site) -> bool:
-        """Whether the change may apply at a site of attention."""
         return True
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site) -> "AttentionChange | None":
-        """Return the change at a site for the settings of a model; None changes nothing.
+        """Return the change at a site for the settings of a model, None for no change.
 
         Raises ConfigError at a site without attention.
         """
@@ -71,42 +70,46 @@ class AttentionChange(nn.Module):
         return self.num_heads
 
     def queries(self, query_BHQK: Float[Array, "B H Q K"], positions: Int[AnyArray, "B Q"]) -> Float[Array, "B H Q K"]:
-        """Projected queries."""
+        """Change the projected queries."""
         return query_BHQK
 
     def keys(self, key_BGMK: Float[Array, "B G M K"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B G M K"]:
-        """Projected keys; a cache holds changed ones."""
+        """Change the projected keys, before they enter a cache."""
         return key_BGMK
 
     def values(self, value_BGMU: Float[Array, "B G M U"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B V M X"]:
-        """Projected values; a cache holds changed ones. ``heads`` of a part with another size X returns size U. V divides H."""
+        """Change the projected values, before they enter a cache.
+
+        V divides H. If X is another size than U, ``heads`` returns size U.
+        """
         return value_BGMU
 
     def score_mod(self) -> Partial | None:
-        """``Partial(function, *arrays)``: ``function(*arrays, scores, at)`` returns other scores [B, H, Q, M], float32.
+        """Return ``Partial(function, *arrays)`` with ``function(*arrays, scores, at)``: new scores.
 
-        It sees one block of the scores at a time, all heads of it, before the mask. See ``At``.
+        It changes a block of float32 scores [B, H, Q, M], all heads of it, before the mask. See
+        ``At``.
         """
         return None
 
     def mask_mod(self) -> MaskMod | None:
-        """A window of visible keys (self-attention only), or a function of positions of queries and keys."""
+        """Return a ``Window`` (self-attention only), or a function of both positions."""
         return None
 
     def denominator_mod(self) -> Denominator | None:
-        """Another denominator of the softmax; the terms that several parts add to it are added up."""
+        """Return another denominator of the softmax; the terms of several parts are added up."""
         return None
 
     def weights_mod(self) -> Partial | None:
-        """``Partial(function, *arrays)``: ``function(*arrays, weights, scores)`` returns other weights after the softmax.
+        """Return ``Partial(function, *arrays)`` of other weights, called with ``weights, scores``.
 
-        ``scores`` are float32, and ``MASKED_SCORE`` for hidden keys.
-        All weights are then computed at once, without a backend.
+        ``function(*arrays, weights, scores)`` reads float32 scores, ``MASKED_SCORE`` for hidden
+        keys. All weights are then computed at once, without a backend.
         """
         return None
 
     def heads(self, heads_BHQU: Float[Array, "B H Q X"], inputs: Float[Array, "B Q D"]) -> Float[Array, "B H Q U"]:
-        """The outputs of the heads before W^O; ``inputs`` are the hidden states that queries are projected from.
+        """Change the heads before W^O; queries are projected from ``inputs``.
 
         A part that changes values comes first.
         """
@@ -127,27 +130,28 @@ class SelfAttentionChange(AttentionChange):
     def memory(
         self, key_BGMK: Float[Array, "B G M K"], value_BGMU: Float[Array, "B G M U"], state: Any, token_ids: TokenIds
     ) -> tuple[Float[Array, "B G M K"], Float[Array, "B G M U"], Any]:
-        """Changed keys and values, which a cache holds too, and the ``state`` that the next layer gets.
+        """Return changed keys and values, which a cache holds, and the next layer's ``state``.
 
-        ``state`` is None in the first layer, and has the same shapes in all others; ``token_ids`` [B, M] of the input.
+        ``state`` is None in the first layer, and has the same shapes in all others. ``token_ids``
+        [B, M] are the input.
         """
         return key_BGMK, value_BGMU, state
 
 
 class ModifiedAttention(MultiHeadAttention):
-    """Multi-head attention with the changes that ``makers`` make, in their order; None is no change.
+    """Multi-head attention with the changes that ``makers`` return, in order; None is no change.
 
-    Query head h uses key head h // (H / G). Parameters: ``query`` [D, H, K], ``key`` [D, G, K], ``value`` [D, G, U], ``output``
-    [H, U, D], and of each change in ``changes_NAME``.
+    Query head h uses key head h // (H / G). Parameters: ``query`` [D, H, K], ``key`` [D, G, K],
+    ``value`` [D, G, U], ``output`` [H, U, D], and those of changes in ``changes_NAME``.
     """
 
     makers: tuple[tuple[str, Callable[[], AttentionChange | None]], ...] = ()
     carries: ClassVar[bool] = False
 
     def setup(self) -> None:
-        made = {name: make() for name, make in self.makers}
+        changes = {name: make() for name, make in self.makers}
         shared: dict[str, Any] = {"value_size": self.value_size, "precision": self.precision}
-        self.changes = {name: change.clone(**shared) for name, change in made.items() if change is not None}
+        self.changes = {name: change.clone(**shared) for name, change in changes.items() if change is not None}
         if unread := [name for name, change in self.changes.items() if change.carries and not self.carries]:
             problem = f"{unread[0]} has a state between layers; register its class, which is for self-attention only"
             raise ConfigError("model.attention", problem)
@@ -164,17 +168,15 @@ class ModifiedAttention(MultiHeadAttention):
 
     @property
     def query_width(self) -> int:
-        """The width of the arrays that queries are projected from."""
         return self.d_model
 
     @property
     def memory_width(self) -> int:
-        """The width of the arrays that keys and values are projected from."""
         return self.d_model
 
     @property
     def num_key_value_heads(self) -> int:
-        asked = {name: each.key_value_heads for name, each in self.changes.items()}
+        asked = {name: change.key_value_heads for name, change in self.changes.items()}
         others = [name for name, number in asked.items() if number != self.num_heads]
         if len(others) >= 2:
             problem = f"{' and '.join(others)} both choose the number of key-value heads; choose one"
@@ -184,14 +186,13 @@ class ModifiedAttention(MultiHeadAttention):
     def __call__(
         self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B Q D"]:
-        """Attends from ``queries`` to ``memory``."""
         key_BGMK, value_BVMX = self.memory_of(memory, mask.positions[1])
         return self.attend_to(queries, key_BGMK, value_BVMX, mask, train=train)
 
     def attend_to(
         self, queries: Float[Array, "B Q D"], key_BGMK: Array, value_BVMX: Array, mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B Q D"]:
-        """Attends from ``queries`` to changed keys [B, G, M, K] and values [B, V, M, X]."""
+        """Attend from ``queries`` to changed keys [B, G, M, K] and values [B, V, M, X]."""
         query_BHQK = self.queries_of(queries, mask.positions[0])
         score_mod = self.score_mod(mask.score_mod)
         mask = replace(mask, mask_mod=self._window(), score_mod=None)
@@ -199,33 +200,33 @@ class ModifiedAttention(MultiHeadAttention):
         if changes_weights:
             log_dense_attention()
         if changes_weights or self.is_mutable_collection("intermediates"):
-            every = query_BHQK, key_BGMK, value_BVMX, mask.array(), mask.positions, score_mod
-            return self.attend_dense_modified(*every, queries, train=train)
+            operands = query_BHQK, key_BGMK, value_BVMX, mask.array(), mask.positions, score_mod
+            return self.attend_dense_modified(*operands, queries, train=train)
         heads = self.backend(query_BHQK, key_BGMK, value_BVMX, mask, self.options(score_mod, train=train))
         return self.output_of(heads, queries)
 
     def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """The cache: G heads of keys and values, in a ring of cache slots where a window ends there."""
+        """Return a cache of G heads of zeros, with a ring of cache slots if a window ends there."""
         heads, slots = self.num_key_value_heads, self.num_kept_slots(num_slots, beams)
         cache = empty_kv(rows, heads, slots, self.key_size, self.value_size, self.precision)
         values = self._in_turn("values", cache.values, np.zeros((rows, slots), np.int32))
         return LayerCache(cache._replace(values=values.astype(self.precision.compute)))
 
     def num_kept_slots(self, num_slots: int, beams: int) -> int:
-        """The number of cache slots: a window needs no more than its own."""
+        """Return the number of cache slots; a window needs no more than its width."""
         window = self._window()
         if isinstance(window, Window) and window.left is not None and window.right == 0:
             return min(num_slots, (window.left + 1) * beams)
         return num_slots
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
-        """``cache`` with a prompt in its first P cache slots, or in a ring with its end."""
+        """Write a prompt into the first P cache slots, or its end into a ring."""
         return cache._replace(kv_cache=_written(cache.kv_cache, self.cache_of(inputs, mask.positions[1]), 0))
 
     def step(
         self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
-        """See ``MultiHeadAttention``; cache slot s is in slot s mod N of a ring of N."""
+        """Attend as ``MultiHeadAttention.step``; slot s is in slot s mod N of a ring of N."""
         ring, num_slots, beams = cache.kv_cache.keys.shape[3], mask.visible.shape[2], mask.query_positions.shape[1]
         if ring == num_slots:
             return super().step(inputs, cache, mask)
@@ -238,40 +239,36 @@ class ModifiedAttention(MultiHeadAttention):
         return attended, cache._replace(kv_cache=written)
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
-        """The changed keys and the values of a whole ``memory``."""
         keys, values = self.memory_of(memory, positions)
         return KVCache(jnp.swapaxes(keys, 2, 3).astype(self.precision.compute), values.astype(self.precision.compute))
 
     def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
-        """Attends from ``queries`` to the visible cache slots."""
         query_BHQK = self.queries_of(queries, mask.query_positions)
         positions, score_mod = (mask.query_positions, mask.key_positions), self.score_mod(mask.score_mod)
-        every = query_BHQK, jnp.swapaxes(cache.keys, 2, 3), cache.values, self._visible(mask), positions, score_mod
-        return self.attend_dense_modified(*every, queries, train=False)
+        operands = query_BHQK, jnp.swapaxes(cache.keys, 2, 3), cache.values, self._visible(mask), positions, score_mod
+        return self.attend_dense_modified(*operands, queries, train=False)
 
     def _visible(self, mask: StepMask) -> Bool[Array, "B #W M"]:
         window = self._window()
         return mask.visible & window(mask.query_positions, mask.key_positions) if window else mask.visible
 
     def queries_of(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
-        """Projects ``queries``, with every change."""
         return self._in_turn("queries", self.project_queries(queries), positions, "B, H, Q, K")
 
     def memory_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> tuple[Array, Array]:
-        """Projects ``memory`` to keys and values, with every change."""
         keys, values = self.project_memory(memory)
         return self._in_turn("keys", keys, positions, "B, G, M, K"), self._in_turn("values", values, positions)
 
     def output_of(self, heads: Float[Array, "B H Q X"], inputs: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
-        """The heads with every change, times W^O; ``inputs`` are those of the queries."""
-        changes = [each for each in self.changes.values() if type(each).heads is not AttentionChange.heads]
-        for change in sorted(changes, key=lambda each: type(each).values is AttentionChange.values):
+        """Change the heads and multiply them by W^O; queries were projected from ``inputs``."""
+        changes = [change for change in self.changes.values() if type(change).heads is not AttentionChange.heads]
+        for change in sorted(changes, key=lambda change: type(change).values is AttentionChange.values):
             changed, shape = change.heads(heads, inputs), (*heads.shape[:3], self.value_size)
             heads = require_shape(changed, shape, "B, H, Q, U", type(change).heads)
         return self.project_output(heads)
 
     def _in_turn(self, method: str, array: Array, positions: Int[AnyArray, "B L"], axes: str = "") -> Array:
-        """The array that the method of each change makes of the one before, of the same shape if ``axes`` names its axes."""
+        """Call ``method`` of every change in turn; with ``axes``, the shape must stay."""
         for change in self.changes.values():
             changed = getattr(change, method)(array, positions)
             array = require_shape(changed, array.shape, axes, getattr(type(change), method)) if axes else changed
@@ -304,7 +301,7 @@ class ModifiedAttention(MultiHeadAttention):
         *,
         train: bool,
     ) -> Float[Array, "B Q D"]:
-        """All scores at once, with every change."""
+        """Attend with all scores at once, with every change."""
 
         def weights_mod(weights: Array, scores: Array) -> Array:
             for mod in self._mods("weights_mod"):
@@ -317,27 +314,26 @@ class ModifiedAttention(MultiHeadAttention):
         return self.output_of(heads, inputs)
 
     def score_mod(self, of_stack: Partial | None) -> Partial | None:
-        """The changes of scores of this attention, then the one that all layers share."""
+        """Return the changes of scores of this attention, then the one that all layers share."""
         mods = [*self._mods("score_mod"), *([of_stack] if of_stack else [])]
         return Partial(_in_order, mods) if mods else None
 
     def options(self, score_mod: Partial | None, *, train: bool) -> AttentionOptions:
-        """Options of the backend, with the denominators of all changes in one."""
+        """Return the options of the backend, with the denominators of all changes in one."""
         denominators: list[Denominator] = self._mods("denominator_mod")
-        terms = [each.terms for each in denominators if each.terms is not None]
+        terms = [denominator.terms for denominator in denominators if denominator.terms is not None]
         if len(terms) >= 2:
-            raise ConfigError(
-                "model.attention", f"{len(terms)} parts replace the exponentials of the softmax", "choose one"
-            )
-        rests = [each.log_rest.astype(jnp.float32) for each in denominators]
+            problem = f"{len(terms)} parts replace the exponentials of the softmax"
+            raise ConfigError("model.attention", problem, "choose one")
+        rests = [change.log_rest.astype(jnp.float32) for change in denominators]
         denominator = Denominator(reduce(jnp.logaddexp, rests), *terms) if rests else None
         return AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod, denominator)
 
 
 def class_for(changes: Mapping[str, Any]) -> type[ModifiedAttention]:
-    """The class of attention that changes need, by name: the one that one of them names, else ``ModifiedAttention``.
+    """Return the class of attention that changes need, by name, else ``ModifiedAttention``.
 
-    Raises ConfigError where several name one, and for a part that is no change.
+    Raises ConfigError if several need one, and for a part that is no change.
     """
     for name, change in changes.items():
         if not isinstance(change, type) or not issubclass(change, AttentionChange):
@@ -345,22 +341,20 @@ def class_for(changes: Mapping[str, Any]) -> type[ModifiedAttention]:
             raise ConfigError("model.attention", problem)
     classes = [change.attention for change in changes.values() if change.attention]
     if len(classes) >= 2:
-        raise ConfigError(
-            "model.attention", f"{','.join(changes)} names {len(classes)} kinds of attention", "choose one"
-        )
+        problem = f"{','.join(changes)} names {len(classes)} kinds of attention"
+        raise ConfigError("model.attention", problem, "choose one")
     return classes[0] if classes else ModifiedAttention
 
 
 @cache
 def log_dense_attention() -> None:
-    """Logs, once per process, that attention computes all scores at once."""
     logging.getLogger("transformer_jax").info(
         "attention: no backend takes a change of weights (weights_mod): all scores are computed at once, in quadratic memory"
     )
 
 
 def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) -> KVCache:
-    """``cache`` with ``new`` in the cache slots from ``write_index`` on, around the ring; of many the last."""
+    """Write ``new`` from ``write_index`` on, around the ring; if it is longer, its end."""
     ring, count = cache.keys.shape[3], new.keys.shape[3]
     kept = min(ring, count)
     index = (write_index + count - kept + jnp.arange(kept)) % ring

@@ -17,9 +17,10 @@ EPSILON = 1e-6
 
 
 class LayerNorm(Layer):
-    """g (x - mean) / sqrt(variance + epsilon) + b over the last axis (section 3.1, equation 4), in float32.
+    """g (x - mean) / sqrt(variance + epsilon) + b over the last axis (equation 4), in float32.
 
-    Parameters: the gain ``scale`` [D], initially 1, and ``bias`` [D], initially 0. The result has type ``precision.output``.
+    Parameters: the gain ``scale`` [D], initially 1, and ``bias`` [D], initially 0. The result has
+    type ``precision.output``.
     """
 
     epsilon: float = EPSILON
@@ -44,10 +45,11 @@ def normalize(
     epsilon: float = EPSILON,
     precision: Precision = FLOAT32,
 ) -> Float[Array, "*B D"]:
-    """``hidden``, standardized along its last axis, times ``scale`` plus ``bias``, rounded to ``precision.output``.
+    """Standardize ``hidden`` along its last axis, times ``scale`` plus ``bias``.
 
-    For standardized rows y, their deviations s, the cotangent g and c = scale g, the gradient is
-    (c - mean(c) - y mean(c y)) / s. Automatic differentiation would store several arrays of that size.
+    The result is rounded to ``precision.output``. For standardized rows y, their deviations s, the
+    cotangent g and c = scale g, the gradient is (c - mean(c) - y mean(c y)) / s. Automatic
+    differentiation would store several arrays of that size.
     """
     return _forward(hidden, scale, bias, epsilon, precision)[0]
 
@@ -65,20 +67,19 @@ def _forward(
 
 
 def _moments(hidden: Array) -> tuple[Array, Array]:
-    """Mean and variance of each row, float32 [..., 1]."""
     wide = hidden.astype(jnp.float32)
     mean = jnp.mean(wide, axis=-1, keepdims=True)
     return mean, jnp.mean(jnp.square(wide - mean), axis=-1, keepdims=True)
 
 
 def _moments_in_one_pass(hidden: Array) -> tuple[Array, Array]:
-    """The same for rounded results, in the kernel that writes ``hidden``.
+    """Return ``_moments`` for rounded results, in the kernel that writes ``hidden``.
 
-    The relative error of the variance is about 1e-7 (mean / deviation)^2: the result is off by 1 % where the mean of a row is
-    300 deviations, and useless from 3,000 on.
+    The relative error of the variance is about 1e-7 (mean / deviation)^2. The result is off by 1 %
+    if the mean of a row is 300 deviations, and useless from 3,000 on.
     """
     wide = hidden.astype(jnp.float32)
-    mean, square = (jnp.mean(each, axis=-1, keepdims=True) for each in (wide, jnp.square(wide)))
+    mean, square = (jnp.mean(moment, axis=-1, keepdims=True) for moment in (wide, jnp.square(wide)))
     return mean, jnp.maximum(square - jnp.square(mean), 0.0)
 
 

@@ -10,25 +10,25 @@ from flax.typing import Initializer
 
 
 class Layer(nn.Module):
-    """A module whose parameters are compared with a shape, without a trace of their initializers."""
+    """A module that compares its parameters with a shape, without a trace of their initializers."""
 
     @nn.nowrap
     def param(self, name: str, init_fn: Any, *init_args: Any, **options: Any) -> Any:
-        """The parameter, if it has the shape that the initializer takes; else as in Flax, which traces the initializer."""
-        found: Any = self.get_variable("params", name)
-        if found is not None and init_args[:1] == (jnp.shape(found),):
-            return found
+        """Return the parameter if it has the shape of the initializer; else trace that, as Flax."""
+        parameter: Any = self.get_variable("params", name)
+        if parameter is not None and init_args[:1] == (jnp.shape(parameter),):
+            return parameter
         return super().param(name, init_fn, *init_args, **options)
 
 
 def xavier_uniform(
     in_axes: int | Sequence[int], out_axes: int | Sequence[int], batch_axes: Sequence[int] = ()
 ) -> Initializer:
-    """Uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010, equation 16).
+    """Return Uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010, equation 16).
 
-    The fans are the products of the named axes, so that a kernel stored as [D, H, K] starts as the matrix [D, H·K] would.
-    ``batch_axes`` number independent kernels. Any other axis multiplies both fans: ``xavier_uniform(0, 2)`` of [D, G, N] is
-    smaller by sqrt(G) than that of G matrices [D, N].
+    The fans are the products of the named axes, so that a kernel stored as [D, H, K] starts as the
+    matrix [D, H·K] would. ``batch_axes`` number independent kernels. Any other axis multiplies both
+    fans: ``xavier_uniform(0, 2)`` of [D, G, N] is smaller by sqrt(G) than for G matrices [D, N].
     """
     return initializers.variance_scaling(
         1.0, "fan_avg", "uniform", in_axis=in_axes, out_axis=out_axes, batch_axis=batch_axes
@@ -36,5 +36,5 @@ def xavier_uniform(
 
 
 def embedding_normal(d_model: int) -> Initializer:
-    """Normal with standard deviation d_model^-1/2: embeddings times sqrt(d_model), and tied logits, start at unit variance."""
+    """Return a normal initializer with standard deviation d_model^-1/2."""
     return initializers.normal(d_model**-0.5)

@@ -1,4 +1,4 @@
-"""Shapes that parts return: a wrong one is an error that names the function, its line, and both shapes."""
+"""Shapes that parts return: a wrong one is an error with function, line, and both shapes."""
 
 import inspect
 import re
@@ -13,30 +13,30 @@ import jax.numpy as jnp
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError
 
-# Paths of the parts of a model that return arrays of the shape of their first argument: norms, residual connections and
-# sublayers; and of positions, which return hidden states for integers.
+# Paths of norms, residual connections and sublayers, which return the shape of their first
+# argument, and of positions, which return hidden states for integers.
 LIKE_THEIR_INPUT = r"\w+_layers_\d+/(feed_forward|\w+_residual(/\w*norm)?)|\w+_norm"
 PATH_OF_POSITIONS = r"(\w+_)?positions"
 
 
 def require_shape(returned: Any, shape: PyTree, axes: str, function: Any) -> Any:
-    """``returned``; raises ConfigError, with file and line of ``function``, unless it has this shape.
+    """Return ``returned`` if it has ``shape``, a tree of shapes for a tree of arrays.
 
-    Of a tree of arrays, ``shape`` is the tree of their shapes.
+    Raises ConfigError, with file and line of ``function``, otherwise.
     """
-    found = jax.tree.map(lambda each: getattr(each, "shape", type(each).__name__), returned)
-    if found == shape:
+    shapes = jax.tree.map(lambda leaf: getattr(leaf, "shape", type(leaf).__name__), returned)
+    if shapes == shape:
         return returned
     plain = inspect.unwrap(function)
     code = getattr(plain, "__code__", None) or type(plain).__call__.__code__
-    result, expected = (list(each) if isinstance(each, tuple) else each for each in (found, shape))
+    result, expected = (list(side) if isinstance(side, tuple) else side for side in (shapes, shape))
     problem = f"{code.co_qualname} returned {result}, expected [{axes}] = {expected}"
     raise ConfigError(f"{code.co_filename}, line {code.co_firstlineno}", problem)
 
 
 @contextmanager
 def checked_parts(d_model: int) -> Iterator[None]:
-    """Checks the shapes that the parts of a model return in a teacher-forced pass inside."""
+    """Check the shapes that the parts of a model return in a teacher-forced pass inside."""
 
     def check(method: Callable, arguments: tuple, options: dict, context: Any) -> Any:
         returned, path = method(*arguments, **options), "/".join(context.module.path)

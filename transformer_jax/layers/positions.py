@@ -15,7 +15,7 @@ from transformer_jax.registry.plugins import register
 
 
 def sinusoid_table(length: int, d_model: int, dtype: type[np.floating] = np.float32) -> np.ndarray:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same): interleaved, as published. [length, D].
+    """Return PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same), interleaved.
 
     For length 2 and width 4::
 
@@ -28,9 +28,10 @@ def sinusoid_table(length: int, d_model: int, dtype: type[np.floating] = np.floa
 
 
 def fairseq_table(length: int, d_model: int) -> np.ndarray:
-    """The sinusoids of fairseq and M2M-100: sines, then cosines, wavelengths to 2 pi 10000, from position 2. [length, D].
+    """Return the sinusoids [length, D] of fairseq and M2M-100: sines, then cosines.
 
-    (Their positions 0 and 1 belong to padding.) ``d_model`` is even and above 2.
+    Positions 0 and 1 belong to padding there. Wavelengths reach 2 pi 10000. ``d_model`` is even and
+    above 2.
     """
     half = d_model // 2
     frequencies = np.exp(np.arange(half, dtype=np.float64) * -(np.log(10_000.0) / (half - 1)))
@@ -45,7 +46,6 @@ class SinusoidalPositions(nn.Module):
     table: Callable[[int, int], np.ndarray] = sinusoid_table
 
     def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
-        """Encodings of ``positions``, all of which are below ``length``."""
         return jnp.asarray(self.table(length, self.d_model))[positions]
 
 
@@ -59,7 +59,7 @@ class NoPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """A learned vector for each position (table 3, row E; Gehring et al. 2017)."""
+    """Learned vectors of positions (table 3, row E; Gehring et al. 2017)."""
 
     d_model: int
     max_positions: int
@@ -68,9 +68,9 @@ class LearnedPositions(nn.Module):
         self.table = self.param("table", embedding_normal(self.d_model), (self.max_positions, self.d_model))
 
     def __call__(self, positions: Int[AnyArray, "B L"], *, length: int) -> Float[Array, "B L D"]:
-        """Encodings of ``positions``, all of which are below ``length``.
+        """Return the encodings of ``positions``, all below ``length``.
 
-        Raises ConfigError when ``length`` exceeds ``max_positions``: clamping would be silent.
+        Raises ConfigError if ``length`` exceeds ``max_positions``: clamping would be silent.
         """
         problem = f"{self.max_positions} learned positions do not reach a sequence of {length}; "
         remedy = "train with a larger model.max_positions or with model.positions=sinusoidal"
@@ -85,7 +85,7 @@ def change_scores(positions: nn.Module | None) -> bool:
 
 
 def score_mod_of(positions: nn.Module) -> Partial | None:
-    """The change of scores that all layers of a stack share: the ``score_mod()`` of its module of positions, if it has one."""
+    """Return the change of scores that all layers of a stack share, if its positions have one."""
     return positions.score_mod() if change_scores(positions) else None
 
 

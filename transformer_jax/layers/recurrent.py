@@ -1,4 +1,4 @@
-"""Recurrent layers (LSTM, GRU) in either direction over padded rows, as one scan with a custom backward pass."""
+"""Recurrent layers (LSTM, GRU) over padded rows, as one scan with a custom backward pass."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -16,20 +16,19 @@ from transformer_jax.precision import FLOAT32, Precision, einsum
 
 @dataclass(frozen=True)
 class Cell:
-    """A kind of recurrence: pure functions of the contributions of the input and of the previous state to the gates."""
+    """A kind of recurrence: functions of the contributions of input and state to the gates."""
 
     num_gates: ClassVar[int]
 
     def start(self, like: Float[Array, "*B N"]) -> PyTree:
-        """The state before the first token: zeros, with leaves of the shape of ``like``."""
+        """Return the state before the first token: zeros, with leaves of the shape of ``like``."""
         return jnp.zeros_like(like)
 
     def hidden(self, state: PyTree) -> Float[Array, "*B N"]:
-        """The part of a state that attention and the next layer read."""
+        """Return the part of a state that attention and the next layer read."""
         return state
 
     def step(self, from_input: Float[Array, "*B G N"], from_hidden: Float[Array, "*B G N"], state: PyTree) -> PyTree:
-        """The next state."""
         raise NotImplementedError
 
 
@@ -42,9 +41,10 @@ class LstmState(NamedTuple):
 
 @dataclass(frozen=True)
 class LstmCell(Cell):
-    """Long short-term memory with forget gate (Gers et al. 2000). Gates in order: input, forget, candidate, output.
+    """Long short-term memory with forget gate (Gers et al. 2000).
 
-    No peepholes, as in cuDNN and PyTorch, unlike Sutskever et al. 2014 (section 2), who follow Graves 2013.
+    Gates in order: input, forget, candidate, output. No peepholes, as in cuDNN and PyTorch, unlike
+    Sutskever et al. 2014 (section 2), who follow Graves 2013.
     """
 
     num_gates: ClassVar[int] = 4
@@ -69,7 +69,8 @@ class LstmCell(Cell):
 class GruCell(Cell):
     """Gated recurrent unit (Cho et al. 2014). Gates in order: reset, update, candidate.
 
-    The reset gate multiplies U h, not h, as in cuDNN and PyTorch, so that one product a step serves all gates.
+    The reset gate multiplies U h, not h, as in cuDNN and PyTorch, so that one product a step serves
+    all gates.
     """
 
     num_gates: ClassVar[int] = 3
@@ -90,9 +91,10 @@ CELLS: dict[str, type[Cell]] = {"lstm": LstmCell, "gru": GruCell}
 class RecurrentLayer(nn.Module):
     """One layer of cells; the contribution of all inputs is one product before the scan over time.
 
-    Parameters: ``input_kernel`` [D, G, N], ``recurrent_kernel`` [N, G, N], ``input_bias`` and ``recurrent_bias`` [G, N].
-    Kernels start at the Xavier values of a gate divided by sqrt(G). At the full values Luong's general attention learned more
-    slowly: after 600 updates on Multi30k the validation loss was 3.56, against 3.15.
+    Parameters: ``input_kernel`` [D, G, N], ``recurrent_kernel`` [N, G, N], ``input_bias`` and
+    ``recurrent_bias`` [G, N]. Kernels start at the Xavier values of a gate divided by sqrt(G). At
+    the full values Luong's general attention learned more slowly: after 600 updates on Multi30k the
+    validation loss was 3.56, against 3.15.
     """
 
     cell: Cell
@@ -110,7 +112,7 @@ class RecurrentLayer(nn.Module):
     def __call__(
         self, inputs_BLD: Float[Array, "B L D"], is_token_BL: Bool[Array, "B L"], *, backward: bool = False
     ) -> tuple[Float[Array, "B L N"], PyTree]:
-        """Hidden states, and the state [B, N] after the last position (backward: the first), starting from zeros."""
+        """Return the hidden states, and the state [B, N] after the last position read."""
         start = self.cell.start(jnp.zeros((inputs_BLD.shape[0], self.hidden_size), jnp.float32))
         return self.over_time(self.project(inputs_BLD), start, is_token_BL, backward=backward)
 
@@ -122,30 +124,28 @@ class RecurrentLayer(nn.Module):
         *,
         backward: bool = False,
     ) -> tuple[Float[Array, "B L N"], PyTree]:
-        """``__call__`` from projected inputs and any state."""
         recurrence = Recurrence(self.cell, self.precision, backward)
         inputs = jnp.moveaxis(from_inputs_BLGN, 1, 0), is_token_BL.T
         hidden_LBN, state = recurrent_states(recurrence, *inputs, self.recurrent_kernel, self.recurrent_bias, start)
         return jnp.moveaxis(hidden_LBN, 0, 1), state
 
     def project(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
-        """Contribution of the inputs, or of their first columns, to the gates; includes ``input_bias``."""
+        """Return the contribution of inputs, or their first columns, to the gates, with bias."""
         return gates_from(inputs, self.input_kernel[: inputs.shape[-1]], self.input_bias, self.precision)
 
     def project_rest(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
-        """Contribution of the last columns of the inputs to the gates, without a bias."""
+        """Return the contribution of the last columns of the inputs to the gates, without bias."""
         kernel = self.input_kernel[-inputs.shape[-1] :]
         return gates_from(inputs, kernel, jnp.zeros_like(self.input_bias), self.precision)
 
     def step(self, from_input: Float[Array, "*B G N"], state: PyTree) -> PyTree:
-        """The state after one more token, given its ``project``."""
         hidden = self.cell.hidden(state)
         from_hidden = gates_from(hidden, self.recurrent_kernel, self.recurrent_bias, self.precision)
         return self.cell.step(from_input, from_hidden, state)
 
 
 class Recurrence(NamedTuple):
-    """The cell, the precision of its product, and whether time runs from the last position to the first."""
+    """The cell, the precision of its product, and whether time runs backward."""
 
     cell: Cell
     precision: Precision
@@ -153,7 +153,7 @@ class Recurrence(NamedTuple):
 
 
 class _Residuals(NamedTuple):
-    """For the backward pass, of every position: the two contributions to the gates and the state before it."""
+    """The contributions to the gates and the state before every position, for the backward pass."""
 
     from_inputs: Array
     from_hidden: Array
@@ -171,10 +171,10 @@ def recurrent_states(
     bias_GN: Float[Array, "G N"],
     start: PyTree,
 ) -> tuple[Float[Array, "L B N"], PyTree]:
-    """Hidden states of every position and the last state [B, N]; padding leaves the state unchanged.
+    """Return the hidden states of every position and the last state [B, N].
 
-    The gradient of ``kernel_NGN`` is one product over all positions after the loop; automatic differentiation would add up a
-    matrix at every step.
+    Padding leaves the state unchanged. The gradient of ``kernel_NGN`` is one product over all
+    positions after the loop. Automatic differentiation would add up a matrix at every step.
     """
     return _forward(recurrence, from_inputs_LBGN, is_token_LB, kernel_NGN, bias_GN, start)[0]
 
@@ -227,7 +227,7 @@ recurrent_states.defvjp(_forward, _backward)
 def gates_from(
     inputs: Float[Array, "*B D"], kernel_DGN: Float[Array, "D G N"], bias_GN: Float[Array, "G N"], precision: Precision
 ) -> Float[Array, "*B G N"]:
-    # As a product of two matrices: XLA's CPU backend lacks the bfloat16 gradient of a kernel with three axes.
+    # Two matrices: XLA's CPU backend lacks the bfloat16 gradient of a kernel with three axes.
     rows, matrix = inputs.reshape(-1, inputs.shape[-1]), kernel_DGN.reshape(kernel_DGN.shape[0], -1)
     gates = einsum("BD,DC->BC", rows, matrix, precision) + bias_GN.reshape(1, -1)
     return gates.reshape(*inputs.shape[:-1], *bias_GN.shape)
@@ -238,6 +238,6 @@ def _where(condition_B: Bool[Array, "B"], new: PyTree, old: PyTree) -> PyTree:
 
 
 def _split_gates(gates: Float[Array, "*B G N"]) -> list[Float[Array, "*B N"]]:
-    # The gradient of a split is one concatenation; of an index, a padded array for each gate.
+    # The gradient of a split is one concatenation; of an index, a padded array for every gate.
     axis = gates.ndim - 2
     return [lax.squeeze(gate, (axis,)) for gate in lax.split(gates, [1] * gates.shape[axis], axis)]

@@ -1,4 +1,4 @@
-"""Residual connection, dropout and normalization around a sublayer: ``after(x, sublayer(before(x)))``."""
+"""Residual connection, dropout and norm around a sublayer: ``after(x, sublayer(before(x)))``."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -15,10 +15,10 @@ from transformer_jax.registry.plugins import register
 
 
 class Residual(nn.Module):
-    """x + Dropout(Sublayer(x)), without a norm: the base of residual connections, each with its norm elsewhere.
+    """x + Dropout(Sublayer(x)), without a norm: the base of residual connections.
 
-    ``has_norm``: it uses ``make_norm``. ``has_final_norm``: the stack needs one more norm after its last layer.
-    ``residual_dtype``: type of x between the layers; None: of the outputs of the model.
+    ``has_norm``: it uses ``make_norm``. ``has_final_norm``: the stack needs one more norm after its
+    last layer. ``residual_dtype``: type of x between the layers, None for that of the outputs.
     """
 
     dropout: Rate
@@ -29,7 +29,7 @@ class Residual(nn.Module):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site, **options: Any) -> "Residual":
-        """The residual connection at a site; ``settings`` of its part, ``config`` of the model, ``options``: the fields."""
+        """Return the connection at ``site``, from settings of its part and of the model."""
         return cls(**options)
 
     def setup(self) -> None:
@@ -39,52 +39,51 @@ class Residual(nn.Module):
     # Not wrapped by Flax, so that models whose stream is the hidden states record no call.
     @nn.nowrap
     def enter(self, x: Hidden, token_ids: TokenIds) -> PyTree:
-        """The residual stream of a stack with input x and ``token_ids`` [B, L]: an array [B, L, ...] or a tree of them.
+        """Return the residual stream of a stack with input x and ``token_ids`` [B, L].
 
-        Called for the first sublayer of the stack.
+        An array [B, L, ...] or a tree of them. Called for the first sublayer of the stack.
         """
         return x
 
     @nn.nowrap
     def leave(self, x: PyTree) -> Hidden:
-        """The output [B, L, D] of the stack, before its final norm; called for the last sublayer."""
+        """Return the output [B, L, D] of the stack before its final norm, at its last sublayer."""
         return x
 
     def before(self, x: Hidden) -> Hidden:
-        """The input of the sublayer."""
         return x
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """The sum of x and the sublayer's output y."""
         return residual_sum(x, y, self.sublayer_dropout, train=train)
 
 
 @register("residual", "post")
 class PostNormResidual(Residual):
-    """LayerNorm(x + Dropout(Sublayer(x))), as published (Vaswani et al. 2017, sections 3.1 and 5.4)."""
+    """LayerNorm(x + Dropout(Sublayer(x))), as published (Vaswani et al. 2017, section 5.4)."""
 
     residual_dtype: ClassVar[str | None] = None
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """The norm of the sum of x and the sublayer's output y."""
         return self.norm(residual_sum(x, y, self.sublayer_dropout, train=train))
 
 
 @register("residual", "pre")
 class PreNormResidual(Residual):
-    """x + Dropout(Sublayer(LayerNorm(x))), easier to optimize when deep (Xiong et al. 2020, figure 1b).
+    """x + Dropout(Sublayer(LayerNorm(x))), easier to optimize when deep (Xiong et al. 2020).
 
-    The stack needs one more norm after its last layer (table 1).
+    Figure 1b; the stack needs one more norm after its last layer (table 1).
     """
 
     has_final_norm: ClassVar[bool] = True
 
     def before(self, x: Hidden) -> Hidden:
-        """The sublayer reads the norm of x."""
         return self.norm(x)
 
 
 def residual_sum(x: Hidden, y: Hidden, dropout: Dropout, *, train: bool) -> Hidden:
-    """x + Dropout(y), added in float32, in the type of x; a norm that follows has the ``rounding_barrier`` of the sum."""
+    """Return x + Dropout(y), added in float32, in the type of x.
+
+    A norm that follows has the ``rounding_barrier`` of the sum.
+    """
     dropped = dropout(rounding_barrier(y).astype(jnp.float32), train=train)
     return (x.astype(jnp.float32) + dropped).astype(x.dtype)

@@ -1,7 +1,7 @@
 """The attention models before the Transformer.
 
-The memory [B, M, E] is read once a sentence (``prepare``); queries [B, Q, D] are positions, or the beams of a decoding step;
-scores are [B, Q, M]. A state carries what an attention remembers from one step to the next.
+The memory [B, M, E] is read once a sentence (``prepare``). Queries [B, Q, D] are positions, or the
+beams of a decoding step. Scores are [B, Q, M]. A state passes from one step to the next.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Normalizer = Callable[[Array, Array], Array]
 
 
 def masked_softmax(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) -> Float[Array, "B Q M"]:
-    """Softmax over the visible keys, in float32; zeros where there is none."""
+    """Return the softmax over the visible keys, in float32; zeros if there is none."""
     weights = jax.nn.softmax(jnp.where(mask, scores.astype(jnp.float32), MASKED_SCORE), axis=-1)
     return jnp.where(mask, weights, 0.0)
 
@@ -30,12 +30,12 @@ def masked_softmax(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) ->
 def sharpened_softmax(
     scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"], *, sharpness: float
 ) -> Float[Array, "B Q M"]:
-    """Softmax of the scores times ``sharpness``, the inverse temperature (Chorowski et al. 2015, section 2.3)."""
+    """Return the softmax of the scores times ``sharpness`` (Chorowski et al. 2015, section 2.3)."""
     return masked_softmax(sharpness * scores, mask)
 
 
 def smoothed_sigmoid(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) -> Float[Array, "B Q M"]:
-    """Sigmoids divided by their sum: several keys can be strong at once (Chorowski et al. 2015, section 2.3)."""
+    """Return sigmoids over their sum: several keys can be strong (Chorowski et al. 2015)."""
     # From the logarithm, so that weights of very small sigmoids still sum to one.
     return masked_softmax(jax.nn.log_sigmoid(scores.astype(jnp.float32)), mask)
 
@@ -48,21 +48,21 @@ def attend(
     normalize: Normalizer = masked_softmax,
     precision: Precision = FLOAT32,
 ) -> tuple[Float[Array, "B Q U"], Float[Array, "B Q M"]]:
-    """The expectation of the values under the normalized scores (Bahdanau et al. 2015, equations 5 and 6), and the weights."""
+    """Return the expected values and the weights (Bahdanau et al. 2015, equations 5 and 6)."""
     weights_BQM = normalize(scores_BQM, jnp.broadcast_to(mask_BQM, scores_BQM.shape))
     return einsum("BQM,BMU->BQU", weights_BQM, value_BMU, precision), weights_BQM
 
 
 class Score(nn.Module):
-    """A content-based score: called with queries [B, Q, D] and ``keys``, it returns scores [B, Q, M]."""
+    """A content-based score of queries [B, Q, D] and ``keys``: [B, Q, M]."""
 
     def keys(self, memory: Float[Array, "B M E"]) -> Array:
-        """The part that depends on the memory alone."""
+        """Return the part that depends on the memory alone."""
         return memory
 
 
 class DotScore(Score):
-    """q · h (Luong et al. 2015, section 3.1), over sqrt(D) if ``is_scaled`` (Vaswani et al. 2017, equation 1); D = E."""
+    """q · h (Luong et al. 2015, section 3.1), over sqrt(D) if ``is_scaled``; D = E."""
 
     is_scaled: bool = False
     precision: Precision = FLOAT32
@@ -91,10 +91,11 @@ class GeneralScore(Score):
 class AdditiveScore(Score):
     """v · tanh(W q + U h) (Bahdanau et al. 2015, appendix A.1.2).
 
-    The score ``concat`` of Luong et al. 2015 (section 3.1), v · tanh(W [q; h]), is the same with the two halves of W.
-    ``is_normalized``: g v / |v| · tanh(W q + U h + b) (Salimans and Kingma 2016, equation 2), as in the public implementation
-    of Luong et al. 2017 (tensorflow/nmt, ``normed_bahdanau``). Parameters: ``query_kernel`` [D, A], ``memory_kernel``
-    [E, A], ``vector`` [A]; ``gain`` and ``bias`` [A] where normalized.
+    The score ``concat`` of Luong et al. 2015 (section 3.1), v · tanh(W [q; h]), is the same with
+    the two halves of W. ``is_normalized``: g v / |v| · tanh(W q + U h + b) (Salimans and Kingma
+    2016, equation 2), as in the public implementation of Luong et al. 2017 (tensorflow/nmt,
+    ``normed_bahdanau``). Parameters: ``query_kernel`` [D, A], ``memory_kernel`` [E, A], ``vector``
+    [A], and if normalized ``gain`` and ``bias`` [A].
     """
 
     query_size: int
@@ -125,7 +126,7 @@ class AdditiveScore(Score):
 
 
 class View(NamedTuple):
-    """A window's view of the memory: ``mask`` [B, Q or 1, M], and ``scores`` to be added to the scores of the content."""
+    """A window's ``mask`` [B, Q or 1, M] of the memory, and ``scores`` to add to the content's."""
 
     mask: Bool[Array, "B Q M"]
     scores: Float[Array, "#B #Q #M"]
@@ -141,7 +142,7 @@ class WholeSource(nn.Module):
 
 
 class MonotonicWindow(nn.Module):
-    """``half_width`` positions to each side of p = t, kept inside the source (Luong et al. 2015, section 3.2, local-m)."""
+    """``half_width`` positions around p = t inside the source (Luong et al. 2015, local-m)."""
 
     half_width: int
 
@@ -154,12 +155,13 @@ class MonotonicWindow(nn.Module):
 
 
 class PredictedWindow(nn.Module):
-    """``half_width`` positions s to each side of a predicted center p, with a Gaussian around it (local-p).
+    """``half_width`` positions s around a predicted center p, with a Gaussian (local-p).
 
-    p = S · sigmoid(v · tanh(W q)) (Luong et al. 2015, equation 9), with S - 1 instead of S: it is a source position, counted
-    from 0. The paper multiplies the normalized weights by exp(-(s - p)^2 / (2 sigma^2)), sigma = D / 2 (equation 10). Added to
-    the scores, the exponent gives the same weights up to a factor, and they sum to one. Parameters: ``position_kernel`` [D, A]
-    and ``position_vector`` [A].
+    p = S · sigmoid(v · tanh(W q)) (Luong et al. 2015, equation 9), with S - 1 instead of S: it is a
+    source position, counted from 0. The paper multiplies the normalized weights by exp(-(s - p)^2 /
+    (2 sigma^2)), sigma = D / 2 (equation 10). Added to the scores, the exponent gives the same
+    weights up to a factor, and they sum to one. Parameters: ``position_kernel`` [D, A] and
+    ``position_vector`` [A].
     """
 
     half_width: int
@@ -186,19 +188,18 @@ class PredictedWindow(nn.Module):
 
 
 def source_distance(centers_BQ: Float[Array, "B Q"], length: int) -> Float[Array, "B Q M"]:
-    """s - p of all ``length`` source positions s."""
     return jnp.arange(length, dtype=jnp.float32)[None, None, :] - centers_BQ[:, :, None]
 
 
 def window_mask(
     distance_BQM: Float[Array, "B Q M"], half_width: int, memory_mask: Bool[Array, "B M"]
 ) -> Bool[Array, "B Q M"]:
-    """True within [p - D, p + D] and inside the source (Luong et al. 2015, section 3.2)."""
+    """Return True within [p - D, p + D] and inside the source (Luong et al. 2015, section 3.2)."""
     return (jnp.abs(distance_BQM) <= half_width) & memory_mask[:, None, :]
 
 
 class Prepared(NamedTuple):
-    """The memory of a sentence: projected ``keys`` [B, M, ...], ``values`` [B, M, E] and ``mask`` [B, M], True on tokens."""
+    """Projected ``keys`` [B, M, ...], ``values`` [B, M, E] and ``mask`` [B, M] of a memory."""
 
     keys: Array
     values: Float[Array, "B M E"]
@@ -206,7 +207,7 @@ class Prepared(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """Result of attention: ``context`` [B, Q, E], ``weights`` [B, Q, M], and the state for the next step."""
+    """``context`` [B, Q, E], ``weights`` [B, Q, M], and the state for the next step."""
 
     context: Float[Array, "B Q E"]
     weights: Float[Array, "B Q M"]
@@ -214,17 +215,16 @@ class Attended(NamedTuple):
 
 
 class RnnAttention(nn.Module):
-    """Attention of an RNN decoder: ``prepare`` once a sentence, ``start`` once a decoding, and a call for every step.
+    """Attention of an RNN decoder: ``prepare`` once a sentence, ``start`` once a decoding.
 
-    A call takes queries [B, Q, D], their positions [B, Q] in the target, the prepared memory and the state.
+    A call, at every step, takes queries [B, Q, D], their positions [B, Q] in the target, the
+    prepared memory and the state.
     """
 
     def prepare(self, memory: Float[Array, "B M E"], mask: Bool[Array, "B M"]) -> Prepared:
-        """Projects the memory."""
         return Prepared(memory, memory, mask)
 
     def start(self, prepared: Prepared, queries: int) -> PyTree:
-        """The state before the first step."""
         return ()
 
 
@@ -251,10 +251,10 @@ class ContentAttention(RnnAttention):
 
 
 class LocationBasedAttention(RnnAttention):
-    """softmax(W q), a weight for each position whatever its content (Luong et al. 2015, equation 8).
+    """softmax(W q), weights of positions, whatever their content (Luong et al. 2015, eq. 8).
 
-    A shorter source uses the first of the P positions (the paper normalizes over all P); positions beyond P get no weight.
-    Parameter: ``kernel`` [D, P].
+    A shorter source uses the first of the P positions (the paper normalizes over all P); positions
+    beyond P get no weight. Parameter: ``kernel`` [D, P].
     """
 
     query_size: int
@@ -276,10 +276,11 @@ class LocationBasedAttention(RnnAttention):
 
 
 class LocationSensitiveAttention(RnnAttention):
-    """w · tanh(W q + V h + U f + b) with features f of the previous weights (Chorowski et al. 2015, equations 8 and 9).
+    """w · tanh(W q + V h + U f + b) with features f of the previous weights.
 
-    The state is the weights of the previous step, or the sum of all steps if ``is_cumulative``. Parameters: ``query_kernel``
-    [D, A], ``memory_kernel`` [E, A], ``filters`` [R, C], ``feature_kernel`` [C, A], ``vector`` and ``bias`` [A].
+    Chorowski et al. 2015, equations 8 and 9. The state has the weights of the previous step, or the
+    sum of all steps if ``is_cumulative``. Parameters: ``query_kernel`` [D, A], ``memory_kernel``
+    [E, A], ``filters`` [R, C], ``feature_kernel`` [C, A], ``vector`` and ``bias`` [A].
     """
 
     query_size: int
@@ -314,7 +315,6 @@ class LocationSensitiveAttention(RnnAttention):
         prepared: Prepared,
         state: Float[Array, "B Q M"],
     ) -> Attended:
-        """Attends from each query, which has its own state."""
         query_BQA = einsum("BQD,DA->BQA", query, self.query_kernel, self.precision)
         product = self.precision.product
         features_BQMC = location_features(state, self.filters, product)
@@ -330,9 +330,9 @@ class LocationSensitiveAttention(RnnAttention):
 def location_features(
     weights_BQM: Float[Array, "B Q M"], filters_RC: Float[Array, "R C"], product: lax.Precision | None = None
 ) -> Float[Array, "B Q M C"]:
-    """C features of the previous (or summed) weights around each position, F * alpha (Chorowski et al. 2015, equation 8).
+    """Return C features of the weights around positions, F * alpha (Chorowski et al. 2015, 8).
 
-    The filter has R taps, centered on the position; weights beyond the source are zero.
+    The filter has R taps, centered on the position. Weights beyond the source are zero.
     """
     batch, queries, positions = weights_BQM.shape
     taps = filters_RC.shape[0]

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1): its equation, and the interface of faster backends."""
+"""Scaled dot-product attention (section 3.2.1): its equation, and the interface of backends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,10 @@ def scaled_dot_product_attention(
     dropout: DropoutMask | None = None,
     precision: Precision = FLOAT32,
 ) -> tuple[Float[Array, "B H Q U"], Float[Array, "B H Q M"]]:
-    """softmax(Q Kᵀ / sqrt(d_k)) V (equation 1) in every head, the softmax in float32; and the weights before dropout."""
+    """Return softmax(Q Kᵀ / sqrt(d_k)) V in every head, and the weights before dropout.
+
+    The softmax is computed in float32.
+    """
     scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
     scores_BHQM = einsum("BHQK,BHMK->BHQM", scaled_query, key_BHMK, precision.float32_output)
     mask = jnp.broadcast_to(mask_BQM[:, None, :, :], scores_BHQM.shape)
@@ -38,7 +41,7 @@ def scaled_dot_product_attention(
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def softmax(scores: Float[Array, "*B M"], dtype: str = "float32") -> Float[Array, "*B M"]:
-    """Softmax of float32 ``scores``, rounded to ``dtype``; the backward pass keeps only the rounded weights."""
+    """Return the softmax of float32 ``scores``; keep only the rounded weights for the gradient."""
     return jax.nn.softmax(scores, axis=-1).astype(dtype)
 
 
@@ -56,7 +59,7 @@ softmax.defvjp(_softmax_forward, _softmax_backward)
 
 
 class At(NamedTuple):
-    """Positions and queries of a block of scores; ``query`` as it enters the scores, times K^-1/2."""
+    """Positions and queries of a block of scores; ``query`` is multiplied by K^-1/2."""
 
     query_positions: Int[AnyArray, "#B Q"]
     key_positions: Int[AnyArray, "#B M"]
@@ -64,20 +67,22 @@ class At(NamedTuple):
 
     @property
     def distance(self) -> Int[Array, "#B Q M"]:
-        """Key position minus query position; negative for keys before the query."""
+        """Key position minus query position, negative for keys before the query."""
         return jnp.asarray(self.key_positions)[:, None, :] - jnp.asarray(self.query_positions)[:, :, None]
 
 
 ScoreMod = Callable[[Float[Array, "B H Q M"], At], Float[Array, "B H Q M"]]
-"""Other scores, before the mask and the softmax: ``jax.tree_util.Partial(function, *arrays)``, called as
-``function(*arrays, scores, at)`` with a block of float32 scores. Arrays with a gradient must be among ``arrays``."""
+"""Other scores, before the mask and the softmax: ``jax.tree_util.Partial(function, *arrays)``,
+called as ``function(*arrays, scores, at)`` with a block of float32 scores. Arrays with a gradient
+must be among ``arrays``."""
 
 
 class Denominator(NamedTuple):
-    """A denominator of the weights: exp(``log_rest``) and the sum over the keys of a term, by default exp(score).
+    """A denominator of the weights: exp(``log_rest``) plus, for every key, exp(score).
 
-    ``terms``, ``jax.tree_util.Partial(function, *arrays)``, replaces exp(score) in the numerator and in the denominator:
-    ``function(*arrays, scores, shift)`` returns the two [B, H, Q, M] times exp(-shift), ``shift`` [B, H, Q, 1], float32.
+    ``terms``, ``jax.tree_util.Partial(function, *arrays)``, replaces exp(score) in the numerator
+    and in the denominator: ``function(*arrays, scores, shift)`` returns the two [B, H, Q, M] times
+    exp(-shift), ``shift`` [B, H, Q, 1], float32.
     """
 
     log_rest: Float[Array, " H"]
@@ -85,7 +90,7 @@ class Denominator(NamedTuple):
 
 
 class AttentionOptions(NamedTuple):
-    """Options of every backend: ``score_mod`` changes the scores, ``dropout`` masks the weights [B, H, Q, M].
+    """Options of a backend: ``score_mod`` changes scores, ``dropout`` masks weights [B, H, Q, M].
 
     ``denominator`` replaces the sum of the exponentials.
     """
@@ -106,11 +111,11 @@ def modified_attention(
     weights_mod: Callable[[Float[Array, "B H Q M"], Float[Array, "B H Q M"]], Float[Array, "B H Q M"]] | None = None,
     positions: tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]] | None = None,
 ) -> tuple[Float[Array, "B H Q U"], Float[Array, "B H Q M"]]:
-    """``scaled_dot_product_attention`` with shared heads, changed scores and weights; and the weights before dropout.
+    """Compute ``scaled_dot_product_attention`` with shared heads, changed scores and weights.
 
-    Query head h uses key head h // (H / G) (Ainslie et al. 2023, section 2.2), and value head h // (H / V). ``score_mod`` reads
-    ``positions`` of queries and keys; None: indices in the row. ``weights_mod`` changes the weights after the softmax; it reads
-    them and the masked scores.
+    Query head h uses key head h // (H / G) (Ainslie et al. 2023, section 2.2), and value head h //
+    (H / V). ``score_mod`` reads ``positions`` of queries and keys, by default indices in the row.
+    ``weights_mod`` changes the weights after the softmax; it reads them and the masked scores.
     """
     dropout, precision, score_mod, denominator = options
     scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
@@ -133,7 +138,7 @@ def modified_attention(
 def weights_over(
     denominator: Denominator, scores: Float[Array, "B H Q M"], visible: Bool[Array, "B H Q M"]
 ) -> Float[Array, "B H Q M"]:
-    """Weights of masked scores, whose sum may be less than 1."""
+    """Return the weights of masked scores, whose sum may be less than 1."""
     log_rest = denominator.log_rest[None, :, None, None]
     shift = lax.stop_gradient(jnp.maximum(jnp.max(scores, axis=-1, keepdims=True), log_rest))
     numerators, terms = numerators_and_terms(denominator, scores, shift, visible)
@@ -146,7 +151,7 @@ def numerators_and_terms(
     shift: Float[Array, "B H Q 1"],
     visible: Bool[Array, "B H Q M"],
 ) -> tuple[Float[Array, "B H Q M"], Float[Array, "B H Q M"]]:
-    """Numerators of the weights and terms of their denominator, times exp(-shift); 0 for hidden keys."""
+    """Return numerators of the weights and terms of their denominator, times exp(-shift)."""
     if denominator is None or denominator.terms is None:
         exponentials = jnp.where(visible, jnp.exp(scores - shift), 0.0)
         return exponentials, exponentials
@@ -157,7 +162,6 @@ def numerators_and_terms(
 def scores_of(
     query_BHQK: Float[Array, "B H Q K"], key_BGMK: Float[Array, "B G M K"], precision: Precision
 ) -> Float[Array, "B H Q M"]:
-    """Q Kᵀ in every head."""
     query_BGQK = by_key_head(query_BHQK, key_BGMK.shape[1])
     scores = einsum("BHQK,BHMK->BHQM", query_BGQK, key_BGMK, precision)
     return scores.reshape(*query_BHQK.shape[:3], -1)
@@ -166,29 +170,27 @@ def scores_of(
 def weighted_values(
     weights_BHQM: Float[Array, "B H Q M"], value_BVMU: Float[Array, "B V M U"], precision: Precision
 ) -> Float[Array, "B H Q U"]:
-    """Weights times values in every head."""
     weights_BVQM = by_key_head(weights_BHQM, value_BVMU.shape[1])
     heads = einsum("BHQM,BHMU->BHQU", weights_BVQM, value_BVMU, precision)
     return heads.reshape(*weights_BHQM.shape[:3], -1)
 
 
 def by_key_head(array_BHQX: Float[Array, "B H Q X"], key_heads: int) -> Float[Array, "B G R X"]:
-    """The queries of all heads that share a key head, one head after the other: R = H / G · Q."""
+    """Reshape queries so that all heads of a key head are neighbors: R = H / G · Q."""
     return array_BHQX.reshape(array_BHQX.shape[0], key_heads, -1, array_BHQX.shape[3])
 
 
 AttentionBackend = Callable[[Array, Array, Array, SentenceMask, AttentionOptions], Array]
-"""Equation 1 in every head: queries [B, H, Q, K], keys [B, G, M, K], values [B, V, M, U] to outputs [B, H, Q, U].
+"""Equation 1 in every head: q [B, H, Q, K], k [B, G, M, K], v [B, V, M, U] to outputs [B, H, Q, U].
 
-G and V divide H. A query that sees no key (padding) gets a finite output that is up to the backend."""
+G and V divide H. A query that sees no key (padding) gets any finite output."""
 
 
 @dataclass(frozen=True)
 class EinsumAttention:
-    """All scores at once: the reference for other backends, and the fastest for short sequences. Takes everything."""
+    """All scores at once: the reference, and the fastest for short sequences. Takes everything."""
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        """See ``AttentionBackend``."""
         dropout, precision, score_mod, denominator = options
         if score_mod is None and denominator is None and k.shape[1] == v.shape[1] == q.shape[1]:
             return scaled_dot_product_attention(q, k, v, mask.array(), dropout=dropout, precision=precision)[0]

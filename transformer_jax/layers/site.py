@@ -1,4 +1,4 @@
-"""The location of a part in a model, known to its maker."""
+"""The location of a part in a model, passed to its maker."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -10,10 +10,11 @@ SiteKind = Literal["self", "cross", "feed_forward", "embedding", "projection"]
 
 @dataclass(frozen=True)
 class Site:
-    """Where a part is: its stack of ``depth`` layers, the kind of sublayer, and whether it sees earlier positions only.
+    """The stack of a part, its kind of sublayer, and whether it sees earlier positions only.
 
-    ``index`` is the number of the layer, None where the part belongs to no layer. Scanned layers compute as the first, so only
-    initial values may depend on it; other code reads ``layer``. ``part`` is the name of the part in messages.
+    ``index`` is the number of the layer, None if the part belongs to no layer. Scanned layers
+    compute as the first, so only initial values may depend on it; other code reads ``layer``.
+    ``part`` is the name of the part in messages.
     """
 
     stack: Literal["encoder", "decoder"]
@@ -26,19 +27,14 @@ class Site:
 
     @property
     def layer(self) -> int:
-        """The number of the layer, from 0; raises ConfigError where one compiled layer stands for all, or there is none."""
+        """The number of the layer; raises ConfigError if one compiled layer stands for all."""
         if self.index is None or self.is_scanned:
-            raise ConfigError(
-                "model.scan_layers",
-                f"{self.part} depends on its layer",
-                "use scan_layers=False (final norms and embeddings have no layer: there site.index is None)",
-            )
+            remedy = "use scan_layers=False (final norms and embeddings have no layer: there site.index is None)"
+            raise ConfigError("model.scan_layers", f"{self.part} depends on its layer", remedy)
         return self.index
 
     def of(self, kind: SiteKind) -> "Site":
-        """The site of another sublayer of the same layer."""
         return replace(self, kind=kind, is_causal=self.is_causal and kind != "cross")
 
     def named(self, part: str) -> "Site":
-        """The same site with the name of its part."""
         return replace(self, part=part)

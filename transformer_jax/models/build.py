@@ -12,14 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import EOS_ID, Array, Hidden, PyTree
-from transformer_jax.config import (
-    Rates,
-    RnnConfig,
-    TransformerConfig,
-    TransformerLayersConfig,
-    default_parts,
-    rates_of,
-)
+from transformer_jax.config import Rates, RnnConfig, TransformerConfig, TransformerLayersConfig, default_parts, rates_of
 from transformer_jax.config.checks import declared
 from transformer_jax.config.model import check_attention
 from transformer_jax.layers.attention import MultiHeadAttention
@@ -61,10 +54,11 @@ def build_model(
     rates: Rates | None = None,
     parts: Mapping[str, Any] | None = None,
 ) -> "Transformer | RnnSeq2Seq":
-    """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared).
+    """Return the model of ``config`` for vocabularies of these sizes.
 
-    ``rates`` replace the rates of ``config``: a compiled function may have them as arguments. ``parts``: the settings of parts
-    by name, by default the declared ones. A recurrent model ignores ``on``.
+    ``rates`` replace the rates of ``config``: a compiled function may have them as arguments.
+    ``parts``: the settings of parts by name, by default those of ``config``. A recurrent model
+    ignores ``on``.
     """
     rates = rates_of(config) if rates is None else rates
     parts = default_parts(config) if parts is None else parts
@@ -100,7 +94,7 @@ def build_decoder_only(
     rates: Rates | None = None,
     parts: Mapping[str, Any] | None = None,
 ) -> "DecoderOnly":
-    """The language model of ``config`` for a vocabulary of this size; ``rates`` and ``parts`` as for ``build_model``."""
+    """Return the language model of ``config``; ``rates`` and ``parts`` as for ``build_model``."""
     from transformer_jax.models.decoder_only import DecoderOnly
 
     rates = rates_of(config) if rates is None else rates
@@ -119,13 +113,12 @@ def build_decoder_only(
 
 
 def init_decoder_only(model: "DecoderOnly", key: Array) -> PyTree:
-    """Initial parameters; their shapes do not depend on the batch."""
     tokens = Tokens.from_ids(jnp.full((1, 2), EOS_ID, jnp.int32))
     return jax.jit(partial(model.init, train=False))(key, tokens)["params"]
 
 
 class PartMaker(NamedTuple):
-    """Makes the parts of a Transformer, each at its site, from settings, devices, rates and the settings of the parts."""
+    """Makes the parts of a Transformer at their sites from settings, devices and rates."""
 
     config: TransformerLayersConfig
     on: Devices
@@ -134,15 +127,14 @@ class PartMaker(NamedTuple):
 
     @property
     def attention_names(self) -> tuple[str, ...]:
-        """The parts that ``model.attention`` names."""
-        return tuple(declared(type(self.config))["attention"].chosen(self.config.attention))
+        return tuple(declared(type(self.config))["attention"].choices_in(self.config.attention))
 
     @property
     def precision(self) -> Precision:
         return self.on.policies[self.config.compute_dtype]
 
     def layer_parts(self, **positions: nn.Module) -> LayerParts:
-        """Return the makers of the parts of a layer; ``positions`` of each stack may change its scores."""
+        """Return the makers of the parts of a layer; ``positions`` may change a stack's scores."""
         changed = frozenset(stack for stack, module in positions.items() if change_scores(module))
         residual = registered("residual")[self.config.normalization]
         constrain: Callable[[Any], Any] = partial(jax.tree.map, self.on.constrain)
@@ -159,7 +151,7 @@ class PartMaker(NamedTuple):
         )
 
     def part(self, kind: str, name: str, site: Site, **options: Any) -> Any:
-        """Make the part of this name at a site, by the registered function or the method ``of`` of the registered class."""
+        """Make a part at a site, by the registered function or method ``of`` of the class."""
         registration: Any = registered(kind)[name]
         make = registration.of if hasattr(registration, "of") else registration
         return make(self.settings.get(name), self.config, site.named(name), **options)
@@ -171,18 +163,15 @@ class PartMaker(NamedTuple):
     def projection(self, embedding: Embedding) -> OutputLayer:
         inner = BiasedProjection(embedding) if self.config.logits_bias else embedding
         site = Site("decoder", "projection", self.config.decoder_depth, True)
-        made: OutputLayer = self.part(
-            "projection", self.config.projection, site, embedding=inner, precision=self.precision.of_output_layer
-        )
-        return made
+        options = {"embedding": inner, "precision": self.precision.of_output_layer}
+        return self.part("projection", self.config.projection, site, **options)
 
     def positions(self, site: Site) -> nn.Module:
-        """The positions that are added to embeddings."""
-        made = self.part("positions", self.config.positions, site)
-        return NoPositions(self.config.d_model) if made is None else made
+        module = self.part("positions", self.config.positions, site)
+        return NoPositions(self.config.d_model) if module is None else module
 
     def positions_change(self, site: Site) -> bool:
-        """Whether the positions change the attention of this layer; only a function has to be called to find out."""
+        """Whether the positions change the attention of this layer; only functions are called."""
         registration: Any = registered("positions")[self.config.positions]
         if hasattr(registration, "is_at"):
             return bool(registration.is_at(site))
@@ -206,7 +195,7 @@ class PartMaker(NamedTuple):
 
     @property
     def carry(self) -> Any:
-        """The module ``layers.carry`` if self-attentions pass a state from layer to layer, else None."""
+        """The module ``layers.carry`` if self-attentions pass a state between layers, else None."""
         parts = [("attention", name) for name in self.attention_names] + [("positions", self.config.positions)]
         carries = any(getattr(registered(kind)[name], "carries", False) for kind, name in parts)
         if not carries:
@@ -216,22 +205,22 @@ class PartMaker(NamedTuple):
         return carry
 
     def mixer(self, site: Site) -> str:
-        """The name of the mixer at a site of self-attention, in an encoder ``attention``."""
+        """Return the name of the mixer at a site of self-attention, in an encoder ``attention``."""
         mixers = self.config.layer_mixers if site.is_causal else ("attention",)
         return mixers[0] if len(set(mixers)) == 1 else mixers[site.layer]
 
     def self_attention(self, changed: frozenset[str], site: Site) -> Any:
-        """Attention, or in a decoder the part that ``model.mixers`` names for the layer."""
+        """Make the attention, or in a decoder the mixer of the layer."""
         name = self.mixer(site)
         if name == "attention":
             return self.attention(changed, site)
         return self.part("mixer", name, site, precision=self.precision)
 
     def attention(self, changed: frozenset[str], site: Site) -> MultiHeadAttention:
-        """The paper's attention, another class, or the paper's with the changes of ``model.attention``, then of the positions.
+        """Make the attention of ``model.attention``, with its changes and then those of positions.
 
-        ``changed``: stacks whose positions change the scores of all layers. Raises ConfigError when changes are asked of
-        another class.
+        ``changed``: stacks whose positions change the scores of all layers. Raises ConfigError if
+        changes are asked of another class than the paper's.
         """
         config, registrations = self.config, registered("attention")
         options: dict[str, Any] = {
@@ -260,10 +249,9 @@ class PartMaker(NamedTuple):
 
 
 def is_attention(registration: Any) -> bool:
-    """Whether a part of kind ``attention`` is a whole attention, not a change of one."""
+    """Whether a part of kind ``attention`` is an attention, not a change of one."""
     return isinstance(registration, type) and issubclass(registration, MultiHeadAttention)
 
 
 def no_norm(site: Site) -> Callable[[Hidden], Hidden]:
-    """The final norm of a stack without one."""
     return identity

@@ -29,13 +29,7 @@ from transformer_jax.layers.rnn_attention import (
 from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import tied_embeddings
 from transformer_jax.models.rnn import Bridge, LastStates, RnnEncoder, RnnSeq2Seq, ZeroStates
-from transformer_jax.models.rnn_decoder import (
-    BahdanauDecoder,
-    InputFeedingDecoder,
-    LuongDecoder,
-    PlainDecoder,
-    Stack,
-)
+from transformer_jax.models.rnn_decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder, PlainDecoder, Stack
 from transformer_jax.precision import POLICIES, Precision
 from transformer_jax.registry.plugins import register, registered
 
@@ -43,8 +37,7 @@ from transformer_jax.registry.plugins import register, registered
 def build_rnn(
     config: RnnConfig, source_vocabulary: int, target_vocabulary: int, rates: Rates, parts: Mapping[str, Any]
 ) -> RnnSeq2Seq:
-    """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
-    # Gates and states of a recurrence are float32: only operands of products are rounded.
+    # Gates and states of a recurrence are float32. Only operands of products are rounded.
     precision = POLICIES[config.compute_dtype].float32_output
     source, target, projection = tied_embeddings(
         config.tying,
@@ -89,8 +82,8 @@ def _decoder(
     if config.attention == "none":
         return PlainDecoder(stack(0), rates.dropout)
     site = Site("decoder", "cross", config.num_decoder_layers, False, part=config.attention)
-    made = registered("rnn_attention")[config.attention]
-    attention = made(parts.get(config.attention), config, site, precision=precision)
+    make = registered("rnn_attention")[config.attention]
+    attention = make(parts.get(config.attention), config, site, precision=precision)
     if config.wiring == "bahdanau":
         readout_size = config.d_hidden + config.d_embedding + config.d_memory
         sizes = readout_size, config.d_output

@@ -1,4 +1,4 @@
-"""The decoder-only Transformer: a language model (Liu et al. 2018, section 4.2.3; Radford et al. 2019)."""
+"""The decoder-only Transformer, a language model (Liu et al. 2018; Radford et al. 2019)."""
 
 from typing import NamedTuple
 
@@ -21,13 +21,13 @@ from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
 class Prompt(NamedTuple):
-    """The cache slots [B, P] that a prompt fills: prompts end together, so shorter ones begin later."""
+    """The cache slots [B, P] of prompts, which end together: shorter ones begin later."""
 
     is_filled: Bool[Array, "B P"]
 
 
 class DecoderOnly(nn.Module):
-    """Causal layers between an embedding and logits; ``embedding`` and ``projection`` may be the same module."""
+    """Causal layers between an embedding and logits, which may be the same module."""
 
     embedding: Embedding
     projection: OutputLayer
@@ -39,20 +39,19 @@ class DecoderOnly(nn.Module):
 
     def setup(self) -> None:
         site = Site("decoder", "self", self.num_layers, is_causal=True)
-        self.decoder_layers = [CausalLayer(self.parts, each) for each in layer_sites(self.stack, site)]
+        self.decoder_layers = [CausalLayer(self.parts, layer_site) for layer_site in layer_sites(self.stack, site)]
         self.decoder_norm = self.parts.final_norm(site)
         self.sum_dropout = Dropout(self.embedding_dropout)
 
     def __call__(self, tokens: Tokens, *, train: bool) -> Logits:
-        """Logits [B, T, V] of every token of ``tokens`` given those before it in its segment."""
+        """Return logits [B, T, V] of every token, from those before it in its segment."""
         return self.projection.logits(self.hidden_states(tokens, train=train))
 
     def factors(self, tokens: Tokens, *, train: bool) -> LogitFactors:
-        """The two factors of the logits."""
         return self.projection.factors(self.hidden_states(tokens, train=train))
 
     def hidden_states(self, tokens: Tokens, *, train: bool) -> Hidden:
-        """Runs the layers over ``tokens`` [B, T] shifted right by one."""
+        """Run the layers over ``tokens`` [B, T] shifted right by one."""
         mask = SentenceMask.between(tokens, tokens, is_causal=True, score_mod=score_mod_of(self.positions))
         length = tokens.ids.shape[1]
         inputs = shift_right(tokens)
@@ -61,7 +60,7 @@ class DecoderOnly(nn.Module):
         return self.decoder_norm(leave(self.decoder_layers, stream))
 
     def init_cache(self, inputs: TokenIds, *, beam_width: int, max_length: int) -> DecodeCache:
-        """The cache after ``inputs`` [B, P], filled in one pass, with cache slots for ``max_length`` more tokens in each beam.
+        """Return the cache after ``inputs`` [B, P], for ``max_length`` more tokens a beam.
 
         ``inputs`` begin with BOS and end together: shorter rows have PAD on their left. P may be 0.
         """
@@ -83,7 +82,7 @@ class DecoderOnly(nn.Module):
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Logits of the next token after one more token in each beam."""
+        """Return logits of the next token after one more token a beam."""
         beams, prompt = cache.per_beam, cache.per_sentence
         beam_width, width = token_ids.shape[1], prompt.is_filled.shape[1]
         num_new = beams.visible.shape[2] - width
@@ -103,11 +102,10 @@ class DecoderOnly(nn.Module):
         return logits, with_layer_caches(visible, beams.length + 1, prompt, caches)
 
     def _embed(self, token_ids: TokenIds, positions: TokenIds, *, train: bool, length: int) -> Hidden:
-        """Dropout(embedding + positional encoding), section 5.4 of Vaswani et al. 2017; all positions are below ``length``."""
         summed = self.parts.constrain(self.embedding.embed(token_ids) + self.positions(positions, length=length))
         return rounding_barrier(self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype))
 
 
 def prompt_positions(is_filled: Bool[Array, "B P"]) -> Int[Array, "B P"]:
-    """The positions of prompts, counted from the first token of each row; 0 on padding."""
+    """Return the positions of prompts, counted from the first token of a row; 0 on padding."""
     return jnp.maximum(jnp.cumsum(is_filled.astype(jnp.int32), axis=1) - 1, 0)

@@ -1,4 +1,4 @@
-"""Execution of a model on the devices of a mesh: attention backend, sharding constraints, precision policies."""
+"""Attention backend, sharding constraints and precision policies for the devices of a mesh."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,15 +21,13 @@ from transformer_jax.runtime.hardware import device_of, is_nvidia_gpu, takes_key
 
 
 def identity(hidden: Hidden) -> Hidden:
-    """``hidden``."""
     return hidden
 
 
 class Devices(NamedTuple):
-    """Device-dependent parts of a Transformer.
+    """Attention backend, constraint of hidden states [B, L, D], lookup in a table, and precision.
 
-    The attention backend, the sharding constraint of hidden states [B, L, D], the lookup in a table that may be sharded,
-    and the precision policies by ``compute_dtype``.
+    The table may be sharded. Policies are by ``compute_dtype``.
     """
 
     attention: AttentionBackend = ByLength()
@@ -42,18 +40,16 @@ ANY_DEVICES = Devices()
 
 
 def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_sentence: bool = False) -> Devices:
-    """The parts for ``mesh``; ``one_sentence``: each row is one sentence, padded on the right.
+    """Return the parts for ``mesh``; ``one_sentence``: a row is one sentence, padded on the right.
 
-    Raises ConfigError when ``model.attention_backend`` cannot run there, or heads cannot be split as ``mesh`` says.
+    Raises ConfigError if ``model.attention_backend`` cannot run there, or heads cannot be split.
     """
     attention = attention_of(config, mesh, one_sentence=one_sentence)
     if (devices := mesh.shape["context"] * mesh.shape["tensor"]) > 1 and not config.is_recurrent:
         heads: int = config.num_heads  # type: ignore[union-attr]  # recurrent models have none
         sizes = f"context={mesh.shape['context']} x tensor={mesh.shape['tensor']}"
         if heads % devices != 0:
-            problem = (
-                f"model.num_heads={heads} does not divide over {sizes}, whose devices share the heads of attention"
-            )
+            problem = f"model.num_heads={heads} does not divide over {sizes}, whose devices share the heads"
             raise ConfigError("mesh", problem)
         from transformer_jax.layers.attention_backends import AllToAllAttention
 
@@ -65,9 +61,9 @@ def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_s
 def attention_of(
     config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_sentence: bool = False
 ) -> AttentionBackend:
-    """The backend ``model.attention_backend``; ``auto`` is the best that can run on the devices of ``mesh``.
+    """Return the backend of ``model.attention_backend``; ``auto`` is the best for ``mesh``.
 
-    Raises ConfigError when it cannot run here.
+    Raises ConfigError if it cannot run here.
     """
     name = config.attention_backend
     if name == "einsum":
@@ -77,7 +73,7 @@ def attention_of(
 
         return BlockwiseAttention()
     if name == "auto":
-        kernel = next((each for each in ("tpu_flash", "cudnn") if _obstacle(each, config, mesh) is None), None)
+        kernel = next((backend for backend in ("tpu_flash", "cudnn") if _obstacle(backend, config, mesh) is None), None)
         if kernel is None:
             return ByLength()
     else:
@@ -95,7 +91,8 @@ def attention_of(
     if kernel == "cudnn":
         is_packed = not one_sentence and takes_key_ranges(device_of(mesh))
         cudnn = PackedCudnnAttention(mesh, BY_HEAD) if is_packed else CudnnAttention(one_sentence)
-        # Counted: cuDNN moves fewer bytes from 40 positions on where it needs no mask; 64 is the next width of a program.
+        # Counted: without a mask cuDNN moves fewer bytes from 40 positions on, and 64 is the next
+        # width of a program.
         limit = 64 * 64 if one_sentence or is_packed else ByLength.limit
         return cudnn if name == "cudnn" else ByLength(long=cudnn, limit=limit)
     flash = TpuFlashAttention(mesh, BY_HEAD)
@@ -104,12 +101,11 @@ def attention_of(
 
 
 def _obstacle(name: str, config: Any, mesh: Mesh) -> str | None:
-    """Why a backend cannot run, None if it can."""
+    """Return the reason that a backend cannot run, or None."""
     device = device_of(mesh)
-    is_there = is_nvidia_gpu(device) if name == "cudnn" else device.platform == "tpu"
-    if not is_there:
-        owners = {"cudnn": "an NVIDIA GPU", "tpu_flash": "a TPU"}
-        return f"needs {owners[name]}, and the devices here are of the kind {device.device_kind!r}"
+    owner = {"cudnn": "an NVIDIA GPU", "tpu_flash": "a TPU"}[name]
+    if not (is_nvidia_gpu(device) if name == "cudnn" else device.platform == "tpu"):
+        return f"needs {owner}, and the devices here are of the kind {device.device_kind!r}"
     if config.attention_dropout:
         return f"has no dropout, and model.attention_dropout is {config.attention_dropout}"
     if config.head_key_size != config.head_value_size:
@@ -123,7 +119,6 @@ def _obstacle(name: str, config: Any, mesh: Mesh) -> str | None:
 
 
 def policies_on(mesh: Mesh, *, of_evaluation: bool = False) -> Mapping[str, Precision]:
-    """Precision policies, by ``compute_dtype``, on the devices of ``mesh``."""
     on_cpu = EVALUATION_ON_CPU if of_evaluation else POLICIES_ON_CPU
     policies = on_cpu if device_of(mesh).platform == "cpu" else POLICIES
     if mesh.shape["context"] * mesh.shape["tensor"] == 1:
@@ -132,10 +127,11 @@ def policies_on(mesh: Mesh, *, of_evaluation: bool = False) -> Mapping[str, Prec
 
 
 def constrain_hidden(mesh: Mesh) -> Callable[[Array], Array]:
-    """The sharding constraint of hidden states [B, L, D] between sublayers: positions split over ``context`` and ``tensor``.
+    """Return the sharding constraint of hidden states: positions over ``context`` and ``tensor``.
 
-    So no device repeats the norms, residuals and dropout of another, and the all-reduce of a sublayer's output becomes a
-    reduce-scatter and an all-gather (Korthikanti et al. 2022, section 4.2.2).
+    So no device repeats the norms, residuals and dropout of another, and the all-reduce of a
+    sublayer's output becomes a reduce-scatter and an all-gather (Korthikanti et al. 2022, section
+    4.2.2).
     """
     if mesh.shape["context"] * mesh.shape["tensor"] == 1:
         return constrain_rows(mesh)
@@ -148,9 +144,9 @@ def constrain_hidden(mesh: Mesh) -> Callable[[Array], Array]:
 
 
 def sharded_lookup(mesh: Mesh) -> Lookup:
-    """Reads rows of a table [V, D] split over ``tensor``: each device reads the rows it has, and a psum joins them.
+    """Return a lookup in a table [V, D] split over ``tensor``, with a psum of the rows of devices.
 
-    The compiler alone would gather the whole table on every device.
+    The compiler would gather the whole table on every device.
     """
 
     def local_rows(table: Array, token_ids: Array) -> Array:
@@ -162,12 +158,11 @@ def sharded_lookup(mesh: Mesh) -> Lookup:
     def lookup(table: Array, token_ids: Array) -> Array:
         tokens = _token_partition(token_ids.shape[1], mesh, ("context",))
         in_specs = P("tensor", None), tokens
-        rows: Array = jax.shard_map(local_rows, mesh=mesh, in_specs=in_specs, out_specs=tokens)(table, token_ids)
-        return rows
+        return jax.shard_map(local_rows, mesh=mesh, in_specs=in_specs, out_specs=tokens)(table, token_ids)
 
     return lookup
 
 
 def _token_partition(length: int, mesh: Mesh, *choices: tuple[str, ...]) -> P:
-    """Partition of [B, L, ...]: ``length`` positions over the first of ``choices`` of axes that splits them, or none."""
+    """Return the partition of [B, L, ...], by the first of ``choices`` of axes that splits L."""
     return P(ROW_AXES, next((axes for axes in choices if splits(length, mesh, axes)), None))

@@ -13,51 +13,49 @@ from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
 def mean_log_probs(logits: Sequence[Float[Array, "*N V"]]) -> Float[Array, "*N V"]:
-    """Log of the arithmetic mean of the softmax probabilities of every member, float32: logsumexp - log N.
+    """Return the log of the mean of the members' softmax probabilities: logsumexp - log N, float32.
 
-    As in the ensembles of Sutskever et al. 2014 (section 3.6) and of fairseq; with the mean of logarithms one member could veto
-    the others. The result is normalized: its softmax is the mean again.
+    As in the ensembles of Sutskever et al. 2014 (section 3.6) and of fairseq. With the mean of
+    logarithms one member could veto the others. The result is normalized: its softmax is the mean.
     """
-    log_probs = jnp.stack([jax.nn.log_softmax(each.astype(jnp.float32)) for each in logits])
+    log_probs = jnp.stack([jax.nn.log_softmax(member.astype(jnp.float32)) for member in logits])
     return jax.nn.logsumexp(log_probs, axis=0) - math.log(len(logits))
 
 
 class Ensemble(nn.Module):
-    """An ensemble of ``members`` with the interface of one model; they share the vocabularies and nothing else.
+    """An ensemble of ``members`` with the interface of one model.
 
-    Memories and the parts of the cache are tuples with one entry a member. Members must not share modules. Parameters:
-    ``joined_params``.
+    Members share the vocabularies, but no modules. Memories and the parts of the cache are tuples
+    with one entry a member. Parameters: ``joined_params``.
     """
 
     members: tuple[Module, ...]
 
     def encode(self, source: Tokens, *, train: bool) -> tuple[PyTree, ...]:
-        """The memory of each member."""
         return tuple(member.encode(source, train=train) for member in self.members)
 
     def decode(self, target: Tokens, memory: tuple[PyTree, ...], *, train: bool) -> Logits:
-        """Logarithms of the mean probabilities of every token of the target, which are logits too."""
+        """Return the logarithms of the mean probabilities of every token, which are logits too."""
         pairs = zip(self.members, memory, strict=True)
-        return mean_log_probs([member.decode(target, each, train=train) for member, each in pairs])
+        return mean_log_probs([member.decode(target, encoded, train=train) for member, encoded in pairs])
 
     def init_cache(self, memory: tuple[PyTree, ...], *, beam_width: int, max_length: int) -> DecodeCache:
-        """The states of all members before the first token."""
         sizes = {"beam_width": beam_width, "max_length": max_length}
-        caches = [member.init_cache(each, **sizes) for member, each in zip(self.members, memory, strict=True)]
+        caches = [member.init_cache(encoded, **sizes) for member, encoded in zip(self.members, memory, strict=True)]
         return _joined_caches(caches)
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Log of the mean probability of every next token, and the states of all members after ``token_ids``."""
+        """Return the log of the mean probability of every next token, and the next states."""
         caches = zip(self.members, cache.per_beam, cache.per_sentence, cache.kv_cache, strict=True)
         steps = [member.decode_step(token_ids, DecodeCache(*parts)) for member, *parts in caches]
         return mean_log_probs([logits for logits, _ in steps]), _joined_caches([after for _, after in steps])
 
 
 def joined_params(params: Sequence[PyTree]) -> dict[str, PyTree]:
-    """The parameters of an ``Ensemble`` from its members' parameters, in their order."""
-    return {f"members_{number}": each for number, each in enumerate(params)}
+    """Return the parameters of an ``Ensemble`` from its members' parameters, in their order."""
+    return {f"members_{number}": member for number, member in enumerate(params)}
 
 
 def _joined_caches(caches: Sequence[DecodeCache]) -> DecodeCache:

@@ -1,4 +1,4 @@
-"""Initialization of a whole model by a part: a factor, or another initializer, by the site and path of a parameter."""
+"""Initialization of a model by a part, from the site and path of a parameter."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from transformer_jax.registry.plugins import register, registered
 
 
 def initialized(init: Callable[[Array], PyTree], config: Any, parts: Mapping[str, Any], key: Array) -> PyTree:
-    """Parameters as ``model.initialization`` begins, from the initial ones of the layers, ``init(key)``.
+    """Return the parameters that ``model.initialization`` makes of the layers', ``init(key)``.
 
-    A part takes its settings, the settings of the model, the site and the path of a parameter; it returns a factor on the
-    initial value, or an initializer (key, shape, type) that replaces it. Raises ConfigError where a part of the model returns a
-    wrong shape.
+    A part takes its settings, the settings of the model, the site and the path of a parameter. It
+    returns a factor on the initial value, or an initializer (key, shape, type) that replaces it.
+    Raises ConfigError if a part of the model returns a wrong shape.
     """
     with checked_parts(config.d_model):
         params = init(key)
@@ -29,19 +29,20 @@ def initialized(init: Callable[[Array], PyTree], config: Any, parts: Mapping[str
     keys = jax.random.split(key, len(leaves))
 
     def begun(key_path: tuple, leaf: AnyArray, key: Array) -> AnyArray:
-        path = "/".join(each.key for each in key_path)
-        found = rule(settings, config, site_of(path, config).named(name), path)
-        return found(key, leaf.shape, leaf.dtype) if callable(found) else leaf * found
+        path = "/".join(entry.key for entry in key_path)
+        change = rule(settings, config, site_of(path, config).named(name), path)
+        return change(key, leaf.shape, leaf.dtype) if callable(change) else leaf * change
 
     return jax.tree.unflatten(structure, [begun(*leaf, key) for leaf, key in zip(leaves, keys, strict=True)])
 
 
 def site_of(path: str, config: Any) -> Site:
-    """The site of the parameter at a path such as ``encoder_layers_0/self_attention/query``."""
+    """Return the site of a parameter from its path: ``encoder_layers_0/self_attention/query``."""
     is_encoder, layer = path.startswith(("encoder", "source")), re.search(r"layers_(\d+)/", path)
-    # The first word, as in `target_positions/norm/scale`, decides. A final norm has the site of self-attention.
-    found = re.search("embedding|positions|self|cross|feed_forward|projection|norm", path)
-    kind = cast(SiteKind, {"positions": "embedding", "norm": "self"}.get(found[0], found[0]) if found else "embedding")
+    # The first word, as in `target_positions/norm/scale`, decides. A final norm has the site of
+    # self-attention.
+    word = re.search("embedding|positions|self|cross|feed_forward|projection|norm", path)
+    kind = cast(SiteKind, {"positions": "embedding", "norm": "self"}.get(word[0], word[0]) if word else "embedding")
     depth = config.num_encoder_layers if is_encoder else config.decoder_depth
     is_causal, index = not is_encoder and kind != "cross", int(layer[1]) if layer else None
     if re.match("loss_terms/.*/layer/", path):
@@ -52,5 +53,5 @@ def site_of(path: str, config: Any) -> Site:
 
 @register("initialization", "xavier")
 def xavier(settings: None, config: Any, site: Site, path: str) -> float:
-    """The initial values of the layers: Xavier uniform for kernels, normal for embeddings."""
+    """Keep the initial values of the layers: Xavier uniform for kernels, normal for embeddings."""
     return 1.0

@@ -1,4 +1,4 @@
-"""Inspection of a model: attention weights by layer, transformed values, gradients of the embeddings, tree of modules."""
+"""Inspection of a model: attention weights, transformed values, gradients, modules."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 
 class AttentionKind(NamedTuple):
-    """Beginning and end of the paths of its modules; ``rows`` (queries) and ``columns`` (keys) are token axes.
+    """Beginning and end of the paths of its modules; ``rows`` and ``columns`` are token axes.
 
     The axis ``input`` is ``target`` shifted right: the decoder's input.
     """
@@ -35,7 +35,6 @@ class AttentionKind(NamedTuple):
     columns: str
 
     def matches(self, path: str) -> bool:
-        """Whether the module at ``path`` is of this kind."""
         return path.startswith(self.prefix) and path.endswith(self.suffix)
 
 
@@ -47,38 +46,36 @@ ATTENTION_KINDS = {
 
 
 def layers_by_kind(values: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
-    """Values by the path of their attention, as ``{kind: {path: value}}`` without empty kinds.
+    """Return values by their attention, as ``{kind: {path: value}}`` without empty kinds.
 
-    Layer 10 comes after layer 9 whatever the order of ``values``: ``jax.jit`` sorts dictionaries as text.
+    Layer 10 comes after layer 9: ``jax.jit`` sorts dictionaries as text.
     """
-    ordered = in_natural_order(values)
-    found = {
-        name: {path: each for path, each in ordered.items() if kind.matches(path)}
-        for name, kind in ATTENTION_KINDS.items()
-    }
-    return {name: layers for name, layers in found.items() if layers}
+    ordered, by_kind = in_natural_order(values), {}
+    for name, kind in ATTENTION_KINDS.items():
+        if layers := {path: value for path, value in ordered.items() if kind.matches(path)}:
+            by_kind[name] = layers
+    return by_kind
 
 
 def layer_number(path: str) -> int:
-    """The number of the layer of a module, from 1; 1 for the attention of a recurrent decoder, which all its layers share."""
-    found = re.search(r"layers_(\d+)", path)
-    return int(found[1]) + 1 if found else 1
+    """Return the number of a module's layer, from 1; 1 for what all layers share, as in an RNN."""
+    match = re.search(r"layers_(\d+)", path)
+    return int(match[1]) + 1 if match else 1
 
 
 def in_natural_order(values: Mapping[str, Value]) -> dict[str, Value]:
-    """``values`` by path, layer 10 after layer 9."""
     return {path: values[path] for path in sorted(values, key=natural_order)}
 
 
 def attention_maps(model: nn.Module, params: PyTree, *inputs: Tokens) -> dict[str, Array]:
-    """Weights [B, H, Q, M] of every attention of a teacher-forced pass over ``inputs``, by the path of its module."""
+    """Return the weights [B, H, Q, M] of every attention in a pass, by module path."""
     _, sown = model.apply({"params": params}, *inputs, train=False, mutable=["intermediates"])
-    found = flatten_dict(sown.get("intermediates", {}), sep="/")
-    return in_natural_order({path.rpartition("/")[0]: weights for path, (weights,) in found.items()})
+    leaves = flatten_dict(sown.get("intermediates", {}), sep="/")
+    return in_natural_order({path.rpartition("/")[0]: weights for path, (weights,) in leaves.items()})
 
 
 class CapturedCall(NamedTuple):
-    """A call of a method of a module: the path of the module, its parameters, the arguments and the result."""
+    """A call of a method of a module at ``path``, with its ``params``, arguments and result."""
 
     path: str
     method: str
@@ -89,7 +86,7 @@ class CapturedCall(NamedTuple):
 
 @contextmanager
 def captured_calls(*methods: str) -> Iterator[list[CapturedCall]]:
-    """The calls of these methods in the pass inside, in the order in which they end."""
+    """Record the calls of these methods in the pass inside, in the order in which they end."""
     calls: list[CapturedCall] = []
 
     def keep(method: Callable, arguments: tuple, options: dict, context: Any) -> Any:
@@ -112,10 +109,10 @@ VALUES_OF: dict[str, Callable[[Any], Array]] = {
 
 
 class AttentionRecord(NamedTuple):
-    """``weights`` [B, H, Q, M] of an attention, and ``transformed`` [B, H, M, D]: every value times the output matrix.
+    """``weights`` [B, H, Q, M], and ``transformed`` [B, H, M, D]: values times the output matrix.
 
-    The output of the attention is the sum over heads and memory of weights times transformed values (Kobayashi et al. 2020,
-    equation 6).
+    The output of the attention is the sum over heads and memory of weights times transformed values
+    (Kobayashi et al. 2020, equation 6).
     """
 
     weights: Float[Array, "B H Q M"]
@@ -123,15 +120,15 @@ class AttentionRecord(NamedTuple):
 
 
 def attention_records(model: Module, params: PyTree, *inputs: Tokens) -> dict[str, AttentionRecord]:
-    """The record of every attention of a teacher-forced pass over ``inputs``, by the path of its module."""
+    """Return the record of every attention in a teacher-forced pass, by module path."""
     with captured_calls(*VALUES_OF) as calls:
         weights = attention_maps(model, params, *inputs)
-    values = {each.path: VALUES_OF[each.method](each.returned) for each in calls if each.returned is not None}
+    values = {one.path: VALUES_OF[one.method](one.returned) for one in calls if one.returned is not None}
     return {path: AttentionRecord(weights[path], _through_output(values[path], params, path)) for path in weights}
 
 
 def _through_output(values_BHMU: Array, params: PyTree, path: str) -> Array:
-    """Values of all heads, or of groups of heads, times the output matrix; heads side by side where an attention has none."""
+    """Multiply values of all heads, or groups of heads, by the output matrix, if there is one."""
     heads, size = values_BHMU.shape[1], values_BHMU.shape[3]
     side_by_side = jnp.eye(heads * size).reshape(heads, size, heads * size)
     output = flatten_dict(params, sep="/").get(f"{path}/output", side_by_side)
@@ -140,7 +137,7 @@ def _through_output(values_BHMU: Array, params: PyTree, path: str) -> Array:
 
 
 class AttentionActivations(NamedTuple):
-    """Of an attention: scores with their changes before the mask, float32, weights before dropout, and visible keys."""
+    """Float32 scores before the mask, weights before dropout, and visible keys of an attention."""
 
     scores: Float[Array, "B H Q M"]
     weights: Float[Array, "B H Q M"]
@@ -148,7 +145,7 @@ class AttentionActivations(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """Of a teacher-forced pass, by the path of the module: outputs of layers with their tokens [B, L], and attentions.
+    """Outputs of layers with their tokens [B, L], and attentions, of a pass, by module path.
 
     ``sown``: tuples that modules sowed into ``losses``, by path and name.
     """
@@ -163,13 +160,13 @@ class Activations(NamedTuple):
 
 @contextmanager
 def recorded(is_on: bool = True) -> Iterator[Activations]:
-    """The activations of the pass inside, for which the collection ``intermediates`` is mutable; none unless ``is_on``."""
-    found = Activations({}, {})
+    """Record the activations of the pass inside, with mutable ``intermediates``, if ``is_on``."""
+    activations = Activations({}, {})
 
     def keep(method: Callable, arguments: tuple, options: dict, context: Any) -> Any:
         returned = method(*arguments, **options)
         module, path = context.module, "/".join(context.module.path)
-        masks = [each for each in arguments if isinstance(each, SentenceMask)]
+        masks = [argument for argument in arguments if isinstance(argument, SentenceMask)]
         if context.method_name in ("attend_dense", "attend_dense_modified"):
             query, keys, _, visible, *changes = arguments
             query = query * query.shape[-1] ** -0.5
@@ -178,17 +175,17 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
                 (at_queries, at_keys), score_mod, _ = changes
                 scores = score_mod(scores, At(at_queries, at_keys, query))
             weights = module.get_variable("intermediates", "attention_weights")[-1]
-            found.attention[path] = AttentionActivations(scores.astype(jnp.float32), weights, visible)
+            activations.attention[path] = AttentionActivations(scores.astype(jnp.float32), weights, visible)
         elif context.method_name == "__call__" and "/" not in path and masks:
-            found.hidden[path] = leave([module], returned), jnp.asarray(masks[0].query_segments) != 0
+            activations.hidden[path] = leave([module], returned), jnp.asarray(masks[0].query_segments) != 0
         return returned
 
     with nn.intercept_methods(keep) if is_on else nullcontext():
-        yield found
+        yield activations
 
 
 def head_counts(params: PyTree) -> dict[str, int]:
-    """The number of heads of every attention, or mixer in its place, by module path, in natural order (10 after 9)."""
+    """Return the number of heads of every attention or mixer, by module path, 10 after 9."""
     outputs = flatten_dict(params, sep="/").items()
     return in_natural_order(
         {path.removesuffix("/output"): len(leaf) for path, leaf in outputs if path.endswith("attention/output")}
@@ -196,24 +193,25 @@ def head_counts(params: PyTree) -> dict[str, int]:
 
 
 def without_head(params: PyTree, attention: str, head: int) -> PyTree:
-    """The parameters with zeros for ``head`` in the output projection [H, U, D] of ``attention``."""
+    """Zero ``head`` in the output projection [H, U, D] of ``attention``."""
     leaves = flatten_dict(params, sep="/")
     output = leaves[f"{attention}/output"]
     return unflatten_dict(leaves | {f"{attention}/output": output.at[head].set(0.0)}, sep="/")
 
 
 def target_log_probs(model: Module, params: PyTree, *inputs: Tokens) -> Float[Array, " T"]:
-    """Log-probability of every token of the last of ``inputs``, each of one row."""
+    """Return the log-probability of every token of the last of ``inputs``, which have one row."""
     logits = model.apply({"params": params}, *inputs, train=False)
     log_probs = jax.nn.log_softmax(logits[0].astype(jnp.float32))
     return jnp.take_along_axis(log_probs, jnp.asarray(inputs[-1].ids)[0][:, None], axis=1)[:, 0]
 
 
 def gradients_times_inputs(model: Module, params: PyTree, *inputs: Tokens, at_once: int = 8) -> tuple[Array, ...]:
-    """Gradient x input of every target token's log-probability, summed over the width (Shrikumar et al. 2017, section 2).
+    """Return gradient x input of every target token's log-probability (Shrikumar et al. 2017).
 
-    For ``inputs`` of one row, [T, L] each: how much the embedding of token ``l`` (of the last input shifted right by one)
-    adds to the log-probability of target token ``t``, to first order. T backward passes, ``at_once`` in parallel.
+    For each of ``inputs``, of one row, an array [T, L], summed over the width: how much the
+    embedding of token ``l`` (of the last input shifted right by one) adds to the log-probability of
+    target token ``t``, to first order. T backward passes, ``at_once`` in parallel.
     """
 
     def scored(shifts: Sequence[Array]) -> tuple[Array, list[Array]]:
@@ -235,22 +233,21 @@ def gradients_times_inputs(model: Module, params: PyTree, *inputs: Tokens, at_on
             return target_log_probs(model, params, *inputs), embedded
 
     shapes = jax.eval_shape(scored, [jnp.zeros(())] * len(inputs))[1]
-    zeros = [jnp.zeros(each.shape, each.dtype) for each in shapes]
+    zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in shapes]
     log_probs, vjp, embedded = jax.vjp(scored, zeros, has_aux=True)
 
     def row(cotangent: Float[Array, " T"]) -> tuple[Array, ...]:
         (gradients,) = vjp(cotangent)
-        return tuple(jnp.sum(each * by, axis=-1)[0] for each, by in zip(gradients, embedded, strict=True))
+        return tuple(jnp.sum(gradient * by, axis=-1)[0] for gradient, by in zip(gradients, embedded, strict=True))
 
-    rows: tuple[Array, ...] = jax.lax.map(row, jnp.eye(len(log_probs)), batch_size=at_once)
-    return rows
+    return jax.lax.map(row, jnp.eye(len(log_probs)), batch_size=at_once)
 
 
 @dataclass
 class ModuleCall:
-    """One call of a method of a module: its ``path`` in the parameters, its class, the shape of its first output array.
+    """A call of a method of the module at ``path``: its class, and the shape of its first output.
 
-    ``inner`` are the calls made meanwhile, in their order.
+    ``inner`` are the calls made meanwhile, in order.
     """
 
     path: tuple[str, ...]
@@ -261,7 +258,7 @@ class ModuleCall:
 
 
 def module_calls(model: nn.Module, params: PyTree, *inputs: PyTree) -> ModuleCall:
-    """The calls of an abstract teacher-forced pass over ``inputs``, as a tree; ``params`` and ``inputs`` may be shapes.
+    """Return the tree of calls in a teacher-forced pass over arrays or their shapes.
 
     A call that a scan or a retrace repeats is there once.
     """
@@ -272,19 +269,19 @@ def module_calls(model: nn.Module, params: PyTree, *inputs: PyTree) -> ModuleCal
         module, method = context.module, context.method_name
         if method == "setup" or not module.path:
             return next_method(*arguments, **options)
-        found = ModuleCall(tuple(module.path), type(module).__name__, method)
-        open_calls.append(found)
+        current = ModuleCall(tuple(module.path), type(module).__name__, method)
+        open_calls.append(current)
         result = next_method(*arguments, **options)
         open_calls.pop()
         leaves = [leaf.shape for leaf in jax.tree.leaves(result) if hasattr(leaf, "shape")]
-        found.shape = tuple(leaves[0]) if leaves else None
+        current.shape = tuple(leaves[0]) if leaves else None
         siblings = open_calls[-1].inner
-        if found not in siblings:
-            siblings.append(found)
+        if current not in siblings:
+            siblings.append(current)
         return result
 
     def forward(params: PyTree, *inputs: PyTree) -> PyTree:
-        # Where ``intermediates`` are mutable, the layers of every stack are bound, and so have a path.
+        # If ``intermediates`` are mutable, the layers of a stack are bound, and so have a path.
         with nn.intercept_methods(record):
             return call(model, params, "__call__", *inputs, train=False, mutable=["intermediates"])
 

@@ -1,8 +1,8 @@
-"""Execution of a stack of equal layers: scanned or unrolled, with activations stored or rematerialized.
+"""Execution of a stack of equal layers: scanned or unrolled, with or without rematerialization.
 
-All compute the same from the same parameters, which are stored layer by layer, so a checkpoint fits every one. Only dropout
-masks differ: scanned and rematerialized layers run unbound and derive other keys. While a collection is sown, all layers run
-bound and unrolled.
+All compute the same from the same parameters, which are stored layer by layer, so a checkpoint fits
+every one. Only dropout masks differ: scanned and rematerialized layers run unbound and derive other
+keys. While a collection is sown, all layers run bound and unrolled.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from transformer_jax.array_types import Array, Hidden, PyTree
 from transformer_jax.layers.site import Site
 
 Policy = Callable[..., Any]
-# What a layer stores for its backward pass; everything else is rematerialized (Chen et al. 2016).
+# Arrays that a layer stores for its backward pass; others are rematerialized (Chen et al. 2016).
 REMATERIALIZATIONS: dict[str, Policy] = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "keep_projections": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -28,13 +28,13 @@ REMATERIALIZATIONS: dict[str, Policy] = {
 
 @dataclass(frozen=True)
 class Unrolled:
-    """Runs ``hidden`` through layers of one class, all activations stored: the fastest step, and the longest compilation."""
+    """Layers in turn, with all activations stored: the fastest step, the longest compilation."""
 
     is_scanned: ClassVar[bool] = False
     """Whether one compiled layer stands for all."""
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
-        """The output of the last layer; each is called as ``layer(hidden, *context, train=train)``."""
+        """Return the output of the last; call ``layer(hidden, *context, train=train)``."""
         for layer in layers:
             hidden = layer(hidden, *context, train=train)
         return hidden
@@ -42,7 +42,7 @@ class Unrolled:
 
 @dataclass(frozen=True)
 class Rematerialized(Unrolled):
-    """Unrolled layers that store their inputs and what ``policy`` saves; the rest is rematerialized."""
+    """Unrolled layers that store their inputs and the arrays that ``policy`` saves."""
 
     policy: Policy
 
@@ -59,7 +59,7 @@ class Rematerialized(Unrolled):
 class Scanned(Unrolled):
     """One layer, compiled once, as the body of a loop over the stacked parameters of all.
 
-    With ``policy`` the body keeps as little as with ``Rematerialized``.
+    With ``policy`` the body keeps as little as ``Rematerialized``.
     """
 
     is_scanned: ClassVar[bool] = True
@@ -88,7 +88,7 @@ class Scanned(Unrolled):
 
 
 def stack_of(scan_layers: bool, rematerialize: str) -> Unrolled:
-    """The stack for these settings of a model; ``rematerialize``: ``none`` or a key of ``REMATERIALIZATIONS``."""
+    """Return the stack for settings of a model; ``rematerialize`` as in ``REMATERIALIZATIONS``."""
     policy = REMATERIALIZATIONS.get(rematerialize)
     if scan_layers:
         return Scanned(policy)
@@ -96,12 +96,12 @@ def stack_of(scan_layers: bool, rematerialize: str) -> Unrolled:
 
 
 def layer_sites(stack: Unrolled, site: Site) -> list[Site]:
-    """The site of every layer of a stack that begins at ``site``."""
+    """Return the site of every layer of a stack that begins at ``site``."""
     return [replace(site, index=index, is_scanned=stack.is_scanned) for index in range(site.depth)]
 
 
 def _must_be_bound(layers: Sequence[nn.Module]) -> bool:
-    """Whether the bound modules have to run: they create their parameters, or a collection is sown into."""
+    """Whether bound modules have to run: they create parameters, or a collection is sown into."""
     return (
         not layers
         or layers[0].is_initializing()
@@ -110,7 +110,7 @@ def _must_be_bound(layers: Sequence[nn.Module]) -> bool:
 
 
 def _unbound(layer: nn.Module, train: bool) -> Callable[..., Hidden]:
-    """The layer as a pure function of its input, its parameters, a dropout key, and its context."""
+    """Return the layer as a pure function of input, parameters, dropout key, and context."""
     module = layer.clone(parent=None, name=None)
 
     def run(hidden: Hidden, params: PyTree, key: Array | None, *context: Any) -> Hidden:

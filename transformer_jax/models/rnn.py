@@ -16,7 +16,7 @@ from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
 class RnnMemory(NamedTuple):
-    """The encoded source: annotations [B, S, E], a mask [B, S], True on tokens, and the last state of every encoder layer."""
+    """Annotations [B, S, E], a mask [B, S] of tokens, and the last state of every encoder layer."""
 
     hidden: Hidden
     mask: Array
@@ -24,14 +24,12 @@ class RnnMemory(NamedTuple):
 
 
 class RnnPerBeam(NamedTuple):
-    """State of each beam, leaves [B, W, ...], and the number of tokens read."""
-
     state: DecoderState
     length: Int[Array, ""]
 
 
 class RnnEncoder(nn.Module):
-    """Layers one above the other (Sutskever et al. 2014), each in one direction or both (Bahdanau et al. 2015, section 3.2)."""
+    """Layers in one direction (Sutskever et al. 2014) or both (Bahdanau et al. 2015)."""
 
     make_layer: MakeLayer
     num_layers: int
@@ -50,7 +48,7 @@ class RnnEncoder(nn.Module):
     def __call__(
         self, inputs: Float[Array, "B S D"], source: Tokens, *, train: bool
     ) -> tuple[Float[Array, "B S E"], tuple[PyTree, ...]]:
-        """Annotations of every position, and the last state [B, E] of every layer; the two directions are concatenated."""
+        """Return annotations and the last state [B, E] of every layer, of both directions."""
         is_token = jnp.asarray(source.segments != 0)
         hidden, states = inputs, []
         for index, layer in enumerate(self.forward_layers):
@@ -67,10 +65,10 @@ class RnnEncoder(nn.Module):
 
 
 class Bridge(nn.Module):
-    """tanh(W h) of the encoder's top state for every leaf of every decoder layer (Bahdanau et al. 2015, appendix A.2.2).
+    """tanh(W h) of the encoder's top state, for every leaf of every decoder layer.
 
-    Unlike there, h is the last state of both directions, not of the backward one alone; the memory of an LSTM is computed
-    in the same way.
+    Bahdanau et al. 2015, appendix A.2.2. Unlike there, h is the last state of both directions, not
+    of the backward one alone. The memory of an LSTM is computed in the same way.
     """
 
     memory_size: int
@@ -79,14 +77,14 @@ class Bridge(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
-        """States of the decoder, of the structure of ``like``, from the states of the encoder."""
+        """Return states of the decoder, structured as ``like``, from the states of the encoder."""
         top = jax.tree.leaves(encoded[-1])[0]
         leaves, structure = jax.tree.flatten(like)
         shape = self.memory_size, len(leaves), self.hidden_size
         kernel = self.param("kernel", xavier_uniform(0, 2), shape)
         bias = self.param("bias", nn.initializers.zeros, shape[1:])
-        made = einsum("BE,EC->BC", top, kernel.reshape(self.memory_size, -1), self.precision) + bias.reshape(1, -1)
-        states = jnp.tanh(made).reshape(-1, *bias.shape)
+        product = einsum("BE,EC->BC", top, kernel.reshape(self.memory_size, -1), self.precision) + bias.reshape(1, -1)
+        states = jnp.tanh(product).reshape(-1, *bias.shape)
         return jax.tree.unflatten(structure, [states[:, leaf] for leaf in range(len(leaves))])
 
 
@@ -107,9 +105,10 @@ class ZeroStates(nn.Module):
 class RnnSeq2Seq(EncoderDecoder):
     """Encoder, bridge and decoder; one sentence a row.
 
-    ``bridge`` makes the first states of the decoder from the last states of the encoder and from zeros of their structure.
-    ``scheduled_sampling``: the probability, in training, that the decoder reads a token sampled from the model (Bengio et al.
-    2015); it is constant, as in Chan et al. 2016, section 3.3. None: the decoder reads the reference, all tokens at once.
+    ``bridge`` makes the first states of the decoder from the last states of the encoder and from
+    zeros of their structure. ``scheduled_sampling``: the probability, in training, that the decoder
+    reads a token sampled from the model (Bengio et al. 2015), constant as in Chan et al. 2016,
+    section 3.3. None: the decoder reads the reference, all tokens at once.
     """
 
     encoder: RnnEncoder
@@ -123,8 +122,8 @@ class RnnSeq2Seq(EncoderDecoder):
         self.sum_dropout = Dropout(self.embedding_dropout)
 
     def encode(self, source: Tokens, *, train: bool) -> RnnMemory:
-        """Runs the encoder over source tokens [B, S]."""
-        # Reversed, the encoder ends at the first words (Sutskever et al. 2014, section 3.3); attention sees the true order.
+        # Reversed, the encoder ends at the first words (Sutskever et al. 2014, section 3.3).
+        # Attention sees the true order.
         reverse = mirrored if self.reverses_source else lambda array, _: array
         embedded = reverse(self.source_embedding.embed(jnp.asarray(source.ids)), source)
         hidden, states = self.encoder(self.sum_dropout(embedded, train=train), source, train=train)
@@ -132,7 +131,6 @@ class RnnSeq2Seq(EncoderDecoder):
         return RnnMemory(hidden, jnp.asarray(source.segments) != 0, states)
 
     def decode_hidden(self, target: Tokens, memory: RnnMemory, *, train: bool) -> Hidden:
-        """Runs the decoder over target tokens [B, T] shifted right by one, as a scan over time."""
         prepared, state = self._begin(memory, beams=1)
         ids = shift_right(target)
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
@@ -151,7 +149,7 @@ class RnnSeq2Seq(EncoderDecoder):
     def _advance_on_samples(
         self, ids: Int[Array, "B T"], positions: Int[Array, "B T"], state: DecoderState, prepared: PyTree
     ) -> tuple[DecoderInputs, PyTree]:
-        """Decoder inputs, some of them sampled, and results of ``advance``; multiplies by the vocabulary in every step."""
+        """Return the decoder inputs, some of them sampled, and the results of ``advance``."""
 
         def advance(model: RnnSeq2Seq, carry: PyTree, at: PyTree) -> tuple[PyTree, PyTree]:
             state, sampled = carry
@@ -174,14 +172,13 @@ class RnnSeq2Seq(EncoderDecoder):
         return self.sum_dropout(self.target_embedding.embed(ids), train=train)
 
     def init_cache(self, memory: RnnMemory, *, beam_width: int, max_length: int) -> DecodeCache:
-        """The decoder's first state in every beam, and the source prepared for attention."""
+        """Return the decoder's first state in every beam, and the source prepared for attention."""
         prepared, state = self._begin(memory, beams=beam_width)
         return DecodeCache(RnnPerBeam(state, jnp.zeros((), jnp.int32)), prepared)
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Logits after one more token in each beam."""
         beams: RnnPerBeam = cache.per_beam
         positions = jnp.full(token_ids.shape, beams.length)
         tokens = DecoderInputs(self.target_embedding.embed(token_ids), positions)
@@ -192,7 +189,7 @@ class RnnSeq2Seq(EncoderDecoder):
         return logits, DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
 
     def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:
-        """The memory prepared for attention, and the state before the first token in each beam."""
+        """Return the prepared memory, and the state before the first token of beams."""
         rows = memory.mask.shape[0]
         states = self.bridge(memory.states, self.decoder.stack.zeros(rows))
         in_beams = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, beams, leaf.shape[1])), states)
@@ -201,7 +198,7 @@ class RnnSeq2Seq(EncoderDecoder):
 
 
 def mirrored(array: Array, source: Tokens) -> Array:
-    """[B, S, ...] with every sentence reversed except for its EOS and padding; its own inverse.
+    """Reverse every sentence [B, S, ...] except for its EOS and padding; it is its own inverse.
 
     ``[[5, 6, 7, 2, 0]]`` becomes ``[[7, 6, 5, 2, 0]]``. One sentence a row.
     """

@@ -1,8 +1,9 @@
 """Recurrent decoders: the wiring of cell, attention and output.
 
-Each has three parts. ``read``: contributions of the tokens, all at once. ``advance``: the part that depends on the previous
-token, one token at a time. ``write``: the outputs, all at once, from the results of ``advance``. Training runs whole sentences
-with ``advance_all``, which equals ``advance`` token by token; decoding runs one token in every beam.
+A decoder has three parts. ``read``: contributions of the tokens, all at once. ``advance``: the part
+that depends on the previous token, one token at a time. ``write``: the outputs, all at once, from
+the results of ``advance``. Training runs whole sentences with ``advance_all``, which equals
+``advance`` token by token. Decoding runs one token in every beam.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from transformer_jax.layers.rnn_attention import Prepared, RnnAttention
 from transformer_jax.precision import FLOAT32, Precision, einsum
 
 MakeLayer = Callable[[int], RecurrentLayer]
-"""A recurrent layer for inputs of a given width."""
+"""Makes a recurrent layer for inputs of a width."""
 
 
 class Stack(nn.Module):
@@ -38,17 +39,17 @@ class Stack(nn.Module):
         self.layer_dropout = Dropout(self.dropout)
 
     def read(self, embedded: Float[Array, "B Q D"]) -> Float[Array, "B Q G N"]:
-        """Contribution of the tokens to the gates of the lowest layer."""
+        """Return the contribution of the tokens to the gates of the lowest layer."""
         return self.layers[0].project(embedded)
 
     def read_rest(self, others: Float[Array, "B Q E"]) -> Float[Array, "B Q G N"]:
-        """Contribution of the other inputs of that layer to its gates."""
+        """Return the contribution of the other inputs of that layer to its gates."""
         return self.layers[0].project_rest(others)
 
     def __call__(
         self, gates: Float[Array, "B Q G N"], states: tuple[PyTree, ...], *, train: bool
     ) -> tuple[Float[Array, "B Q N"], tuple[PyTree, ...]]:
-        """The top layer's hidden state and all new states."""
+        """Return the top layer's hidden state and all new states."""
         after = [self.layers[0].step(gates, states[0])]
         for layer, state in zip(self.layers[1:], states[1:], strict=True):
             hidden = self.layer_dropout(layer.cell.hidden(after[-1]), train=train)
@@ -58,7 +59,7 @@ class Stack(nn.Module):
     def over_time(
         self, gates: Float[Array, "B T G N"], states: tuple[PyTree, ...], *, train: bool
     ) -> Float[Array, "B T N"]:
-        """The top layer's hidden states after every token, from states [B, 1, N], layer by layer as in the encoder."""
+        """Return the top layer's hidden states after every token, from states [B, 1, N]."""
         is_token = jnp.ones(gates.shape[:2], bool)
         hidden = gates
         for index, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
@@ -68,16 +69,14 @@ class Stack(nn.Module):
         return hidden
 
     def zeros(self, rows: int) -> tuple[PyTree, ...]:
-        """Zero states [B, N]."""
         return tuple(layer.cell.start(jnp.zeros((rows, self.hidden_size))) for layer in self.layers)
 
     def top(self, states: tuple[PyTree, ...]) -> Float[Array, "B Q N"]:
-        """The top layer's hidden state."""
         return self.layers[-1].cell.hidden(states[-1])
 
 
 class DecoderState(NamedTuple):
-    """State carried from token to token, leaves [B, Q, ...]: of each layer, of the attention, and the fed input."""
+    """State from token to token, leaves [B, Q, ...]: of layers, of the attention, and fed input."""
 
     layers: tuple[PyTree, ...]
     feed: PyTree = ()
@@ -85,7 +84,7 @@ class DecoderState(NamedTuple):
 
 
 class DecoderInputs(NamedTuple):
-    """Tokens: their embeddings [B, Q, D] and their positions in the target [B, Q]."""
+    """Embeddings [B, Q, D] of tokens, and their positions in the target [B, Q]."""
 
     embedded: Float[Array, "B Q D"]
     positions: Int[Array, "B Q"]
@@ -99,7 +98,7 @@ class Written(NamedTuple):
 
 
 class PlainDecoder(nn.Module):
-    """No attention: the first state holds all about the source (Sutskever et al. 2014, section 2)."""
+    """No attention: the first state holds the source (Sutskever et al. 2014, section 2)."""
 
     stack: Stack
     dropout: Rate
@@ -108,39 +107,38 @@ class PlainDecoder(nn.Module):
         self.output_dropout = Dropout(self.dropout)
 
     def prepare(self, memory: Array, mask: Array) -> Prepared | None:
-        """The memory prepared for attention, if there is one."""
+        """Return the memory prepared for attention, if there is one."""
         return None
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
-        """The state before the first token, from the first states of the layers."""
         return DecoderState(states)
 
     def read(self, tokens: DecoderInputs) -> Array:
-        """Contribution of the tokens to the gates."""
         return self.stack.read(tokens.embedded)
 
     def advance(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
     ) -> tuple[DecoderState, PyTree]:
-        """The new state, and the top layer's hidden state."""
+        """Return the new state, and the top layer's hidden state."""
         top, layers = self.stack(read, state.layers, train=train)
         return DecoderState(layers), top
 
     def advance_all(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
     ) -> PyTree:
-        """The second result of ``advance`` for all tokens."""
+        """Return the second result of ``advance`` for all tokens."""
         return self.stack.over_time(read, state.layers, train=train)
 
     def write(self, tokens: DecoderInputs, advanced: PyTree, prepared: PyTree, *, train: bool) -> Written:
-        """Outputs and attention weights from the second results of ``advance``."""
+        """Return outputs and attention weights from the second results of ``advance``."""
         return Written(self.output_dropout(advanced, train=train), None)
 
 
 class LuongDecoder(PlainDecoder):
     """Attends with the new state: output tanh(W [c; h]) (Luong et al. 2015, section 3, equation 5).
 
-    Attention has no state and nothing is fed, so all positions attend at once. Parameter: ``combine_kernel`` [E + N, N].
+    Attention has no state and nothing is fed, so all positions attend at once. Parameter:
+    ``combine_kernel`` [E + N, N].
     """
 
     cross_attention: RnnAttention
@@ -170,7 +168,7 @@ class LuongDecoder(PlainDecoder):
 def _token_by_token(
     decoder: PlainDecoder, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
 ) -> PyTree:
-    """``advance_all`` as a scan of ``advance``, for attention that depends on the previous token."""
+    """Scan ``advance``, as ``advance_all`` of attention that depends on the previous token."""
 
     def advance(decoder: PlainDecoder, state: DecoderState, at: PyTree) -> tuple[DecoderState, PyTree]:
         read, positions = at
@@ -183,7 +181,6 @@ class InputFeedingDecoder(LuongDecoder):
     """The attentional vector is an input of the next token (Luong et al. 2015, section 3.3)."""
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
-        """Zeros are fed to the first token."""
         top = self.stack.top(states)
         feed = jnp.zeros((*top.shape[:-1], self.hidden_size))
         return DecoderState(states, feed, self.cross_attention.start(prepared, top.shape[1]))
@@ -191,7 +188,7 @@ class InputFeedingDecoder(LuongDecoder):
     def advance(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
     ) -> tuple[DecoderState, PyTree]:
-        """The new state, and the output and weights."""
+        """Return the new state, and the output and weights."""
         top, layers = self.stack(read + self.stack.read_rest(state.feed), state.layers, train=train)
         attended = self.cross_attention(top, positions, prepared, state.attention)
         output = self._combined(attended.context, top, train=train)
@@ -204,10 +201,10 @@ class InputFeedingDecoder(LuongDecoder):
 
 
 class BahdanauDecoder(PlainDecoder):
-    """Attends with the previous state; cell and output read the context (Bahdanau et al. 2015, appendix A.1.2 and A.2.2).
+    """Attends with the previous state; cell and output read the context (Bahdanau et al. 2015).
 
-    The output is the maxout, over pairs, of a layer of previous state, previous token and context. Parameter:
-    ``readout_kernel`` [N + D + E, 2 O].
+    Appendix A.1.2 and A.2.2. The output is the maxout, over pairs, of a layer of previous state,
+    previous token and context. Parameter: ``readout_kernel`` [N + D + E, 2 O].
     """
 
     cross_attention: RnnAttention
@@ -230,7 +227,7 @@ class BahdanauDecoder(PlainDecoder):
     def advance(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
     ) -> tuple[DecoderState, PyTree]:
-        """The new state; the previous one, the context and the weights."""
+        """Return the new state, and the previous one with the context and the weights."""
         previous = self.stack.top(state.layers)
         attended = self.cross_attention(previous, positions, prepared, state.attention)
         _, layers = self.stack(read + self.stack.read_rest(attended.context), state.layers, train=train)
@@ -239,7 +236,6 @@ class BahdanauDecoder(PlainDecoder):
     advance_all = _token_by_token
 
     def write(self, tokens: DecoderInputs, advanced: PyTree, prepared: PyTree, *, train: bool) -> Written:
-        """The maxout layer is the output."""
         previous, context, weights = advanced
         inputs = jnp.concatenate([previous, tokens.embedded, context], axis=-1)
         readout = einsum("BQC,CN->BQN", inputs, self.readout_kernel, self.precision)
@@ -256,12 +252,13 @@ def over_time(
     carry: PyTree,
     inputs: PyTree,
 ) -> tuple[PyTree, PyTree]:
-    """A scan over the second axis, which each step sees with length 1, of inputs and outputs [B, T, ...]."""
+    """Scan the second axis of inputs [B, T, ...], which ``step`` sees with length 1."""
     counts: list[dict] = []
 
     def one(module: ModuleType, carry: PyTree, at: PyTree) -> tuple[PyTree, PyTree]:
-        # Flax folds the number of draws so far into every key, and the calls of a scan's body share that number: one call to
-        # find constants, one to compile, but one a step under ``jax.disable_jit``. Here all steps count from the same number.
+        # Flax folds the number of keys so far into every key, and the calls of a scan's body share
+        # that number: one call to find constants, one to compile, but one a step under
+        # ``jax.disable_jit``. Here all steps count from the same number.
         assert module.scope is not None
         counts.append(_copied(module.scope.rng_counters))
         _restore(module.scope.rng_counters, counts[:2][-1])
@@ -279,7 +276,7 @@ def _copied(counters: dict) -> dict:
 
 
 def _restore(counters: dict, saved: dict) -> None:
-    """Sets the nested ``counters`` in place: other scopes hold the inner dictionaries."""
+    """Set the nested ``counters`` in place: other scopes hold the inner dictionaries."""
     for name, count in saved.items():
         if isinstance(count, dict):
             _restore(counters[name], count)

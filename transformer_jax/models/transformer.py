@@ -21,7 +21,7 @@ from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
 class Memory(NamedTuple):
-    """The encoded source: hidden states [B, S, D], segments [B, S], 0 on padding, and positions [B, S]."""
+    """Hidden states [B, S, D], segments [B, S], 0 on padding, and positions [B, S]."""
 
     hidden: Hidden
     segments: TokenIds
@@ -29,10 +29,11 @@ class Memory(NamedTuple):
 
 
 class PerBeam(NamedTuple):
-    """The cache slots of the prefix of each beam [B, W, M], and the number of tokens decoded so far.
+    """The cache slots of the prefixes of beams [B, W, M], and the tokens decoded so far.
 
-    Cache slots are never reordered: token ``t`` of the beam that was then number ``w`` stays in slot ``t W + w``, or
-    ``P + t W + w`` after a prompt of P slots. ``layers``: the state of the layers that follows the beams, leaves [B, W, ...].
+    Cache slots are never reordered: token ``t`` of the beam that was then number ``w`` stays in
+    slot ``t W + w``, or ``P + t W + w`` after a prompt of P slots. ``layers``: the state of layers
+    that follows the beams, leaves [B, W, ...].
     """
 
     visible: Bool[Array, "B W M"]
@@ -41,7 +42,7 @@ class PerBeam(NamedTuple):
 
 
 class PerSentence(NamedTuple):
-    """State shared by the beams of a sentence: a ``KVCache`` of the source for each layer, and source segments [B, S]."""
+    """State that the beams of a sentence share: a ``KVCache`` a layer and source segments."""
 
     cross_attention: tuple[KVCache, ...]
     source_segments: TokenIds
@@ -68,7 +69,7 @@ class Transformer(EncoderDecoder):
         self.sum_dropout = Dropout(self.embedding_dropout)
 
     def encode(self, source: Tokens, *, train: bool) -> Memory:
-        """Runs the encoder stack over source tokens [B, S]."""
+        """Run the encoder stack over source tokens [B, S]."""
         hidden = self._embed(self.source_embedding, self.source_positions, source.ids, source.positions, train)
         mask = SentenceMask.between(source, source, score_mod=score_mod_of(self.source_positions))
         stream = self.stack(self.encoder_layers, enter(self.encoder_layers, hidden, source.ids), mask, train=train)
@@ -76,7 +77,7 @@ class Transformer(EncoderDecoder):
         return Memory(hidden, jnp.asarray(source.segments), jnp.asarray(source.positions))
 
     def decode_hidden(self, target: Tokens, memory: Memory, *, train: bool) -> Hidden:
-        """Runs the decoder stack over target tokens [B, T] shifted right by one."""
+        """Run the decoder stack over target tokens [B, T] shifted right by one."""
         inputs = shift_right(target)
         hidden = self._embed(self.target_embedding, self.target_positions, inputs, target.positions, train)
         score_mod = score_mod_of(self.target_positions)
@@ -87,7 +88,7 @@ class Transformer(EncoderDecoder):
         return self.decoder_norm(leave(self.decoder_layers, stream))
 
     def init_cache(self, memory: Memory, *, beam_width: int, max_length: int) -> DecodeCache:
-        """An empty KV cache for ``max_length`` tokens of every beam, and the projected source."""
+        """Return an empty cache for ``max_length`` tokens a beam, and the projected source."""
         rows, num_slots = memory.hidden.shape[0], max_length * beam_width
         cross_attention = tuple(
             layer.cross_attention.cache_of(memory.hidden, memory.positions) for layer in self.decoder_layers
@@ -100,7 +101,6 @@ class Transformer(EncoderDecoder):
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Logits after one more token in each beam."""
         beams, sentences = cache.per_beam, cache.per_sentence
         (rows, beam_width), num_slots = token_ids.shape, beams.visible.shape[2]
         max_length, write_index = num_slots // beam_width, beams.length * beam_width
@@ -125,19 +125,16 @@ class Transformer(EncoderDecoder):
     def _embed(
         self, embedding: Embedding, encode: nn.Module, ids: TokenIds, positions: TokenIds, train: bool, length: int = 0
     ) -> Hidden:
-        """Dropout(embedding + positional encoding), section 5.4."""
         summed = self.parts.constrain(embedding.embed(ids) + encode(positions, length=length or ids.shape[1]))
         return rounding_barrier(self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype))
 
 
 def layer_caches(cache: DecodeCache) -> list[LayerCache]:
-    """The caches of the layers."""
     return [LayerCache(*parts) for parts in zip(cache.kv_cache, cache.per_beam.layers, strict=True)]
 
 
 def with_layer_caches(
     visible: Bool[Array, "B W M"], length: Int[Array, ""], shared: PyTree, caches: Iterable[LayerCache]
 ) -> DecodeCache:
-    """The cache of a model from the caches of its layers; ``visible`` and ``length`` as in ``PerBeam``."""
     kv_caches, per_beam = zip(*caches, strict=True)
     return DecodeCache(PerBeam(visible, length, per_beam), shared, kv_caches)

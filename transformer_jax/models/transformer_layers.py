@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class LayerParts(NamedTuple):
-    """Makers of the parts of a layer, from the site of the part: another part, another variant.
+    """Makers of the parts of a layer, from the site of the part.
 
-    ``constrain`` is a sharding constraint on the hidden states [B, L, D] between the parts; ``residual_dtype`` is their type
-    between layers.
+    ``constrain`` is a sharding constraint on the hidden states [B, L, D] between the parts, and
+    ``residual_dtype`` is their type between layers.
     """
 
     self_attention: Callable[[Site], "MultiHeadAttention | Mixer"]
@@ -44,7 +44,6 @@ class EncoderLayer(nn.Module):
         self.feed_forward_residual = self.parts.residual(self.site.of("feed_forward"))
 
     def __call__(self, x: Hidden, mask: SentenceMask, *, train: bool) -> Hidden:
-        """[B, L, D] to [B, L, D]."""
         constrain, residual = self.parts.constrain, self.self_attention_residual
         inputs = residual.before(x)
         x = constrain(residual.after(x, self.self_attention(inputs, inputs, mask, train=train), train=train))
@@ -56,10 +55,10 @@ class EncoderLayer(nn.Module):
 
 
 class CausalLayer(EncoderLayer):
-    """The layer of a decoder-only Transformer: an encoder layer with a causal mask, and with a KV cache."""
+    """The layer of a decoder-only Transformer: causal self-attention with a KV cache."""
 
     def prefill(self, x: Hidden, mask: SentenceMask, cache: LayerCache) -> tuple[Hidden, LayerCache]:
-        """``__call__`` without dropout on a prompt [B, P, D], and ``cache`` with the prompt in its first slots."""
+        """Run ``__call__`` on a prompt [B, P, D] without dropout, and write it into ``cache``."""
         residual = self.self_attention_residual
         inputs = residual.before(x)
         cache = self.self_attention.prefill(inputs, mask, cache)
@@ -69,7 +68,6 @@ class CausalLayer(EncoderLayer):
     def step(
         self, x: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
-        """One more position in each beam."""
         residual = self.self_attention_residual
         y, cache = self.self_attention.step(residual.before(x), cache, mask)
         return self._feed_forward(residual.after(x, y, train=False), train=False), cache
@@ -92,7 +90,6 @@ class DecoderLayer(EncoderLayer):
         *,
         train: bool,
     ) -> Hidden:
-        """[B, T, D] to [B, T, D], teacher-forced."""
         constrain, residual = self.parts.constrain, self.self_attention_residual
         inputs = residual.before(x)
         x = constrain(residual.after(x, self.self_attention(inputs, inputs, self_mask, train=train), train=train))
@@ -104,7 +101,7 @@ class DecoderLayer(EncoderLayer):
     def step(
         self, x: Float[Array, "B W D"], cache: LayerCache, mask: StepMask, source: KVCache, source_mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
-        """One more position in each beam, written into the self-attention's ``cache``."""
+        """Add one more position to beams, written into the self-attention's ``cache``."""
         constrain, residual = self.parts.constrain, self.self_attention_residual
         y, cache = self.self_attention.step(residual.before(x), cache, mask)
         x = constrain(residual.after(x, y, train=False))
@@ -115,10 +112,9 @@ class DecoderLayer(EncoderLayer):
 
 
 def enter(layers: Sequence[EncoderLayer], hidden: Hidden, token_ids: TokenIds) -> PyTree:
-    """The residual stream that the first layer reads, the hidden states unless their residual connection has another."""
+    """Return the residual stream that the first layer reads, by default the hidden states."""
     return layers[0].self_attention_residual.enter(hidden, token_ids) if layers else hidden
 
 
 def leave(layers: Sequence[EncoderLayer], stream: PyTree) -> Hidden:
-    """The hidden states after the last layer."""
     return layers[-1].feed_forward_residual.leave(stream) if layers else stream

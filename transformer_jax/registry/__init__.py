@@ -1,1 +1,1 @@
-"""The registry: kinds of parts, parts by name, and the indexes of the folders that bring them."""
+"""Kinds of parts, parts by name, and the indexes of the folders that bring them."""

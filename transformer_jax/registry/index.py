@@ -1,6 +1,7 @@
-"""Indexes: the parts, commands and functions that a folder brings, readable without importing any of its modules.
+"""Indexes: the parts, commands and functions that a folder brings, without importing it.
 
-A folder of the package, a tool in ``tools/NAME/``, or a tool of another distribution has an ``index.toml``::
+A folder of the package, a tool in ``tools/NAME/``, or a tool of another distribution has an
+``index.toml``::
 
     needs = ["sizing"]                     # tools that all of this tool needs
 
@@ -16,8 +17,8 @@ A folder of the package, a tool in ``tools/NAME/``, or a tool of another distrib
     [doors.run_hooks]                      # a door of the core: name = "module:function"
     curves = "curves:curves_at_end"
 
-Modules are named relative to their folder. Another distribution names the package of its tool as an entry point of the group
-``transformer_jax.tools``. docs/architecture.md lists the doors.
+Modules are named relative to their folder. Another distribution names the package of its tool as an
+entry point of the group ``transformer_jax.tools``. docs/internals/architecture.md lists the doors.
 """
 
 import importlib
@@ -41,13 +42,13 @@ COMMAND_GROUPS = {
     "cluster": "Other machines",
 }
 DOORS = ("settings", "run_hooks", "next_steps", "sizes", "draw_attention", "require_stated", "examine_texts")
-# Doors behind which only one tool may stand.
+# Doors with at most one tool.
 SINGLE_DOORS = ("settings", "draw_attention", "require_stated")
 TARGET = re.compile(r"[\w.]+:\w+")
 
 
 class Index(NamedTuple):
-    """The index of a folder: its file, the package of its modules, its tool (empty for core and kit), and its tables."""
+    """The index of a folder with the modules of ``package``; ``tool`` is empty for core and kit."""
 
     file: Path
     package: str
@@ -59,16 +60,14 @@ class Index(NamedTuple):
 
     @property
     def is_kit(self) -> bool:
-        """Whether this is the index of the kit."""
         return self.package == f"{PACKAGE}.kit"
 
     @property
     def is_core(self) -> bool:
-        """Whether this is the index of a folder of the core."""
         return not self.tool and not self.is_kit
 
     def load(self, key: str, target: str) -> Any:
-        """Import and return ``module:name``; raise ConfigError, which names ``key``, if there is no such object."""
+        """Import and return ``module:name``. Raises ConfigError (``key``) without it."""
         module, _, name = target.partition(":")
         try:
             return getattr(importlib.import_module(f"{self.package}.{module}"), name)
@@ -81,7 +80,7 @@ class Index(NamedTuple):
 
 
 class ListedCommand(NamedTuple):
-    """A command: its name, group and summary, all tools that it needs, and the index that names its function."""
+    """A command, all tools that it needs, and the index that names its function."""
 
     name: str
     group: str
@@ -95,7 +94,7 @@ class ListedCommand(NamedTuple):
         return [tool for tool in self.needs if not is_usable(tool)]
 
     def load(self) -> Any:
-        """Import the command; raise ConfigError if a tool that it needs is missing."""
+        """Import the command. Raises ConfigError if a tool that it needs is missing."""
         if self.missing:
             raise ConfigError(
                 self.name, f"needs the tool {' and the tool '.join(self.missing)}, which is not installed"
@@ -111,7 +110,7 @@ class ListedPart(NamedTuple):
 
 
 def _read(file: Path, package: str, tool: str = "") -> Index:
-    """Read an index; raise ConfigError, with the file, for an unknown key or a value of another form."""
+    """Read an index. Raises ConfigError for an unknown key or a value of another form."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -151,7 +150,7 @@ def _read(file: Path, package: str, tool: str = "") -> Index:
 
 @cache
 def own_indexes() -> tuple[Index, ...]:
-    """Return the indexes of the package: its folders, the kit after the core, then its tools, by name."""
+    """Return the indexes of the package: its folders, then the kit, then its tools, by name."""
     root = Path(__file__).parents[1]
     folders = sorted(
         (file.parent for file in root.glob("*/index.toml")), key=lambda path: (path.name == "kit", path.name)
@@ -165,13 +164,14 @@ def own_indexes() -> tuple[Index, ...]:
 
 @cache
 def indexes() -> tuple[Index, ...]:
-    """Return the indexes of the package and of tools of other distributions, which are found but not imported.
+    """Return the indexes of the package and of tools of other distributions, without imports.
 
-    Raises ConfigError for a tool without an index, and where two of them have a tool, a command, a part or a door in common.
+    Raises ConfigError for a tool without an index, and when two of them have a tool, a command, a
+    part or a door in common.
     """
-    every = [*own_indexes(), *(_index_of(entry_point) for entry_point in entry_points(TOOL_ENTRY_POINTS))]
+    listed = [*own_indexes(), *(_index_of(entry_point) for entry_point in entry_points(TOOL_ENTRY_POINTS))]
     owners: dict[tuple[str, ...], Index] = {}
-    for index in every:
+    for index in listed:
         entries: list[tuple[str, ...]] = [("tool", index.tool)] if index.tool else []
         entries += [*_parts_of(index), *(("command", name) for name in index.commands)]
         for door, names in index.doors.items():
@@ -180,7 +180,7 @@ def indexes() -> tuple[Index, ...]:
             if entry in owners:
                 raise ConfigError(str(index.file), f"{' '.join(entry)} is already in {owners[entry].file}")
             owners[entry] = index
-    return tuple(every)
+    return tuple(listed)
 
 
 @cache
@@ -198,7 +198,7 @@ def _all_entry_points() -> Sequence[Any]:
 
 
 def _index_of(entry_point: Any) -> Index:
-    """Read the index of a tool of another distribution; raise ConfigError if its package or its index is missing."""
+    """Read the index of a tool of another distribution. Raises ConfigError if it is missing."""
     from importlib.util import find_spec
 
     try:
@@ -225,18 +225,18 @@ def _parts_of(index: Index) -> dict[tuple[str, str], ListedPart]:
 
 @cache
 def own_parts() -> Mapping[tuple[str, str], ListedPart]:
-    """Return the parts of the package by kind and name; parts of the core come first."""
+    """Return the parts of the package by kind and name, those of the core first."""
     return {part: listed for index in own_indexes() for part, listed in _parts_of(index).items()}
 
 
 @cache
 def all_parts() -> Mapping[tuple[str, str], ListedPart]:
-    """Return the parts of the package, then the parts of tools of other distributions."""
+    """Return the parts of the package, then those of other distributions."""
     return {part: listed for index in indexes() for part, listed in _parts_of(index).items()}
 
 
 def own_commands() -> dict[str, ListedCommand]:
-    """Return the commands of the package by name; does not look for other distributions."""
+    """Return the commands of the package by name, without other distributions."""
     return {command.name: command for index in own_indexes() for command in _commands_of(index)}
 
 
@@ -255,12 +255,12 @@ def commands() -> dict[str, ListedCommand]:
 
 
 def is_usable(tool: str) -> bool:
-    """Whether a tool and all tools that it needs are installed."""
+    """Return whether a tool and all tools that it needs are installed."""
     return any(index.tool == tool and all(map(is_usable, index.needs)) for index in indexes())
 
 
 def behind(door: str) -> dict[str, Any]:
-    """Import and return what usable tools offer at a door, by name; empty where none does."""
+    """Import and return what usable tools offer at a door, by name."""
     if door not in DOORS:
         raise KeyError(door)
     return {
@@ -272,5 +272,5 @@ def behind(door: str) -> dict[str, Any]:
 
 
 def single_behind(door: str) -> Any:
-    """Import and return what the only tool at a door offers; None where no usable tool does."""
+    """Import and return what the only tool at a door offers, or None."""
     return next(iter(behind(door).values()), None)

@@ -1,9 +1,9 @@
 """The kinds of parts: the setting that selects parts of a kind, and the call that makes one.
 
-A part is a class, or a function that is called as the ``Protocol`` of its kind. ``settings`` are the settings of the part, None
-if it has none; where a Protocol lacks them, a part that has some gets them as its first argument. ``model`` is the
-``ModelConfig``, and a ``site`` (``layers.site.Site``) says where in the model the part stands. Arrays and modules are ``Any``:
-settings do without JAX.
+A part is a class, or a function that is called as the ``Protocol`` of its kind. ``settings`` are
+the settings of the part, or None. If a Protocol lacks them, a part that has settings gets them as
+its first argument. ``model`` is the ``ModelConfig``, and a ``site`` (``layers.site.Site``) is the
+position of the part in the model. Arrays and modules are ``Any``: settings do without JAX.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -90,8 +90,8 @@ class OpensTracker(Protocol):
 class Kind(NamedTuple):
     """A kind of parts.
 
-    ``setting``: selects parts of the kind. ``part``: a part in words. ``maker``: how a part that is a function is called; None
-    where it must not be a function. ``has_settings``: whether parts may have settings of their own.
+    ``setting``: selects parts of the kind. ``part``: a part in words. ``maker``: how a part that is
+    a function is called, or None for classes. ``has_settings``: whether parts may have settings.
     ``has_parameters``: whether parts may add parameters to the model.
     """
 

@@ -1,9 +1,9 @@
-"""Parts by name: of models, optimizers, data sources, tasks and trackers, from the package and from plugins.
+"""Parts of models, optimizers, data sources, tasks and trackers by name, also of plugins.
 
-A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
-group ``transformer_jax.plugins``; it calls ``register``. A run records the digests of plugin files, and keeps their text, which
-no command runs.
-The package registers its own parts, of the core and of the kit (``transformer_jax.kit``), in the same way, on first use.
+A plugin is a Python file (``--plugin=FILE``) or a module that an installed distribution names as an
+entry point of the group ``transformer_jax.plugins``. It calls ``register``. A run records the
+digests of plugin files, and keeps their text, which no command runs. The package registers the
+parts of the core and of the kit (``transformer_jax.kit``) in the same way, on first use.
 """
 
 import importlib
@@ -18,16 +18,16 @@ from transformer_jax.registry.kinds import KINDS
 from transformer_jax.registry.python_files import loaded_plugins, module_of_file
 
 EXAMPLES = {("tracker", name): f"examples/{name}_tracker.py" for name in ("mlflow", "trackio")}
-"""Files of the repository that register parts which users may know from other versions or packages."""
+"""Files of the repository that register parts which users may know from elsewhere."""
 LOGGED_KINDS = ("loss_term", "statistic", "after_update")
 LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate", "target_tokens", "skipped_updates")
 """Metrics train/NAME of every run; parts of ``LOGGED_KINDS`` add others."""
 OF_VALIDATIONS = ("loss", "perplexity", "search_tokens_per_second", "distinct_outputs", "cross_attention_entropy")
-"""Metrics validation/NAME of translations; parts of kind ``metric`` and the scores of sacreBLEU are the others."""
+"""Metrics validation/NAME of translations, without scores of sacreBLEU and parts ``metric``."""
 PLUGIN_ENTRY_POINTS = "transformer_jax.plugins"
 Registered = TypeVar("Registered")
 OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in KINDS}
-"""Other names of the core, values without a registered part: scores of sacreBLEU, ``none`` except of ``model.positions``."""
+"""Values of settings without a registered part: scores of sacreBLEU, and mostly ``none``."""
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _SETTINGS: dict[tuple[str, str], type] = {}
 _REFERENCES: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -36,13 +36,15 @@ _REFERENCES: dict[tuple[str, str], Callable[..., Any]] = {}
 def register(
     kind: str, name: str, settings: type | None = None, reference: Callable[..., Any] | None = None
 ) -> Callable[[Registered], Registered]:
-    """Decorator that adds a function or class as ``name``, a value of the setting of this ``kind``.
+    """Return a decorator that adds a function or class as ``name``, a value of the kind's setting.
 
-    ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at ``parts.NAME.FIELD``.
-    ``reference``: a function ``(params, inputs, mask)`` that computes the same in NumPy; ``conform`` compares the two.
+    ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at
+    ``parts.NAME.FIELD``. ``reference``: a function ``(params, inputs, mask)`` that computes the
+    same in NumPy; ``conform`` compares the two.
 
-    Raises ConfigError when there is no such kind, or its parts have no settings. The name must not be taken by the package, by
-    settings of another kind, or by a metric of the log. A function must take exactly the arguments that its kind passes.
+    Raises ConfigError when there is no such kind, or its parts have no settings. The name must not
+    be taken by the package, by settings of another kind, or by a metric of the log. A function must
+    take exactly the arguments that its kind passes.
     """
     if kind not in KINDS:
         raise ConfigError("register", f"{kind!r} is not one of {', '.join(KINDS)}")
@@ -67,28 +69,28 @@ def register(
             "register", f"the log has another validation/{name}", f"use another name than {kind} {name!r}"
         )
 
-    def add(made: Registered) -> Registered:
+    def add(part: Registered) -> Registered:
         listed = own_parts().get((kind, name))
-        module, origin = listed and listed.module, getattr(made, "__module__", "") if callable(made) else ""
-        # A module may be loaded again; settings of a task do not say where they were made.
+        module, origin = listed and listed.module, getattr(part, "__module__", "") if callable(part) else ""
+        # A module may be loaded again, and settings of a task do not name theirs.
         if module and origin != module and (origin or name in _REGISTERED[kind]):
             raise ConfigError("register", f"{kind} {name!r} is in {module}", "use another name")
-        if inspect.isfunction(made):
-            _require_call(kind, name, made, has_settings=settings is not None)
-        _REGISTERED[kind][name] = made
+        if inspect.isfunction(part):
+            _require_call(kind, name, part, has_settings=settings is not None)
+        _REGISTERED[kind][name] = part
         _SETTINGS.pop((kind, name), None)
         if settings:
             _SETTINGS[kind, name] = settings
         _REFERENCES.pop((kind, name), None)
         if reference:
             _REFERENCES[kind, name] = reference
-        return made
+        return part
 
     return add
 
 
-def _require_call(kind: str, name: str, made: Callable[..., Any], *, has_settings: bool) -> None:
-    """Raise ConfigError unless parts of the kind may be functions, and this one takes the arguments that the kind passes."""
+def _require_call(kind: str, name: str, part: Callable[..., Any], *, has_settings: bool) -> None:
+    """Raise ConfigError unless this function takes the arguments that its kind passes."""
     maker: Any = KINDS[kind].maker
     if maker is None:
         raise ConfigError("register", f"{kind} {name!r} is a function", f"it must be {KINDS[kind].part}")
@@ -97,7 +99,7 @@ def _require_call(kind: str, name: str, made: Callable[..., Any], *, has_setting
     options = [argument.name for argument in passed if argument.kind is argument.KEYWORD_ONLY]
     if has_settings and not {"settings", "config"} & {*positional}:
         positional = ["settings", *positional]
-    signature = inspect.signature(made, follow_wrapped=False)
+    signature = inspect.signature(part, follow_wrapped=False)
     try:
         signature.bind(*positional, **dict.fromkeys(options))
     except TypeError:
@@ -112,19 +114,19 @@ def setting_of(kind: str) -> str:
 
 
 def registered(kind: str, made: Callable[[Any], Any] = lambda part: part) -> Mapping[str, Any]:
-    """The parts of a kind by name, each converted by ``made``; modules of the package are imported on first use."""
+    """Return the parts of a kind by name, converted by ``made``, imported on first use."""
     return _PartsOfKind(kind, made)
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """Return the names of all parts of a kind without importing modules of the package; parts of the core come first."""
+    """Return the names of all parts of a kind, those of the core first, without importing them."""
     load_installed_plugins()
     names = (*(name for owner, name in all_parts() if owner == kind), *sorted(_REGISTERED[kind]))
     return tuple(dict.fromkeys(names))
 
 
 def settings_class(kind: str, name: str) -> type | None:
-    """The settings of a part; None if it has none, as parts of the core, or there is no such part."""
+    """Return the settings of a part, or None. Parts of the core have none."""
     listed = _listed(kind, name) if KINDS[kind].has_settings else None
     if listed and not listed.owner.is_core:
         _import_part(kind, name)
@@ -134,28 +136,28 @@ def settings_class(kind: str, name: str) -> type | None:
 def parts_of_file(file: str) -> list[tuple[str, str]]:
     """Return kind and name of the parts that a loaded file defines and registers."""
     module = module_of_file(file)
-    parts = ((kind, name, made) for kind, named in _REGISTERED.items() for name, made in named.items())
-    return [(kind, name) for kind, name, made in parts if getattr(made, "__module__", "") == module]
+    parts = ((kind, name, part) for kind, by_name in _REGISTERED.items() for name, part in by_name.items())
+    return [(kind, name) for kind, name, part in parts if getattr(part, "__module__", "") == module]
 
 
 def reference_of(kind: str, name: str) -> Callable[..., Any] | None:
-    """Return the NumPy function that a part was registered with; None if it has none."""
+    """Return the NumPy function that a part was registered with, or None."""
     return _REFERENCES.get((kind, name))
 
 
 def with_settings(kind: str, name: str, parts: Mapping[str, Any]) -> Callable[..., Any]:
-    """The part of this name, with its settings in ``parts``, or their defaults, as first argument if it has some."""
-    made, settings = registered(kind)[name], settings_class(kind, name)
-    return partial(made, parts[name] if name in parts else settings()) if settings else made
+    """Return a part, with its settings in ``parts`` or their defaults as first argument, if any."""
+    part, settings = registered(kind)[name], settings_class(kind, name)
+    return partial(part, parts[name] if name in parts else settings()) if settings else part
 
 
 def kind_with_settings(name: str) -> str | None:
-    """The kind of the part with settings of this name; None if there is none."""
+    """Return the kind of the part with settings of this name, or None."""
     return next((kind for kind in KINDS if is_registered(kind, name) and settings_class(kind, name)), None)
 
 
 def names_with_settings() -> tuple[str, ...]:
-    """The names of all parts that have settings; imports the whole kit."""
+    """Return the names of all parts that have settings. Imports the whole kit."""
     load_installed_plugins()
     for (kind, name), listed in all_parts().items():
         if KINDS[kind].has_settings and not listed.owner.is_core:
@@ -164,7 +166,7 @@ def names_with_settings() -> tuple[str, ...]:
 
 
 def _listed(kind: str, name: str) -> ListedPart | None:
-    """The entry of a part in an index; the indexes of other distributions are read only for a name that the package lacks."""
+    """Return the entry of a part in an index, first in those of the package."""
     if (kind, name) in own_parts():
         return own_parts()[kind, name]
     return None if name in _REGISTERED[kind] else all_parts().get((kind, name))
@@ -177,12 +179,12 @@ def _import_part(kind: str, name: str) -> None:
 
 
 def may_add_parameters() -> bool:
-    """Whether a plugin of a user registered a part or task, whose parameters the package cannot know."""
+    """Return whether a plugin registered a part or task whose parameters are unknown."""
     return _has_other_parts([kind for kind, row in KINDS.items() if row.has_parameters])
 
 
 def is_extended() -> bool:
-    """Whether this process has plugins or tools that are not of this package, so that its code is not all."""
+    """Return whether this process has plugins or tools that are not of this package."""
     return bool(loaded_plugins()) or all_parts().keys() != own_parts().keys() or _has_other_parts(KINDS)
 
 
@@ -191,7 +193,7 @@ def _has_other_parts(kinds: Iterable[str]) -> bool:
 
 
 def is_registered(kind: str, name: str) -> bool:
-    """Whether a part is registered, also by installed plugins, which are loaded if necessary."""
+    """Return whether a part is registered, also by installed plugins, which are then loaded."""
     if name not in _REGISTERED[kind] and (kind, name) not in own_parts():
         load_installed_plugins()
     return name in _REGISTERED[kind] or _listed(kind, name) is not None
@@ -219,7 +221,7 @@ class _PartsOfKind(Mapping[str, Any]):
 
 @cache
 def load_installed_plugins() -> None:
-    """Import the installed plugins; raise ConfigError when one fails."""
+    """Import the installed plugins. Raises ConfigError when one fails."""
     for entry_point in entry_points(PLUGIN_ENTRY_POINTS):
         try:
             entry_point.load()

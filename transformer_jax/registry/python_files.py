@@ -1,4 +1,4 @@
-"""Execution of Python files of users: plugins, recipes and sweeps; errors name the file and the line."""
+"""Execution of Python files of users: plugins, recipes and sweeps. Errors name file and line."""
 
 import inspect
 import runpy
@@ -18,7 +18,7 @@ _LOADED: dict[str, tuple[str, bytes]] = {}
 
 
 def load_plugin(file: str) -> None:
-    """Runs the Python file of a plugin; raises ConfigError when it does not exist or fails."""
+    """Run the Python file of a plugin. Raises ConfigError when it does not exist or fails."""
     path = Path(file).expanduser()
     if not path.is_file():
         hint = "; repeat --plugin for each file" if "," in file else ""
@@ -34,28 +34,28 @@ def load_plugin(file: str) -> None:
 
 
 def module_of_file(file: str | Path) -> str:
-    """Return the name of the module of an executed file; no module of the standard library begins so."""
+    """Return the name of the module of an executed file, unlike any of the standard library."""
     return f"file_{Path(file).stem}"
 
 
 def loaded_plugins() -> dict[str, str]:
-    """The loaded files, each with its SHA-256 when it was loaded."""
+    """Return the loaded files with their SHA-256 when they were loaded."""
     return {file: sha256(text).hexdigest() for file, (_, text) in _LOADED.items()}
 
 
 def text_of_plugin(file: str) -> bytes:
-    """Return the text of one of the loaded files when it was loaded."""
+    """Return the text of a loaded file when it was loaded."""
     return _LOADED[file][1]
 
 
 def line_of_plugin(error: BaseException) -> str:
-    """``FILE, line N`` where a loaded file raised an error, or called the function that did; empty if none did."""
+    """Return ``FILE, line N`` of a loaded file in the traceback of an error, or ""."""
     inside = [frame for frame in traceback.extract_tb(error.__traceback__) if is_loaded(frame.filename)]
     return f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else ""
 
 
 def is_of_plugin(error: BaseException) -> bool:
-    """Whether a loaded file, or a library that it called, raised an error, and no code of this package that it called."""
+    """Return whether a loaded file, not code of this package that it called, raised an error."""
     package = Path(__file__).parents[1]
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     ours_or_loaded = [file for file in files if is_loaded(file) or Path(file).is_relative_to(package)]
@@ -67,19 +67,19 @@ def is_loaded(file: str) -> bool:
 
 
 def plugin_flags() -> str:
-    """Return the ``--plugin`` flags of this command for a printed one, each after a space."""
+    """Return the ``--plugin`` flags of this command for a printed one, after spaces."""
     return "".join(f" --plugin={shlex.quote(file)}" for file, _ in _LOADED.values())
 
 
 def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
-    """Calls a function of a Python file, with ``argument`` unless it is empty, and returns its result.
+    """Call a function of a Python file, with ``argument`` unless it is empty.
 
-    ``kind`` names such files in messages. Raises ConfigError when the file fails or has no such function, or the argument is
-    not in its ``VARIANTS``.
+    ``kind`` names such files in messages. Raises ConfigError when the file fails or has no such
+    function, or the argument is not in its ``VARIANTS``.
     """
     spec = f"{path}:{argument}" if argument else str(path)
     with _running(path, spec):
-        # Under a separate name: run_path puts the module where a file called copy.py would hide the real copy.
+        # Under a separate name: a file called copy.py would hide the real copy.
         namespace = runpy.run_path(str(path), run_name=module_of_file(path))
         called = namespace.get(function)
         if not callable(called):
@@ -95,17 +95,14 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
 
 
 def names_in_file(path: Path) -> dict[str, Any]:
-    """The names that a Python file defines; raises ConfigError when it fails."""
+    """Return the names that a Python file defines. Raises ConfigError when it fails."""
     with _running(path, str(path)):
         return runpy.run_path(str(path), run_name=module_of_file(path))
 
 
 @contextmanager
 def _running(path: Path, spec: str) -> Iterator[None]:
-    """Lets a file import its siblings; removes them from ``sys.modules`` after it, since other folders may have the same names.
-
-    Raises ConfigError, with file and line, for every exception of the file.
-    """
+    """Let a file import its siblings. Raises ConfigError, with the line, for all its exceptions."""
     folder, before = path.resolve().parent, set(sys.modules)
     # At the end: a recipe called copy.py must not hide the module of the standard library.
     sys.path.append(str(folder))
@@ -119,8 +116,8 @@ def _running(path: Path, spec: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         inside = [frame for frame in frames if Path(frame.filename).resolve().parent == folder]
-        where = f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else spec
-        raise ConfigError(where, f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+        line = f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else spec
+        raise ConfigError(line, f"{type(error).__name__}: {' '.join(str(error).split())}") from error
     finally:
         sys.path.remove(str(folder))
         for name in set(sys.modules) - before:

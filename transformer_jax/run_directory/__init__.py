@@ -1,1 +1,1 @@
-"""The run directory: names of its files, its checkpoints on disk, the choice of a checkpoint."""
+"""The run directory: names of its files, its checkpoints, the selection of one."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
-# Files of a start that failed before it wrote the settings; ``lost+found`` belongs to the file system.
+# Files of a start that failed before it wrote the settings, and ``lost+found`` of file systems.
 BEFORE_SETTINGS = (RUN_LOCK, "checkpoints", "outcome.json", "lost+found")
 # Endings of unfinished files, and of the output of shells and schedulers.
 NO_RUN = (".partial", ".log", ".out", ".err")
@@ -50,36 +50,38 @@ class RunIsBusy(ConfigError):
 class RunDirectory:
     """Names of the files of a run, on a disk or in an object store.
 
-    All processes write checkpoints. Other files are written by process 0; the other processes write theirs to ``scratch``.
-    Libraries that need a disk (events, traces) write to ``local``: of a run in a store it is the ``scratch`` of process 0 too,
-    and ``publish`` copies it.
+    All processes write checkpoints. Process 0 writes the other files; the other processes write
+    theirs to ``scratch``. Libraries that need a disk (events, traces) write to ``local``. If the
+    run is in a store, that is the ``scratch`` of process 0 too, and ``publish`` copies it.
     """
 
     def __init__(self, path: str | Path, scratch: Path | None = None, *, is_first: bool = True) -> None:
         if not str(path).strip():
             raise ConfigError("--workdir", "is empty", "give the folder of the run")
         self.path = as_path(path)
-        own = self.path if scratch is None or is_first else scratch
+        folder = self.path if scratch is None or is_first else scratch
         self.local = scratch or self.path
         self.lock: StoreLock | None = None
         self._published: dict[Path, tuple[int, int]] = {}
         self.checkpoints = self.path / "checkpoints"
-        self.config = own / "config.json"  # The resolved settings.
-        self.tokenizer = own / "tokenizer"  # The folder of the trained tokenizers.
-        self.data_report = own / "data.json"  # Statistics of the training data; examples left out, by reason.
-        self.run_record = own / "run.json"  # For each start: command, versions, host, devices.
-        self.metrics = own / "metrics.jsonl"  # Metrics by update, one JSON object a line.
-        self.curves = own / "curves.png"  # Plot of the metrics.
-        self.plugins = own / "plugins"  # The folder of the text of the plugins that a start loaded.
-        self.goodput = own / "goodput.json"  # Wall time by kind, over all starts.
-        self.outcome = own / "outcome.json"  # Missing while the run is in progress and after a crash.
-        self.tracker_ids = own / IDS_FILE  # Ids of the run in trackers, by tracker.
-        self.hang = own / "hang.txt"  # Stacks of all threads of a process that the watchdog ended.
+        self.config = folder / "config.json"  # The resolved settings.
+        self.tokenizer = folder / "tokenizer"  # The folder of the trained tokenizers.
+        # Statistics of the training data, with the number of examples left out by reason.
+        self.data_report = folder / "data.json"
+        self.run_record = folder / "run.json"  # Command, versions, host and devices of all starts.
+        self.metrics = folder / "metrics.jsonl"  # Metrics by update, one JSON object a line.
+        self.curves = folder / "curves.png"  # Plot of the metrics.
+        self.plugins = folder / "plugins"  # The folder of the text of the plugins that a start loaded.
+        self.goodput = folder / "goodput.json"  # Wall time by kind, over all starts.
+        # Missing while the run is in progress and after a crash.
+        self.outcome = folder / "outcome.json"
+        self.tracker_ids = folder / IDS_FILE  # Ids of the run in trackers, by tracker.
+        self.hang = folder / "hang.txt"  # Stacks of all threads of a process that the watchdog ended.
         self.profile = self.local / "profile"  # The folder of traces.
-        self.lock_file = own / RUN_LOCK
+        self.lock_file = folder / RUN_LOCK
 
     def remove_partial_files(self) -> None:
-        """Removes unfinished files of a killed training process; a store has none."""
+        """Remove unfinished files of a killed training process. A store has none."""
         if in_store(self.config):
             return
         written = self.config, self.metrics, self.curves, self.goodput, self.outcome, self.data_report, self.run_record
@@ -90,22 +92,19 @@ class RunDirectory:
         return bool(self.checkpoint_steps())
 
     def checkpoint_steps(self) -> list[int]:
-        """The steps of the complete checkpoints, oldest first."""
+        """Return the steps of the complete checkpoints, oldest first."""
         return [int(name) for name in step_names(self.checkpoints)]
 
     def remove_earlier_scores(self) -> None:
-        """Removes time spent, starts, ids of trackers and scores of an earlier run, whose checkpoints were removed."""
+        """Remove records and scores of an earlier run, whose checkpoints were removed."""
         folder = self.goodput.parent
         reports = list(folder.glob("evaluation-*.json"))
-        files = [*reports, *(each.with_suffix(".txt") for each in reports)]
+        files = [*reports, *(report.with_suffix(".txt") for report in reports)]
         for file in (self.goodput, self.tracker_ids, self.run_record, *files):
             file.unlink(missing_ok=True)
 
     def publish(self) -> None:
-        """Copies the files in ``local`` that changed since the last call to the store of the run, if it is in one.
-
-        Raises LockLost where another process trains there, and StoreError.
-        """
+        """Copy changed files in ``local`` to the store of the run. Raises LockLost, StoreError."""
         if not in_store(self.config):
             return
         self.require_lock()
@@ -120,12 +119,12 @@ class RunDirectory:
                     self._published[file] = version
 
     def require_lock(self) -> None:
-        """Raises LockLost where another process took the lock of the run over."""
+        """Raise LockLost when another process took the lock of the run over."""
         if self.lock:
             self.lock.require_held()
 
     def require_no_links(self) -> None:
-        """Raises ConfigError where a folder or a checkpoint of the run is a link: writes would change another folder."""
+        """Raise ConfigError when a folder or a checkpoint of the run is a link to another one."""
         for entry in (*self.path.glob("*"), *self.checkpoints.glob("*")):
             if entry.is_symlink() and (entry.is_dir() or not entry.exists()):
                 raise ConfigError(
@@ -134,10 +133,10 @@ class RunDirectory:
 
     @contextmanager
     def locked(self, refusal: str = "") -> Iterator[None]:
-        """Makes the folder and locks it; removes it at the end if the run has not begun.
+        """Make the folder and lock it. Removes it at the end if the run has not begun.
 
-        Raises ConfigError where the folder cannot be written or has files that are not of a run, and RunIsBusy, with
-        ``refusal``, while another process trains here.
+        Raises ConfigError when the folder cannot be written or has files that are not of a run, and
+        RunIsBusy, with ``refusal``, while another process trains here.
         """
         problem = (
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
@@ -155,7 +154,7 @@ class RunDirectory:
                 finally:
                     self.lock = None
             return
-        made = [each for each in (self.lock_file, self.path, *self.path.parents) if not each.exists()]
+        created = [path for path in (self.lock_file, self.path, *self.path.parents) if not path.exists()]
         self.require_no_links()
         require_own(self.path)
         require_writable(self.path, "--workdir")
@@ -163,16 +162,16 @@ class RunDirectory:
             try:
                 yield
             finally:
-                _remove_unused(made, self.path)
+                _remove_unused(created, self.path)
 
     def require_run(self, flag: str = "--workdir") -> None:
-        """Raises ConfigError, which names ``flag``, unless this is the folder of a run."""
+        """Raise ConfigError, which names ``flag``, unless this is the folder of a run."""
         if not self.config.is_file():
             if not self.path.is_dir():
                 problem = "is a file" if self.path.exists() else "does not exist"
                 raise ConfigError(flag, f"{self.path} {problem}", "give the folder that train wrote")
-            found = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
-            raise ConfigError(flag, f"{self.path} is not a run directory: no config.json in it (found {found})")
+            files = ", ".join(sorted(entry.name for entry in self.path.iterdir())[:8]) or "nothing"
+            raise ConfigError(flag, f"{self.path} is not a run directory: no config.json in it (found {files})")
         require_settings(self.path)
 
     def write_outcome(self, **content: Any) -> None:
@@ -181,10 +180,7 @@ class RunDirectory:
             write_json(self.outcome, with_crc(content))
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
-        """Appends an entry to ``run.json`` for this start of the run; ``origin``: further values of the entry.
-
-        Also writes the text of the loaded plugins into ``plugins``, for readers: no command runs them from there.
-        """
+        """Append an entry for this start to ``run.json``, and keep the text of plugins."""
         for file in loaded_plugins():
             keep_text(self.plugins, Path(file).name, text_of_plugin(file))
         starts = read_starts(self.run_record)
@@ -208,7 +204,7 @@ class RunDirectory:
 
 
 class ChosenRun(NamedTuple):
-    """A run to open: its folder, its settings with overrides, and its checkpoint: ``best``, ``last`` or an update."""
+    """A run to open: folder, settings, and checkpoint (``best``, ``last`` or an update)."""
 
     workdir: str
     config: ExperimentConfig
@@ -216,7 +212,7 @@ class ChosenRun(NamedTuple):
 
 
 def require_own(folder: Path) -> None:
-    """Raises ConfigError where the folder has files, except hidden ones, but no settings or checkpoints of a run."""
+    """Raise ConfigError when the folder has files, except hidden ones, but no run."""
     entries = sorted(entry.name for entry in folder.glob("[!.]*"))
     foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(NO_RUN)]
     if foreign and CONFIG_FILE not in entries and not _has_begun(folder):
@@ -228,7 +224,7 @@ def require_own(folder: Path) -> None:
 
 
 def require_run_to_start_from(text: str) -> None:
-    """Raises ConfigError unless ``init.run`` is a run, and DataError where an address comes from the settings of a run."""
+    """Raise ConfigError unless ``init.run`` is a run, DataError if an untrusted run names it."""
     if is_unasked(text):
         address = without_mark(text)
         raise DataError(
@@ -238,10 +234,10 @@ def require_run_to_start_from(text: str) -> None:
 
 
 def require_settings(folder: Path) -> None:
-    """Raises ConfigError, which names the keys, where the settings differ from the newest readable checkpoint.
+    """Raise ConfigError when settings differ from the newest readable checkpoint.
 
-    Ignores settings that may change when a run resumes, but says that the file was changed. Does nothing with
-    ``--trust_config``.
+    Settings that may change when a run resumes may differ, but a changed file is reported. Does
+    nothing with ``--trust_config``.
     """
     if os.environ.get(TRUST_CONFIG) == "1":
         return
@@ -249,7 +245,7 @@ def require_settings(folder: Path) -> None:
     step, written = written_settings(folder / "checkpoints")
     if written:
         here = load_run_config(folder)
-        changed = [each for each in difference(written, here) if not may_change(each[0], written, here)]
+        changed = [change for change in difference(written, here) if not may_change(change[0], written, here)]
         if changed:
             lines = "".join(f"\n  {key}: {now!r}, in the checkpoint {before!r}" for key, before, now in changed)
             raise ConfigError(
@@ -271,7 +267,7 @@ def _report_if_changed(file: Path) -> None:
 
 
 def keep_text(folder: Path, name: str, text: bytes) -> None:
-    """Write a file for readers; another text of this name, of an earlier start or another folder, stays beside it."""
+    """Write a file for readers, beside another text of the same name."""
     kept = folder / name
     if kept.is_file() and kept.read_bytes() != text:
         kept = kept.with_name(f"{kept.stem}-{sha256(text).hexdigest()[:8]}{kept.suffix}")
@@ -279,10 +275,10 @@ def keep_text(folder: Path, name: str, text: bytes) -> None:
 
 
 def changed_plugins(folder: Path) -> list[str]:
-    """The loaded plugin files that changed since the last start of the run in ``folder``.
+    """Return the loaded plugin files that changed since the last start of the run in ``folder``.
 
-    Files are compared by name, as a run may be resumed in another checkout. A file of another name, with a text that the run
-    did not load, counts if it registers a part that the run selects.
+    Files are compared by name, as a run may be resumed in another checkout. A file of another name,
+    with a text that the run did not load, counts if it registers a part that the run selects.
     """
     if not loaded_plugins():
         return []
@@ -299,19 +295,15 @@ def changed_plugins(folder: Path) -> list[str]:
         name = Path(file).name
         if name in digests:
             changed += [file] * (digest not in digests[name])
-        elif digest not in texts and (parts := _selected_of(file, folder)):
-            changed.append(f"{file} (which registers {', '.join(parts)}, as a file of another name did)")
+        elif digest not in texts:
+            selected = {(kind, part) for _, kind, part in load_run_config(folder).selections}
+            if parts := [part for kind, part in parts_of_file(file) if (kind, part) in selected]:
+                changed.append(f"{file} (which registers {', '.join(parts)}, as a file of another name did)")
     return changed
 
 
-def _selected_of(file: str, folder: Path) -> list[str]:
-    """The parts that a loaded file registers and the run in ``folder`` selects."""
-    selections = [(each.kind, each.name) for each in load_run_config(folder).selections]
-    return [name for kind, name in parts_of_file(file) if (kind, name) in selections]
-
-
 def require_plugins(folder: Path) -> None:
-    """Raises ConfigError where a plugin file changed since the run was last started, unless with ``--trust_config``."""
+    """Raise ConfigError when a plugin file changed, unless with ``--trust_config``."""
     changed = [] if os.environ.get(TRUST_CONFIG) == "1" else changed_plugins(folder)
     if changed:
         raise ConfigError(
@@ -321,30 +313,30 @@ def require_plugins(folder: Path) -> None:
         )
 
 
-def _remove_unused(made: Iterable[Path], folder: Path) -> None:
-    """Removes the lock and the empty folders that this start made, the innermost first, unless the run has begun."""
+def _remove_unused(created: Iterable[Path], folder: Path) -> None:
+    """Remove the lock and the empty folders of this start, unless the run has begun."""
     if _has_begun(folder):
         return
     with suppress(OSError):
         checkpoints = folder / "checkpoints"
         if checkpoints.is_dir():
             checkpoints.rmdir()
-        for path in made:
+        for path in created:
             path.rmdir() if path.is_dir() else path.unlink()
 
 
 def _has_begun(folder: Path) -> bool:
-    """Whether a start has written the settings."""
+    """Return whether a start has written the settings."""
     return (folder / CONFIG_FILE).is_file() or bool(step_names(folder / "checkpoints"))
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replaces a file atomically."""
+    """Replace a file atomically."""
     write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_starts(path: Path) -> list[dict[str, Any]]:
-    """Return the starts of a run, none if there is no such file; raises DataError when ``run.json`` is damaged."""
+    """Return the starts in ``run.json``, none without it. Raises DataError when it is damaged."""
     try:
         return [without_crc(start) for start in list(parse_json(read_regular(path)))]
     except FileNotFoundError:
@@ -358,7 +350,8 @@ def read_starts(path: Path) -> list[dict[str, Any]]:
 def short_names(paths: Sequence[Path]) -> list[str]:
     """Return the shortest suffix of each path that distinguishes it from the others.
 
-    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``. A path may be ``.`` or have ``..``.
+    ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``. A path may be ``.``
+    or have ``..``.
     """
     paths = [path.resolve() for path in paths]
     lengths = dict.fromkeys(paths, 1)

@@ -12,10 +12,7 @@ PACKAGE_FOLDER = Path(__file__).parents[1]
 
 @cache
 def package_origin() -> dict[str, str]:
-    """Return ``{"version": "0.3.0", "git_commit": "5f3c...-dirty"}``, and ``wheel``, its digest, of an installed file.
-
-    The commit is empty where it is not known.
-    """
+    """Return ``{"version": "0.3.0", "git_commit": "5f3c...-dirty"}``, also ``wheel`` of a wheel."""
     from transformer_jax import __version__
 
     if (PACKAGE_FOLDER.parent / "pyproject.toml").is_file():
@@ -30,7 +27,7 @@ def package_origin() -> dict[str, str]:
 
 
 def _source_of_installation() -> dict[str, dict]:
-    """Read ``direct_url.json`` (PEP 610), which pip writes for a wheel or a repository, but not for an index; or empty."""
+    """Read ``direct_url.json`` (PEP 610), which pip writes for a wheel or a repository."""
     try:
         installed = metadata.distribution("transformer_jax")
         if Path(str(installed.locate_file("transformer_jax"))).resolve() != PACKAGE_FOLDER.resolve():
@@ -41,7 +38,7 @@ def _source_of_installation() -> dict[str, dict]:
 
 
 def _commit_of_checkout() -> str:
-    """Return the commit of this source tree, with ``-dirty`` when it has changes; empty without git."""
+    """Return the commit of this source tree, with ``-dirty`` if changed, or "" without git."""
     command = ["git", "-C", str(PACKAGE_FOLDER), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

@@ -15,10 +15,10 @@ from transformer_jax.files.paths import in_store
 
 # Orbax writes it into every checkpoint.
 MARKER = "_CHECKPOINT_METADATA"
-# A store cannot rename a folder: a checkpoint there has IN_PROGRESS, an empty object, until it is complete, then COMMIT alone.
+# In a store a checkpoint has the empty object IN_PROGRESS until it is complete, then COMMIT alone.
 IN_PROGRESS = "in_progress"
 COMMIT = "commit_success.txt"
-# In the name of a folder that is half-written or half-deleted; the next start of the run removes it.
+# In the name of a half-written or half-deleted folder, which the next start of the run removes.
 UNFINISHED = ".orbax-checkpoint-tmp-"
 
 
@@ -31,13 +31,11 @@ class CheckpointMismatch(CheckpointError):
 
 
 class CheckpointUnread(CheckpointError):
-    """A checkpoint that cannot be read although its files are as written: a disk, a store or memory failed."""
+    """A checkpoint that cannot be read although its files are as written."""
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint as files: ``score`` is the selection metric, None where it was not measured; ``is_sound`` is False where the
-    score cannot be read.
-    """
+    """A checkpoint as files; its ``score`` may be None, and unreadable if not ``is_sound``."""
 
     step: int
     folder: Path
@@ -51,7 +49,7 @@ class StoredCheckpoint(NamedTuple):
 
     @property
     def written(self) -> float:
-        """Time of completion, in seconds since 1970: of Orbax's metadata, of ``COMMIT`` in a store, or else of the folder."""
+        """Time of completion, in seconds since 1970: of Orbax, ``COMMIT``, or the folder."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             return parse_json((self.folder / MARKER).read_text(encoding="utf-8"))["commit_timestamp_nsecs"] / 1e9
         with suppress(OSError, ValueError):
@@ -60,7 +58,7 @@ class StoredCheckpoint(NamedTuple):
 
 
 def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
-    """The complete checkpoints of a folder, oldest first."""
+    """Return the complete checkpoints of a folder, oldest first."""
     if not in_store(directory):
         return [_stored(directory / name) for name in step_names(directory)]
     with directory.listed() as listed:
@@ -68,11 +66,11 @@ def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:
 
 
 def step_names(directory: Path) -> list[str]:
-    """The names of the complete checkpoints in a folder, oldest first."""
+    """Return the names of the complete checkpoints in a folder, oldest first."""
     if in_store(directory):
         objects = directory.objects()
-        found = {name.partition("/")[0] for name in objects}
-        names = [name for name in found if f"{name}/{MARKER}" in objects and f"{name}/{IN_PROGRESS}" not in objects]
+        folders = {name.partition("/")[0] for name in objects}
+        names = [name for name in folders if f"{name}/{MARKER}" in objects and f"{name}/{IN_PROGRESS}" not in objects]
     else:
         # One that was copied from a store may be unfinished.
         names = [entry.name for entry in directory.glob("[0-9]*") if not (entry / IN_PROGRESS).exists()]
@@ -80,7 +78,7 @@ def step_names(directory: Path) -> list[str]:
 
 
 def written_settings(directory: Path) -> tuple[int, ExperimentConfig | None]:
-    """The step and the settings of the newest checkpoint whose settings can be read; (0, None) where there is none."""
+    """Return step and settings of the newest checkpoint with readable settings, or (0, None)."""
     for step, progress in written_progress(directory):
         with suppress(ValueError, KeyError, TypeError):
             return step, from_json(progress["config"])
@@ -88,7 +86,7 @@ def written_settings(directory: Path) -> tuple[int, ExperimentConfig | None]:
 
 
 def written_progress(directory: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The steps and the JSON of the checkpoints whose JSON can be read, newest first."""
+    """Yield step and JSON of the checkpoints whose JSON can be read, newest first."""
     for name in reversed(step_names(directory)):
         folder = directory / name
         # Damage is reported when the checkpoint is restored.
@@ -100,25 +98,25 @@ def written_progress(directory: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def is_step(name: str) -> bool:
-    """Whether this is the name of a checkpoint: at most 18 ASCII digits."""
+    """Return whether this is the name of a checkpoint: at most 18 ASCII digits."""
     return re.fullmatch(r"[0-9]{1,18}", name) is not None
 
 
 def bytes_in(folder: Path) -> int:
-    """Total size of the files in a folder, in bytes."""
+    """Return the total size of the files in a folder, in bytes."""
     if in_store(folder):
-        return sum(each["size"] for each in folder.objects().values())
+        return sum(info["size"] for info in folder.objects().values())
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def unused_name(checkpoints: Path, step: int) -> Path:
-    """Where to move a damaged checkpoint: beside the folder of checkpoints."""
+    """Return a new name for a damaged checkpoint beside the folder of checkpoints."""
     names = (checkpoints.parent / f"damaged-{step}{suffix}" for suffix in ("", *(f"-{n}" for n in range(1, 1000))))
     return next(name for name in names if not name.exists())
 
 
 def were_set_aside(run: Path) -> list[Path]:
-    """The damaged checkpoints that were moved into the folder of a run."""
+    """Return the damaged checkpoints that were moved into the folder of a run."""
     return sorted(entry for entry in run.glob("damaged-[0-9]*") if entry.is_dir())
 
 
@@ -139,7 +137,7 @@ def _stored(folder: Path) -> StoredCheckpoint:
 
 
 def _scores(folder: Path) -> dict[str, float] | None:
-    """The scores of a checkpoint by name, None where they cannot be read."""
+    """Return the scores of a checkpoint by name, None if they cannot be read."""
     try:
         scores = parse_json((folder / "metrics" / "metrics").read_text(encoding="utf-8"))
     except FileNotFoundError:

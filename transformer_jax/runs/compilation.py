@@ -1,4 +1,4 @@
-"""Compiles the training step for the planned shapes of batches before the updates that need them."""
+"""Compiles the training step for the planned shapes of batches ahead of their updates."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,9 +15,9 @@ from transformer_jax.training.update import Update
 class CompilationAhead:
     """Compiles ``update.jitted`` in a thread for one shape of batches after another.
 
-    It only fills the caches of JAX. A call of ``update.jitted`` finds the program there, and would compile it otherwise.
-    Tracing stays in the caller's thread, where a debugger can stop in it. The first shape is compiled at once, while the
-    caller makes its dry run. Later waiting and tracing count as ``compile``.
+    It only fills the caches of JAX: without it a call of ``update.jitted`` would compile the
+    program. Tracing stays in the caller's thread, where a debugger can stop in it. The first shape
+    is compiled during the dry run. Later waiting and tracing count as ``compile``.
     """
 
     def __init__(self, update: Update, shapes: Sequence[PyTree], clock: Clock) -> None:
@@ -29,7 +29,7 @@ class CompilationAhead:
             self._compile(self._planned.pop(0))
 
     def wait_for(self, batch: PyTree) -> None:
-        """Wait until the step for the shape of ``batch`` is compiled, or has failed, as its call then will."""
+        """Wait until the step for the shape of ``batch`` is compiled or has failed to compile."""
         shapes = _shapes(batch)
         if shapes in self._used or jax.config.jax_disable_jit:
             return

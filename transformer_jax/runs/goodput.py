@@ -1,4 +1,4 @@
-"""Goodput: the share of the wall time of a run that is spent on updates, and the other uses of time (``goodput.json``)."""
+"""Goodput, the share of the wall time of a run that is spent on updates (``goodput.json``)."""
 
 import json
 import time
@@ -20,15 +20,16 @@ TRAINING = ("step", "data_wait")
 """Kinds that count for the speed of training."""
 
 SECONDS_BETWEEN_WRITES = 10.0
-# The current speed is measured over the last 30 seconds or the last 10 % of the run, and over at least 10 updates.
-RECENT_SECONDS, RECENT_SHARE, RECENT_UPDATES = 30.0, 0.1, 10
+# The current speed is a mean over the longest of these: seconds, share of the run, updates.
+RECENT_SECONDS = 30.0
+RECENT_SHARE = 0.1
+RECENT_UPDATES = 10
 
 
 class Clock:
-    """Wall time of this process by kind; the current one is ``kind``, since the time ``since``."""
+    """Wall time of this process by kind. The current kind is ``kind``, since the time ``since``."""
 
     def __init__(self) -> None:
-        """Starts with ``start_up``."""
         self.seconds = dict.fromkeys(KINDS_OF_TIME, 0.0)
         self.kind, self.since = "start_up", time.perf_counter()
         # Time in TRAINING at the beginning of recent updates.
@@ -36,7 +37,7 @@ class Clock:
 
     @contextmanager
     def spend(self, kind: str) -> Iterator[None]:
-        """Counts the time of the block as ``kind``, then returns to the kind before."""
+        """Count the time of the block as ``kind``, then return to the kind before."""
         interrupted = self.turn_to(kind)
         try:
             yield
@@ -44,13 +45,13 @@ class Clock:
             self.turn_to(interrupted)
 
     def turn_to(self, kind: str) -> str:
-        """Switches to ``kind`` and returns the previous one."""
+        """Switch to ``kind`` and return the kind before."""
         now = time.perf_counter()
         self.seconds[self.kind] += now - self.since
         self.since = now
         # Every update begins with a wait for its batch.
         if kind == "data_wait" != self.kind:
-            self._recent.append(sum(self.seconds[each] for each in TRAINING))
+            self._recent.append(sum(self.seconds[training_kind] for training_kind in TRAINING))
             window = max(RECENT_SECONDS, RECENT_SHARE * self._recent[-1])
             while len(self._recent) > RECENT_UPDATES + 1 and self._recent[-1] - self._recent[1] >= window:
                 self._recent.popleft()
@@ -58,11 +59,11 @@ class Clock:
         return before
 
     def recent_update_seconds(self) -> float:
-        """Mean time in ``TRAINING`` of recent updates; 0 before the second."""
+        """Return the mean time in ``TRAINING`` of recent updates, 0 before the second update."""
         return (self._recent[-1] - self._recent[0]) / max(len(self._recent) - 1, 1) if self._recent else 0.0
 
     def total(self, kinds: Iterable[str]) -> float:
-        """Seconds of ``kinds`` until now."""
+        """Return the seconds of ``kinds`` until now."""
         self.turn_to(self.kind)
         return sum(self.seconds[kind] for kind in kinds)
 
@@ -70,34 +71,35 @@ class Clock:
 class Goodput:
     """Wall time of a run by kind, over all its starts.
 
-    ``compile`` is waiting for a step to be compiled, ``data_wait`` waiting for a batch, ``step`` updates that were kept, and
-    ``lost`` updates after the newest checkpoint of a killed process, which the next start repeats.
+    ``compile`` is waiting for a compiled step, ``data_wait`` waiting for a batch, ``step`` updates
+    that were kept, and ``lost`` updates that the next start repeats, because no checkpoint has
+    them.
     """
 
     def __init__(self, path: Path, first_update: int, clock: Clock) -> None:
-        """Continues the file of an earlier start, if there is one. Raises DataError when the file is damaged."""
+        """Read the file of an earlier start. Raises DataError when it is damaged."""
         self._path, self._clock = path, clock
         self._before = _earlier_seconds(path, first_update)
         self._written_at = 0.0
-        # The updates of the last two checkpoints, and the step seconds at them: a kill leaves the last one unfinished.
+        # Updates and step seconds of the last two checkpoints: a kill leaves the last unfinished.
         self._saves = deque([(first_update, 0.0)], maxlen=2)
 
     def seconds(self) -> dict[str, float]:
-        """Seconds by kind until now."""
+        """Return the seconds by kind until now."""
         self._clock.turn_to(self._clock.kind)
         return {kind: self._before[kind] + self._clock.seconds[kind] for kind in KINDS_OF_TIME}
 
     def write_between_saves(self, step: int, after: float = SECONDS_BETWEEN_WRITES) -> None:
-        """Writes the file if that was not done for ``after`` seconds; in a store, at checkpoints alone."""
+        """Write the file if ``after`` seconds have passed. A store gets it at checkpoints only."""
         if not in_store(self._path) and time.time() - self._written_at >= after:
             self.write(step)
 
     def saved(self, step: int) -> None:
-        """Records that writing a checkpoint of update ``step`` has begun."""
+        """Record that writing a checkpoint of update ``step`` has begun."""
         self._saves.append((step, self._clock.total(["step"])))
 
     def write(self, step: int) -> None:
-        """Writes the file, as of update ``step``, unless the folder of the run was removed."""
+        """Write the file, as of update ``step``, unless the folder of the run was removed."""
         if not (in_store(self._path) or self._path.parent.is_dir()):
             return
         self._written_at = time.time()
@@ -110,10 +112,10 @@ class Goodput:
         try:
             write_whole(self._path, json.dumps(with_crc(content), indent=2) + "\n")
         except StoreError as error:
-            complain(f"WARNING: {error}; the time spent is written at the next checkpoint")
+            complain(f"WARNING: {error}. The time spent is written at the next checkpoint")
 
     def line(self) -> str:
-        """One line for the end of a run."""
+        """Return the line for the end of a run."""
         seconds = self.seconds()
         others = [kind for kind in KINDS_OF_TIME if kind != "step" and seconds[kind] >= 0.05]
         details = ", ".join(f"{kind.replace('_', ' ')} {seconds[kind]:.1f} s" for kind in others)
@@ -123,10 +125,7 @@ class Goodput:
 
 
 def read_goodput(path: Path) -> dict[str, Any] | None:
-    """Return the content of a ``goodput.json``, with ``seconds`` by kind; None if there is no such file.
-
-    Raises DataError when it is damaged.
-    """
+    """Return ``goodput.json`` with ``seconds`` by kind, or None. Raises DataError if damaged."""
     content = read_checked(path)
     if content is None:
         return None
@@ -138,7 +137,7 @@ def read_goodput(path: Path) -> dict[str, Any] | None:
 
 
 def _earlier_seconds(path: Path, first_update: int) -> dict[str, float]:
-    """Return the seconds of earlier starts; updates beyond ``first_update`` count as lost."""
+    """Return the seconds of earlier starts. Updates beyond ``first_update`` count as lost."""
     try:
         content = read_goodput(path)
         if content is None:

@@ -1,4 +1,4 @@
-"""The hooks of a run: functions of the run and its position, called after an update in the order of ``Hooks``."""
+"""The hooks of a run: functions of the run and its position, called after updates."""
 
 import faulthandler
 import math
@@ -38,16 +38,14 @@ Due = Callable[[RunParts, Position, int], bool]
 
 # A batch on a CPU, so that validations reuse the programs of the dry run.
 DRY_RUN_EXAMPLES = 32
+# Limits of the watchdog, in seconds.
 MIN_SECONDS_OF_HANG = 60.0
 SECONDS_TO_SAVE = 3600.0
 SECONDS_TO_WRITE_STACKS = 10.0
 
 
 class Hooks:
-    """The hooks of a run in order; each is called after every update, or, with the state, where it is due.
-
-    ``callbacks`` are called last, when the update is logged and saved; those with ``needs_state`` before it is saved.
-    """
+    """The hooks of a run in order, with the condition of those that need the state."""
 
     def __init__(self, run: RunParts, position: Position, callbacks: Sequence[Hook]) -> None:
         self._run, self._position, self._callbacks = run, position, callbacks
@@ -57,9 +55,9 @@ class Hooks:
             (None, Log(run, position)),
             (is_validation_due, validate),
             (None, lambda run, position: position.stop_if_over(run.config)),
-            *((each.needs_state, each) for each in callbacks if hasattr(each, "needs_state")),
+            *((callback.needs_state, callback) for callback in callbacks if hasattr(callback, "needs_state")),
             (is_save_due, write_checkpoint),
-            *((None, each) for each in callbacks if not hasattr(each, "needs_state")),
+            *((None, callback) for callback in callbacks if not hasattr(callback, "needs_state")),
         ]
 
     def begin(self) -> None:
@@ -72,9 +70,10 @@ class Hooks:
         return any(is_due(self._run, self._position, number) for is_due, _ in self._hooks if is_due)
 
     def call(self, number: int, metrics: StepMetrics, *, has_state: bool = False) -> None:
-        """Wait for the metrics of update ``number`` and call its hooks, also those that need the state if it ``has_state``.
+        """Wait for the metrics of update ``number`` and call its hooks.
 
-        Raises TrainingDiverged where loss or gradient are not finite.
+        ``has_state``: also call the hooks that need the state. Raises TrainingDiverged when loss or
+        gradient are not finite.
         """
         run, position = self._run, self._position
         position.number, position.results = number, Results(jax.device_get(metrics))
@@ -91,30 +90,25 @@ class Hooks:
 
 
 def is_validation_due(run: RunParts, position: Position, number: int) -> bool:
-    """Whether a validation follows update ``number``; one follows the last, unless the run never validates.
-
-    A run whose length may change leaves out a validation soon before its end.
-    """
+    """Return whether a validation follows update ``number``. One follows the last update."""
     every, last = validation_interval(run.config, position.num_updates), position.counters.validated_at
     if number == position.num_updates or not every:
         return every > 0 and number > last
     may_change = run.config.training.budget_seconds or position.num_updates != run.config.training.num_updates
+    # A run whose length may change skips a validation shortly before its end.
     is_soon_over = may_change and 2 * (position.num_updates - number) < every
     return number - last >= every and not is_soon_over
 
 
 def is_save_due(run: RunParts, position: Position, number: int) -> bool:
-    """Whether a checkpoint follows update ``number``: regularly, after a validation, for a new length, and at the end."""
+    """Return whether a checkpoint follows update ``number``."""
     is_due = number % run.config.training.checkpoint_every == 0 or number == position.num_updates
     is_validated = number == position.counters.validated_at or is_validation_due(run, position, number)
     return is_due or position.has_new_length or bool(position.ends) or is_validated
 
 
 class Callback:
-    """A hook with a method for each event; override what you need.
-
-    ``step`` is the number of updates so far; metrics have their names in the log of the run: ``train/loss``.
-    """
+    """A hook with a method for each event. Metrics have their names in the log: ``train/loss``."""
 
     def __call__(self, run: RunParts, position: Position) -> None:
         step, results = position.number, position.results
@@ -126,7 +120,7 @@ class Callback:
             self.on_checkpoint(step, run.directory.checkpoints / str(step))
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Receive the metrics, every ``training.log_every`` updates and after the last planned one."""
+        """Receive the metrics, every ``training.log_every`` updates and after the last one."""
 
     def on_validation(self, step: int, metrics: Mapping[str, float]) -> bool | None:
         """Receive a validation; True ends the run there."""
@@ -138,8 +132,8 @@ class Callback:
 def count(run: RunParts, position: Position) -> None:
     """Add the metrics of the update to the counters.
 
-    Raises TrainingDiverged when more updates than ``training.skip_nonfinite`` were not finite, and, in a single process,
-    SaveFailed when writing a checkpoint has failed.
+    Raises TrainingDiverged when more updates than ``training.skip_nonfinite`` were not finite, and,
+    in a single process, SaveFailed when writing a checkpoint has failed.
     """
     run.checkpoints.require_saving()
     metrics, counters = position.results.metrics, position.counters
@@ -152,7 +146,7 @@ def count(run: RunParts, position: Position) -> None:
 
 
 def _explained_divergence(run: RunParts, position: Position, metrics: StepMetrics) -> str:
-    """Repeat the update with the present parameters, which the next update may have changed, to name a tensor."""
+    """Name the first tensor that is not finite, by repeating the update."""
     loss = float(metrics.sums.loss) / max(float(metrics.sums.tokens), 1.0)
     norm = float(metrics.gradient_norm)
     problem = f"update {position.number}: loss {loss:g} per token, gradient norm {norm:g}"
@@ -163,11 +157,11 @@ def _explained_divergence(run: RunParts, position: Position, metrics: StepMetric
     hyperparameters = of_next_update(run.hyperparameters(position.num_updates), before)
     hyperparameters = put_hyperparameters(hyperparameters, run.update.mesh)
     objective, steps = run.task.objective, run.config.batching.accumulation_steps
-    where = find_nonfinite(
+    tensor = find_nonfinite(
         objective.activations, run.update.loss, steps, state.params, batch, state.dropout_key(), hyperparameters
     )
-    found = where or "none when the update was repeated, with later parameters"
-    return f"{problem}; first tensor that is not finite: {found}. {_remedy(run)}"
+    tensor = tensor or "none when the update was repeated, with later parameters"
+    return f"{problem}; first tensor that is not finite: {tensor}. {_remedy(run)}"
 
 
 def _remedy(run: RunParts) -> str:
@@ -180,7 +174,7 @@ def _remedy(run: RunParts) -> str:
 
 
 class Log:
-    """Logs the means over the updates since the last line, and the speed, when a line is due and at the end of the run."""
+    """Logs means over the updates since the last line, and the speed."""
 
     def __init__(self, run: RunParts, position: Position) -> None:
         self._every, self._tokens, self._seconds = run.config.training.log_every, position.counters.total_tokens, 0.0
@@ -195,8 +189,8 @@ class Log:
         self._tokens, self._seconds = tokens, seconds
         schedule = run.update.schedule(run.hyperparameters(position.num_updates))
         scheduled = {
-            f"train/{key}": float(each.ramp.at(number, position.num_updates, np))
-            for key, each in run.config.schedules.items()
+            f"train/{key}": float(setting.ramp.at(number, position.num_updates, np))
+            for key, setting in run.config.schedules.items()
         }
         run.record(
             position,
@@ -214,28 +208,25 @@ class Log:
 
 
 def validate(run: RunParts, position: Position) -> None:
-    """Validate the state. A signal skips or interrupts the validation, and the resumed run begins with it.
-
-    Raises TrainingDiverged when the validation loss is not finite.
-    """
-    found: Evaluation | None = None
+    """Validate the state. After a signal the resumed run does it. Raises TrainingDiverged."""
+    evaluation: Evaluation | None = None
     if position.ends != "interrupted":
         with suppress(CutShort), run.interruption.cutting_short(), run.clock.spend("evaluation"):
             params, limit = run.update.evaluation_params(position.state), run.config.training.validation_sentences
-            found = run.task.validate(params, "validation", limit=limit)
-    position.is_validation_due = found is None
-    if found is None:
+            evaluation = run.task.validate(params, "validation", limit=limit)
+    position.is_validation_due = evaluation is None
+    if evaluation is None:
         position.stop("interrupted")
         return
     selection, results, counters = run.config.selection, position.results, position.counters
-    results.validated = {f"validation/{name}": value for name, value in found.metrics.items()}
+    results.validated = {f"validation/{name}": value for name, value in evaluation.metrics.items()}
     run.record(position, results.validated)
-    if not math.isfinite(found.metrics["loss"]):
+    if not math.isfinite(evaluation.metrics["loss"]):
         raise TrainingDiverged(
-            f"update {position.number}: the validation loss is {found.metrics['loss']}; {_remedy(run)}"
+            f"update {position.number}: the validation loss is {evaluation.metrics['loss']}; {_remedy(run)}"
         )
-    results.score, line = selection.value_in(found.metrics), run.score_line(found)
-    counters.validated_at, counters.basis = position.number, found.basis
+    results.score, line = selection.value_in(evaluation.metrics), run.score_line(evaluation)
+    counters.validated_at, counters.basis = position.number, evaluation.basis
     is_best = counters.add_validation(results.score, selection)
     best = "none finite so far" if counters.best is None else f"best {selection.text(counters.best)}"
     best = "the best so far" if is_best else best
@@ -246,7 +237,7 @@ def validate(run: RunParts, position: Position) -> None:
 
 
 def write_checkpoint(run: RunParts, position: Position) -> None:
-    """Start writing a checkpoint, with the score of its validation, once the log of all updates before it is written."""
+    """Start writing a checkpoint once the log of its updates is durable."""
     run.trackers.sync()
     with run.clock.spend("checkpoint"):
         with run.checkpoints.writing():
@@ -261,12 +252,7 @@ def write_checkpoint(run: RunParts, position: Position) -> None:
 
 
 def dry_run(run: RunParts, position: Position, parameters: str) -> None:
-    """Evaluate, decode and save the first state, so that none of these fails for the first time after hours.
-
-    ``parameters``: a word on their origin, for the log, which also gets the signature of the scores. The evaluation counts as
-    start-up. Raises KeyboardInterrupt where a signal interrupts it: there is nothing to save; ConfigError where the evaluation
-    lacks the selection metric.
-    """
+    """Evaluate, decode and save the first state, so that none of these fails first after hours."""
     done = "saving done"
     if run.config.training.evaluate_every:
         examples = min(DRY_RUN_EXAMPLES, run.config.training.validation_sentences or DRY_RUN_EXAMPLES)
@@ -284,7 +270,7 @@ def dry_run(run: RunParts, position: Position, parameters: str) -> None:
 
 
 def make_up_validation(run: RunParts, position: Position) -> None:
-    """Validate the restored state, whose validation a signal prevented, and save it again with its score."""
+    """Validate the restored state, which a signal prevented, and save it again with its score."""
     validate(run, position)
     if not position.is_validation_due:
         run.log.sync()
@@ -301,7 +287,7 @@ class ProfiledSteps(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "ProfiledSteps":
-        """Parse ``A:B``; raises ConfigError unless A and B are numbers in order."""
+        """Parse ``A:B``. Raises ConfigError unless A and B are numbers in order."""
         first, colon, last = text.partition(":")
         if not (colon and first.isdigit() and last.isdigit() and 0 < int(first) <= int(last)):
             raise ConfigError("--profile_steps", f"{text!r} is not A:B with 0 < A <= B, as 20:24")
@@ -316,11 +302,11 @@ class Profile:
         self._is_tracing = False
 
     def needs_state(self, run: RunParts, position: Position, number: int) -> bool:
-        """Whether the trace starts or ends after update ``number``, which is waited for."""
+        """Return whether the trace starts or ends after update ``number``."""
         return number in (self._steps.first - 1, self._steps.last) or bool(position.ends)
 
     def __call__(self, run: RunParts, position: Position) -> None:
-        """Start or end the trace, on process 0; the end of the run ends it before the last checkpoint."""
+        """Start or end the trace on process 0."""
         if position.ends or position.number == self._steps.last:
             self.close()
         elif position.number == self._steps.first - 1 and is_first():
@@ -328,14 +314,13 @@ class Profile:
             self._is_tracing = True
 
     def close(self) -> None:
-        """End a running trace."""
         if self._is_tracing:
             self._is_tracing = False
             jax.profiler.stop_trace()
 
 
 def _write_stacks(path: Path) -> None:
-    """Append the stacks of all threads to a file, or replace an object; of a store that does not answer, give up."""
+    """Append the stacks of all threads to a file, or replace an object of a store."""
     if in_store(path):
         with TemporaryFile() as file:
             faulthandler.dump_traceback(file, all_threads=True)
@@ -350,10 +335,11 @@ def _write_stacks(path: Path) -> None:
 
 @contextmanager
 def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], object] = os._exit) -> Iterator[None]:
-    """End the process when an update takes ``factor`` times the mean of recent ones, at least a minute; 0: never.
+    """End the process when an update takes ``factor`` times the mean of recent ones and a minute.
 
-    A call on a lost device or a dead collective never returns. The stacks of all threads are first appended to ``stacks`` and
-    printed. Also ends it when the run waits an hour for a checkpoint. Compilation and evaluation may take any time.
+    A call on a lost device or a dead collective never returns. The stacks of all threads are first
+    printed and appended to ``stacks``. Waiting an hour for a checkpoint also ends the process,
+    while compilation and evaluation may take any time. A ``factor`` of 0 disables the watchdog.
     """
 
     def watch(over: threading.Event) -> None:

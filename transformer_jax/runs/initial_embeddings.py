@@ -1,4 +1,4 @@
-"""Initial embedding tables of a new run, with rows from a file of word vectors for the pieces that have one."""
+"""Initial embedding tables of a new run, with rows from a file of word vectors."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ WORD_STARTS = ("\N{LOWER ONE EIGHTH BLOCK}", " ")
 
 
 @dataclass(frozen=True)
-class FoundRows:
-    """Rows ``ids [N]`` of one table and their ``vectors [N, D]``; ``num_pieces``: pieces without special ones."""
+class InitialRows:
+    """Rows ``ids [N]`` of one table and their ``vectors [N, D]``, of ``num_pieces`` pieces."""
 
     ids: np.ndarray
     vectors: np.ndarray
@@ -32,46 +32,45 @@ class FoundRows:
 
 @dataclass(frozen=True)
 class InitialEmbeddings:
-    """The rows found in ``file`` for each embedding table, by the path of the table."""
+    """The rows from ``file`` for embedding tables, by the path of the table."""
 
     file: str
-    tables: dict[str, FoundRows]
+    tables: dict[str, InitialRows]
 
     def put_into(self, params: PyTree) -> PyTree:
-        """``params`` with the rows found, scaled to the root mean square of the rows that they replace; shardings stay."""
+        """Return ``params`` with these rows, in the scale of the rows that they replace."""
 
         def replaced(path: tuple, leaf: Any) -> Any:
-            found = self.tables.get(path_of(path))
-            if found is None:
+            rows = self.tables.get(path_of(path))
+            if rows is None:
                 return leaf
-            return jax.jit(with_rows, out_shardings=leaf.sharding)(leaf, found.ids, found.vectors)
+            return jax.jit(with_rows, out_shardings=leaf.sharding)(leaf, rows.ids, rows.vectors)
 
         return jax.tree_util.tree_map_with_path(replaced, params)
 
     def report(self) -> str:
         tables = (
-            f"{name}: {len(found.ids):,} of {found.num_pieces:,} pieces found, {found.num_pieces - len(found.ids):,} missing"
-            for name, found in self.tables.items()
+            f"{name}: {len(rows.ids):,} of {rows.num_pieces:,} pieces found, {rows.num_pieces - len(rows.ids):,} missing"
+            for name, rows in self.tables.items()
         )
         return f"embeddings of {self.file}, scaled to those they replace: {'; '.join(tables)}, randomly initialized"
 
     def to_json(self) -> dict[str, Any]:
-        tables = {name: {"found": len(each.ids), "pieces": each.num_pieces} for name, each in self.tables.items()}
+        tables = {name: {"found": len(rows.ids), "pieces": rows.num_pieces} for name, rows in self.tables.items()}
         return {"embeddings": self.file, "tables": tables}
 
 
 def with_rows(table: Float[Array, "V D"], ids: Int[Array, " N"], vectors: Float[Array, "N D"]) -> Float[Array, "V D"]:
-    """``table`` with some of its rows replaced by ``vectors``, scaled to the root mean square that these rows had."""
+    """Return ``table`` with rows replaced by ``vectors`` at their root mean square."""
     scale = jnp.sqrt(jnp.mean(table[ids] ** 2) / jnp.mean(vectors**2))
     return table.at[ids].set((vectors * scale).astype(table.dtype))
 
 
 def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) -> InitialEmbeddings:
-    """Finds the vectors of the pieces of every embedding table of ``like``, the parameters of a model, or their shapes.
+    """Return the vectors of the pieces for every embedding table of ``like``.
 
-    The reader of kind ``word_table`` returns words and their vectors (float32 [V, D]).
-    Raises ConfigError when vectors and a table differ in dimension, or when no vector is found; DataError when the file is
-    broken.
+    ``like``: parameters or shapes. Raises ConfigError when vectors and a table differ in dimension
+    or no piece has a vector, and DataError when the file is damaged.
     """
     readers = registered("word_table")
     if not readers:
@@ -94,25 +93,25 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
         pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
         rows = row_of_each_piece(pieces, row_of)
         ids = [number for number, row in enumerate(rows, NUM_SPECIAL_IDS) if row is not None]
-        chosen = vectors[[row for row in rows if row is not None]]
-        tables[name] = FoundRows(np.array(ids, np.int32), chosen, len(pieces))
-        if ids and not chosen.any():
+        initial = vectors[[row for row in rows if row is not None]]
+        tables[name] = InitialRows(np.array(ids, np.int32), initial, len(pieces))
+        if ids and not initial.any():
             raise ConfigError(
                 "init.embeddings", f"{file} has only zeros for the pieces of {name}", "give vectors of a trained run"
             )
-    if not any(len(found.ids) for found in tables.values()):
+    if not any(len(rows.ids) for rows in tables.values()):
         some = ", ".join(map(repr, words[:5]))
         raise ConfigError("init.embeddings", f"{file} has none of the pieces of this model", f"it has {some} and so on")
-    return InitialEmbeddings(file, {name: found for name, found in tables.items() if len(found.ids)})
+    return InitialEmbeddings(file, {name: rows for name, rows in tables.items() if len(rows.ids)})
 
 
 def row_of_each_piece(pieces: Sequence[str], row_of: Mapping[str, int]) -> list[int | None]:
-    """The row of each piece, or None, from the rows of words.
+    """Return the row of each piece in a table of words or pieces, or None.
 
-    In a table of pieces, which has at least as many pieces with a mark of WORD_STARTS as written as without their marks, each
-    piece is looked up as written. In a table of words, a piece that begins a word is looked up without its mark, as written or
-    in lower case. A piece that continues a word has no row: the word "ing" is not the end of "sleeping". Where no piece of the
-    tokenizer has a mark, all are looked up.
+    If at least as many marked pieces are in the table with their mark of WORD_STARTS as without it,
+    pieces are looked up as written. Otherwise a piece that begins a word is looked up without its
+    mark, as written or in lower case, and a piece that continues a word has no row: the word "ing"
+    is not the end of "sleeping". A tokenizer without marks has all pieces looked up.
     """
     marked = [piece for piece in pieces if piece.startswith(WORD_STARTS)]
     as_written = sum(piece in row_of for piece in marked)

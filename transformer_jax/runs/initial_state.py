@@ -1,4 +1,4 @@
-"""The state with which a start of a run begins: restored, or random, or with parameters of another run or word vectors."""
+"""The first state: restored, random, or with parameters of another run or of word vectors."""
 
 import re
 from dataclasses import dataclass
@@ -10,14 +10,7 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.reader import CheckpointReader, on_host
-from transformer_jax.config import (
-    ConfigError,
-    ExperimentConfig,
-    InitConfig,
-    difference,
-    load_run_config,
-    migration,
-)
+from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, difference, load_run_config, migration
 from transformer_jax.config.conversion import from_json, listed
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from
@@ -39,10 +32,10 @@ OF_A_VOCABULARY = re.compile(r"(embedding|projection)/(table|logits_bias)$")
 def restored_position(
     checkpoints: Checkpoints, update: Update, task: Task, directory: RunDirectory
 ) -> tuple[Position, LogContents, list[str]]:
-    """Return the position of the newest checkpoint that can be read, its log, and notes on newer ones that are damaged.
+    """Return the position of the newest readable checkpoint, its log, and notes on damaged ones.
 
-    Without checkpoints the ``state`` is None. Raises ConfigError when the data changed since the checkpoint was written;
-    CheckpointError when none can be read.
+    Without checkpoints the ``state`` is None. Raises ConfigError when the data changed since the
+    checkpoint was written, and CheckpointError when no checkpoint can be read.
     """
     config, length = task.config, task.config.training.num_updates
     if not checkpoints.steps():
@@ -62,7 +55,7 @@ def restored_position(
                 "--workdir",
                 f"{directory.path}: the {name} changed since its checkpoints were written",
                 "use another folder, or the data they were trained on"
-                f"{listed(each for each in changes if each[0].startswith('data.'))}",
+                f"{listed(change for change in changes if change[0].startswith('data.'))}",
             )
     number = int(state.step)
     counters = Counters(**migration.counters(progress["counters"], number, config.training.evaluate_every))
@@ -80,7 +73,7 @@ def restored_position(
 
 
 def note_on_rate(update: Update, config: ExperimentConfig, number: int, before: int, length: int) -> list[str]:
-    """Return a note where the learning rate jumps after update ``number`` since the run had ``before`` updates, if known."""
+    """Return a note if the learning rate jumps since the run had ``before`` updates, if any."""
     if not before or number >= length:
         return []
     lengths = ((before, number), (length, number + 1))
@@ -95,7 +88,7 @@ class ParametersFromElsewhere(Protocol):
     """Parameters that a new run takes from another run, or embeddings that it takes from a file."""
 
     def put_into(self, params: PyTree) -> PyTree:
-        """Return ``params`` with these in place of their own; shardings stay."""
+        """Return ``params`` with these in place of its own, with the same shardings."""
 
     def report(self) -> str:
         """Return a note for the log."""
@@ -105,10 +98,7 @@ class ParametersFromElsewhere(Protocol):
 
 
 def find_parameters(init: InitConfig, shapes: PyTree, tokenizers: TokenizerPair) -> ParametersFromElsewhere | None:
-    """Return the parameters that ``init`` names for a model of these shapes; None where all begin at random.
-
-    Raises ConfigError and CheckpointError when they cannot be used.
-    """
+    """Return the parameters that ``init`` selects, if any. Raises ConfigError, CheckpointError."""
     if init.run:
         return find_initial_parameters(init, shapes, tokenizers)
     if init.embeddings:
@@ -128,10 +118,7 @@ class InitialParameters:
     match: Match
 
     def put_into(self, params: PyTree) -> PyTree:
-        """``params`` with the matched ones replaced; shardings stay.
-
-        Raises CheckpointError when the checkpoint cannot be read.
-        """
+        """Return ``params`` with the matched ones replaced. Raises CheckpointError."""
         here = named_leaves(params)
         new_name = {old: new for new, old in self.match.taken.items()}
 
@@ -142,9 +129,8 @@ class InitialParameters:
 
         shapes = self.checkpoints.shapes(self.step)
         saved = self.checkpoints.restore_params(self.step, jax.tree_util.tree_map_with_path(like, shapes))
-        found = named_leaves(saved)
-
-        taken = {name: found[old] for name, old in self.match.taken.items()}
+        leaves = named_leaves(saved)
+        taken = {name: leaves[old] for name, old in self.match.taken.items()}
         return jax.tree_util.tree_map_with_path(lambda path, leaf: taken.get(path_of(path), leaf), params)
 
     def report(self) -> str:
@@ -156,14 +142,14 @@ class InitialParameters:
 
 
 def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: TokenizerPair) -> InitialParameters:
-    """Matches the parameters of a checkpoint with ``like`` (parameters, or shapes); reads no arrays.
+    """Match the parameters of a checkpoint with ``like`` (parameters or shapes). Reads no arrays.
 
-    Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when matched embeddings belong to
-    other tokenizers; CheckpointError when there is no such checkpoint.
+    Raises ConfigError when ``init.run`` is not a run, names or shapes do not fit, or matched
+    embeddings belong to other tokenizers, and CheckpointError when there is no such checkpoint.
     """
     require_run_to_start_from(init.run)
     source = RunDirectory(init.run)
-    # Process 0 chooses for all: a run may be adding checkpoints.
+    # Process 0 selects for all: a run may be adding checkpoints.
     step = from_first(lambda: chosen_step(source, init.checkpoint), "checkpoint of init.run")
     checkpoints = CheckpointReader(source.checkpoints)
     saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}

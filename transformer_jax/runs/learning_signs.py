@@ -1,4 +1,4 @@
-"""Signs in the metrics of a run that the model does not learn, each a sentence with figures and a remedy."""
+"""Signs in the metrics of a run that the model does not learn."""
 
 import math
 from collections import deque
@@ -14,19 +14,29 @@ from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.run_directory.stored_checkpoints import written_progress
 from transformer_jax.runs.metrics_log import read_metrics
 
-# Before twice the warm-up and a fifth of the updates a model may not have learned yet.
-UNIFORM, SHARE_OF_UPDATES = 0.98, 0.2
-GUESSING, MIN_DISTINCT = 0.98, 0.1
+# Before twice the warm-up and this share of the updates a model may not have learned yet.
+SHARE_OF_UPDATES = 0.2
+# Entropy of cross attention, as a share of that of uniform weights.
+UNIFORM = 0.98
+# Training loss, as a share of the entropy of token frequencies.
+GUESSING = 0.98
+# Share of distinct outputs among the validation sentences.
+MIN_DISTINCT = 0.1
 # Own text in experiments/own_text beats guessing after fewer updates than this.
 FEW_UPDATES = 300
 # With fewer pairs more updates do not help.
 FEW_PAIRS = 2000
-ZERO, ZEROS = 0.005, 3
-EXPLODED, GROWN, NUM_NORMS = 20.0, 5.0, 10
+# A selection metric of at most ZERO in each of the last ZEROS validations.
+ZERO = 0.005
+ZEROS = 3
+# Median gradient norm of the last NUM_NORMS records, in clip norms and in smallest medians so far.
+EXPLODED = 20.0
+GROWN = 5.0
+NUM_NORMS = 10
 
 
 class LearningSigns:
-    """Signs in the records of ``metrics.jsonl``; ``report``: on the training data, as in ``data.json``."""
+    """Signs in the records of ``metrics.jsonl``; ``report``: the content of ``data.json``."""
 
     def __init__(
         self, config: ExperimentConfig, report: Mapping[str, Any], records: Iterable[Mapping[str, Any]] = ()
@@ -45,32 +55,32 @@ class LearningSigns:
 
     def add(self, record: Mapping[str, Any]) -> None:
         self._step = max(self._step, record["step"])
-        found = {name: value for name, value in record.items() if value is not None and math.isfinite(value)}
-        self._newest |= found
-        if self._config.selection.key in found:
-            self._scores.append(found[self._config.selection.key])
-        if "train/gradient_norm" in found:
-            self._norms.append(found["train/gradient_norm"])
+        finite = {name: value for name, value in record.items() if value is not None and math.isfinite(value)}
+        self._newest |= finite
+        if self._config.selection.key in finite:
+            self._scores.append(finite[self._config.selection.key])
+        if "train/gradient_norm" in finite:
+            self._norms.append(finite["train/gradient_norm"])
             self._num_norms += 1
             if len(self._norms) == NUM_NORMS:
                 self._smallest_norm = min(self._smallest_norm, median(self._norms))
 
     def sentences(self, num_updates: int = 0) -> list[str]:
-        """The signs after the newest record; none while it is too early, which it never is at the end of a run.
+        """Return a sentence for each sign after the newest record, none while it is too early.
 
-        ``num_updates``: the length of a run that was shortened.
+        It is never too early at the end of a run. ``num_updates``: the length of a shortened run.
         """
         length = num_updates or self._config.training.num_updates
         if self._step < min(max(2 * self._config.optimizer.warmup_updates, SHARE_OF_UPDATES * length), length):
             return []
-        found = (
+        sentences = (
             self._uniform_attention(),
             self._guessing(),
             self._equal_outputs(),
             self._zero_metric(),
             self._growing_gradient(),
         )
-        return [sentence for sentence in found if sentence]
+        return [sentence for sentence in sentences if sentence]
 
     def _longer_run(self) -> str:
         warmup = self._config.optimizer.warmup_updates
@@ -80,8 +90,8 @@ class LearningSigns:
         is_text = self._config.data.source not in GENERATED_SOURCES
         if is_text and isinstance(self._num_pairs, int) and self._num_pairs < FEW_PAIRS:
             return f"{self._num_pairs:,} training pairs are few: give more text, or start from a trained model with init.run"
-        made = f"{self._step} updates are few: train longer, with a larger budget or training.num_updates"
-        return made if self._step < FEW_UPDATES else ""
+        advice = f"{self._step} updates are few: train longer, with a larger budget or training.num_updates"
+        return advice if self._step < FEW_UPDATES else ""
 
     def _smaller_updates(self) -> str:
         optimizer = self._config.optimizer
@@ -142,7 +152,7 @@ class LearningSigns:
 
 
 def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
-    """The signs of a run, from its log and the report on its data. Raises DataError when one of them is damaged."""
+    """Return the signs of a run, from its log and its data report. Raises DataError if damaged."""
     records = read_metrics(run.metrics)
     report = read_checked(run.data_report) or {}
     try:

@@ -17,7 +17,7 @@ from transformer_jax.files.checked_json import CheckedLog, read_log, with_crc
 from transformer_jax.files.paths import in_store
 from transformer_jax.runtime.background import future_of
 
-# Between checkpoints a log in a store is rewritten after this many seconds, and at most at this rate.
+# Between checkpoints a log in a store is rewritten at this interval, and at most at this rate.
 SECONDS_BETWEEN_UPLOADS = 30.0
 UPLOADED_BYTES_PER_SECOND = 100_000
 
@@ -34,7 +34,7 @@ class LogContents(NamedTuple):
         return cls(len(records), _digest_of(records).hexdigest())
 
     def changes_since(self, before: "LogContents") -> list[str]:
-        """A sentence if records were lost or changed since ``before``."""
+        """Return a sentence if records were lost or changed since ``before``."""
         if self.num_records < before.num_records:
             return [f"metrics.jsonl: records were lost: {self.num_records} left of {before.num_records}"]
         is_same = before.digest in ("", self.digest)
@@ -44,9 +44,9 @@ class LogContents(NamedTuple):
 class MetricsLog:
     """Appends to ``metrics.jsonl``.
 
-    Lines that a killed run wrote after ``step``, or after the first ``max_records`` lines, are removed first: a resumed run
-    leaves the same file as an uninterrupted one. ``earlier``: the records that are kept. In a store ``require_lock`` is
-    called before the log is written.
+    Lines that a killed run wrote after ``step``, or after the first ``max_records`` lines, are
+    removed first, so that a resumed run leaves the same file as an uninterrupted one. ``earlier``:
+    the records that are kept. In a store ``require_lock`` is called before the log is written.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class MetricsLog:
         return LogContents(self._num_records, self._sum.hexdigest())
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
-        """Records ``metrics`` measured after ``step`` updates; a number that is not finite becomes null."""
+        """Record ``metrics`` after ``step`` updates. A number that is not finite becomes null."""
         clean = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         record = {"step": step, **clean}
         self._file.write(_line(with_crc(record)))
@@ -72,7 +72,7 @@ class MetricsLog:
         self._file.flush()
 
     def sync(self) -> None:
-        """Returns when everything written is on disk, or in the store."""
+        """Wait until everything is on disk or in the store."""
         if isinstance(self._file, _StoredText):
             self._file.upload()
             return
@@ -84,7 +84,7 @@ class MetricsLog:
 
 
 class _StoredText:
-    """A text file in a store, which cannot be appended to: rewritten whole at each checkpoint, and at intervals."""
+    """A text file in a store: rewritten whole at each checkpoint and at intervals."""
 
     def __init__(self, path: Path, text: str, require_lock: Callable[[], object]) -> None:
         self._path, self._text, self._require_lock = path, text, require_lock
@@ -95,13 +95,13 @@ class _StoredText:
         self._text += text
 
     def flush(self) -> None:
-        """Starts an upload where one is due and the last one has ended; the next checkpoint reports its failure."""
+        """Start an upload if one is due. The next checkpoint reports its failure."""
         pause = max(SECONDS_BETWEEN_UPLOADS, len(self._text) / UPLOADED_BYTES_PER_SECOND)
         if time.monotonic() - self._time > pause and (self._upload is None or self._upload.done()):
             self._time, self._upload = time.monotonic(), future_of(self._replace, self._text)
 
     def upload(self) -> None:
-        """Uploads what was written; raises StoreError."""
+        """Upload the text. Raises StoreError."""
         with suppress(StoreError):
             if self._upload:
                 # An older text must not replace a newer one.
@@ -115,13 +115,13 @@ class _StoredText:
         self._uploaded = text
 
     def close(self) -> None:
-        """Uploads once more; an error that ends the run is the one to report."""
+        """Upload once more. A failure must not hide the error that ends the run."""
         with suppress(StoreError):
             self.upload()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a ``metrics.jsonl``, none if the file does not exist yet; raises DataError when it is damaged."""
+    """Return the records of a ``metrics.jsonl``, if it exists. Raises DataError if damaged."""
     log = sound_metrics(path)
     if log.problems:
         raise DataError(log.problems[0])
@@ -129,7 +129,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def sound_metrics(path: Path) -> CheckedLog:
-    """Return the sound records of a ``metrics.jsonl``, and its damaged lines; none if the file does not exist yet."""
+    """Return the sound records and the damaged lines of a ``metrics.jsonl`` that may not exist."""
     return read_log(path) if path.is_file() else CheckedLog([], [])
 
 
@@ -138,5 +138,5 @@ def _line(record: Mapping[str, Any]) -> str:
 
 
 def _digest_of(records: Iterable[Mapping[str, Any]]) -> Any:
-    """Return SHA-256 of the lines without their CRC-32, as versions before it wrote them."""
+    """Return the SHA-256 of the lines without their CRC-32, which version 0.1 did not write."""
     return sha256("".join(map(_line, records)).encode())

@@ -1,4 +1,4 @@
-"""The messages of a run on stderr, and its progress: a live bar in terminals, elsewhere plain lines."""
+"""The messages of a run on stderr, and its progress as a live bar or plain lines."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LINES = 15.0
 
 
 class _StandardError(logging.Handler):
-    """Writes plain lines to the current ``sys.stderr``, which a live bar redirects so that they appear above it.
+    """Writes lines to the current ``sys.stderr``, which a live bar redirects above itself.
 
     A closed pipe or terminal or a full disk drops lines, but does not end the run.
     """
@@ -77,7 +77,7 @@ class ProgressBar:
             self._bar.stop()
 
     def __call__(self, run: RunParts, position: Position) -> None:
-        """Move the bar; without one, write a line every 15 seconds. The remaining time excludes compilation."""
+        """Move the bar, or write a line every 15 seconds."""
         number, total, logged = position.number, position.num_updates, position.results.logged
         self._bar.update(self._task, completed=number, total=total)
         if "train/loss" not in logged:

@@ -25,7 +25,7 @@ from transformer_jax.training.step import StepMetrics
 from transformer_jax.training.update import Update
 
 Reason = Literal["interrupted", "finished", "stopped", "patience"]
-"""The reason for the end of a run; of several the first counts."""
+"""The reason for the end of a run, in order of precedence."""
 REASONS: tuple[str, ...] = get_args(Reason)
 # Minimum validations of a shortened run, the last included.
 MIN_VALIDATIONS = 2
@@ -34,15 +34,15 @@ SHARE_OF_WARM_UP = 0.25
 
 
 class TrainingDiverged(RuntimeError):
-    """A loss or gradient was not finite. The message names the update and the first tensor that was not finite."""
+    """A loss or gradient was not finite. The message has the update and the tensor."""
 
 
 class Outcome(NamedTuple):
     """Outcome of a run, as in ``outcome.json``.
 
-    ``reason``: ``finished``, ``patience``, ``stopped`` (by a hook) or ``interrupted`` (by ``signal``). ``best``: the best
-    validation of ``metric``, on ``basis``. ``seconds``: of all its starts. ``time_spent``: a line of text. ``signs``: signs
-    that the model does not learn.
+    ``reason``: ``finished``, ``patience``, ``stopped`` (by a hook) or ``interrupted`` (by
+    ``signal``). ``best``: the best validation of ``metric``, on ``basis``. ``time_spent``: a line
+    of text. ``seconds``: of all starts of the run.
     """
 
     step: int
@@ -58,12 +58,13 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Counters:
-    """Counters that are saved in every checkpoint, so that a resumed run has them.
+    """Counters that are saved in every checkpoint.
 
-    ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the
-    last line of the log, ``extras`` of loss terms by name, ``statistics`` ratios by name. ``skipped`` updates were not finite
-    and changed nothing. ``num_updates``: the length of the run, which a hook may change. ``validated_at``: the update of the
-    last validation, and ``basis`` its examples and search.
+    ``best``: the best value of the selection metric so far. ``loss``, ``nll``, ``correct``,
+    ``tokens`` and ``extras`` (loss terms by name) are sums since the last line of the log,
+    ``statistics`` ratios. ``skipped`` updates were not finite and changed nothing. ``num_updates``:
+    the length of the run, which a hook may change. ``validated_at``: the update of the last
+    validation, and ``basis`` its examples and search.
     """
 
     best: float | None = None
@@ -81,7 +82,7 @@ class Counters:
     statistics: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, metrics: StepMetrics) -> None:
-        """Adds the metrics of one update; of a skipped one, only the count."""
+        """Add the metrics of one update. A skipped update is only counted."""
         if not metrics.finite:
             self.skipped += 1
             return
@@ -97,7 +98,7 @@ class Counters:
         self.total_tokens += float(metrics.sums.tokens)
 
     def take_means(self) -> dict[str, float]:
-        """Means per target token since the last call, and statistics; none where all updates since were skipped."""
+        """Return means per target token since the last call, and statistics, and reset them."""
         means = {f"train/{name}": over / under for name, (over, under) in self.statistics.items() if under}
         if self.tokens:
             sums = {"loss": self.loss, "nll": self.nll, "accuracy": self.correct, **self.extras}
@@ -109,7 +110,7 @@ class Counters:
         return means
 
     def add_validation(self, value: float, selection: Metric) -> bool:
-        """Counts a validation; True if it equals or exceeds the best. Only a gain resets patience."""
+        """Count a validation and return whether it reaches the best so far."""
         is_gain = not math.isnan(value) and (
             self.best is None or math.isnan(self.best) or selection.is_better(value, self.best)
         )
@@ -122,9 +123,9 @@ class Counters:
 class Results:
     """Results of the newest update.
 
-    ``metrics``: on the host; None before the first update. ``logged``: everything recorded after the update, by name
-    (``train/loss``, ``validation/bleu``). ``validated``: the validation alone. ``score``: its value of the selection metric.
-    ``is_saved``: whether writing a checkpoint was started.
+    ``metrics``: on the host, None before the first update. ``logged``: everything recorded after
+    the update, by name (``train/loss``, ``validation/bleu``). ``validated``: the validation alone,
+    and ``score`` its selection metric. ``is_saved``: whether writing a checkpoint was started.
     """
 
     metrics: StepMetrics | None = None
@@ -136,12 +137,13 @@ class Results:
 
 @dataclass
 class Position:
-    """The position of a run, after update ``number``; hooks read and write it.
+    """The position of a run, after update ``number``. Hooks read and write it.
 
-    ``state`` is the state after update ``number`` where a validation or a checkpoint is due; elsewhere it is one update ahead,
-    because an update is dispatched before the metrics of the previous one are read. ``is_validation_due``: a signal prevented
-    the validation, and the resumed run begins with it. ``ends``: one of ``REASONS``, empty while the run continues.
-    ``has_new_length``: a hook changed the length after the last checkpoint.
+    ``state``: the state after update ``number`` when a validation or a checkpoint is due, else one
+    update ahead, because an update is dispatched before the metrics of the last one are read.
+    ``is_validation_due``: a signal prevented the validation, and the resumed run begins with it.
+    ``ends``: one of ``REASONS``, empty while the run continues. ``has_new_length``: a hook changed
+    the length after the last checkpoint.
     """
 
     state: Any
@@ -154,7 +156,7 @@ class Position:
 
     @property
     def num_updates(self) -> int:
-        """The update at which the run ends: ``training.num_updates``, unless a hook changed that."""
+        """The last update: ``training.num_updates``, unless a hook changed it."""
         return self.counters.num_updates
 
     def change_length(self, num_updates: int) -> None:
@@ -176,25 +178,25 @@ class Position:
 
 def hyperparameters_of_length(config: ExperimentConfig, num_updates: int) -> Hyperparameters:
     """Return the hyperparameters of a run of this length, which may differ from its settings."""
-    found = scheduled_hyperparameters_of(config)
+    hyperparameters = scheduled_hyperparameters_of(config)
     if num_updates == config.training.num_updates:
-        return found
+        return hyperparameters
     if not decays(config.optimizer.schedule):
-        return found._replace(num_updates=float(num_updates))
+        return hyperparameters._replace(num_updates=float(num_updates))
     # A shortened run might end within its warm-up.
-    warmup = min(found.warmup_updates, max(SHARE_OF_WARM_UP * num_updates, 1.0))
-    return found._replace(num_updates=float(num_updates), warmup_updates=warmup)
+    warmup = min(hyperparameters.warmup_updates, max(SHARE_OF_WARM_UP * num_updates, 1.0))
+    return hyperparameters._replace(num_updates=float(num_updates), warmup_updates=warmup)
 
 
 def validation_interval(config: ExperimentConfig, num_updates: int) -> int:
-    """Return the updates between validations of a run of this length: as set, but a shortened run has at least two."""
+    """Return the updates between validations. A shortened run has at least two validations."""
     every = config.training.evaluate_every
     return every if num_updates == config.training.num_updates else min(every, -(-num_updates // MIN_VALIDATIONS))
 
 
 @dataclass(frozen=True)
 class RunParts:
-    """The parts of a run while it trains; this start of it begins after update ``first_update``."""
+    """The parts of a run while it trains. This start begins after update ``first_update``."""
 
     config: ExperimentConfig
     directory: RunDirectory
@@ -211,18 +213,18 @@ class RunParts:
     first_update: int = 0
 
     def hyperparameters(self, num_updates: int) -> Hyperparameters:
-        """The hyperparameters of a run of this length."""
+        """Return the hyperparameters of this run at a length of ``num_updates``."""
         return hyperparameters_of_length(self.config, num_updates)
 
     def seconds_per_update(self, position: Position) -> float:
-        """Recent seconds of this process for an update with its share of validations and checkpoints, without compilation."""
+        """Return recent seconds per update, with validations and checkpoints but no compilation."""
         number, evaluate_every = position.number, validation_interval(self.config, position.num_updates)
-        made, saves = number - self.first_update, (evaluate_every, self.config.training.checkpoint_every)
+        updates, saves = number - self.first_update, (evaluate_every, self.config.training.checkpoint_every)
         # A process that resumed just before a validation has paid for it in few updates.
-        evaluation = self.clock.total(["evaluation"]) / max(made, evaluate_every, 1)
+        evaluation = self.clock.total(["evaluation"]) / max(updates, evaluate_every, 1)
         if not evaluation:
             evaluation = self.goodput.seconds()["evaluation"] / max(number, evaluate_every, 1)
-        checkpoint = self.clock.total(["checkpoint"]) / max(made, min(filter(None, saves)))
+        checkpoint = self.clock.total(["checkpoint"]) / max(updates, min(filter(None, saves)))
         return self.clock.recent_update_seconds() + evaluation + checkpoint
 
     def record(self, position: Position, metrics: dict[str, float]) -> None:
@@ -232,19 +234,22 @@ class RunParts:
         self.signs.add({"step": position.number, **metrics})
         position.results.logged |= metrics
 
-    def score_line(self, found: Evaluation) -> str:
-        """Return the metrics of a validation, first the one that selects checkpoints.
+    def score_line(self, evaluation: Evaluation) -> str:
+        """Return the metrics of a validation in a line, first the one that selects checkpoints.
 
-        For example ``BLEU 21.27 (96 of 1,014 sentences, greedy), chrF 45.30``. Perplexity shows the loss. Raises ConfigError
-        where the evaluation lacks the selection metric.
+        For example ``BLEU 21.27 (96 of 1,014 sentences, greedy), chrF 45.30``. Perplexity shows the
+        loss. Raises ConfigError when the evaluation lacks the selection metric.
         """
-        first, values = self.config.selection, found.metrics
-        others = (each for each in self.config.metrics if each != first and each.name in values and each.name != "loss")
-        parts = (f"{each.label} {each.text(values[each.name])}" for each in others)
-        return ", ".join([first.score(first.value_in(values), found.basis), *parts])
+        first, values = self.config.selection, evaluation.metrics
+        parts = (
+            f"{metric.label} {metric.text(values[metric.name])}"
+            for metric in self.config.metrics
+            if metric != first and metric.name in values and metric.name != "loss"
+        )
+        return ", ".join([first.score(first.value_in(values), evaluation.basis), *parts])
 
     def progress(self, position: Position) -> Progress:
-        """Metadata of a checkpoint: settings, digests of the data, tokenizers, counters, contents of the log."""
+        """Return the metadata of a checkpoint."""
         logged = self.log.contents
         return {
             "config": to_json(self.config),
@@ -257,7 +262,7 @@ class RunParts:
         }
 
     def finish(self, position: Position) -> Outcome:
-        """Write the outcome of the run, once the last checkpoint is on disk."""
+        """Wait for the last checkpoint, then write and return the outcome."""
         with self.clock.spend("checkpoint"):
             self.checkpoints.wait()
         self.goodput.write(position.number)
@@ -274,7 +279,7 @@ class RunParts:
 
 @contextmanager
 def outcome_of_divergence(run: RunParts, position: Position) -> Iterator[None]:
-    """Write the outcome of a run that diverges, once its checkpoints are on disk: nobody need wait for more of them."""
+    """Write the outcome of a run that diverges, once its checkpoints are on disk."""
     try:
         yield
     except TrainingDiverged as error:
@@ -284,8 +289,8 @@ def outcome_of_divergence(run: RunParts, position: Position) -> Iterator[None]:
 
 
 Hook = Callable[[RunParts, Position], object]
-"""Called after an update, callbacks also once before the first; its result is ignored.
+"""Called after an update, callbacks also once before the first. Its result is ignored.
 
-A hook with a method ``needs_state(run, position, number)`` is called after the updates for which that returns True: with their
-state, before a checkpoint.
+A hook with a method ``needs_state(run, position, number)`` is called after updates for which that
+returns True, with their state, before a checkpoint.
 """

@@ -1,4 +1,4 @@
-"""The start of a run: its settings resolved for the devices, its lock, checks before anything is written, and its files."""
+"""The start of a run: settings resolved for the devices, lock, checks, and the first files."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ from transformer_jax.training.update import Update, compiler_options
 
 
 def start_process(config: ExperimentConfig, task_type: type[Task], *, is_distributed: bool) -> None:
-    """Start JAX, and join the other processes of a run that ``is_distributed``; raises ConfigError where that fails."""
+    """Start JAX, and join the other processes of a distributed run. Raises ConfigError."""
     if task_type.needs_tensorflow:
         require_tensorflow()
     if is_distributed:
@@ -52,7 +52,7 @@ def start_process(config: ExperimentConfig, task_type: type[Task], *, is_distrib
 
 @contextmanager
 def directory_of_process(workdir: str | Path) -> Iterator[RunDirectory]:
-    """The run directory as this process writes it: only process 0 leaves files besides checkpoints."""
+    """Yield the run directory of this process. Only process 0 leaves files besides checkpoints."""
     path = as_path(workdir)
     with ExitStack() as stack:
         scratch = None
@@ -65,7 +65,7 @@ def directory_of_process(workdir: str | Path) -> Iterator[RunDirectory]:
 
 @contextmanager
 def locked_run(directory: RunDirectory) -> Iterator[None]:
-    """Lock the folder of a run; raises ConfigError unless it can be written and all processes see it."""
+    """Lock the folder of a run. Raises ConfigError unless all processes see it and can write."""
     with ExitStack() as lock:
         with first_goes_first("lock of the run"):
             if is_first() or not in_store(directory.path):
@@ -85,17 +85,17 @@ def locked_run(directory: RunDirectory) -> Iterator[None]:
 def resolved_config(
     config: ExperimentConfig, task_type: type[Task], directory: RunDirectory, mesh: Mesh
 ) -> ExperimentConfig:
-    """Return the settings that the run saves, with absolute paths, and with ``auto`` resolved for the devices.
+    """Return the settings that the run saves: paths absolute, ``auto`` resolved for the devices.
 
-    Raises ConfigError when no new run should begin with the settings, the model is larger than the memory, rows do not divide
-    over the devices, nothing or everything is frozen, or the compiler does not take ``training.xla_options``, and DataError
-    when there is no validation split.
+    Raises ConfigError when no new run should begin with the settings, the model is larger than the
+    memory, rows do not divide over the devices, nothing or everything is frozen, or the compiler
+    does not take ``training.xla_options``, and DataError when there is no validation split.
     """
     compiler_options(config.training, mesh)
     is_new = not directory.has_checkpoints()
     if is_new:
         config.check_new_run()
-    # The embeddings alone, before corpus and tokenizers are read; the whole state follows in require_state_fits.
+    # The embeddings alone, before the corpus is read. require_state_fits checks the whole state.
     embeddings = 4 * config.model.d_model * config.tokenizer.vocabulary_size
     require_memory(embeddings * len(mesh.local_devices) // mesh.size, mesh.local_devices)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
@@ -116,7 +116,7 @@ def resolved_config(
 
 
 def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
-    """The saved settings of a run with checkpoints; for a new run the settings for the device of process 0."""
+    """Return the saved settings of a run, or of a new run those for the device of process 0."""
 
     def find() -> DeviceSettings:
         if not directory.has_checkpoints():
@@ -128,13 +128,13 @@ def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
 
 
 def require_objective(task: Task) -> None:
-    """Raise ConfigError where the objective of a plugin's task lacks something; evaluates no property."""
+    """Raise ConfigError when the objective of a plugin's task lacks something."""
     if missing := {"init_params", "loss", "activations", "update_rule"} - set(dir(task.objective)):
         raise ConfigError(f"task={task.config.task}", f"its objective lacks {', '.join(sorted(missing))}")
 
 
 def require_state_fits(update: Update) -> None:
-    """Raise ConfigError when parameters and optimizer state are larger than the memory of the devices."""
+    """Raise ConfigError when parameters and optimizer state exceed the memory of the devices."""
     devices = update.mesh.local_devices
     leaves = jax.tree.leaves(update.state_shapes)
     shards = (math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
@@ -142,7 +142,7 @@ def require_state_fits(update: Update) -> None:
 
 
 def require_same_batches(task: Task, data: TrainingData, update: int) -> None:
-    """Raise ConfigError where processes read different data."""
+    """Raise ConfigError when processes read different data."""
     same = dict(task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(update)]
     remedy = "give all of them the same data.directory content"
     require_same(repr(same), "data", "the processes read different data", remedy)
@@ -176,7 +176,7 @@ def write_run_directory(
 ) -> RunDirectory:
     """Write settings, tokenizers, ``run.json`` with ``origin``, and one checkpoint of ``params``.
 
-    Without an optimizer state it can be evaluated and start a new run, but no run resumes from it.
+    Without an optimizer state it can be evaluated and start a new run, but not be resumed.
     """
     run = RunDirectory(folder)
     write_json(run.config, with_crc(to_json(config)))

@@ -1,4 +1,4 @@
-"""Experiment trackers, which receive metrics besides ``metrics.jsonl``; each imports its library when it is used."""
+"""Experiment trackers, which receive metrics besides ``metrics.jsonl``."""
 
 import importlib
 import importlib.util
@@ -23,27 +23,23 @@ PROJECT = "transformer_jax"
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Receives every record of ``metrics.jsonl``; a subclass needs no ``sync``.
-
-    A method ``fail()``, if there is one, is called in place of ``close()`` after an error.
-    """
+    """Receives every record of ``metrics.jsonl``. After an error ``fail()``, if any, closes it."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Records ``metrics`` measured after ``step`` updates."""
+        """Record ``metrics`` measured after ``step`` updates."""
 
     def sync(self) -> None:
-        """Called at every checkpoint: makes the records so far durable."""
-        return None
+        """Make the records so far durable. Called at every checkpoint."""
 
     def close(self) -> None:
-        """Called once, at the end."""
+        """Release what the tracker holds. Called once, at the end."""
 
 
 @register("tracker", "tensorboard")
 class TensorBoard(Tracker):
-    """Events in the folder of the run; TensorBoard ignores events of a killed run beyond ``first_update``.
+    """Events in the folder of the run. TensorBoard ignores earlier events beyond ``first_update``.
 
-    Written in this thread: in the thread of ``SummaryWriter`` an error, as on a full disk, would not stop the run.
+    Written in this thread: in the thread of ``SummaryWriter`` an error would not stop the run.
     """
 
     def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
@@ -68,10 +64,7 @@ class TensorBoard(Tracker):
 
 @register("tracker", "wandb")
 class WeightsAndBiases(Tracker):
-    """A run of Weights & Biases; ``WANDB_MODE=offline`` keeps it in the folder, for ``wandb sync``.
-
-    It ignores steps that were logged before, which a resumed run repeats.
-    """
+    """A run of Weights & Biases, in the folder of the run with ``WANDB_MODE=offline``."""
 
     def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
         wandb = importlib.import_module("wandb")
@@ -96,7 +89,7 @@ class WeightsAndBiases(Tracker):
 
 
 def require_libraries(config: ExperimentConfig) -> None:
-    """Raises ConfigError when the library of a tracker of ``config`` is not installed; imports none."""
+    """Raise ConfigError when the library of a tracker of ``config`` is not installed."""
     for name in dict.fromkeys(config.training.tracker_names):
         library = "tensorboardX" if name == "tensorboard" else name
         if ("tracker", name) in own_parts() and importlib.util.find_spec(library) is None:
@@ -104,10 +97,7 @@ def require_libraries(config: ExperimentConfig) -> None:
 
 
 class Trackers:
-    """The trackers of ``training.trackers``, except ``jsonl``, the log itself; on process 0 only.
-
-    Raises ConfigError when the library of one is not installed.
-    """
+    """The trackers of ``training.trackers`` except ``jsonl``, the log itself, on process 0."""
 
     def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
         # Imported here because it imports JAX, which the checks of settings do without.
@@ -129,7 +119,7 @@ class Trackers:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Closes all, also where closing one fails, as on a full disk."""
+        """Close all trackers, even if closing one fails."""
         with ExitStack() as stack:
             for tracker in self.trackers:
                 is_failed = isinstance(error, Exception)
@@ -137,13 +127,13 @@ class Trackers:
 
 
 def run_id(folder: Path, tracker: str, new: Callable[[], str]) -> str:
-    """The name of this run in ``tracker``, kept in its folder, so that a resumed run continues under it; ``new`` makes one."""
+    """Return the stored name of this run in ``tracker``, or store one from ``new``."""
     file = folder / IDS_FILE
     try:
         ids = parse_json(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except ValueError:
         ids = None
-    if not isinstance(ids, dict) or not all(isinstance(each, str) for each in ids.values()):
+    if not isinstance(ids, dict) or not all(isinstance(name, str) for name in ids.values()):
         raise DataError(f"{file}: not a JSON object with the name of the run in each tracker; move it away to resume")
     if tracker not in ids:
         ids[tracker] = new()
@@ -152,5 +142,5 @@ def run_id(folder: Path, tracker: str, new: Callable[[], str]) -> str:
 
 
 def group_of(folder: Path) -> str | None:
-    """The name of the sweep of a trial, SWEEP/trials/TRIAL; None for other folders."""
+    """Return the name of the sweep of a trial, SWEEP/trials/TRIAL, or None for other folders."""
     return folder.absolute().parents[1].name if folder.absolute().parent.name == "trials" else None

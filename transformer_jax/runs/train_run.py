@@ -1,4 +1,4 @@
-"""Training with the tools that are installed: they may choose settings, and surround the updates with hooks of their own."""
+"""Training with the installed tools, which may choose settings and add hooks to the updates."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -7,14 +7,30 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, load_run_config
+from transformer_jax.config import (
+    ConfigError,
+    ExperimentConfig,
+    apply_overrides,
+    difference,
+    from_dict,
+    load_run_config,
+    may_change,
+)
+from transformer_jax.config.conversion import listed
+from transformer_jax.config.migration import corruptions_applied_twice
 from transformer_jax.config.run_settings import budget_of, is_run_directory, stated_settings
 from transformer_jax.data.corpora import completed, require_target_language
 from transformer_jax.data.examination import warnings_on_run
 from transformer_jax.errors import complain
+from transformer_jax.files.json_text import parse_json
 from transformer_jax.registry.index import behind, single_behind
-from transformer_jax.run_directory.layout import RunDirectory
-from transformer_jax.runs.resumption import require_same_run
+from transformer_jax.run_directory.layout import (
+    RunDirectory,
+    require_plugins,
+    require_run_to_start_from,
+    require_settings,
+)
+from transformer_jax.run_directory.stored_checkpoints import stored_checkpoints
 
 if TYPE_CHECKING:
     from transformer_jax.runs.run import Hook, Outcome
@@ -25,7 +41,7 @@ Overrides = Sequence[tuple[str, str]]
 
 
 class ResolvedSettings(NamedTuple):
-    """The settings of a run, a remark on how they were chosen, and a record of that for ``run.json``."""
+    """The settings of a run, a remark on their choice, and a record of it for ``run.json``."""
 
     config: ExperimentConfig
     remark: str = ""
@@ -33,7 +49,7 @@ class ResolvedSettings(NamedTuple):
 
 
 class ChoosesSettings(Protocol):
-    """The door ``settings``: resolves a recipe and its overrides; ``budget`` is the time of ``--budget``, or of the recipe."""
+    """The door ``settings``: resolves a recipe and its overrides for the time ``budget``."""
 
     def __call__(
         self,
@@ -47,7 +63,7 @@ class ChoosesSettings(Protocol):
 
 
 class TrainingStart(NamedTuple):
-    """A training that begins; ``origin`` goes to ``run.json``, and ``is_trial`` marks one of many runs of a study."""
+    """A training that begins. ``origin`` goes to ``run.json``. ``is_trial``: one of many runs."""
 
     config: ExperimentConfig
     directory: RunDirectory
@@ -56,9 +72,46 @@ class TrainingStart(NamedTuple):
 
 
 class SurroundsTraining(Protocol):
-    """The door ``run_hooks``: a context manager around a training, which yields hooks of its updates."""
+    """The door ``run_hooks``: a context manager around a training, which yields hooks."""
 
     def __call__(self, start: TrainingStart) -> "AbstractContextManager[Sequence[Hook]]": ...
+
+
+def require_same_run(config: ExperimentConfig, workdir: str) -> None:
+    """Raise ConfigError, with the differences, when ``workdir`` has checkpoints of other settings.
+
+    Without checkpoints, raises ConfigError when ``init.run`` or ``init.embeddings`` does not exist.
+    """
+    run_directory = RunDirectory(workdir)
+    checkpoints = stored_checkpoints(run_directory.checkpoints)
+    if not checkpoints:
+        if config.init.run:
+            require_run_to_start_from(config.init.run)
+        if config.init.embeddings and not Path(config.init.embeddings).is_file():
+            raise ConfigError("init.embeddings", f"{config.init.embeddings} is not a file", "give word vectors")
+        return
+    if not checkpoints[-1].can_be_continued:
+        raise ConfigError(
+            "--workdir",
+            f"{workdir} has averaged parameters without an optimizer state, from which no run resumes",
+            f"start a new run in another folder with --init_from={workdir}",
+        )
+    if not run_directory.config.is_file():
+        raise ConfigError(
+            "--workdir",
+            f"{workdir} has checkpoints but no {run_directory.config.name}",
+            "put it back, or use another folder",
+        )
+    require_settings(run_directory.path)
+    require_plugins(run_directory.path)
+    saved = load_run_config(workdir)
+    for name in corruptions_applied_twice(parse_json(run_directory.config.read_text(encoding="utf-8"))):
+        complain(f"transformer-jax: {workdir}: training.corruptions named {name} twice and applied it twice; now once")
+    clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
+    if clashes:
+        raise ConfigError(
+            "--workdir", f"{workdir} holds a run with other settings", f"use another folder, or these:{listed(clashes)}"
+        )
 
 
 def settings_to_train(
@@ -69,11 +122,12 @@ def settings_to_train(
     *,
     is_distributed: bool = False,
 ) -> tuple[ExperimentConfig, Mapping[str, Any]]:
-    """Return the settings of a run, with sizes for ``budget`` and the languages of its text, and a record for ``run.json``.
+    """Return the settings of a run, with sizes for ``budget``, and a record for ``run.json``.
 
-    Prints remarks. A run that resumes keeps the ``init`` with which it began. Does not import JAX.
-    Raises ConfigError when the settings cannot resume the run in ``workdir``, when the text of a new run is not in its target
-    language, and for a budget where no tool chooses sizes; DataError when the text cannot be read.
+    Completes the languages of the text and prints remarks. A run that resumes keeps the ``init``
+    with which it began. Raises ConfigError when the settings cannot resume the run in ``workdir``,
+    the text of a new run is not in its target language, or no tool chooses sizes for the budget,
+    and DataError when the text cannot be read. Does not import JAX.
     """
     resolved = _resolved(recipe, overrides, workdir, budget, is_distributed=is_distributed)
     config, remark = completed(resolved.config)
@@ -118,8 +172,9 @@ def train_run(
 ) -> "Outcome":
     """Train or resume a run as ``run_training`` does, surrounded by the installed tools.
 
-    ``origin``: the record of ``settings_to_train``. ``is_trial``: the run is one of many, so that tools print and draw less.
-    Prints faults of the text before a run begins; raises DataError at serious ones.
+    ``origin``: the record of ``settings_to_train``. ``is_trial``: the run is one of many, so that
+    tools print and draw less. Prints faults of the text before a run begins, and raises DataError
+    at serious ones.
     """
     from transformer_jax.runs.trainer import run_training
 

@@ -1,4 +1,4 @@
-"""Trains a run: mesh -> run directory -> tokenizers -> task -> batches -> state -> updates and their hooks -> outcome."""
+"""The trainer: mesh, run directory, tokenizers, task, batches, state, updates, outcome."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -36,14 +36,17 @@ def run_training(
     is_distributed: bool = False,
     origin: Mapping[str, Any] = MappingProxyType({}),
 ) -> Outcome:
-    """Train a new run in ``workdir``, or resume the one there, until its end, a signal, or ``position.stop()`` by a hook.
+    """Train a new run in ``workdir``, or resume the one there.
 
-    ``callbacks``: hooks of the caller. ``is_distributed``: this is one of several processes that train one model. ``origin``:
-    where the settings come from, for ``run.json``. ``training.budget_seconds`` needs a hook that watches it.
+    The run ends after its updates, at a signal, or when a hook calls ``position.stop()``.
+    ``callbacks``: hooks of the caller; ``training.budget_seconds`` needs one that watches it.
+    ``is_distributed``: this is one of several processes that train one model. ``origin``: where the
+    settings come from, for ``run.json``.
 
     Raises:
-        ConfigError, DataError: mistakes that the user can correct, nearly all found before the corpus is tokenized.
-        TrainingDiverged: loss or gradient were not finite.
+        ConfigError, DataError: Mistakes that the user can correct, nearly all reported before the
+            corpus is tokenized.
+        TrainingDiverged: Loss or gradient were not finite.
     """
     clock = Clock()
     task_type = task_class(config.task)  # Translation: tasks/translation/translation_task.py.
@@ -69,7 +72,7 @@ def run_training(
         )
         enter(closing(checkpoints))
         position, logged, notes = restored_position(checkpoints, update, task, directory)
-        is_new, updates_made = position.state is None, position.number
+        is_new, first_update = position.state is None, position.number
         source = find_parameters(config.init, update.state_shapes.params, task.tokenizers) if is_new else None
         if source:
             notes.append(source.report())
@@ -79,19 +82,19 @@ def run_training(
             kept = config.training.keep_last + config.training.keep_best
             notes += require_free_space(directory.path, update.saved_shapes, kept)
         data = task.training_data()
-        starting.require_same_batches(task, data, updates_made)
+        starting.require_same_batches(task, data, first_update)
         LOGGER.info("%s", data.report.text)
 
         # Data, model and checkpoint fit together: from here on files are written.
         with first_goes_first("files of the run"):
             if is_new:
                 directory.remove_earlier_scores()
-            goodput = Goodput(directory.goodput, updates_made, clock)
+            goodput = Goodput(directory.goodput, first_update, clock)
             starting.write_run_files(directory, update, task, data, origin)
             # A validation that is made up for logs its record again.
             num_records = logged.num_records if position.is_validation_due else None
-            log = enter(closing(MetricsLog(directory.metrics, updates_made, num_records, directory.require_lock)))
-            trackers = enter(Trackers(directory.local, config, updates_made))
+            log = enter(closing(MetricsLog(directory.metrics, first_update, num_records, directory.require_lock)))
+            trackers = enter(Trackers(directory.local, config, first_update))
         run = RunParts(
             config=config,
             directory=directory,
@@ -105,18 +108,18 @@ def run_training(
             trackers=trackers,
             signs=LearningSigns(config, data.report.content, log.earlier),
             interruption=enter(interruption()),
-            first_update=updates_made,
+            first_update=first_update,
         )
         enter(outcome_of_divergence(run, position))
         for note in [*notes, *log.contents.changes_since(logged)]:
             LOGGER.info("%s", note)
-        if updates_made:
-            LOGGER.info("resumed at update %d", updates_made)
+        if first_update:
+            LOGGER.info("resumed at update %d", first_update)
         if position.ends:
             return run.finish(position)
 
         # The first program is traced here; a thread compiles it while the dry run evaluates.
-        ahead = enter(closing(CompilationAhead(update, data.batch_shapes(updates_made), clock)))
+        ahead = enter(closing(CompilationAhead(update, data.batch_shapes(first_update), clock)))
         callbacks = [enter(ProgressBar()), *callbacks]
         hooks = Hooks(run, position, callbacks)
         if is_new:
@@ -132,11 +135,10 @@ def run_training(
         enter(watchdog(clock, config.training.hang_factor, directory.hang))
         hyperparameters = put_hyperparameters(run.hyperparameters(position.num_updates), mesh)
         unread = None  # Metrics of the previous update, still on the devices.
-        rows = data.batches(updates_made)
-        for number in count(updates_made + 1):
+        rows = data.batches(first_update)
+        for number in count(first_update + 1):
             with clock.spend("data_wait"):
-                part = next(rows)
-            batch = put_batch(part, mesh)
+                batch = put_batch(next(rows), mesh)
             ahead.wait_for(batch)
             position.state, metrics = update.jitted(position.state, batch, hyperparameters)
             # While the devices run this update, the metrics of the previous one are read.

@@ -1,1 +1,1 @@
-"""Processes, signals, compilation cache, the lock of a run in a store, and the capabilities of devices."""
+"""Processes, signals, compilation cache, locks in stores, and capabilities of devices."""

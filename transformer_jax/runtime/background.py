@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 @contextmanager
 def in_background(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """Runs ``work(over)`` in a daemon thread; at the end of the block sets the event ``over`` and joins the thread."""
+    """Run ``work(over)`` in a daemon thread until the block ends, which sets the event ``over``."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()
@@ -23,14 +23,14 @@ def in_background(work: Callable[[threading.Event], None], name: str) -> Iterato
 
 
 def future_of(function: Callable[..., Result], *arguments: object) -> Future[Result]:
-    """The result of ``function``, in a thread that the end of the process does not wait for."""
-    found: Future[Result] = Future()
+    """Return a future of ``function``, in a thread that does not delay the end of the process."""
+    future: Future[Result] = Future()
 
     def run() -> None:
         try:
-            found.set_result(function(*arguments))
+            future.set_result(function(*arguments))
         except Exception as error:
-            found.set_exception(error)
+            future.set_exception(error)
 
     threading.Thread(target=run, name="future_of", daemon=True).start()
-    return found
+    return future

@@ -1,7 +1,7 @@
 """Values and barriers that the processes of one command share; ``process_group`` connects them.
 
-Processes wait for each other in JAX's coordination service, with a stated limit, and never in a collective, which fails after
-30 s and cannot say whom it waits for.
+Processes wait for each other in JAX's coordination service, with a limit, and never in a
+collective, which fails after 30 s and cannot say whom it waits for.
 """
 
 import itertools
@@ -23,34 +23,34 @@ from transformer_jax.private_modules import coordination_client
 
 
 def seconds_in(name: str, default: int) -> int:
-    """The number in a variable of the environment; raises ConfigError where it has none above 0."""
+    """Return the number in a variable of the environment. Raises ConfigError unless above 0."""
     text = os.environ.get(name) or str(default)
     if not (text.isdecimal() and int(text)):
         raise ConfigError(name, f"{text!r} is not a number of seconds above 0, such as {default}")
     return int(text)
 
 
-# How long processes wait for each other while one compiles, reads or tokenizes.
+# Processes wait for each other this long while one compiles, reads or tokenizes.
 SECONDS_TO_WAIT = seconds_in("TRANSFORMER_JAX_SECONDS_TO_WAIT", 1800)
 SECONDS_UNTIL_REPORTED = 20.0
 Json = TypeVar("Json")
-Made = TypeVar("Made")
+Waited = TypeVar("Waited")
+# Numbers of the exchanges of values, which all processes make in the same order.
 _EXCHANGES = itertools.count()
-"""Numbers the exchanges of values, which all processes make in the same order."""
 
 
 def wait_for_all(name: str) -> None:
-    """A barrier: returns when all processes have called it with this name, which can be used once.
+    """Wait until all processes have called it with this name, which can be used once.
 
-    Reports that it waits. Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds (default: 1800), RuntimeError
-    where another process died.
+    Reports that it waits. Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds
+    (default: 1800), and RuntimeError when another process died.
     """
     if jax.process_count() > 1 and (client := coordination_client()) is not None:
         _waited_for(name, lambda: client.wait_at_barrier(f"transformer_jax/{name}", 1000 * SECONDS_TO_WAIT))
 
 
-def _waited_for(name: str, wait: Callable[[], Made]) -> Made:
-    """The result of ``wait``, a call of the coordination service that raises RuntimeError after the limit."""
+def _waited_for(name: str, wait: Callable[[], Waited]) -> Waited:
+    """Return the result of ``wait``, a call of the coordination service with a limit."""
     try:
         with reported_after(SECONDS_UNTIL_REPORTED, f"process {jax.process_index()} waits for the others: {name}"):
             return wait()
@@ -67,7 +67,7 @@ def _waited_for(name: str, wait: Callable[[], Made]) -> Made:
 
 @contextmanager
 def reported_after(seconds: float, text: str) -> Iterator[None]:
-    """Prints ``text`` unless the block ends before."""
+    """Print ``text`` unless the block ends before."""
     timer = threading.Timer(seconds, partial(print, text, file=sys.stderr, flush=True))
     timer.daemon = True
     timer.start()
@@ -78,15 +78,15 @@ def reported_after(seconds: float, text: str) -> Iterator[None]:
 
 
 def is_first() -> bool:
-    """Whether this is process 0, which writes files and prints."""
+    """Return whether this is process 0, which writes files and prints."""
     return jax.process_index() == 0
 
 
 def from_first(make: Callable[[], Json], name: str) -> Json:
-    """Calls ``make`` on process 0 only and returns its result, which must be JSON, on all processes.
+    """Call ``make`` on process 0 only and return its result, which must be JSON, on all processes.
 
-    ``name``: of the result, for processes that wait. A ConfigError or DataError raised by ``make`` is raised on all of them.
-    All processes call it, in the same order.
+    ``name``: of the result, for processes that wait. A ConfigError or DataError of ``make`` is
+    raised on all of them. All processes call it, in the same order.
     """
     if jax.process_count() == 1:
         return make()
@@ -95,18 +95,18 @@ def from_first(make: Callable[[], Json], name: str) -> Json:
     problem = None
     if is_first():
         try:
-            answer = {"made": make()}
+            answer = {"result": make()}
         except (ConfigError, DataError) as error:
             answer, problem = {"problem": str(error)}, error
         _set(key, answer)
     answer = _get(key, name)
     if "problem" in answer:
         raise problem or DataError(answer["problem"])
-    return answer["made"]
+    return answer["result"]
 
 
 def from_all(name: str, here: Json) -> list[Json]:
-    """The values of ``here``, which must be JSON, of all processes in their order; a name can be used once."""
+    """Return ``here``, which must be JSON, of all processes in their order; a name serves once."""
     if jax.process_count() == 1:
         return [here]
     _set(f"{name}/{jax.process_index()}", here)
@@ -114,7 +114,7 @@ def from_all(name: str, here: Json) -> list[Json]:
 
 
 def all_agree(here: bool, name: str) -> bool:
-    """Whether ``here`` is true on every process; all call it, in the same order."""
+    """Return whether ``here`` is true on every process; all call it, in the same order."""
     return all(from_all(f"{name} {next(_EXCHANGES)}", here))
 
 
@@ -130,17 +130,17 @@ def _get(key: str, name: str) -> Any:
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Prints on process 0 only, to standard output unless ``file`` is given."""
+    """Print on process 0 only, by default to standard output."""
     if is_first():
         print(text, file=file)
 
 
 @contextmanager
 def first_goes_first(name: str) -> Iterator[None]:
-    """Runs the block on process 0, then on the others, which find the files that it wrote.
+    """Run the block on process 0, then on the others, which read the files that it wrote.
 
-    ``name``: of these files, for processes that wait. A ConfigError or DataError of process 0 is raised on all. The block
-    may not wait for another process.
+    ``name``: of these files, for processes that wait. A ConfigError or DataError of process 0 is
+    raised on all. The block may not wait for another process.
     """
     if not is_first():
         from_first(lambda: None, name)
@@ -160,13 +160,13 @@ def first_goes_first(name: str) -> Iterator[None]:
 
 
 def require_same(content: str, key: str, problem: str, remedy: str) -> None:
-    """Raises ConfigError in every process, unless ``content`` is the same in all."""
+    """Raise ConfigError in every process unless ``content`` is the same in all."""
     if not all_agree(from_first(lambda: content, "settings") == content, "settings"):
         raise ConfigError(key, problem, remedy)
 
 
 def require_shared_folder(folder: Path) -> None:
-    """Raises ConfigError, in every process, unless all see the same ``folder``."""
+    """Raise ConfigError in every process unless all see the same ``folder``."""
     if jax.process_count() == 1:
         return
 

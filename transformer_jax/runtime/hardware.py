@@ -1,4 +1,4 @@
-"""Devices of this process and their capabilities; memory and disk of this host; the start of JAX."""
+"""Devices and their capabilities, memory and disk of this host, and the start of JAX."""
 
 import os
 import re
@@ -14,21 +14,21 @@ from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.data import CPU_WIDTH_MULTIPLE
 from transformer_jax.files.paths import absolute_path
 
-# Linux's names for the bfloat16 instructions of x86 processors: dot products of AVX-512, and the matrix unit (AMX).
+# Linux's names for bfloat16 instructions of x86: dot products of AVX-512, the matrix unit (AMX).
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 # Compute capabilities.
 FIRST_NVIDIA_GENERATION = 8.0  # Ampere
 HOPPER = 9.0
 FIRST_CUDNN_WITH_SCORE_CHANGES = 91300
-# Widths that fill the tiles of matrix products: tensor cores take multiples of 8 numbers of 2 bytes, TPUs rows of 16.
+# Widths that fill tiles of products: tensor cores take 8 numbers of 2 bytes, TPUs rows of 16.
 WIDTH_MULTIPLES = {"gpu": 8, "tpu": 16}
 
 
 def has_bfloat16_units(device: Any, cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether a device has units for matrix products of bfloat16.
+    """Return whether a device has units for matrix products of bfloat16.
 
-    TPUs and AMD GPUs: yes. NVIDIA GPUs: from Ampere on. x86 processors: by the instructions that Linux reports. Other
-    processors: no, since XLA's kernels for them widen to float32.
+    TPUs and AMD GPUs: yes. NVIDIA GPUs: from Ampere on. x86 processors: by the instructions that
+    Linux reports. Other processors: no, since XLA's kernels for them widen to float32.
     """
     if device.platform == "cpu":
         text = cpu_info.read_text(encoding="utf-8") if cpu_info.is_file() else ""
@@ -39,7 +39,7 @@ def has_bfloat16_units(device: Any, cpu_info: Path = Path("/proc/cpuinfo")) -> b
 
 
 def require_memory(needed: int, devices: Sequence[Any]) -> None:
-    """Raises ConfigError where parameters and optimizer, ``needed`` bytes on these devices, are more than their memory."""
+    """Raise ConfigError when ``needed`` bytes of parameters and optimizer exceed the memory."""
     if devices[0].platform == "cpu":
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     else:
@@ -55,13 +55,13 @@ def require_memory(needed: int, devices: Sequence[Any]) -> None:
 
 
 def is_nvidia_gpu(device: Any) -> bool:
-    """Whether this is an NVIDIA GPU, also one that is only compiled for, whose client does not name its platform."""
+    """Return whether this is an NVIDIA GPU, also one that is only compiled for."""
     names = f"{device.client.platform_version} {device.device_kind}".lower()
     return device.platform == "gpu" and ("cuda" in names or "nvidia" in names)
 
 
 def takes_key_ranges(device: Any) -> bool:
-    """Whether cuDNN can change scores inside its attention kernel: on NVIDIA GPUs from Hopper on, from version 9.13 on."""
+    """Return whether cuDNN (9.13 on) can change scores inside its attention kernel (Hopper on)."""
     from transformer_jax.private_modules import cudnn_attention
 
     capability = str(getattr(device, "compute_capability", ""))
@@ -72,65 +72,62 @@ def takes_key_ranges(device: Any) -> bool:
 
 
 def device_of(mesh: Any) -> Any:
-    """The first device of a mesh, whose devices are all of one kind."""
+    """Return the first device of a mesh, whose devices are all of one kind."""
     return mesh.devices.flat[0]
 
 
-def batch_tokens_on(mesh: Any, stated: int) -> int:
-    """Input positions that a device of ``mesh`` decodes at once: ``decoding.batch_tokens``, or a default for 0."""
-    # A decoding step reads all parameters, so large batches pay on accelerators; a CPU is limited by arithmetic earlier.
-    return stated or (4096 if device_of(mesh).platform == "cpu" else 16_384)
+def batch_tokens_on(mesh: Any, setting: int) -> int:
+    """Return the input positions that a device decodes at once; 0 stands for a default."""
+    # A decoding step reads all parameters, so large batches pay until arithmetic limits it.
+    return setting or (4096 if device_of(mesh).platform == "cpu" else 16_384)
 
 
 def few_shapes_on(mesh: Any) -> bool:
-    """Whether compiling a program takes longer on the devices of ``mesh`` than padding costs a validation."""
+    """Return whether a compilation takes longer on ``mesh`` than padding costs a validation."""
     return bool(device_of(mesh).platform != "cpu")
 
 
-def evaluation_dtype(stated: str, of_model: str, device: Any) -> str:
-    """The precision of ``decoding.compute_dtype``; ``model`` stands for the model's own, on CPUs for float32.
-
-    Bfloat16 pays only on CPUs with units for it (``decoding.compute_dtype=bfloat16``).
-    """
-    if stated != "model":
-        return stated
+def evaluation_dtype(setting: str, of_model: str, device: Any) -> str:
+    """Return the precision of ``decoding.compute_dtype``; ``model`` on CPUs is float32."""
+    if setting != "model":
+        return setting
     return "float32" if device.platform == "cpu" else of_model
 
 
 class DeviceSettings(NamedTuple):
-    """Settings that follow from the device where they are not stated: ``model.compute_dtype``, ``batching.width_multiple``."""
+    """Settings of ``auto`` or 0, which follow from the device."""
 
     compute_dtype: str
     width_multiple: int
 
 
 def settings_on(device: Any) -> DeviceSettings:
-    """The settings for ``device``: bfloat16 where it has units for it, widths that fill the tiles of its products."""
+    """Return bfloat16 if ``device`` has units for it, and widths that fill its tiles."""
     compute_dtype = "bfloat16" if has_bfloat16_units(device) else "float32"
     return DeviceSettings(compute_dtype, WIDTH_MULTIPLES.get(device.platform, CPU_WIDTH_MULTIPLE))
 
 
 def resolve_for_device(config: ExperimentConfig, choose: Callable[[], DeviceSettings]) -> ExperimentConfig:
-    """``config`` with ``model.compute_dtype=auto`` and ``batching.width_multiple=0`` replaced by ``choose()``."""
+    """Replace ``model.compute_dtype=auto`` and ``batching.width_multiple=0`` by ``choose()``."""
     model, batching = config.model, config.batching
     is_open = getattr(batching, "width_multiple", None) == 0
     if model.compute_dtype != "auto" and not is_open:
         return config
-    chosen = choose()
+    settings = choose()
     if model.compute_dtype == "auto":
-        model = replace(model, compute_dtype=chosen.compute_dtype)
+        model = replace(model, compute_dtype=settings.compute_dtype)
     if is_open:
-        batching = replace(batching, width_multiple=chosen.width_multiple)
+        batching = replace(batching, width_multiple=settings.width_multiple)
     return replace(config, model=model, batching=batching)
 
 
 def host_usage(folder: Path) -> dict[str, float]:
-    """Memory of this process and free space on the disk of ``folder``, in GB (10^9 bytes), for the log."""
+    """Return memory of this process and free space on the disk of ``folder``, in 10^9 bytes."""
     return {"host/memory_gb": _memory_bytes() / 1e9, "host/free_disk_gb": shutil.disk_usage(folder).free / 1e9}
 
 
 def _memory_bytes() -> int:
-    """Resident set (proc(5)); where there is no /proc its maximum so far (getrusage(2))."""
+    """Return the resident set (proc(5)), or without /proc its maximum so far (getrusage(2))."""
     try:
         pages = int(Path("/proc/self/statm").read_bytes().split()[1])
     except OSError:
@@ -139,9 +136,10 @@ def _memory_bytes() -> int:
 
 
 def start_jax(cache_directory: str | Path) -> None:
-    """Turns on the persistent compilation cache, below ``cache_directory`` unless the environment names another folder.
+    """Turn on the persistent compilation cache, by default below ``cache_directory``.
 
-    Raises ConfigError when there are several processes that did not join: each would use the others' devices as its own.
+    The environment may name another folder. Raises ConfigError when there are several processes
+    that did not join: each would use the others' devices as its own.
     """
     import jax
 

@@ -1,15 +1,18 @@
-"""Executables that are kept on disk: the next process neither traces, nor lowers, nor compiles them again.
+"""Executables kept on disk, which the next process does not trace, lower or compile again.
 
-The folder ``programs``, in the folder of JAX's compilation cache, has two kinds of files. One is named by everything that a
-program follows from: settings, this package, versions, processor, flags, shapes; it has the name of another, which is the
-executable, named by the text of the program. So after a change of the package that leaves a program as it was, only tracing is
-done again. A file whose first line differs in anything is not used. A process with plugins uses none, nor does one whose files
-of this package were edited after it started, nor a notebook, which may replace functions: only a command is sure of its code.
+The folder ``programs``, in the folder of JAX's compilation cache, has two kinds of files. One is
+named by everything that a program follows from: settings, this package, versions, processor, flags,
+shapes; it has the name of another, which is the executable, named by the text of the program. So
+after a change of the package that leaves a program as it was, only tracing is done again. A file
+whose first line differs in anything is not used. A process with plugins uses none, nor does one
+whose files of this package were edited after it started, nor a notebook, which may replace
+functions: only a command is sure of its code.
 
-All files may be deleted at any time, and nothing else deletes them; ``TRANSFORMER_JAX_PROGRAMS=none`` keeps none. Loading an
-executable runs its machine code, as in the compilation cache: both folders are for people who may run programs as this user. So
-a run directory, which is shared, has none, and a file is not read that belongs to another user than this one or root, or that
-anybody may write.
+All files may be deleted at any time, and nothing else deletes them;
+``TRANSFORMER_JAX_PROGRAMS=none`` keeps none. Loading an executable runs its machine code, as in the
+compilation cache: both folders are for people who may run programs as this user. So a run
+directory, which is shared, has none, and a file is not read that belongs to another user than this
+one or root, or that anybody may write.
 """
 
 import hashlib
@@ -42,7 +45,7 @@ ROOT = 0
 FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS")
 # Settings of JAX that change no program.
 IGNORED = ("jax_compilation_cache_dir", "jax_persistent_cache", "jax_log", "jax_logging_level")
-# A key in the description of an array, and not the name of a module.
+# A key in the description of an array, unlike any name of a module.
 SHAPE = "shape of"
 
 Run = Callable[[Sequence[Array]], list[Array]]
@@ -50,18 +53,18 @@ Run = Callable[[Sequence[Array]], list[Array]]
 
 
 class ProgramStore:
-    """The kept programs of one model on one CPU, ``device``; ``settings``, JSON: everything else that they follow from."""
+    """The kept programs of one model on one CPU, which follow from ``settings``, JSON."""
 
     def __init__(self, settings: Any, device: Any) -> None:
         self.device, self._settings = device, settings
 
     def with_settings(self, more: Any) -> "ProgramStore":
-        """Return a store of programs that follow from ``more``, JSON, too."""
+        """Return a store of programs that also follow from ``more``, JSON."""
         return ProgramStore([self._settings, more], self.device)
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the files; None where none are kept."""
+        """The folder of the files, None if none are kept."""
         config, cache_folder = jax.config, jax.config.jax_compilation_cache_dir
         is_off = config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs
         is_kept = config.jax_enable_compilation_cache and cache_folder and not is_address(cache_folder)
@@ -70,7 +73,7 @@ class ProgramStore:
         return Path(cache_folder) / FOLDER
 
     def read(self, key: Sequence[Any], *, is_text: bool = False) -> bytes | None:
-        """Return the content of a file; None if there is none, it is damaged, or another key has its name."""
+        """Return the content of a file, or None if it is missing, damaged or of another key."""
         if (folder := self.folder) is None:
             return None
         name, line = self._named(key, is_text)
@@ -85,7 +88,7 @@ class ProgramStore:
         return None
 
     def write(self, key: Sequence[Any], body: bytes, *, is_text: bool = False) -> None:
-        """Write a file; without it the next process compiles again."""
+        """Write a file. Without it the next process compiles again."""
         if (folder := self.folder) is None:
             return
         name, line = self._named(key, is_text)
@@ -94,16 +97,18 @@ class ProgramStore:
             write_whole(folder / name, line + hashlib.sha256(body).digest() + body)
 
     def _named(self, key: Sequence[Any], is_text: bool) -> tuple[str, bytes]:
-        """The name of the file of ``key`` and its first line; ``is_text``: the key has the text of the program."""
+        """Return name and first line of the file of ``key``, which may have the program's text."""
         follows_from = [] if is_text else [self._settings, _package()]
         everything = [*key, follows_from, _environment(), _processor(self.device), _jax_settings()]
         line = json.dumps(everything, default=repr, sort_keys=True).encode() + b"\n"
         return hashlib.sha256(line).hexdigest(), line
 
     def shapes(self, compute: Callable[[], PyTree]) -> PyTree:
-        """Return the shapes and types of parameters, nested dictionaries: from the store, or computed and added to it."""
+        """Return shapes and types of parameters: from the store, or computed and added to it."""
         if body := self.read(("shapes",)):
-            return json.loads(body, object_hook=_shape_from_json)
+            return json.loads(
+                body, object_hook=lambda d: jax.ShapeDtypeStruct(d[SHAPE], d["dtype"]) if SHAPE in d else d
+            )
         shapes = compute()
         described = jax.tree.map(lambda leaf: {SHAPE: leaf.shape, "dtype": str(leaf.dtype)}, shapes)
         self.write(("shapes",), json.dumps(described).encode())
@@ -111,10 +116,11 @@ class ProgramStore:
 
 
 class Program:
-    """A compiled function, called as ``program(*arguments, static=..., key=...)``; returns the leaves of its result.
+    """A compiled function, called as ``program(*arguments, static=..., key=...)``.
 
-    ``function(static, *arguments)``: ``static()`` is evaluated only where the function is traced, and ``key``, which it follows
-    from, stands for it in the key of a kept program. With a ``store`` programs are kept there, except those that call back into
+    It returns the leaves of its result. ``function(static, *arguments)``: ``static()`` is evaluated
+    only when the function is traced, and ``key``, which it follows from, stands for it in the key
+    of a kept program. With a ``store`` programs are kept there, except those that call back into
     Python, or have typed keys among their arguments.
     """
 
@@ -148,7 +154,7 @@ class Program:
         return result
 
     def _kept(self, store: ProgramStore, key: Hashable, arguments: tuple, static: Callable[[], Hashable]) -> Run | None:
-        """The executable from the store, or compiled and added to it; None if it cannot be kept."""
+        """Return the executable from the store, or compiled and added to it, or None."""
         leaves, structure = jax.tree.flatten(arguments)
         if any(jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves):
             return None
@@ -160,8 +166,8 @@ class Program:
         def function(*arguments: Any) -> PyTree:
             return self._function(*arguments)
 
-        # XLA cannot write again what it read: a name that JAX's own cache does not have makes it compile. A kept executable
-        # takes all leaves.
+        # XLA cannot write an executable that it read. A name unknown to JAX's cache makes it
+        # compile. A kept executable takes all leaves.
         function.__name__ = f"{self._function.__name__}_{uuid.uuid4().hex}"
         lowered = jax.jit(function, keep_unused=True, **self._options).lower(static(), *arguments)
         text = lowered.as_text().replace(function.__name__, self._function.__name__)
@@ -183,7 +189,7 @@ class Program:
 
 
 def _loaded(store: ProgramStore, text_digest: str) -> Any:
-    """The executable of a text; None if there is none, or XLA does not take it."""
+    """Return the executable of a text, or None."""
     code = store.read((text_digest,), is_text=True)
     with suppress(RuntimeError):
         return code and store.device.client.deserialize_executable(code, [store.device], None)
@@ -197,18 +203,14 @@ def _run_of(executable: Any, device: Any) -> Run:
     return run
 
 
-def _shape_from_json(entries: dict[str, Any]) -> Any:
-    return jax.ShapeDtypeStruct(entries[SHAPE], entries["dtype"]) if SHAPE in entries else entries
-
-
 def _jax_settings() -> tuple[tuple[str, Any], ...]:
-    """The settings of JAX in this thread."""
-    return tuple(each for each in jax.config.values.items() if not each[0].startswith(IGNORED))
+    """Return the settings of JAX in this thread."""
+    return tuple(item for item in jax.config.values.items() if not item[0].startswith(IGNORED))
 
 
 @cache
 def _processor(device: Any) -> list[Any]:
-    """The client of a device, and the processor with its instructions, as Linux names them."""
+    """Return the client of a device, and the processor with its instructions."""
     cpu_info, client = Path("/proc/cpuinfo"), device.client
     first = cpu_info.read_text(encoding="utf-8").partition("\n\n")[0] if cpu_info.is_file() else ""
     lines = [line for line in first.splitlines() if line.startswith(("model name", "flags", "Features", "CPU part"))]
@@ -217,19 +219,19 @@ def _processor(device: Any) -> list[Any]:
 
 @cache
 def _environment() -> list[Any]:
-    """The versions of libraries, and flags."""
+    """Return the versions of libraries, and flags."""
     versions = [(name, metadata.version(name)) for name in ("jax", "jaxlib", "flax", "numpy")]
     return [platform.python_version(), versions, [os.environ.get(name, "") for name in FLAGS]]
 
 
 @cache
 def _package() -> str:
-    """The digest of this package; empty where this process may have imported other files than there are now."""
+    """Return the digest of this package, or "" if this process may have imported other files."""
     return digest_of_code(Path(__file__).parents[1], _began())
 
 
 def digest_of_code(folder: Path, began: float) -> str:
-    """Return the digest of the Python files in a folder; empty if one changed after the time ``began``."""
+    """Return the digest of the Python files in a folder, or "" if one changed after ``began``."""
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
         if file.stat().st_mtime >= began:
@@ -239,7 +241,7 @@ def digest_of_code(folder: Path, began: float) -> str:
 
 
 def _began() -> float:
-    """The time at which this process started, from proc(5); 0 where there is none."""
+    """Return the time at which this process started (proc(5)), or 0."""
     with suppress(OSError):
         ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
         return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")

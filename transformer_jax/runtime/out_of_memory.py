@@ -1,4 +1,4 @@
-"""Memory that gives out in a thread or a callback, whose errors nobody catches."""
+"""Exhausted memory in a thread or a callback, whose errors nobody catches."""
 
 import ctypes
 import os
@@ -13,20 +13,20 @@ from transformer_jax.errors import is_out_of_memory
 
 @contextmanager
 def ending_without_memory(problem: Callable[[], str], *, watches_aborts: bool = False) -> Iterator[None]:
-    """End the process with status 1 and the sentence ``problem()`` when memory gives out in a thread or a callback.
+    """End the process with the sentence ``problem()`` when memory runs out in a thread or callback.
 
-    There Python drops the exception, and whoever waits for the thread would wait for ever. ``watches_aborts``: also where a
-    C++ library aborts the process.
+    There Python drops the exception, and a wait for the thread would never end. The status is 1.
+    ``watches_aborts``: also end it when a C++ library aborts the process.
     """
     of_thread, of_callback = threading.excepthook, sys.unraisablehook
 
     def end(before: str = "") -> None:
-        said = "out of memory"
+        sentence = "out of memory"
         # Memory may give out again.
         with suppress(Exception):
-            said = problem()
+            sentence = problem()
         with suppress(Exception):
-            os.write(2, f"transformer-jax: {before}{said}\n".encode())
+            os.write(2, f"transformer-jax: {before}{sentence}\n".encode())
         os._exit(1)
 
     def hook_of_thread(arguments: "threading.ExceptHookArgs") -> None:

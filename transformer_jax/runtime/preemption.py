@@ -14,7 +14,7 @@ import jax
 from jax.experimental import multihost_utils
 
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-# A signal to a process group can reach a process twice: directly, and from the parent that forwards it.
+# A signal to a process group can reach a process twice: directly, and from its parent.
 ECHO_SECONDS = 1.0
 
 
@@ -27,14 +27,15 @@ def _is_main_thread() -> bool:
 
 
 def _handled() -> list[signal.Signals]:
-    """``SIGNALS``, but SIGHUP only where nothing ignores it, as ``nohup`` does."""
-    return [each for each in SIGNALS if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
+    """Return ``SIGNALS``, without SIGHUP if it is ignored, as with ``nohup``."""
+    ignores_hangup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [number for number in SIGNALS if not (ignores_hangup and number == signal.SIGHUP)]
 
 
 class Interruption:
-    """Context manager that records SIGINT, SIGTERM or SIGHUP; a second one, except an echo, ends the process at once.
+    """Records SIGINT, SIGTERM or SIGHUP. A second one, except an echo, ends the process at once.
 
-    ``number``: of the signal, 0 until it comes. Outside the main thread, which alone gets signals, it records none.
+    ``number``: of the signal, 0 until it comes. Only the main thread gets signals.
     """
 
     def __init__(self) -> None:
@@ -50,12 +51,12 @@ class Interruption:
             signal.signal(number, handler)
 
     def stops_after(self, step: int) -> bool:
-        """Whether update ``step`` must be the last. Call it once an update: a signal may come at any moment."""
+        """Return whether update ``step`` must be the last. Call it once an update."""
         return self.number != 0
 
     @contextmanager
     def cutting_short(self) -> Iterator[None]:
-        """Raises CutShort at a signal before or in the block, which then leaves the time to saving."""
+        """Raise CutShort at a signal before or in the block, which leaves the time to saving."""
         if self.number:
             raise CutShort
         self._cuts_short = True
@@ -77,8 +78,9 @@ class Interruption:
 class AgreedInterruption:
     """``Interruption`` of several processes: all stop after the same update when one gets a signal.
 
-    JAX's preemption service handles SIGTERM and finds that update, once in the life of a process; SIGINT is turned into
-    SIGTERM, and a second SIGINT ends its process at once. ``number`` is the signal that ends this process.
+    JAX's preemption service handles SIGTERM and selects that update, once in the life of a process.
+    SIGINT is turned into SIGTERM, and a second SIGINT ends its process at once. ``number`` is the
+    signal that ends this process.
     """
 
     def __init__(self) -> None:
@@ -93,14 +95,14 @@ class AgreedInterruption:
         signal.signal(signal.SIGINT, self._previous)
 
     def stops_after(self, step: int) -> bool:
-        """Whether update ``step`` must be the last of all processes; each must call it once an update."""
-        # A signal that came before the first update counts for update 1, which a resumed run does not make.
+        """Return whether update ``step`` must be the last. All processes call it once an update."""
+        # An earlier signal counts for update 1, which a resumed run does not make.
         came_early = self._is_first_call and multihost_utils.reached_preemption_sync_point(1)
         self._is_first_call = False
         return multihost_utils.reached_preemption_sync_point(step) or came_early
 
     def cutting_short(self) -> AbstractContextManager[None]:
-        """Cuts nothing short: the other processes would wait for this one."""
+        """Do nothing: the other processes would wait for this one."""
         return nullcontext()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -115,10 +117,10 @@ def interruption() -> AbstractContextManager[Interruption | AgreedInterruption]:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Raises KeyboardInterrupt(signal) at SIGINT, SIGTERM and SIGHUP in the block, when there is nothing to save yet.
+    """Raise KeyboardInterrupt(signal) in the block, before there is something to save.
 
-    A signal that comes in a callback, where Python drops exceptions, is raised again. Does nothing outside the main thread.
-    For a single process: of several, JAX handles SIGTERM.
+    A signal that comes in a callback, where Python drops exceptions, is raised again. Does nothing
+    outside the main thread. For a single process: of several, JAX handles SIGTERM.
     """
     if not _is_main_thread():
         yield

@@ -1,4 +1,4 @@
-"""The group of processes that run one command: it connects them, and ends the others when one ended."""
+"""The group of processes that run one command: they connect, and end when one ended."""
 
 import ctypes
 import os
@@ -21,10 +21,10 @@ from transformer_jax.runtime.distributed import (
     wait_for_all,
 )
 
-# A process without a heartbeat for this long counts as dead, and all others end. JAX's default is 100 s.
+# A process without a heartbeat for this long counts as dead, and all others end (JAX: 100 s).
 SECONDS_UNTIL_DEAD = seconds_in("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", 30)
-# Errors of the collective libraries and of JAX's coordination service, raised when another process has ended.
-# TensorStore says "ABORTED: All 3 retry attempts failed" of a store that does not answer.
+# Errors of collectives and of JAX's coordination service when another process has ended.
+# "ABORTED: All 3 retry attempts failed" is TensorStore's, of a store that does not answer.
 OF_ANOTHER = re.compile(r"Gloo|NCCL|[Cc]oordination|heartbeat|^(?:UNAVAILABLE|ABORTED(?!.*retry)|DEADLINE_EXCEEDED)")
 # 75 of sysexits.h: a scheduler starts the process again, and the run resumes.
 STATUS_TO_RESTART = os.EX_TEMPFAIL
@@ -32,15 +32,16 @@ BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
 def join_processes() -> int:
-    """Connects this process to the others that run the same command, and returns its number; call before any other use of JAX.
+    """Connect this process to the others of this command, and return its number.
 
-    JAX recognizes SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods. Elsewhere the environment has
-    ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``, like torchrun's.
-    Raises ConfigError when the number of processes is unknown, or when they cannot connect.
+    Call it before any other use of JAX, which recognizes SLURM and Open MPI (a process for each
+    GPU), Kubernetes and TPU pods. Elsewhere the environment has ``JAX_COORDINATOR_ADDRESS``
+    (host:port of process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``, like torchrun's. Raises
+    ConfigError when the number of processes is unknown, or when they cannot connect.
     """
     if jax.distributed.is_initialized():
         return jax.process_index()
-    # C++ connects the processes. It aborts where one is missing, and Python's handler of Ctrl-C does not run meanwhile.
+    # C++ connects the processes, aborts if one is missing, and blocks Python's handler of Ctrl-C.
     explain_aborts(
         f"transformer-jax: --distributed: not all processes came in {SECONDS_TO_WAIT} s; look at the output of the others, and "
         "raise TRANSFORMER_JAX_SECONDS_TO_WAIT if they are slow"
@@ -74,7 +75,7 @@ _HANDLERS: list[object] = []
 
 
 def explain_aborts(message: str) -> None:
-    """Makes SIGABRT print ``message`` and end the process with status 75.
+    """Make SIGABRT print ``message`` and end the process with status 75.
 
     ``abort`` runs in a C++ thread, where a Python handler would never run (signal(2)).
     """
@@ -93,10 +94,7 @@ def explain_aborts(message: str) -> None:
 
 @contextmanager
 def ending_with_others() -> Iterator[None]:
-    """Waits for all processes at the end of the block; where a collective fails because one ended, ends this one too.
-
-    It then ends at once, since an orderly shutdown would wait for the other process.
-    """
+    """Wait for all processes at the end of the block, or end at once when another ended."""
     try:
         yield
         # JAX would end this process if another came to its exit more than SECONDS_UNTIL_DEAD later.
@@ -110,19 +108,19 @@ def ending_with_others() -> Iterator[None]:
 
 
 def is_of_another(error: BaseException) -> bool:
-    """Whether this is one of several processes, and the error or its cause reports the end of another one."""
-    errors = [each for each in (error, error.__cause__) if isinstance(each, ValueError | RuntimeError)]
-    return jax.process_count() > 1 and any(OF_ANOTHER.search(str(each)) for each in errors)
+    """Return whether the error, or its cause, reports the end of another process."""
+    texts = [str(link) for link in (error, error.__cause__) if isinstance(link, ValueError | RuntimeError)]
+    return jax.process_count() > 1 and any(map(OF_ANOTHER.search, texts))
 
 
 def end_with_another(error: BaseException) -> NoReturn:
-    """Ends this process, with one line and status 75."""
+    """End this process, with one line and status 75."""
     complain(_lost_another(str(error)))
     end_at_once(STATUS_TO_RESTART)
 
 
 def end_at_once(status: int) -> NoReturn:
-    """Ends this process without an orderly shutdown, which would wait for processes that still train."""
+    """End this process without a shutdown, which would wait for processes that still train."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()

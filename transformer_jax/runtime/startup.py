@@ -1,4 +1,4 @@
-"""Setup of a process before JAX starts: memory allocator, JAX's platforms, and the name of the command."""
+"""Setup of a process before JAX starts: memory allocator, platforms, name of the command."""
 
 import ctypes
 import os
@@ -11,11 +11,7 @@ from pathlib import Path
 NAME = "transformer-jax"
 SWITCH = "TRANSFORMER_JAX_MALLOC"
 # Parameters of mallopt(3), from malloc.h, with the values that keep all memory in one arena.
-KEEP_MEMORY = {
-    "M_ARENA_MAX": (-8, 1),
-    "M_MMAP_MAX": (-4, 0),
-    "M_TRIM_THRESHOLD": (-1, -1),
-}
+KEEP_MEMORY = {"M_ARENA_MAX": (-8, 1), "M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, -1)}
 # Device files of TPUs and of NVIDIA and AMD GPUs.
 ACCELERATORS = ("accel*", "vfio/[0-9]*", "nvidia[0-9]*", "nvidiactl", "kfd")
 DEVICES = Path("/dev")
@@ -23,12 +19,12 @@ PLUGINS = ("libtpu", "jax_cuda13_plugin", "jax_cuda12_plugin")
 
 
 def keep_freed_memory() -> bool:
-    """Makes glibc keep freed memory, and returns whether it does; call it before any thread starts.
+    """Make glibc keep freed memory, and return whether it does. Call it before any thread starts.
 
-    JAX on a CPU allocates the buffers of a step as one large block. glibc would return it to the system after every step and
-    fetch it again, page by page: 10 to 16 % of the time of a run (experiments/benchmarks).
-    Does nothing outside Linux, with another C library, where there is an accelerator that JAX may use, or with
-    ``TRANSFORMER_JAX_MALLOC=default``. Processes that this one starts decide for themselves.
+    JAX on a CPU allocates the buffers of a step as one large block. glibc would return it to the
+    system after every step and fetch it again, page by page: 10 to 16 % of the time of a run
+    (experiments/benchmarks). Does nothing outside Linux, with another C library, if JAX may use an
+    accelerator, or with ``TRANSFORMER_JAX_MALLOC=default``. Child processes decide for themselves.
     """
     platforms = os.environ.get("JAX_PLATFORMS", "")
     may_use_accelerator = platforms != "cpu" and (bool(platforms) or _has_accelerator(DEVICES))
@@ -39,10 +35,7 @@ def keep_freed_memory() -> bool:
 
 
 def skip_missing_accelerators(devices: Path = DEVICES) -> None:
-    """Sets ``JAX_PLATFORMS=cpu`` where there is no accelerator, or JAX's plugins, which preflight needs, would search for one.
-
-    Does nothing where ``JAX_PLATFORMS`` is set.
-    """
+    """Set ``JAX_PLATFORMS=cpu`` without an accelerator, for which JAX's plugins would search."""
     if (
         "JAX_PLATFORMS" not in os.environ
         and any(find_spec(plugin) for plugin in PLUGINS)
@@ -56,17 +49,17 @@ def _has_accelerator(devices: Path) -> bool:
 
 
 def program_name() -> str:
-    """The command of this package for printed examples, which work when pasted.
+    """Return the command of this package for printed examples, which work when pasted.
 
-    ``transformer-jax`` where the shell finds this installation under that name, else the path by which it was started.
+    ``transformer-jax`` if the shell resolves it to this installation, else the path of the command.
     """
     started = Path(sys.argv[0])
     if started.name != NAME:
         return NAME
-    found = shutil.which(NAME)
-    return NAME if found and Path(found).resolve() == started.resolve() else shlex.quote(str(started))
+    on_path = shutil.which(NAME)
+    return NAME if on_path and Path(on_path).resolve() == started.resolve() else shlex.quote(str(started))
 
 
 def available_cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

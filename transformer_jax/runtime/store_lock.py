@@ -24,10 +24,7 @@ class LockLost(StoreError):
 
 
 class StoreLock:
-    """``train.lock`` at an address, which only one process creates; it holds the lock while it rewrites the object.
-
-    A lock that did not change for ``LEASE`` seconds is taken over: its process was killed.
-    """
+    """``train.lock`` at an address, rewritten while held, taken over after ``LEASE`` seconds."""
 
     def __init__(self, run: StorePath) -> None:
         self._run, self._object = run, run / RUN_LOCK
@@ -35,21 +32,21 @@ class StoreLock:
 
     @contextmanager
     def held(self, busy: Callable[[str], Exception]) -> Iterator[None]:
-        """Raises ``busy(HOST AND PROCESS)`` while another process trains at the address."""
+        """Hold the lock, or raise ``busy(HOST AND PROCESS)`` while another process trains there."""
         seen, since = None, 0.0
         while not self._create():
-            found = self._read()
-            if seen and found and found != seen:
-                raise busy(_holder(found))
-            if found == b"":
+            content = self._read()
+            if seen and content and content != seen:
+                raise busy(_holder(content))
+            if content == b"":
                 # The lock of a run on a disk, which was copied here.
                 self._object.unlink()
                 continue
-            if found != seen:
-                if found:
-                    complain(f"{self._run}: waits up to {LEASE * 7 / 6:.0f} s for the lock of {_holder(found)}")
-                seen, since = found, time.monotonic()
-            elif found and time.monotonic() - since > LEASE:
+            if content != seen:
+                if content:
+                    complain(f"{self._run}: waits up to {LEASE * 7 / 6:.0f} s for the lock of {_holder(content)}")
+                seen, since = content, time.monotonic()
+            elif content and time.monotonic() - since > LEASE:
                 self._object.unlink()
                 continue
             time.sleep(LEASE / 6)
@@ -60,16 +57,16 @@ class StoreLock:
             self.release()
 
     def release(self) -> None:
-        """Removes the lock, unless another process took it over."""
+        """Remove the lock, unless another process took it over."""
         with suppress(StoreError):
             self.require_held()
             self._object.unlink()
 
     def require_held(self) -> None:
-        """Raises LockLost where another process took the lock over."""
-        found = self._read()
-        if found and not found.startswith(self._owner.encode()):
-            raise LockLost(str(self._run), f"another process trains there now ({_holder(found)})")
+        """Raise LockLost when another process took the lock over."""
+        content = self._read()
+        if content and not content.startswith(self._owner.encode()):
+            raise LockLost(str(self._run), f"another process trains there now ({_holder(content)})")
 
     def _keep(self, over: threading.Event) -> None:
         for beat in itertools.count(1):
@@ -80,7 +77,7 @@ class StoreLock:
                 self._object.write_text(f"{self._owner}, {beat}")
             except LockLost as error:
                 complain(f"{error}; this run ends")
-                # The run ends after this update, as at Ctrl-C. Another thread would not wake the main one.
+                # The run ends after this update, as at Ctrl-C, which wakes the main thread.
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 return
             except StoreError:
@@ -103,5 +100,5 @@ class StoreLock:
 
 
 def _holder(lock: bytes) -> str:
-    """Host and process."""
+    """Return host and process."""
     return ", ".join(lock.decode().split(", ")[:2])

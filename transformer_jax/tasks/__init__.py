@@ -1,1 +1,1 @@
-"""Tasks: data, model, loss and evaluation of a run; tokenizers of a run; trained runs opened from their folders."""
+"""Tasks: data, model, loss and evaluation of a run; its tokenizers; trained runs."""

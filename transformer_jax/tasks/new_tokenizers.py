@@ -1,4 +1,4 @@
-"""The tokenizers that a run begins with: from its own checkpoints, another run, a token store or the cache, or trained."""
+"""The tokenizers that a run begins with: stored, adopted, shared, cached or trained."""
 
 import json
 from dataclasses import asdict
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory, task: "type[Task]") -> TokenizerPair:
-    """The tokenizers of a run that has checkpoints; for a new run, from ``init.run``, the cache, or trained.
+    """Return the tokenizers of a run with checkpoints, or those that a new run begins with.
 
-    Tokenizers in a folder without checkpoints are ignored: they may be of other settings or data. Process 0 finds or trains
-    them for all. Raises ConfigError when the settings differ from the tokenizers of ``init.run``.
+    Tokenizers in a folder without checkpoints are ignored: they may be of other settings or data.
+    Process 0 finds or trains them for all. Raises ConfigError if the settings differ from the
+    tokenizers of ``init.run``.
     """
 
     def find_or_train() -> TokenizerPair:
@@ -34,9 +35,10 @@ def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory, task: "
 
 
 def cached_tokenizers(config: ExperimentConfig, task: "type[Task]") -> TokenizerPair:
-    """Tokenizers of the training split, from the cache if they were trained on the same text with the same settings.
+    """Return tokenizers of the training split, cached for the same text and settings.
 
-    With ``data.store`` the ones in the store; raises ConfigError where it has tokenizers of other settings.
+    With ``data.store`` the ones in the store, or ConfigError if it has tokenizers of other
+    settings.
     """
     if config.data.store:
         return shared_tokenizers(config.data.store, asdict(config.tokenizer), "data.store")
@@ -56,7 +58,7 @@ def cached_tokenizers(config: ExperimentConfig, task: "type[Task]") -> Tokenizer
 
 
 def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-    """The tokenizers of ``init.run``; raises ConfigError when the settings state others."""
+    """Return the tokenizers of ``init.run``; raises ConfigError if the settings ask for others."""
     require_run_to_start_from(config.init.run)
     source = RunDirectory(config.init.run)
     theirs = load_run_config(source.path).tokenizer

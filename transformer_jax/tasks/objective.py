@@ -1,4 +1,4 @@
-"""What a run trains and evaluates: a model on devices, and its loss."""
+"""The model on devices that a run trains and evaluates, and its loss."""
 
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class Objective:
     """A model on the devices of ``mesh``, and the ``loss`` of its training.
 
-    ``build(devices, rates, parts)`` makes the model, on any devices by default, and ``init(model, key)`` its parameters.
-    Losses are imported when they are used: decoding does without them, and without models where its programs are kept.
-
-    Raises ConfigError when ``model.attention_backend`` cannot run on the devices.
+    ``build(devices, rates, parts)`` makes the model, on any devices by default, and
+    ``init(model, key)`` its parameters. Losses are imported when they are used: decoding does
+    without them, and without models if its programs are kept. Raises ConfigError if
+    ``model.attention_backend`` cannot run on the devices.
     """
 
     update_rule: "UpdateRule | None" = None
@@ -43,7 +43,7 @@ class Objective:
         self.platform: str = device_of(mesh).platform
 
     def init_params(self, key: Array) -> PyTree:
-        """Parameters before the first update: of the model, and of terms of the loss that have some."""
+        """Return the initial parameters of the model, and of loss terms that have some."""
         from transformer_jax.models.initialization import initialized
 
         # On any devices: the batch that initializes is one row, which cannot be split.
@@ -60,7 +60,7 @@ class Objective:
         return initialized(init_all, self.config.model, self.config.parts, key)
 
     def training_model(self, hyperparameters: Hyperparameters) -> "Module":
-        """The model, with hyperparameters that may be traced."""
+        """Build the model, with hyperparameters that may be traced."""
         return self._build(self._devices, hyperparameters.rates, parts_with(self.config, hyperparameters))
 
     @property
@@ -69,14 +69,12 @@ class Objective:
 
     @cached_property
     def loss(self) -> "LossFunction":
-        """``training_loss`` of this objective."""
         from transformer_jax.tasks.training_loss import training_loss
 
         return partial(training_loss, self)
 
     @cached_property
     def activations(self) -> Callable[..., PyTree]:
-        """``activations_of`` this objective: all module outputs of a training pass."""
         from transformer_jax.tasks.training_loss import activations_of
 
         return partial(activations_of, self)
@@ -84,22 +82,21 @@ class Objective:
     def unsmoothed_cross_entropy(
         self, factors: "LogitFactors", ids: AnyArray, is_scored: AnyArray, precision: Precision
     ) -> "LossSums":
-        """Cross entropy of the scored tokens [B, T], for validation."""
+        """Return the cross entropy of the scored tokens [B, T], for validation."""
         from transformer_jax.tasks.training_loss import cross_entropy_of
 
         return cross_entropy_of(self, factors, ids, is_scored, precision)
 
 
 class OpenTask:
-    """Settings, tokenizers, devices, and model with loss: what opening a trained run gives to every task."""
+    """Settings, tokenizers, devices, and model with loss, of every trained run."""
 
     new_objective: Callable[..., Any]
 
     def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
-        """``objective``: by default the one of the settings, which is made when it is used."""
+        """Open a task; ``objective`` is by default that of the settings, made when it is used."""
         self.config, self.tokenizers, self.mesh = config, tokenizers, mesh
-        sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
-        self._sizes = sizes
+        self._sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
         if objective is not None:
             self.objective = objective
 
@@ -108,5 +105,4 @@ class OpenTask:
         return self.new_objective(self.config, self._sizes, self.mesh)
 
     def param_shapes(self) -> PyTree:
-        """Return the shapes and types of the parameters."""
         return param_shapes(self.objective.init_params)

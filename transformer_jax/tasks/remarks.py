@@ -1,4 +1,4 @@
-"""Remarks on input that a model never saw in training, and on output that was cut: a line for each kind."""
+"""Remarks on input that a model never saw in training, and on output that was cut, one a kind."""
 
 import base64
 import sys
@@ -19,22 +19,29 @@ from transformer_jax.errors import DataError, complain
 from transformer_jax.files.checked_json import read_checked
 from transformer_jax.run_directory.layout import RunDirectory
 
-CUT, REPEATS = "cut", "repeats"
+CUT = "cut"
+REPEATS = "repeats"
 SINGULAR = {"begin": "begins", "have": "has", "are": "is", "repeat": "repeats"}
 OUTPUTS = {CUT: "reached the length limit and may be cut", REPEATS: "repeat the same tokens"}
 """Remarks on an output, and their text."""
+# Details of a remark that are written out.
 SHOWN = 12
-# A longer input is reported for a model whose training text is not known.
+# A longer input is reported for a model without a record of its training text.
 USUAL_TOKENS = 128
-# Maximum tokens of a repeated sequence; its minimum repetitions in a row, and tokens in all of them.
-LONGEST_PERIOD, REPETITIONS, REPEATED_TOKENS = 8, 3, 8
+# Maximum tokens of a repeated sequence.
+LONGEST_PERIOD = 8
+# Minimum repetitions in a row.
+REPETITIONS = 3
+# Minimum tokens of all repetitions.
+REPEATED_TOKENS = 8
 
 
 @dataclass(frozen=True)
 class TrainingInput:
-    """The sources of the training text of a run, or its documents: their ``longest`` in tokens without EOS, and ids in them.
+    """The training text of a run, its sources or documents: ``longest`` in tokens, and ids seen.
 
-    None where no record is there: imported models have none, and earlier versions did not write ids.
+    ``longest`` is without EOS. None without a record: imported models have none, and earlier
+    versions did not write ids.
     """
 
     longest: int | None = None
@@ -47,7 +54,7 @@ class TrainingInput:
 
     @classmethod
     def of_run(cls, run: RunDirectory) -> "TrainingInput":
-        """Return the record in ``data.json`` of a run; says if the file is damaged."""
+        """Read the record in ``data.json`` of a run, and say if it is damaged."""
         try:
             content = read_checked(run.data_report) or {}
         except DataError as error:
@@ -63,7 +70,7 @@ class TrainingInput:
         return cls()
 
     def unseen_ids(self, tokenizer: Tokenizer) -> frozenset[int]:
-        """Return the ids that the model never saw; without a record UNK, and the bytes that spell unknown characters."""
+        """Return the ids that the model never saw; without a record UNK, and bytes."""
         size = tokenizer.vocabulary_size
         if self.is_seen is not None:
             is_seen = np.pad(self.is_seen, (0, max(size - len(self.is_seen), 0)))[:size]
@@ -75,10 +82,10 @@ class TrainingInput:
 
 
 class Remarks:
-    """Counts the lines of an input by kind of remark, and remembers the first of each; a single line is not counted.
+    """Counts lines of an input by kind of remark, with the first.
 
-    ``name``: of the input. ``unit``: of its parts. ``tags``: every source of the training text begins with one of them.
-    ``has_limit``: an input that is longer than in training is reported.
+    ``name``: of the input. ``unit``: of its parts. ``tags``: every source of the training text
+    begins with one of them. ``has_limit``: an input that is longer than in training is reported.
     """
 
     def __init__(
@@ -99,7 +106,6 @@ class Remarks:
         self._total = 0
 
     def read(self, texts: Sequence[str], first: int = 1) -> None:
-        """Count texts, the first of which has the number ``first``."""
         for number, (text, ids) in enumerate(zip(texts, self._tokenizer.encode_batch(texts), strict=True), start=first):
             self._total += 1
             if self._tokenizer.is_blank(text, ids):
@@ -111,18 +117,16 @@ class Remarks:
                 self._add("long", number, [f"{len(ids):,}"])
 
     def read_output(self, number: int, remarks: Iterable[str]) -> None:
-        """Count the remarks on the output of one line."""
-        for each in remarks:
-            self._add(each, number)
+        for remark in remarks:
+            self._add(remark, number)
 
     def tell(self, write: Callable[[str], Any] = complain) -> None:
-        """Write a line for each kind, and begin again."""
+        """Write the lines, and begin again."""
         for line in self.lines():
             write(line)
         self._counts, self._first, self._details, self._total = Counter(), {}, {}, 0
 
     def lines(self) -> list[str]:
-        """Return a line for each kind."""
         longest, tags = self._training.longest, ", ".join(self._tags)
         kinds = {
             "code": "begin with a language code that the vocabulary lacks",
@@ -154,9 +158,9 @@ class Remarks:
             return ""
         further = len(details) - SHOWN
         others = f" and {further:,} other{'s' * (further > 1)}" if further > 0 else ""
-        known = ", ".join(self._codes[:SHOWN]) if "code" in kind else ""
+        codes = ", ".join(self._codes[:SHOWN]) if "code" in kind else ""
         shown = f": {' '.join(details[:SHOWN])}{others}" if details else ""
-        return shown + (f"; it has {known}{' ...' * (len(self._codes) > SHOWN)}" if known else "")
+        return shown + (f"; it has {codes}{' ...' * (len(self._codes) > SHOWN)}" if codes else "")
 
     def _add(self, kind: str, number: int, details: Iterable[str] = ()) -> None:
         self._counts[kind] += 1
@@ -173,7 +177,7 @@ class Remarks:
             self._add("no tag", number)
 
     def _unseen_parts(self, text: str, ids: Sequence[int]) -> list[str]:
-        """Return the parts of a text that unseen tokens spell, without spaces: whole characters where tokens are bytes."""
+        """Return the parts of a text that unseen tokens spell, in whole characters."""
         shown, spelled, is_unseen = "", b"", False
         for token, surface in zip(ids, self._tokenizer.surfaces(text), strict=True):
             spelled, is_unseen = spelled + surface, is_unseen or token in self._unseen
@@ -186,13 +190,13 @@ class Remarks:
 def remarks_on_output(
     ids: Sequence[int], limit: int, source: Sequence[int], *, may_repeat: bool = False
 ) -> tuple[str, ...]:
-    """Return the remarks on the tokens of an output, EOS included, of at most ``limit`` tokens; a source may repeat as well."""
+    """Return the remarks on the tokens of an output; an output may repeat if its source does."""
     is_odd = not may_repeat and repeats(ids) and not repeats(source)
     return (CUT,) * (len(ids) >= limit) + (REPEATS,) * is_odd
 
 
 def repeats(ids: Sequence[int]) -> bool:
-    """Whether a sequence of up to 8 tokens comes three times or more in a row, over 8 tokens or more."""
+    """Whether up to 8 tokens come three times or more in a row, over 8 tokens or more."""
     if len(ids) < REPEATED_TOKENS:
         return False
     array = np.asarray(ids)

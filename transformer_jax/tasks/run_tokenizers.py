@@ -19,15 +19,15 @@ from transformer_jax.runtime.distributed import from_first
 
 
 def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
-    """The tokenizers of a run, restored from its newest checkpoint if they are missing or damaged.
+    """Return the tokenizers of a run, or of its newest checkpoint if they are missing or damaged.
 
-    Raises DataError where no checkpoint has them.
+    Raises DataError if no checkpoint has them.
     """
     return of_first(lambda: stored_tokenizers(run))
 
 
 def of_first(find: Callable[[], TokenizerPair]) -> TokenizerPair:
-    """Calls ``find`` on process 0 only and returns its result on all processes."""
+    """Call ``find`` on process 0 only and return its result on all processes."""
     if jax.process_count() == 1:
         return find()
     saved = from_first(lambda: tokenizers_to_json(find()), "tokenizers")
@@ -36,7 +36,7 @@ def of_first(find: Callable[[], TokenizerPair]) -> TokenizerPair:
 
 
 def stored_tokenizers(run: RunDirectory) -> TokenizerPair:
-    """As ``tokenizers_of_run``, for this process alone."""
+    """Return ``tokenizers_of_run`` for this process alone."""
     try:
         return load_tokenizers(run.tokenizer)
     except DataError as error:
@@ -52,16 +52,15 @@ def stored_tokenizers(run: RunDirectory) -> TokenizerPair:
 
 
 def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
-    """The tokenizer files in base 64, by name, for a checkpoint."""
+    """Return the tokenizer files in base 64, by name, for a checkpoint."""
     return {name: base64.b64encode(data).decode() for name, data in tokenizer_files(tokenizers).items()}
 
 
 def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
-    """Writes tokenizer files into a folder and loads them; raises DataError at a name that is not of a tokenizer file."""
-    if unknown := set(saved) - set(TOKENIZER_FILES):
-        raise DataError(
-            f"{folder}: a checkpoint names a tokenizer file {min(unknown)!r}; known are {', '.join(TOKENIZER_FILES)}"
-        )
+    """Write tokenizer files into a folder and load them; raises DataError at another file name."""
+    if others := set(saved) - set(TOKENIZER_FILES):
+        problem = f"a checkpoint names a tokenizer file {min(others)!r}; known are {', '.join(TOKENIZER_FILES)}"
+        raise DataError(f"{folder}: {problem}")
     if folder.is_symlink():
         raise DataError(f"{folder} is a link; tokenizers of a checkpoint are written into no other folder")
     for name, content in saved.items():
@@ -70,11 +69,10 @@ def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
 
 
 def _saved_tokenizers(run: RunDirectory) -> dict[str, str]:
-    """Tokenizer files of the newest checkpoint that can be read, in base 64; empty where there is none."""
+    """Return tokenizer files of the newest readable checkpoint, in base 64, or none."""
     if run.has_checkpoints():
         checkpoints = CheckpointReader(run.checkpoints)
         for step in reversed(checkpoints.steps()):
             with suppress(CheckpointError):
-                tokenizer: dict[str, str] = checkpoints.progress(step)["tokenizer"]
-                return tokenizer
+                return checkpoints.progress(step)["tokenizer"]
     return {}

@@ -1,4 +1,4 @@
-"""Evaluations on disk: ``evaluation-SPLIT-STEP.json`` (scores), and ``.txt`` (outputs, one a line) of tasks that generate."""
+"""Evaluations on disk: ``evaluation-SPLIT-STEP.json`` (scores) and ``.txt`` (outputs)."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +20,8 @@ from transformer_jax.run_directory.package_origin import package_origin
 from transformer_jax.tasks.task import Evaluation
 
 PREFIX = "evaluation-"
-NAMED_SETTINGS = ("decoding.", "evaluation.", "parts.")
+# Prefixes of the settings that a file name may have.
+SETTINGS_IN_NAMES = ("decoding.", "evaluation.", "parts.")
 OUTPUTS_CRC = "outputs_crc32"
 # Of the 255 bytes of a file name, ``stem_of_text`` and an unfinished file add up to 60.
 MAX_BYTES = 180
@@ -39,7 +40,7 @@ class ScoredCheckpoint:
     ensemble: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields, this package, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
+        """Return the fields, this package, the metrics by name, and the evaluation."""
         which = {"checkpoint_step": self.step, "averaged_checkpoints": self.averaged, "ensemble": list(self.ensemble)}
         which["package"] = package_origin()
         return finite_or_null({**which, "metrics": self.evaluation.metrics, **self.evaluation.to_json()})
@@ -57,17 +58,17 @@ class SavedEvaluation:
 def evaluation_stem(
     split: str, step: int, averaged: int, trained: ExperimentConfig, used: ExperimentConfig, ensemble: str = ""
 ) -> str:
-    """The name of an evaluation: ``evaluation-test-30``, ``evaluation-test-30-average3-beam_width=1``.
+    """Return the name of an evaluation: ``evaluation-test-30-average3-beam_width=1``.
 
-    It has the settings of decoding, of scores, of their parts and of the split's file in which ``used`` differs from
-    ``trained``, the settings of the run, and ``ensemble``, an ``ensemble_suffix``. If that is too long for a file, it has a
-    digest of them instead.
+    It has the settings of decoding, of scores, of their parts and of the split's file in which
+    ``used`` differs from ``trained``, the settings of the run, and ``ensemble``, an
+    ``ensemble_suffix``. If that is too long for a file, it has a digest of them instead.
     """
-    files = [f"data.{each}" for each in ("validation", "test") if used.data.split_name(each) == split]
+    files = [f"data.{kind}" for kind in ("validation", "test") if used.data.split_name(kind) == split]
     changed = "".join(
         f"-{key.partition('.')[2]}={_short(str(value))}"
         for key, _, value in difference(trained, used)
-        if value is not None and (key.startswith(NAMED_SETTINGS) or key in files)
+        if value is not None and (key.startswith(SETTINGS_IN_NAMES) or key in files)
     )
     average = "" if averaged == 1 else f"-average{averaged}"
     stem, rest = f"{PREFIX}{split.replace('/', '-')}-{step}{average}", f"{changed}{ensemble}"
@@ -75,7 +76,7 @@ def evaluation_stem(
 
 
 def stem_of_text(stem: Path, report: Mapping[str, Any]) -> Path:
-    """``stem``, with a digest if the file of that name has scores of another text than ``report`` (``text``)."""
+    """Add a digest to ``stem`` if the file of that name has scores of another text."""
     text, saved = report.get("text"), _file(stem, "json")
     with suppress(DataError):
         if text and _read_report(saved).get("text", text) != text:
@@ -84,15 +85,14 @@ def stem_of_text(stem: Path, report: Mapping[str, Any]) -> Path:
 
 
 def _short(value: str) -> str:
-    """The value of a setting in a name; a path is shortened to its last part and a digest of the whole."""
     return f"{Path(value).name}~{digest([value])[:8]}" if "/" in value else value
 
 
 def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
-    """Suffix of the names of results in ``workdir``: ``-ensemble+b-2434+c-4000``; empty without ``others``.
+    """Return the suffix of an ensemble's results: ``-ensemble+b-2434+c-4000``, or empty.
 
-    A run outside the folder of ``workdir`` gets a digest of its path or address, ``+b~0f3a9c21-2434``, since names repeat
-    between folders.
+    A run outside the folder of ``workdir`` gets a digest of its path or address,
+    ``+b~0f3a9c21-2434``, since names repeat between folders.
     """
     siblings = _whole_name(workdir).rpartition("/")[0]
     suffix = ""
@@ -105,13 +105,12 @@ def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
 
 
 def _whole_name(run: str | Path) -> str:
-    """The address of a run, or its absolute path."""
     name = str(run)
     return name.rstrip("/") if is_address(name) else str(Path(name).expanduser().resolve())
 
 
 def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
-    """Writes the scores, and the outputs if there are any; ``stem`` is their path without the suffix."""
+    """Write the scores, and the outputs if any, under the path ``stem`` without suffix."""
     report, outputs = scored.to_json(), scored.evaluation.outputs
     if outputs is not None:
         text = "".join(f"{line}\n" for line in outputs).encode()
@@ -122,7 +121,7 @@ def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
 
 
 def read_evaluation(stem: Path) -> SavedEvaluation:
-    """Both files of an evaluation of translations; raises DataError when one is missing, damaged, or not of the other."""
+    """Read both files of an evaluation; raises DataError if one is missing or damaged."""
     report = _read_report(_file(stem, "json"))
     if not {"scores", "num_sentences", "decoding"} <= set(report):
         raise DataError(f"{_file(stem, 'json')}: not the scores of translations")
@@ -144,7 +143,7 @@ def read_evaluation(stem: Path) -> SavedEvaluation:
 
 
 def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | None:
-    """Return the evaluation of that name if it was decoded with the settings ``used``; says if it is damaged."""
+    """Return the evaluation of that name if it was decoded with ``used``; say if it is damaged."""
     if not _file(stem, "json").exists():
         return None
     try:
@@ -157,7 +156,7 @@ def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | Non
 
 
 def saved_reports(folder: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the reports in the folder by file, in the order of names, and a sentence for each that is damaged or missing."""
+    """Return the reports in the folder by file, and a sentence for a damaged or missing one."""
     reports, problems = dict[str, dict[str, Any]](), []
     names = {stem_of(file) for suffix in ("json", "txt") for file in folder.glob(f"{PREFIX}*.{suffix}")}
     for file in sorted(_file(stem, "json") for stem in names):
@@ -169,12 +168,12 @@ def saved_reports(folder: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
 
 
 def signature_of(report: Mapping[str, Any]) -> str:
-    """sacreBLEU's signature of BLEU; empty in a report without it."""
+    """Return sacreBLEU's signature of BLEU, empty in a report without it."""
     return str(report.get("scores", {}).get("bleu_signature", ""))
 
 
 def whose_parameters(report: Mapping[str, Any]) -> str:
-    """The checkpoints of a report: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
+    """Return the checkpoints of a report: ``2,434, average of 3, with runs/b:2434``."""
     averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
     # Older versions had no ensembles.
     ensemble = f", with {' and '.join(members)}" if (members := report.get("ensemble")) else ""
@@ -182,7 +181,7 @@ def whose_parameters(report: Mapping[str, Any]) -> str:
 
 
 def stem_of(file: Path) -> Path:
-    """The path without ``.json`` or ``.txt`` (``Path.stem`` would cut ``length_penalty=0.6``)."""
+    """Return the path without ``.json`` or ``.txt``; ``Path.stem`` would cut ``=0.6``."""
     return file.with_name(file.name.removesuffix(".json").removesuffix(".txt"))
 
 

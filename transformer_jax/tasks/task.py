@@ -19,7 +19,7 @@ from transformer_jax.tasks.objective import OpenTask
 
 @runtime_checkable
 class Evaluation(Protocol):
-    """The result of evaluating parameters on a split; tasks have classes of their own, with more fields."""
+    """The result of evaluating parameters on a split; tasks have classes with more fields."""
 
     @property
     def split(self) -> str:
@@ -42,17 +42,17 @@ class Evaluation(Protocol):
         """The definition of the scores, for the log of a run; empty if their names say all."""
 
     def to_json(self) -> dict[str, object]:
-        """All results in types that ``json.dumps`` accepts."""
+        """Return all results in types that ``json.dumps`` accepts."""
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """The results as rows of a table: name, value, remark."""
+        """Return the results as rows of a table: name, value, remark."""
 
     def examples(self, count: int) -> str:
-        """The first ``count`` inputs, outputs and references as text; empty if nothing is generated."""
+        """Return the first ``count`` inputs, outputs and references as text, if any."""
 
 
 class PrintedEvaluation:
-    """Base of an ``Evaluation``: prints its rows as a table, here as in the command ``evaluate``; generates nothing."""
+    """Base of an ``Evaluation`` that generates nothing; prints its rows as a table."""
 
     outputs: Sequence[str] | None = None
 
@@ -92,14 +92,15 @@ class MeasuredSplit(PrintedEvaluation):
 
 
 def share_of(scored: int, total: int, examples: str) -> str:
-    """Return ``96 of 1,014 sentences``, or ``1,014 sentences`` where all are scored."""
+    """Return ``96 of 1,014 sentences``, or ``1,014 sentences`` if all are scored."""
     return f"{scored:,} {examples}" if scored == total else f"{scored:,} of {total:,} {examples}"
 
 
 class DataReport(NamedTuple):
-    """Statistics of the training data and its batches: ``content`` for ``data.json``, ``text`` for the log.
+    """Statistics of the training data: ``content`` for ``data.json``, ``text`` for the log.
 
-    An entry ``unigram_entropy`` of the content is the loss of guessing tokens by their frequency, nats per token.
+    An entry ``unigram_entropy`` of the content is the loss of guessing tokens by their frequency,
+    in nats per token.
     """
 
     content: Mapping[str, object]
@@ -108,36 +109,35 @@ class DataReport(NamedTuple):
 
 @runtime_checkable
 class TrainingData(Protocol):
-    """The tokenized training split, and the assignment of its examples to updates."""
-
     @property
     def report(self) -> DataReport:
         """Counts of the data and of its batches."""
 
     def batch_shapes(self, first_update: int) -> list[PyTree]:
-        """The shapes of all (global) batches, in the order in which the updates after ``first_update`` need them."""
+        """Return the shapes of all (global) batches, in order from ``first_update`` on."""
 
     def batches(self, first_update: int) -> Iterator[PyTree]:
-        """The batches of the updates after ``first_update``, forever; each process reads only its ``parts_of_rows``."""
+        """Yield the batches after ``first_update``, forever, in ``parts_of_rows`` of a process."""
 
 
 class Task(OpenTask, ABC):
-    """What a run trains: data, model, loss, evaluation and their identity; static methods need no run.
+    """Data, model, loss, evaluation and identity of a run; static methods need no run.
 
-    One class a task, registered with its settings and its selection metric (``config.tasks``). An object has no
-    hyperparameters of a run, and serves all runs of the same structure on the same data. Data is read on first use.
+    One class a task, registered with its settings and its selection metric (``config.tasks``). An
+    object has no hyperparameters of a run, and serves all runs of the same structure on the same
+    data. Data is read on first use.
 
-    ``objective`` is model and loss, without data. ``init_params(key)`` makes the parameters before the first update.
-    ``loss(params, batch, key, hyperparameters)`` returns sums over the batch, whose ``loss`` is differentiated;
-    ``activations`` takes the same, and returns all module outputs of a training pass. ``update_rule`` replaces gradient
-    and optimizer, unless it is None. ``training_model(hyperparameters)`` is the model with hyperparameters that may be
-    traced.
+    ``objective`` is model and loss, without data. ``init_params(key)`` makes the parameters before
+    the first update. ``loss(params, batch, key, hyperparameters)`` returns sums over the batch,
+    whose ``loss`` is differentiated; ``activations`` takes the same, and returns all module outputs
+    of a training pass. ``update_rule`` replaces gradient and optimizer, unless it is None.
+    ``training_model(hyperparameters)`` is the model with hyperparameters that may be traced.
 
-    ``commands``: commands to try with a trained run, in which ``{run}`` are the flags of the run, and ``{input}`` is a file
-    of lines. ``needs_tensorflow``: it feeds the training data.
+    ``commands``: commands to try with a trained run, in which ``{run}`` are the flags of the run,
+    and ``{input}`` is a file of lines. ``needs_tensorflow``: it feeds the training data.
 
-    A task may have more methods: a tool declares the ones that it needs as a ``Protocol``, and gets the task with
-    ``task_that``. A subclass sets an inherited method to None to take it away.
+    A task may have more methods: a tool declares the ones that it needs as a ``Protocol``, and gets
+    the task with ``task_that``. A subclass sets an inherited method to None to take it away.
     """
 
     settings: ClassVar[TaskSettings]
@@ -147,16 +147,16 @@ class Task(OpenTask, ABC):
     @staticmethod
     @abstractmethod
     def open_source(config: ExperimentConfig) -> Any:
-        """Return the source of the data, which is not read yet; ``fingerprint(split)`` is the digest of a split."""
+        """Return the unread source of the data; ``fingerprint(split)`` is the digest of a split."""
 
     @staticmethod
     @abstractmethod
     def require_split(config: ExperimentConfig, split: str) -> None:
-        """Raise DataError when the data has no such split."""
+        """Raise DataError if the data has no such split."""
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
-        """Return the settings of a run in ``directory``, with choices that are made once, when the run begins."""
+        """Return the settings of a run, with choices that are made once, when it begins."""
         del directory
         return config
 
@@ -173,33 +173,31 @@ class Task(OpenTask, ABC):
     @property
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
-        """Digests of the training data and tokenizers, by name; a run resumes only with the same."""
+        """Digests of the training data and tokenizers; a run resumes only with the same."""
 
     @abstractmethod
     def training_data(self) -> TrainingData:
-        """Open the training split, which is tokenized unless that was done before, and plan its batches."""
+        """Open the training split, tokenize it if necessary, and plan its batches."""
 
     @abstractmethod
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> Evaluation:
-        """Score ``params`` as validations do, on ``train``, ``validation``, ``test`` or another split.
+        """Score ``params`` as validations do, on ``train``, ``validation``, ``test`` or another.
 
         ``limit``: number of examples, the first ones; 0: all.
         """
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> Evaluation:
-        """Score ``params`` as the command ``evaluate`` does: by all scores, with the decoding settings."""
+        """Score ``params`` as the command ``evaluate``, by all scores and decoding settings."""
         return self.validate(params, split, limit=limit)
 
 
 def task_class(name: str) -> type[Task]:
-    """Return the class of a task, imported on first use."""
-    found = TASKS[name].implementation
-    made: type[Task] = imported(found) if isinstance(found, str) else found
-    return made
+    implementation = TASKS[name].implementation
+    return imported(implementation) if isinstance(implementation, str) else implementation
 
 
 def task_that(protocol: type, config: ExperimentConfig, key: str, problem: str) -> Any:
-    """Return the task of a run as the ``protocol`` of a tool; raise ConfigError for a task without it."""
+    """Return the task of a run as the ``protocol`` of a tool, or raise ConfigError."""
     task = task_class(config.task)
     if isinstance(task, protocol):
         return task

@@ -43,24 +43,21 @@ class TextTask(Task):
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        data = self.config.data
-        fingerprint = (
-            finished_manifest(data.store)["digest"] if data.store else content_of(self.source, data.train_split)
-        )
-        return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
+        store, split = self.config.data.store, self.config.data.train_split
+        text = finished_manifest(store)["digest"] if store else content_of(self.source, split)
+        return {"training data": text, "tokenizer": self.tokenizer.fingerprint()}
 
     def tokenization(self) -> DocumentTokenization:
         data = self.config.data
         return DocumentTokenization(self.source, data.train_split, self.tokenizer, data)
 
     def _store(self, split: str) -> DocumentStore:
-        """The tokens of a split, which is tokenized unless that was done before; stays open."""
+        """Return the tokens of a split, tokenized if necessary; the store stays open."""
         if split not in self._stores:
             self._stores[split] = self._open_store(self.source, split)
         return self._stores[split]
 
     def _text(self, split: str) -> str:
-        """The digest of the text of a split, computed once."""
         if split not in self._texts:
             is_training = split == self.config.data.train_split
             self._texts[split] = self.identity["training data"] if is_training else content_of(self.source, split)

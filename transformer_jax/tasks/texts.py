@@ -1,4 +1,4 @@
-"""Texts of a user, which are not in the data of a run: log-probabilities of tokens, attention weights, scores."""
+"""Texts of a user: log-probabilities of tokens, attention weights, scores."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,11 +19,11 @@ from transformer_jax.tasks.task import Evaluation, task_that
 from transformer_jax.training.losses import perplexity
 
 READING_TOKENS = 1024
-"""Positions of a batch whose logits are in memory at once; a longer text is a batch of its own."""
+"""Positions of a batch whose logits are in memory at once. A longer text is one batch."""
 
 
 class TokenScores(NamedTuple):
-    """Tokens of a text, EOS included, and the natural logarithm of the probability of each, given the tokens before it."""
+    """Tokens of a text, EOS included, and their log-probabilities after the tokens before."""
 
     pieces: list[str]
     log_probs: list[float]
@@ -45,16 +45,16 @@ class TokenScores(NamedTuple):
 
 
 def token_log_probs(logits: Float[Array, "B T V"], ids: Int[AnyArray, "B T"]) -> Float[Array, "B T"]:
-    """The log-probability of each token."""
     logits = logits.astype(jnp.float32)
-    chosen = jnp.take_along_axis(logits, ids[:, :, None], axis=2)[:, :, 0]
-    return chosen - jax.nn.logsumexp(logits, axis=2)
+    of_ids = jnp.take_along_axis(logits, ids[:, :, None], axis=2)[:, :, 0]
+    return of_ids - jax.nn.logsumexp(logits, axis=2)
 
 
 class KindWeights(NamedTuple):
-    """Weights [H, Q, M] of each layer of one kind of attention, by name; pieces of the queries (rows) and keys (columns).
+    """Weights [H, Q, M] of the layers of one kind of attention, by name, and pieces of both axes.
 
-    ``layers``: the number of each of these layers in the model, from 1.
+    ``rows`` are queries and ``columns`` keys. ``layers``: the numbers of the layers in the model,
+    from 1.
     """
 
     weights: dict[str, np.ndarray]
@@ -64,9 +64,9 @@ class KindWeights(NamedTuple):
 
 
 class TextAttention(NamedTuple):
-    """A text, its translation if there is one, and all attention of a teacher-forced pass by kind, cross attention first.
+    """A text, its translation if any, and all attention of a teacher-forced pass by kind.
 
-    Row ``i`` of a decoder's weights belongs to the prediction of target piece ``i``.
+    Cross attention comes first. Row ``i`` of a decoder's weights predicts target piece ``i``.
     """
 
     text: str
@@ -82,22 +82,23 @@ class TextAttention(NamedTuple):
 def weights_by_kind(
     model: Module, params: PyTree, sides: Sequence[list[int]], axes: Mapping[str, Sequence[str]]
 ) -> dict[str, KindWeights]:
-    """All attention of a teacher-forced pass by kind.
+    """Return all attention of a teacher-forced pass by kind.
 
-    ``sides``: ids of source and target, or of one text; ``axes``: the pieces of source, target and decoder input.
+    ``sides``: ids of source and target, or of one text. ``axes``: the pieces of source, target and
+    decoder input.
     """
     tokens = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in sides)
     maps = jax.device_get(jax.jit(partial(attention_maps, model))(params, *tokens))
-    found = {}
-    for kind, layers in sorted(layers_by_kind(maps).items(), key=lambda each: each[0] != "cross"):
+    kinds = {}
+    for kind, layers in sorted(layers_by_kind(maps).items(), key=lambda item: item[0] != "cross"):
         prefix, _, rows, columns = ATTENTION_KINDS[kind]
         # A recurrent decoder has one attention for all layers.
         is_layered = any("layers_" in path for path in layers)
         numbers = [layer_number(path) for path in layers]
         names = [f"{prefix} layer {number}" if is_layered else prefix for number in numbers]
-        weights = [each[0, :, : len(axes[rows]), : len(axes[columns])] for each in layers.values()]
-        found[kind] = KindWeights(dict(zip(names, weights, strict=True)), [*axes[rows]], [*axes[columns]], numbers)
-    return found
+        weights = [layer[0, :, : len(axes[rows]), : len(axes[columns])] for layer in layers.values()]
+        kinds[kind] = KindWeights(dict(zip(names, weights, strict=True)), [*axes[rows]], [*axes[columns]], numbers)
+    return kinds
 
 
 @runtime_checkable
@@ -109,30 +110,30 @@ class ReadsTexts(Protocol):
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> Any:
-        """Open the files of a text and of its references; raise ConfigError or DataError where they are unusable."""
+        """Open the files of a text and references, or raise ConfigError or DataError."""
 
     def evaluate_text(self, params: PyTree, text: Any, name: str) -> Evaluation:
-        """Score the result of ``open_text``; the split of the evaluation is called ``text-NAME-DIGEST``."""
+        """Score the result of ``open_text``; the split is called ``text-NAME-DIGEST``."""
 
     def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
-        """Return the log-probability of each target, or of each text where the task has no targets."""
+        """Return the log-probability of each target, or of each text if there are no targets."""
 
     def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
-        """Return all attention of a teacher-forced pass over a text and its target, by default the model's own."""
+        """Return all attention over a text and its target, by default the model's output."""
 
 
 def task_that_reads_texts(config: ExperimentConfig, key: str, run: object) -> ReadsTexts:
-    """Return the task of ``run``, which the flag or method ``key`` names; raise ConfigError unless it reads texts of a user."""
-    task: ReadsTexts = task_that(ReadsTexts, config, key, f"{run} is a run of task={config.task}")
-    return task
+    """Return the task of ``run`` if it reads texts of a user; else ConfigError names ``key``."""
+    return task_that(ReadsTexts, config, key, f"{run} is a run of task={config.task}")
 
 
 def open_text_or_none(
     config: ExperimentConfig, workdir: str | Path, source: str | None, references: Sequence[str], *, has_split: bool
 ) -> Any:
-    """Open a text that is evaluated in place of a split; return None without ``source``.
+    """Open a text that is evaluated instead of a split; return None without ``source``.
 
-    Raises ConfigError where only references are given, or a split too (``has_split``), and as ``ReadsTexts.open_text`` does.
+    Raises ConfigError for references alone, or with a split (``has_split``), and as
+    ``ReadsTexts.open_text``.
     """
     if source is None:
         if references:
@@ -144,14 +145,14 @@ def open_text_or_none(
 
 
 def require_targets(
-    config: ExperimentConfig, key: str, run: object, flag: str, *, is_given: bool, is_optional: bool = False
+    config: ExperimentConfig, key: str, run: object, flag: str, *, is_set: bool, is_optional: bool = False
 ) -> None:
-    """Raise ConfigError where ``flag`` gives targets that the task does not take, or none and the task needs them.
+    """Raise ConfigError if ``flag`` has targets that the task does not take, or lacks them.
 
     Raises ConfigError as ``task_that_reads_texts`` does.
     """
     task = task_that_reads_texts(config, key, run)
-    if is_given and not task.has_targets:
+    if is_set and not task.has_targets:
         raise ConfigError(flag, "this task reads one text, without its target", "leave it out")
-    if task.has_targets and not is_given and not is_optional:
+    if task.has_targets and not is_set and not is_optional:
         raise ConfigError(flag, "is required", "give the target of each text")

@@ -39,9 +39,10 @@ class HasEnsembles(Protocol):
 
 @dataclass(frozen=True)
 class TrainedRun(Generic[AnyTask]):
-    """A task with parameters, the mean of the checkpoints ``steps``; ``members``: others of an ensemble, as ``RUN:UPDATE``.
+    """A task with parameters, the mean of the checkpoints ``steps``.
 
-    ``training_input``: of the first run.
+    ``members``: the other models of an ensemble, as ``RUN:UPDATE``. ``training_input``: of the
+    first run.
     """
 
     task: AnyTask
@@ -65,69 +66,67 @@ class TrainedRun(Generic[AnyTask]):
     @property
     def model(self) -> "Module":
         """The model that is evaluated, or the ensemble."""
-        model: Module = self.task.objective.model
-        return model
+        return self.task.objective.model
 
     def remarks(self, name: str, unit: str = "line") -> Remarks:
-        """Return an empty record of what the model never saw in an input, which ``name`` and ``unit`` describe."""
+        """Return empty remarks on an input, which ``name`` and ``unit`` describe."""
         tags = getattr(self.config.data, "required_tags", ())
-        # Language models have limits of their own.
+        # Language models have other limits.
         has_limit = getattr(self.task, "has_targets", True)
         return Remarks(name, self.tokenizers.source, self.training_input, unit, tags, has_limit)
 
     def evaluate(self: "TrainedRun[Task]", split: str, *, limit: int = 0) -> "Evaluation":
-        """Score the parameters on a split of the data of the run, or on its first ``limit`` examples (0: all)."""
+        """Score the parameters on a split of the data, or its first ``limit`` examples (0: all)."""
         if limit < 0:
             raise ConfigError("limit", f"{limit} must be at least 0, which scores all examples")
         return self.task.evaluate(self.params, split, limit=limit)
 
 
-def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_decodes: bool = False) -> TrainedRun[Any]:
-    """Restores the checkpoint of a run, or the mean of the last ``average`` up to it; several runs become an ensemble.
+def open_trained(*choices: ChosenRun, average: int = 1, task: str = "", only_decodes: bool = False) -> TrainedRun[Any]:
+    """Restore a run, or the mean of its last ``average`` checkpoints; several are an ensemble.
 
-    An ensemble averages the probabilities of its members; everything else is the first run's. Starts JAX, with the compilation
-    cache of the first run. With ``only_decodes`` the task is its ``decoder``, if it names one, which has no evaluation.
-
-    Raises ConfigError when a folder is not a run, or not one of ``task`` where that is given, or the runs cannot form an
-    ensemble; CheckpointError when there is no such checkpoint, or not enough to average.
+    An ensemble averages the probabilities of its members; everything else is the first run's.
+    Starts JAX, with the compilation cache of the first run. With ``only_decodes`` the task is its
+    ``decoder``, if it names one, which has no evaluation. Raises ConfigError if a folder is not a
+    run, or of another task than ``task``, or the runs cannot form an ensemble, and CheckpointError
+    if there is no such checkpoint, or not enough to average.
     """
-    if len(chosen) > 1:
+    if len(choices) > 1:
         from transformer_jax.tasks.task import task_that
 
-        name = chosen[0].config.task
-        task_that(HasEnsembles, chosen[0].config, "--ensemble", f"task={name} has no ensembles")
-    start_jax(chosen[0].config.data.cache_directory)
-    mesh, runs = make_mesh(chosen[0].config.mesh), [RunDirectory(each.workdir) for each in chosen]
+        problem = f"task={choices[0].config.task} has no ensembles"
+        task_that(HasEnsembles, choices[0].config, "--ensemble", problem)
+    start_jax(choices[0].config.data.cache_directory)
+    mesh, runs = make_mesh(choices[0].config.mesh), [RunDirectory(choice.workdir) for choice in choices]
     tasks: list[Any] = []
-    for run, each in zip(runs, chosen, strict=True):
+    for run, choice in zip(runs, choices, strict=True):
         run.require_run()
         if changed := changed_plugins(run.path):
             say(f"{run.path}: {', '.join(changed)} changed since the run loaded it", sys.stderr)
-        if task and each.config.task != task:
-            raise ConfigError(
-                "--workdir", f"{run.path} is a run of task={each.config.task}", f"this command takes task={task}"
-            )
-        tasks.append(opened_class(each.config.task, only_decodes)(each.config, tokenizers_of_run(run), mesh))
+        if task and choice.config.task != task:
+            problem = f"{run.path} is a run of task={choice.config.task}"
+            raise ConfigError("--workdir", problem, f"this command takes task={task}")
+        tasks.append(opened_class(choice.config.task, only_decodes)(choice.config, tokenizers_of_run(run), mesh))
         for side, ours, theirs in zip(("source", "target"), tasks[0].tokenizers, tasks[-1].tokenizers, strict=True):
             if ours.fingerprint() != theirs.fingerprint():
-                differ = f"{each.workdir} and {chosen[0].workdir} have different {side} tokenizers"
+                differ = f"{choice.workdir} and {choices[0].workdir} have different {side} tokenizers"
                 remedy = "use runs with the same training text and tokenizer settings"
                 raise ConfigError("--ensemble", f"{differ}, so their probabilities are of different tokens", remedy)
     restored = [
-        restored_params(run, member.param_shapes(), mesh, each.checkpoint, average)
-        for run, member, each in zip(runs, tasks, chosen, strict=True)
+        restored_params(run, member.param_shapes(), mesh, choice.checkpoint, average)
+        for run, member, choice in zip(runs, tasks, choices, strict=True)
     ]
     if average > 1:
         from transformer_jax.training.schedules import remark_on_average
 
-        for each, run, (_, averaged) in zip(chosen, runs, restored, strict=True):
+        for choice, run, (_, averaged) in zip(choices, runs, restored, strict=True):
             progress = CheckpointReader(run.checkpoints).progress(averaged[-1])
-            if remark := remark_on_average(each.config, averaged, progress):
-                say(f"{each.workdir}: {remark}", sys.stderr)
+            if remark := remark_on_average(choice.config, averaged, progress):
+                say(f"{choice.workdir}: {remark}", sys.stderr)
     (params, steps), training_input = restored[0], TrainingInput.of_run(runs[0])
     if len(tasks) == 1:
         return TrainedRun(tasks[0], params, tuple(steps), (), training_input)
-    members = [f"{each.workdir}:{updates[-1]}" for each, (_, updates) in zip(chosen, restored, strict=True)]
+    members = [f"{choice.workdir}:{updates[-1]}" for choice, (_, updates) in zip(choices, restored, strict=True)]
     from transformer_jax.models.ensemble import joined_params
 
     params = joined_params([member for member, _ in restored])
@@ -135,7 +134,7 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "", only_deco
 
 
 def opened_class(task: str, only_decodes: bool) -> Any:
-    """The class of a task, or the part of it that decodes where the task names one."""
+    """Return the class of a task, or its ``decoder`` if it names one and ``only_decodes``."""
     if only_decodes and (decoder := TASKS[task].decoder):
         return imported(decoder)
     from transformer_jax.tasks.task import task_class
@@ -146,11 +145,10 @@ def opened_class(task: str, only_decodes: bool) -> Any:
 def restored_params(
     run: RunDirectory, shapes: PyTree, mesh: Mesh, checkpoint: str, average: int
 ) -> tuple[PyTree, list[int]]:
-    """The mean parameters of the last ``average`` checkpoints up to ``checkpoint``, on their devices, and their steps.
+    """Return the mean parameters of the last ``average`` checkpoints, and their steps.
 
-    ``shapes``: of the parameters of the model.     Parameters of loss terms are left out: only training uses them.
-
-    Raises CheckpointError when there is no such checkpoint, or not enough to average.
+    ``shapes``: of the parameters of the model. Parameters of loss terms are left out: only training
+    uses them. Raises CheckpointError if there is no such checkpoint, or not enough to average.
     """
     like = sharded_shapes(shapes, mesh)
     # Process 0 chooses for all: a run may be adding checkpoints.

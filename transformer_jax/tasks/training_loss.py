@@ -25,26 +25,26 @@ from transformer_jax.training.statistics import Watch
 
 @runtime_checkable
 class TrainedModel(Protocol):
-    """What the loss needs of an ``Objective``: settings, a model with traced hyperparameters, its precision and devices."""
+    """An ``Objective`` for the loss: settings, a model with traced hyperparameters, and devices."""
 
     config: ExperimentConfig
     mesh: Mesh
     platform: str
 
     @property
-    def training_precision(self) -> Precision:
-        """The precision of the model."""
+    @property
+    def training_precision(self) -> Precision: ...
 
-    def training_model(self, hyperparameters: Hyperparameters) -> Module:
-        """The model."""
+    def training_model(self, hyperparameters: Hyperparameters) -> Module: ...
 
 
 def training_loss(
     objective: TrainedModel, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters
 ) -> LossSums:
-    """Label-smoothed cross entropy of a ``Batch``, or of ``Tokens``, with dropout.
+    """Return the label-smoothed cross entropy of a ``Batch``, or of ``Tokens``, with dropout.
 
-    Adds the loss terms, corruptions of the tokens that the model reads, and statistics that the settings name.
+    Adds the loss terms, corruptions of the tokens that the model reads, and statistics that the
+    settings name.
     """
     config, model = objective.config, objective.training_model(hyperparameters)
     terms, watch = LossTerms(config, hyperparameters), Watch(config, hyperparameters)
@@ -53,10 +53,7 @@ def training_loss(
     def forward(key: Array) -> tuple[LogitFactors, PyTree]:
         read = sides_of(corrupted(config, hyperparameters, batch, key))
         # A list, also an empty one, makes ``apply`` return a pair.
-        result: tuple[LogitFactors, PyTree] = call(
-            model, params, "factors", *read, train=True, rngs={"dropout": key}, mutable=sown
-        )
-        return result
+        return call(model, params, "factors", *read, train=True, rngs={"dropout": key}, mutable=sown)
 
     with recorded(watch.reads_activations) as recording:
         (hidden, matrix, logit_mod), collected = forward(key)
@@ -88,9 +85,9 @@ def training_loss(
 
 
 def corrupted(config: ExperimentConfig, hyperparameters: Hyperparameters, batch: Any, key: Array) -> Any:
-    """Apply the parts of ``training.corruptions``, in order, to the tokens that the model reads; the labels stay.
+    """Apply the parts of ``training.corruptions``, in order, to the tokens that the model reads.
 
-    A decoder reads its targets shifted right.
+    Labels stay. A decoder reads its targets shifted right.
     """
     parts = parts_with(config, hyperparameters)
     for number, name in enumerate(config.training.corruption_names):
@@ -101,7 +98,6 @@ def corrupted(config: ExperimentConfig, hyperparameters: Hyperparameters, batch:
 def activations_of(
     objective: TrainedModel, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters
 ) -> PyTree:
-    """Return all module outputs of the training pass."""
     read = sides_of(corrupted(objective.config, hyperparameters, batch, key))
     return activations(objective.training_model(hyperparameters), params, *read, key=key)
 
@@ -109,13 +105,12 @@ def activations_of(
 def cross_entropy_of(
     objective: TrainedModel, factors: LogitFactors, ids: AnyArray, is_scored: AnyArray, precision: Precision
 ) -> LossSums:
-    """Cross entropy of the scored tokens [B, T], without smoothing."""
     labels, weights = jnp.asarray(ids), jnp.asarray(is_scored, jnp.float32)
     options = logit_options(objective, precision.float32_output, factors.logit_mod)
     return projected_cross_entropy(factors.hidden, factors.matrix, labels, weights, None, **options)
 
 
 def logit_options(objective: TrainedModel, precision: Precision, logit_mod: Partial | None) -> dict[str, Any]:
-    """Options of ``projected_cross_entropy``; inside of ``shard_map`` each device has its own rows."""
+    """Return options of ``projected_cross_entropy``, which a ``shard_map`` splits by rows."""
     blocks, groups = logit_blocks(objective.mesh, objective.platform), token_groups(objective.mesh)
     return {"precision": precision, "blocks": blocks, "logit_mod": logit_mod, "groups": groups}

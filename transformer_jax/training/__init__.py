@@ -1,1 +1,1 @@
-"""One training step, pure: loss, optimizer, state, and where each array lives on the mesh."""
+"""One pure training step: loss, optimizer, state, sharding."""

@@ -15,12 +15,14 @@ from transformer_jax.training.state import LOSS_TERMS, SOWN
 
 
 class ForcedPass(NamedTuple):
-    """The teacher-forced pass of a training batch: logits are ``hidden`` times the transposed output matrix.
+    """The teacher-forced pass of a training batch.
 
-    ``weights``: 1 on tokens of ``target``, 0 on padding. ``sown``: the scalars that modules sowed into ``losses``.
-    ``cross_entropy(hidden, labels, weights)``: the training loss of hidden states, without terms, by default of ``target``;
-    only its ``loss`` has a gradient, and none by ``weights``. ``config``: of the run.
-    ``params``: of the term, from ``init_params``. ``key``: of the dropout of the pass; fold a number into it.
+    Logits are ``hidden`` times the transposed output matrix. ``weights``: 1 on tokens of
+    ``target``, 0 on padding. ``sown``: the scalars that modules sowed into ``losses``.
+    ``cross_entropy(hidden, labels, weights)``: the training loss of hidden states, without terms,
+    by default of ``target``. Only its ``loss`` has a gradient, and none by ``weights``. ``config``:
+    of the run. ``params``: of the term, from ``init_params``. ``key``: of the dropout of the pass;
+    fold a number into it.
     """
 
     hidden: Hidden
@@ -37,9 +39,10 @@ class ForcedPass(NamedTuple):
 class LossTerm:
     """A part that adds to the training loss; override one or both of ``of_logits`` and ``of_pass``.
 
-    ``further_passes``: passes of the batch with other dropout masks whose logits ``of_logits`` also reads.
-    ``reads_sown``: whether it uses ``ForcedPass.sown``. ``is_sum_of_tokens``: whether the term of a batch is the sum of the
-    terms of its micro-batches; if not, it depends on ``batching.accumulation_steps`` and, for recurrent models, on the mesh.
+    ``further_passes``: passes of the batch with other dropout masks whose logits ``of_logits`` also
+    reads. ``reads_sown``: whether it uses ``ForcedPass.sown``. ``is_sum_of_tokens``: whether the
+    term of a batch is the sum of the terms of its micro-batches. If not, it depends on
+    ``batching.accumulation_steps`` and, for recurrent models, on the mesh.
     """
 
     further_passes = 0
@@ -50,19 +53,21 @@ class LossTerm:
         self.settings = settings
 
     def of_logits(self, labels: Int[Array, "B T"], weights: Float[Array, "B T"]) -> Partial | None:
-        """``Partial(function, *arrays)``; ``function(*arrays, logits, labels)``: float32 logits [..., V] to values of tokens.
+        """Return ``Partial(function, *arrays)``, from logits to values of tokens.
 
-        It costs little: the loss computes the logits anyway, a block at a time. ``labels`` and ``weights``: of the batch. With
-        ``further_passes`` the function gets ``(logits, losses)`` of each behind ``labels``; see ``LogitTerms``.
+        ``function(*arrays, logits, labels)`` gets float32 logits [..., V], a block at a time. It
+        costs little, because the loss computes the logits anyway. ``labels`` and ``weights``: of
+        the batch. With ``further_passes`` the function gets ``(logits, losses)`` of the passes
+        behind ``labels``. See ``LogitTerms``.
         """
         return None
 
     def init_params(self, config: ExperimentConfig, model: Any, key: Array) -> PyTree:
-        """The parameters of the term. They are trained and saved beside the model; decoding does not use them."""
+        """Return the parameters of the term, trained and saved beside the model."""
         return {}
 
     def of_pass(self, forced: ForcedPass) -> Array | None:
-        """A sum over the tokens of the batch."""
+        """Return a sum over the tokens of the batch."""
         return None
 
 
@@ -82,12 +87,12 @@ class LossTerms:
 
     @property
     def further_passes(self) -> int:
-        """Passes with other dropout masks that the terms read; they share them."""
+        """Passes with other dropout masks, which the terms share."""
         return max((term.further_passes for term in self._terms.values()), default=0)
 
     def of_logits(self, labels: Array, weights: Array) -> dict[str, Partial]:
-        """The terms that ``projected_cross_entropy`` adds; raises ConfigError for one of an earlier version."""
-        found = {}
+        """Return the terms that ``projected_cross_entropy`` adds. Raises ConfigError."""
+        functions = {}
         for name, term in self._terms.items():
             signature = inspect.signature(term.of_logits)
             try:
@@ -95,21 +100,21 @@ class LossTerms:
             except TypeError:
                 problem = f"of_logits of loss term {name!r} takes {signature}"
                 raise ConfigError("training.loss_terms", problem, "write of_logits(self, labels, weights)") from None
-            found[name] = term.of_logits(labels, weights)
+            functions[name] = term.of_logits(labels, weights)
         return {
             name: function if self._terms[name].further_passes else Partial(without_passes, function)
-            for name, function in found.items()
+            for name, function in functions.items()
             if function is not None
         }
 
     def init_params(self, model: Any, key: Array) -> dict[str, PyTree]:
-        """``{"loss_terms": {name: parameters}}`` of the terms that have some."""
-        found = {name: term.init_params(self._config, model, key) for name, term in self._terms.items()}
-        found = {name: params for name, params in found.items() if params}
-        return {LOSS_TERMS: found} if found else {}
+        """Return ``{"loss_terms": {name: parameters}}`` of the terms that have parameters."""
+        params = {name: term.init_params(self._config, model, key) for name, term in self._terms.items()}
+        params = {name: tree for name, tree in params.items() if tree}
+        return {LOSS_TERMS: params} if params else {}
 
     def of_pass(self, sums: LossSums, forced: ForcedPass) -> LossSums:
-        """``sums`` and the other terms."""
+        """Add the terms of the pass to ``sums``."""
         for name, term in self._terms.items():
             value = term.of_pass(forced._replace(params=forced.params.get(name, {})))
             sums = sums if value is None else sums.with_term(name, value)
@@ -117,6 +122,6 @@ class LossTerms:
 
 
 def without_passes(function: Partial, logits: Array, labels: Array, *passes: Any) -> Array:
-    """``function`` of logits and labels alone."""
+    """Call ``function`` with logits and labels alone."""
     value: Array = function(logits, labels)
     return value

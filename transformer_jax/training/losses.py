@@ -18,11 +18,12 @@ NO_LOGIT = -1e30
 
 
 class LossSums(NamedTuple):
-    """Sums over the tokens of some batch, float32 scalars; adding two of them gives the sums over both batches.
+    """Float32 sums over the tokens of a batch; adding two gives the sums over both batches.
 
-    ``loss`` is what training minimizes, ``nll`` the negative log-likelihood in nats (exp(nll / tokens) is the perplexity per
-    token), ``correct`` the number of tokens that were the most likely one. ``extras``: loss terms by name, part of ``loss``.
-    ``statistics`` have a rule of their own (``joined_statistics``), since some are maxima. Only ``loss`` has a gradient.
+    ``loss`` is minimized. ``nll``: the negative log-likelihood in nats (exp(nll / tokens) is the
+    perplexity per token). ``correct``: the number of tokens that were the most likely one.
+    ``extras``: loss terms by name, part of ``loss``. ``statistics`` have a rule of their own
+    (``joined_statistics``), since some are maxima. Only ``loss`` has a gradient.
     """
 
     loss: Array
@@ -34,7 +35,7 @@ class LossSums(NamedTuple):
 
     @classmethod
     def zero(cls, extras: Iterable[str] = ()) -> "LossSums":
-        """The sums over nothing, with ``extras`` of these names."""
+        """Return the sums over nothing, with ``extras`` of these names."""
         loss, nll, correct, tokens = (jnp.zeros((), jnp.float32) for _ in range(4))
         return cls(loss, nll, correct, tokens, {name: jnp.zeros((), jnp.float32) for name in extras})
 
@@ -43,14 +44,15 @@ class LossSums(NamedTuple):
         return result
 
     def with_term(self, name: str, value: Array) -> "LossSums":
-        """The sums with a loss term, which is added to the loss and to what is reported under ``name``."""
+        """Return the sums with a loss term, added to the loss and reported under ``name``."""
         return self._replace(loss=self.loss + value, extras={**self.extras, name: self.extras.get(name, 0.0) + value})
 
 
 def perplexity(nll_sum: float, token_count: int | float) -> float:
-    """``exp(nll_sum / token_count)``; nats, without label smoothing, EOS counts as a token; ``inf`` on overflow.
+    """Return ``exp(nll_sum / token_count)``, or ``inf`` on overflow.
 
-    It depends on the vocabulary: compare only runs with the same tokenizer. Raises ValueError when there are no tokens.
+    In nats, without label smoothing, EOS counts as a token. It depends on the vocabulary: compare
+    only runs with the same tokenizer. Raises ValueError when there are no tokens.
     """
     if token_count <= 0:
         raise ValueError(f"perplexity of {token_count} tokens is not defined")
@@ -61,7 +63,7 @@ def perplexity(nll_sum: float, token_count: int | float) -> float:
 
 
 LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
-"""(params, batch, dropout key, hyperparameters) to sums over the batch; ``sums.loss`` is differentiated."""
+"""(params, batch, dropout key, hyperparameters) to sums; ``sums.loss`` is differentiated."""
 
 
 def label_smoothed_cross_entropy(
@@ -71,12 +73,13 @@ def label_smoothed_cross_entropy(
     smoothing: Number,
     vocabulary: int | None = None,
 ) -> LossSums:
-    """Cross entropy against (1 - eps) one-hot + eps / V (Szegedy et al. 2016, section 7).
+    """Return the cross entropy against (1 - eps) one-hot + eps / V (Szegedy et al. 2016, sec. 7).
 
-    ``weights`` is 1 on the tokens that count and 0 elsewhere; ``smoothing`` is eps, None where there is none. The cross entropy
-    with the smoothed distribution q' is log Z - (1 - eps) z_label - eps mean(z), so no logarithm of a probability is ever
-    taken. Logits and their gradient may be bfloat16; everything computed from them is float32. Columns from ``vocabulary`` on
-    only fill the last tile of a product: they get no probability, and their gradient is arbitrary.
+    ``weights`` is 1 on the tokens that count and 0 elsewhere; ``smoothing`` is eps, or None. The
+    cross entropy with the smoothed distribution q' is log Z - (1 - eps) z_label - eps mean(z), so
+    no logarithm of a probability is ever taken. Logits and their gradient may be bfloat16;
+    everything computed from them is float32. Columns from ``vocabulary`` on only fill the last tile
+    of a product: they get no probability, and their gradient is arbitrary.
     """
     labels, weights = jnp.asarray(labels), jnp.asarray(weights)
     loss, nll, is_correct = token_losses(vocabulary or logits.shape[-1], logits, labels, smoothing)
@@ -92,10 +95,7 @@ def label_smoothed_cross_entropy(
 def token_losses(
     vocabulary: int, logits: Logits, labels: Int[Array, "B T"], smoothing: Number
 ) -> tuple[Array, Array, Array]:
-    """Smoothed loss, negative log-likelihood and whether the label was the most likely, for each token [B, T].
-
-    Only the loss has a gradient, with respect to the logits; the other two are reports.
-    """
+    """Return smoothed loss (with gradient), nll, and whether the label was most likely, [B, T]."""
     return _token_losses_forward(vocabulary, logits, labels, smoothing)[0]
 
 
@@ -103,7 +103,7 @@ def _token_losses_forward(
     vocabulary: int, logits: Logits, labels: Int[Array, "B T"], smoothing: Number
 ) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array, Number]]:
     label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0].astype(jnp.float32)
-    in_one_pass, default = (partial(each, vocabulary) for each in (_statistics_in_one_pass, _statistics))
+    in_one_pass, default = partial(_statistics_in_one_pass, vocabulary), partial(_statistics, vocabulary)
     largest, total, summed, is_first = lax.platform_dependent(logits, labels, cuda=in_one_pass, default=default)
     log_normalizer = largest + jnp.log(total)
     nll = log_normalizer - label_logit
@@ -114,9 +114,9 @@ def _token_losses_forward(
 
 
 def _statistics(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, Array, Array, Array]:
-    """For each row the largest logit, sum(exp(logits - largest)), sum(logits), and whether the label is the first of a tie.
+    """Return max(logits), sum(exp(logits - max)), sum(logits), and whether the label is first.
 
-    Ties count as in argmax, where the first wins: of 32,000 logits in bfloat16 two are often the largest.
+    First of a tie, as in argmax: of 32,000 logits in bfloat16 two are often the largest.
     """
     logits = logits.astype(jnp.float32)
     masked = mask_padding(vocabulary, logits)
@@ -127,7 +127,7 @@ def _statistics(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, A
 
 
 def _statistics_in_one_pass(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, Array, Array, Array]:
-    """The same, read once (Milakov and Gimelshein 2018, algorithm 3), for which the CPU backend has only a slow loop."""
+    """Return the same from one read (Milakov and Gimelshein 2018, algorithm 3), slow on a CPU."""
 
     def joined(left: tuple[Array, ...], right: tuple[Array, ...]) -> tuple[Array, ...]:
         largest = jnp.maximum(left[0], right[0])
@@ -148,7 +148,7 @@ def _statistics_in_one_pass(vocabulary: int, logits: Array, labels: Array) -> tu
 
 
 def mask_padding(vocabulary: int, logits: Array) -> Array:
-    """``logits`` with no probability in the columns from ``vocabulary`` on."""
+    """Return ``logits`` with no probability in the columns from ``vocabulary`` on."""
     if logits.shape[-1] == vocabulary:
         return logits
     return jnp.where(lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1) < vocabulary, logits, NO_LOGIT)
@@ -157,7 +157,7 @@ def mask_padding(vocabulary: int, logits: Array) -> Array:
 def _token_losses_backward(
     vocabulary: int, residuals: tuple[Array, Array, Array, Number], cotangents: tuple[Array, Array, Any]
 ) -> tuple[Array, None, None]:
-    """softmax(z) - q', written as one elementwise expression of the logits: nothing else of their size is ever stored."""
+    """Return softmax(z) - q' as one elementwise expression, the only array of its size."""
     logits, labels, log_normalizer, smoothing = residuals
     smoothing = 0.0 if smoothing is None else smoothing
     is_label = lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1) == labels[..., None]

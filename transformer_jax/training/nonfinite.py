@@ -22,11 +22,11 @@ def find_nonfinite(
     key: Array,
     hyperparameters: Hyperparameters,
 ) -> str | None:
-    """Repeats an update and names the first parameter, activation or gradient that is not finite; None when all are.
+    """Repeat an update and name the first parameter, activation or gradient that is not finite.
 
-    The parameters are still finite, since the update was skipped. The next update may already have changed the
-    parameters; then the repetition may be finite. With ``model.scan_layers`` or ``model.rematerialize`` the
-    activations have other dropout masks than the loss.
+    Returns None when all are finite: the next update may already have changed the parameters. With
+    ``model.scan_layers`` or ``model.rematerialize`` the activations have other dropout masks than
+    the loss.
     """
     names: list[str] = []
 
@@ -35,21 +35,21 @@ def find_nonfinite(
     def are_finite(params: PyTree, *inputs: PyTree) -> list[Array]:
         gradient = jax.grad(lambda params: loss(params, *inputs).loss)(params)
         tensors = _in_order({"parameters": params, "activations": activations(params, *inputs), "gradient": gradient})
-        # A compiled function returns dictionaries with their keys sorted, so the order is noted while it is traced.
+        # A compiled function sorts the keys of dictionaries: the order is noted during tracing.
         names[:] = tensors
         return [jnp.all(jnp.isfinite(tensor)) for tensor in tensors.values()]
 
     micro_batches = jax.tree.map(lambda rows: interleaved(jnp.asarray(rows), accumulation_steps), batch)
     for number in range(accumulation_steps):
-        own_key = key_of_micro_batch(key, number) if accumulation_steps > 1 else key
-        found = are_finite(params, jax.tree.map(itemgetter(number), micro_batches), own_key, hyperparameters)
-        if not all(found):
-            return next(name for name, is_finite in zip(names, found, strict=True) if not is_finite)
+        step_key = key_of_micro_batch(key, number) if accumulation_steps > 1 else key
+        finite = are_finite(params, jax.tree.map(itemgetter(number), micro_batches), step_key, hyperparameters)
+        if not all(finite):
+            return next(name for name, is_finite in zip(names, finite, strict=True) if not is_finite)
     return None
 
 
 def _in_order(tree: PyTree, path: tuple = ()) -> dict[str, AnyArray]:
-    """The leaves by their paths; dictionaries keep their order, which for sown values is the order of execution."""
+    """Return the leaves by their paths, sown values in the order of execution."""
     if isinstance(tree, dict):
         inner = (_in_order(branch, (*path, jax.tree_util.DictKey(key))) for key, branch in tree.items())
         return {name: leaf for leaves in inner for name, leaf in leaves.items()}

@@ -17,12 +17,10 @@ from transformer_jax.training.sharding import path_of
 
 # By the last part of their path, whatever their axes: biases of heads and gates have two.
 VECTORS = r"(bias|scale|gain|vector)$"
-# In attention changes all but kernels: distances and mixtures of heads are parameters of scores, not of projections.
+# In attention changes all but kernels: distances and mixtures of heads are no projections.
 NEVER_DECAYED = rf"{VECTORS}|biases$|(^|/)changes_.*(?<!kernel)$"
-# optax's 128 would leave kernels of attention [D, H, K] as they are: their second largest axis is a head of 64.
+# optax's 128 would not factor kernels of attention [D, H, K], whose second axis is a head of 64.
 SMALLEST_FACTORED = 32
-
-
 # Their optimizer state has an (empty) entry for weight decay even at 0: saved runs have it.
 ALWAYS_DECAYED = ("adamw", "adafactor")
 
@@ -30,28 +28,29 @@ ALWAYS_DECAYED = ("adamw", "adafactor")
 @register("optimizer", "adam")
 @register("optimizer", "adamw")
 def adam(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """Kingma and Ba 2015; adamw has decoupled weight decay (Loshchilov and Hutter 2019)."""
+    """Return Adam (Kingma and Ba 2015); adamw has decoupled decay (Loshchilov and Hutter 2019)."""
     return [optax.scale_by_adam(hyperparameters.b1, hyperparameters.b2, hyperparameters.epsilon)]
 
 
 @register("optimizer", "adafactor")
 def adafactor(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """Shazeer and Stern 2018; kernels of attention are factored head by head."""
+    """Return Adafactor (Shazeer and Stern 2018); kernels of attention are factored head by head."""
     factored = optax.scale_by_factored_rms(min_dim_size_to_factor=SMALLEST_FACTORED)
     return [factored, optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms()]
 
 
 @register("optimizer", "sgd")
 def sgd(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """The gradient itself."""
+    """Return the gradient itself."""
     return []
 
 
 @register("optimizer", "adagrad")
 def adagrad(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """Duchi et al. 2011, figure 1: accumulators begin at 0, as any other start outweighs the gradients, means over tokens.
+    """Return Adagrad (Duchi et al. 2011, figure 1).
 
-    optax adds ``eps`` below the root and the figure delta outside it.
+    Accumulators begin at 0, as any other start outweighs the gradients, which are means over
+    tokens. optax adds ``eps`` below the root and the figure delta outside it.
     """
     return [optax.scale_by_rss(initial_accumulator_value=0.0, eps=hyperparameters.epsilon**2)]
 
@@ -67,12 +66,12 @@ class Averaging(ABC):
     def averaged(
         settings: Any, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
     ) -> optax.GradientTransformation:
-        """The update of ``make_rule(hyperparameters)``, with the average in its state; ``rate``: the learning rate."""
+        """Return the update of ``make_rule(hyperparameters)``, with the average in its state."""
 
     @staticmethod
     @abstractmethod
     def evaluation_params(state: Any, params: PyTree) -> PyTree:
-        """The average, from the state of ``averaged`` and the parameters that are trained."""
+        """Return the average, from the state of ``averaged`` and the trained parameters."""
 
 
 def make_optimizer(
@@ -83,10 +82,11 @@ def make_optimizer(
     parts: Mapping[str, Any] = MappingProxyType({}),
     averaging: str = "none",
 ) -> optax.GradientTransformation:
-    """Clipping by global norm, the rule of that name, weight decay, then minus the learning rate of the update after ``step``.
+    """Return clipping by global norm, the rule ``name``, weight decay, and the learning rate.
 
-    Rules get no weight decay: it is added behind them, as in adamw. Adafactor multiplies its rate with the parameter's scale,
-    so its ``learning_rate`` is relative. ``parts``: the settings of parts.
+    The rate is that of the update after ``step``. Rules get no weight decay: it is added behind
+    them, as in adamw. Adafactor multiplies its rate with the parameter's scale, so its
+    ``learning_rate`` is relative. ``parts``: the settings of parts.
     """
 
     def make_rule(hyperparameters: Hyperparameters) -> optax.GradientTransformation:
@@ -114,9 +114,9 @@ def _rule(name: str, hyperparameters: Hyperparameters, parts: Mapping[str, Any])
 
 
 def _is_decayed(params: PyTree) -> PyTree:
-    """Weight decay is for kernels and embeddings, as in BERT and GPT-2, not for biases, scales and other vectors.
+    """Return True for kernels and embeddings, as in BERT and GPT-2, not for vectors.
 
-    In an ``AttentionChange`` it is for parameters whose names end in ``kernel``.
+    In an ``AttentionChange`` only parameters whose names end in ``kernel`` decay.
     """
 
     def is_decayed(path: tuple, leaf: AnyArray) -> bool:

@@ -21,29 +21,29 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def named_leaves(tree: PyTree) -> dict[str, Any]:
-    """The leaves of a tree by their paths: ``{"encoder_layers_0/self_attention/query": ...}``."""
+    """Return the leaves of a tree by path: ``{"encoder_layers_0/self_attention/query": ...}``."""
     return {path_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def some_of(names: Sequence[str]) -> str:
-    """The first names of a list, and how many more there are."""
+    """Return the first names of a list, and how many more there are."""
     rest = len(names) - NAMES_SHOWN
     return ", ".join(names[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def frozen_mask(params: PyTree, pattern: str) -> PyTree:
-    """True for the leaves (or shapes) in whose path ``pattern`` is found; raises ConfigError when it is all of them or none."""
+    """Return True for leaves whose path matches. Raises ConfigError if all or none match."""
     mask = jax.tree_util.tree_map_with_path(lambda path, _: re.search(pattern, path_of(path)) is not None, params)
-    found = jax.tree.leaves(mask)
-    if all(found) or not any(found):
-        problem = "is found in the path of every parameter" if all(found) else "is found in the path of no parameter"
+    matches = jax.tree.leaves(mask)
+    if all(matches) or not any(matches):
+        problem = "is found in the path of every parameter" if all(matches) else "is found in the path of no parameter"
         names = some_of(list(named_leaves(params)))
         raise ConfigError("optimizer.freeze", f"{pattern!r} {problem}", f"paths are {names}")
     return mask
 
 
 def frozen(optimizer: optax.GradientTransformation, pattern: str) -> optax.GradientTransformation:
-    """``optimizer`` without the parameters that ``pattern`` chooses: they are not updated or decayed and have no state."""
+    """Return ``optimizer`` without the parameters that match: no update, no decay, no state."""
 
     def kinds(params: PyTree) -> PyTree:
         return jax.tree.map(lambda is_frozen: "frozen" if is_frozen else "trained", frozen_mask(params, pattern))
@@ -52,24 +52,24 @@ def frozen(optimizer: optax.GradientTransformation, pattern: str) -> optax.Gradi
 
 
 def with_frozen(average: Callable[..., PyTree], pattern: str, state: PyTree, params: PyTree) -> PyTree:
-    """``average`` of the parameters that ``frozen`` trains, from its state, and the others unchanged."""
+    """Return ``average`` of the parameters that ``frozen`` trains, and the others unchanged."""
     masked = optax.MaskedNode()
     mask = frozen_mask(params, pattern)
     trained = jax.tree.map(lambda leaf, is_frozen: masked if is_frozen else leaf, params, mask)
-    found = average(state.inner_states["trained"].inner_state, trained)
+    averaged = average(state.inner_states["trained"].inner_state, trained)
     return jax.tree.map(
         lambda new, leaf: leaf if isinstance(new, optax.MaskedNode) else new,
-        found,
+        averaged,
         params,
         is_leaf=lambda leaf: isinstance(leaf, optax.MaskedNode),
     )
 
 
 def without_gradient(loss: Callable[..., Any], pattern: str) -> Callable[..., Any]:
-    """``loss(params, ...)`` whose gradient is 0 for the parameters that ``pattern`` chooses, so its norm leaves them out.
+    """Return ``loss(params, ...)`` with gradient 0 for the parameters that match ``pattern``.
 
-    It is not computed for them, except under ``model.scan_layers`` where only some layers are frozen: the gradient of stacked
-    layers is computed whole.
+    The norm of the gradient leaves them out. It is not computed for them, except under
+    ``model.scan_layers`` when only some layers are frozen: the gradient of stacked layers is whole.
     """
 
     def loss_of_trained(params: PyTree, *rest: Any) -> Any:
@@ -81,7 +81,7 @@ def without_gradient(loss: Callable[..., Any], pattern: str) -> Callable[..., An
 
 
 def trained_share(params: PyTree, pattern: str) -> str:
-    """Number of parameters that are trained, in a line."""
+    """Return the number of trained parameters, in a line."""
     sizes = [leaf.size for leaf in jax.tree.leaves(params)]
     mask = jax.tree.leaves(frozen_mask(params, pattern))
     trained = sum(size for size, is_frozen in zip(sizes, mask, strict=True) if not is_frozen)
@@ -90,10 +90,11 @@ def trained_share(params: PyTree, pattern: str) -> str:
 
 
 class Match(NamedTuple):
-    """Parameters that a model takes from a checkpoint: ``taken`` maps its own name to the name in the checkpoint.
+    """Parameters that a model takes from a checkpoint.
 
-    ``missing`` are not in the checkpoint and ``left_out`` are excluded: both are randomly initialized. ``unused`` are only in
-    the checkpoint, under their names there.
+    ``taken`` maps names in the model to names in the checkpoint. ``missing`` are not in the
+    checkpoint and ``left_out`` are excluded: both are randomly initialized. ``unused`` are only in
+    the checkpoint.
     """
 
     taken: dict[str, str]
@@ -114,10 +115,10 @@ class Match(NamedTuple):
 
 
 def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
-    """Finds for every parameter of the model, ``wanted``, its source among the parameters ``saved`` in a checkpoint.
+    """Match every parameter of the model, ``wanted``, with one ``saved`` in a checkpoint.
 
-    Raises ConfigError, with names, when two of the checkpoint are renamed to one, when a rule has no effect, when the shape
-    differs, or when there is nothing to take.
+    Raises ConfigError, with names, when two of the checkpoint are renamed to one, a rule has no
+    effect, a shape differs, or there is nothing to take.
     """
     outputs = [name for name in wanted if OUTPUT_MATRIX.fullmatch(name)]
     origin = {
@@ -151,10 +152,7 @@ def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
 
 
 def renamed(names: list[str], init: InitConfig) -> dict[str, str]:
-    """Maps each name after ``init.rename`` to the name before.
-
-    Raises ConfigError when a rule changes none, or two come out the same.
-    """
+    """Return a map from names after ``init.rename`` to names before. Raises ConfigError."""
     current = {name: name for name in names}
     for pattern, new in init.renamings:
         after = {old: pattern.sub(new, name) for old, name in current.items()}

@@ -19,11 +19,11 @@ from transformer_jax.registry.plugins import register, registered
 # The fall of the rate between averaged checkpoints from which on it is reported.
 FALLEN = 1.5
 Schedule = Callable[[AnyArray | int], Any]
-"""(number of the update) to the rate, float32; computed by NumPy, on the host, unless a JAX array is given."""
+"""Number of the update to the rate, float32. NumPy computes it on the host, JAX for a JAX array."""
 
 
 def _registered(formula: Callable[[Any, Hyperparameters, int, Any], Any]) -> Callable[..., Any]:
-    """Registers a formula of the update, the hyperparameters, the width, and the NumPy that computes."""
+    """Register a formula of update, hyperparameters, width, and the NumPy that computes it."""
 
     @register("schedule", formula.__name__)
     @wraps(formula)
@@ -39,7 +39,7 @@ def _registered(formula: Callable[[Any, Hyperparameters, int, Any], Any]) -> Cal
 
 @_registered
 def noam(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
-    """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, equation 3)."""
+    """Return factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (paper, equation 3)."""
     return (
         hyperparameters.learning_rate
         * d_model**-0.5
@@ -49,14 +49,14 @@ def noam(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> 
 
 @_registered
 def inverse_square_root(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
-    """The shape of ``noam`` with the peak stated: ``learning_rate`` after ``warmup_updates``."""
+    """Return the shape of ``noam`` with its peak, ``learning_rate``, after ``warmup_updates``."""
     warmup = hyperparameters.warmup_updates
     return hyperparameters.learning_rate * xp.minimum(step / warmup, (warmup / step) ** 0.5)
 
 
 @_registered
 def cosine(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
-    """Linear warm-up to ``learning_rate``, then half a cosine down to 0 at the last update (Loshchilov and Hutter 2017)."""
+    """Return linear warm-up, then half a cosine down to 0 (Loshchilov and Hutter 2017)."""
     warmup = hyperparameters.warmup_updates
     done = xp.clip((step - warmup) / (hyperparameters.num_updates - warmup), 0.0, 1.0)
     return hyperparameters.learning_rate * xp.minimum(step / warmup, 0.5 * (1.0 + xp.cos(np.pi * done)))
@@ -64,7 +64,7 @@ def cosine(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -
 
 @_registered
 def linear(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
-    """Linear warm-up to ``learning_rate``, then in a straight line down to 1e-4 of it at the last update (word2vec.c)."""
+    """Return linear warm-up, then a straight line down to 1e-4 of the rate (word2vec.c)."""
     warmup = hyperparameters.warmup_updates
     left = (hyperparameters.num_updates - step) / (hyperparameters.num_updates - warmup)
     return hyperparameters.learning_rate * xp.minimum(step / warmup, xp.maximum(left, 1e-4))
@@ -72,12 +72,12 @@ def linear(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -
 
 @_registered
 def constant(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
-    """Linear warm-up to ``learning_rate``, then that."""
+    """Return linear warm-up to ``learning_rate``, then that."""
     return hyperparameters.learning_rate * xp.minimum(step / hyperparameters.warmup_updates, 1.0)
 
 
 def of_next_update(hyperparameters: PyTree, step: AnyArray | int) -> PyTree:
-    """Return the hyperparameters of the update after ``step`` updates, with the values of their schedules."""
+    """Return the hyperparameters of the update after ``step``, with values of their schedules."""
 
     def value(number: Any) -> Any:
         if not isinstance(number, Ramp):
@@ -85,19 +85,19 @@ def of_next_update(hyperparameters: PyTree, step: AnyArray | int) -> PyTree:
         update, xp = float32_step(step + 1)
         return number.at(update, hyperparameters.num_updates, xp)
 
-    return jax.tree.map(value, hyperparameters, is_leaf=lambda each: isinstance(each, Ramp))
+    return jax.tree.map(value, hyperparameters, is_leaf=lambda leaf: isinstance(leaf, Ramp))
 
 
 def make_schedule(
     name: str, hyperparameters: Hyperparameters, d_model: int, parts: Mapping[str, Any] = MappingProxyType({})
 ) -> Schedule:
-    """The schedule of that name; ``parts``: the settings of parts."""
+    """Return the schedule of that name; ``parts``: the settings of parts."""
     schedule: Schedule = registered("schedule")[name](parts.get(name), hyperparameters, d_model)
     return schedule
 
 
 def remark_on_average(config: ExperimentConfig, steps: Sequence[int], progress: Mapping[str, Any]) -> str:
-    """Return a remark where the rate fell so much between averaged checkpoints that the newest may be better alone; else empty.
+    """Return a remark if the rate fell much between averaged checkpoints: the newest may be better.
 
     ``progress``: of the newest checkpoint, with the length of a run that was shortened.
     """
@@ -119,5 +119,5 @@ def remark_on_average(config: ExperimentConfig, steps: Sequence[int], progress: 
 
 
 def float32_step(step: AnyArray | int) -> tuple[Any, Any]:
-    """``step`` as float32, and the NumPy that computes with it: JAX's for a JAX array."""
+    """Return ``step`` as float32, and the NumPy that computes with it: JAX's for a JAX array."""
     return (step.astype(jnp.float32), jnp) if isinstance(step, jax.Array) else (np.float32(step), np)

@@ -1,4 +1,4 @@
-"""Sharding of every array: one mesh of four axes and one ordered table from parameter path to partition."""
+"""Sharding: one mesh of four axes and one ordered table from parameter path to partition."""
 
 import math
 import re
@@ -26,8 +26,8 @@ from transformer_jax.training.state import TrainState
 
 AXES = ("data", "fsdp", "context", "tensor")
 
-# The first pattern that is found in a parameter's path decides. `tensor` splits heads, feed-forward width and vocabulary,
-# `fsdp` splits the model width.
+# The first pattern that matches a parameter's path decides. `tensor` splits heads, feed-forward
+# width and vocabulary, `fsdp` splits the model width.
 SHARDING_RULES: tuple[tuple[str, P], ...] = (
     (r"attention/(query|key|value)$", P("fsdp", "tensor", None)),
     (r"attention/output$", P("tensor", None, "fsdp")),
@@ -48,7 +48,7 @@ SHARDING_RULES: tuple[tuple[str, P], ...] = (
     (r"(narrow_bias|output_bias|norm/bias|norm/scale)$", P(None)),
 )
 
-# Parameters that are only operands of matrix products, which round them to the model's compute type.
+# Parameters that are only operands of matrix products, which round them to the compute type.
 OPERANDS = (
     r"attention/(query|key|value|output)$|projection/table$|"
     r"(wide|gate|narrow|input|recurrent|combine|readout|latent)_kernel$"
@@ -64,10 +64,10 @@ SumFunction = Callable[[PyTree, PyTree, Array, PyTree], PyTree]
 
 
 def make_mesh(settings: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
-    """The mesh of ``settings`` over ``devices`` (all by default), laid out as their connections suggest.
+    """Return the mesh of ``settings`` over ``devices`` (all by default).
 
-    Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of devices, and for slices of
-    different sizes.
+    Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of
+    devices, and for slices of different sizes.
     """
     devices = jax.devices() if devices is None else devices
     sizes = mesh_sizes(settings, len(devices))
@@ -75,11 +75,11 @@ def make_mesh(settings: MeshConfig, devices: list[jax.Device] | None = None) -> 
 
 
 def laid_out(devices: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
-    """The devices in the shape ``sizes`` of the axes, as their connections suggest.
+    """Return the devices in the shape ``sizes`` of the axes, as their connections suggest.
 
-    Several slices, which a slow network connects, are a hybrid mesh whose first axes run between slices, as far as they can:
-    gradients then cross the network once an update, where parameters would at every layer.
-    Raises ConfigError for slices of different sizes.
+    Several slices, which a slow network connects, are a hybrid mesh whose first axes run between
+    slices as far as they can: gradients then cross the network once an update, where parameters
+    would at every layer. Raises ConfigError for slices of different sizes.
     """
     counts = Counter(getattr(device, "slice_index", 0) for device in devices)
     slices = len(counts)
@@ -97,20 +97,21 @@ def laid_out(devices: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
 
 
 def row_groups(mesh: Mesh) -> int:
-    """The number of parts that the rows of a batch are split into."""
+    """Return the number of parts that the rows of a batch are split into."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def token_groups(mesh: Mesh) -> tuple[int, int]:
-    """The numbers of parts that the rows of a batch and the positions of its sequences are split into."""
+    """Return the numbers of parts of the rows of a batch and of the positions of its sequences."""
     return (1, 1) if is_one_device(mesh) else (row_groups(mesh), mesh.shape["context"])
 
 
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
-    """The partition of the parameter at ``path``.
+    """Return the partition of the parameter at ``path``.
 
-    Raises KeyError when no rule matches: a new kind of parameter needs a line in ``SHARDING_RULES``. The kit and
-    plugins register theirs; other parameters of plugins and of changes of attention are replicated.
+    Raises KeyError when no rule matches: a new kind of parameter needs a line in
+    ``SHARDING_RULES``. The kit and plugins register theirs; other parameters of plugins and of
+    changes of attention are replicated.
     """
     # Plugins are loaded only where no rule of the package decides.
     for pattern, spec in chain(SHARDING_RULES, registered("sharding").items()):
@@ -122,12 +123,12 @@ def partition_of(path: str, shape: tuple[int, ...]) -> P:
 
 
 def path_of(key_path: tuple) -> str:
-    """``params/encoder_layers_0/self_attention/query`` for the key path of a leaf."""
+    """Return ``params/encoder_layers_0/self_attention/query`` for the key path of a leaf."""
     return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in key_path)
 
 
 def sharded_shapes(shapes: PyTree, mesh: Mesh) -> PyTree:
-    """Shapes, types and shardings of the leaves of a state."""
+    """Return shapes, types and shardings of the leaves of a state."""
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         shapes,
@@ -136,11 +137,12 @@ def sharded_shapes(shapes: PyTree, mesh: Mesh) -> PyTree:
 
 
 def state_shardings(state: PyTree, mesh: Mesh) -> PyTree:
-    """A NamedSharding for every leaf of a state, or of parameters, of arrays or of their shapes.
+    """Return a NamedSharding for every leaf of a state or of parameters, arrays or shapes.
 
-    A leaf whose path ends with a parameter's, and of its shape, is split as the parameter. Any other, such as a statistic of an
-    optimizer, is split as the matrices of its shape if these agree, and else replicated.
-    Raises ConfigError when a dimension does not divide over its mesh axis.
+    A leaf whose path ends with a parameter's, and of its shape, is split as the parameter. Any
+    other, such as a statistic of an optimizer, is split as the matrices of its shape if these
+    agree, and else replicated. Raises ConfigError when a dimension does not divide over its mesh
+    axis.
     """
     params = state.params if isinstance(state, TrainState) else state
     specs: dict[tuple[str, tuple[int, ...]], P] = {}
@@ -152,9 +154,8 @@ def state_shardings(state: PyTree, mesh: Mesh) -> PyTree:
 
     def spec_of(path: str, shape: tuple[int, ...]) -> P:
         ends = [path, *(path[slash.end() :] for slash in re.finditer("/", path))]
-        found = next((specs[end, shape] for end in ends if (end, shape) in specs), None)
-        if found is not None:
-            return found
+        if matches := [specs[end, shape] for end in ends if (end, shape) in specs]:
+            return matches[0]
         same = of_shape.get(shape, set())
         return next(iter(same)) if len(same) == 1 and len(shape) > 1 else P()
 
@@ -181,16 +182,16 @@ def state_shardings(state: PyTree, mesh: Mesh) -> PyTree:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows split over ``data`` and ``fsdp``."""
+    """Return the sharding of rows over ``data`` and ``fsdp``."""
     return NamedSharding(mesh, BATCH_ROWS)
 
 
 def psum_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
-    """``function`` under ``shard_map`` over the rows with replicated parameters, followed by a psum of its results.
+    """Run ``function`` under ``shard_map`` over the rows, followed by a psum of its results.
 
-    For models that loop over time: parameters are gathered once and gradients reduced once, where the compiler would do both
-    at every step. Random numbers depend on a row's index in the batch (``layers.mesh_axes``), as on one device. Nothing is
-    split over ``tensor``.
+    For models that loop over time: parameters are gathered once and gradients reduced once, where
+    the compiler would do both at every step. Random numbers depend on a row's index in the batch
+    (``layers.mesh_axes``), as on one device. Nothing is split over ``tensor``.
     """
 
     def on_local_rows(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> PyTree:
@@ -202,10 +203,10 @@ def psum_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
 
 
 def shard_map_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:
-    """Decorator: the function runs under ``shard_map`` over the rows; scalars of its state are replicated.
+    """Return a decorator that runs a function under ``shard_map`` over the rows of its state.
 
-    The compiler alone would all-gather the logits for ``top_k``. Where a vocabulary is split over ``tensor`` that costs less,
-    and the function is returned unchanged.
+    Scalars are replicated. The compiler alone would all-gather the logits for ``top_k``. If a
+    vocabulary is split over ``tensor`` that costs less, and the function is returned unchanged.
     """
 
     def split(function: StateFunction) -> StateFunction:
@@ -226,16 +227,16 @@ def shard_map_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The sharding of an array that every device, and so every process, has whole."""
+    """Return the sharding of an array that every device has whole."""
     return NamedSharding(mesh, P())
 
 
 @cache
 def parts_of_rows(mesh: Mesh) -> RowParts:
-    """Parts of the rows of a batch held by the devices of this process.
+    """Return the parts of the rows of a batch that are on devices of this process.
 
-    Processes that split only parameters or positions between them (``tensor``, ``context``) hold the same. Where devices are
-    connected as a torus the parts of a process need not follow each other.
+    Processes that split only parameters or positions between them (``tensor``, ``context``) hold
+    the same. On a torus the parts of a process need not be adjacent.
     """
     groups = row_groups(mesh)
     parts = batch_sharding(mesh).addressable_devices_indices_map((groups,))
@@ -243,7 +244,7 @@ def parts_of_rows(mesh: Mesh) -> RowParts:
 
 
 def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:
-    """Global arrays from the rows that this process read, its ``parts_of_rows``."""
+    """Return global arrays from the rows that this process read, its ``parts_of_rows``."""
     sharding = batch_sharding(mesh)
     here, groups = parts_of_rows(mesh)
 
@@ -255,35 +256,32 @@ def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:
 
 
 def put_hyperparameters(hyperparameters: PyTree, mesh: Mesh) -> PyTree:
-    """Float32 scalars, replicated on every device."""
+    """Return float32 scalars, replicated on every device."""
     scalars = jax.tree.map(np.float32, hyperparameters)
     return jax.tree.map(lambda scalar: jax.make_array_from_callback((), replicated(mesh), lambda _: scalar), scalars)
 
 
 def put_rows(batch: PyTree, mesh: Mesh) -> PyTree:
-    """Global arrays from all rows, which every process has."""
+    """Return global arrays from all rows, which every process has."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda rows: jax.make_array_from_callback(rows.shape, sharding, rows.__getitem__), batch)
 
 
 def unshard_fsdp(params: PyTree, mesh: Mesh, compute_dtype: str) -> PyTree:
-    """Parameters for decoding, unsharded over ``fsdp``: a loop over tokens would all-gather them at every token.
-
-    The results of a model of this ``compute_dtype`` stay the same.
-    """
+    """Unshard parameters over ``fsdp``: a loop over tokens would all-gather them at every token."""
     if mesh.shape["fsdp"] == 1:
         return params
     return unshard_program(mesh, gathered_dtype(mesh, compute_dtype))(params)
 
 
 def gathered_dtype(mesh: Mesh, compute_dtype: str) -> str:
-    """The type of ``OPERANDS`` in the all-gather: rounded, except on CPUs, where a Transformer rounds only its output layer."""
+    """Return the type of ``OPERANDS`` in the all-gather: rounded, except on CPUs."""
     return "float32" if mesh.devices.flat[0].platform == "cpu" else compute_dtype
 
 
 @cache
 def unshard_program(mesh: Mesh, compute_dtype: str) -> jax.stages.Wrapped:
-    """The program of ``unshard_fsdp``."""
+    """Return the program of ``unshard_fsdp``."""
 
     def gather(params: PyTree) -> PyTree:
         # The rounded operand keeps the sharding, or the compiler may all-gather the wider one.
@@ -295,7 +293,7 @@ def unshard_program(mesh: Mesh, compute_dtype: str) -> jax.stages.Wrapped:
 
 
 def operands_rounded(params: PyTree, compute_dtype: str) -> PyTree:
-    """``OPERANDS`` in the type of the products of a model of this ``compute_dtype``, unless a plugin may use them otherwise."""
+    """Round ``OPERANDS`` to ``compute_dtype``, unless a plugin may use them otherwise."""
     # An ensemble may have several.
     dtype = POLICIES.get(compute_dtype, FLOAT32).compute
     if may_add_parameters():
@@ -306,7 +304,7 @@ def operands_rounded(params: PyTree, compute_dtype: str) -> PyTree:
 
 
 def decoding_shardings(params: PyTree, mesh: Mesh) -> PyTree:
-    """A NamedSharding for every parameter, or its shape, in a loop over tokens: unsharded over ``fsdp``."""
+    """Return a NamedSharding for every parameter (or shape) in a loop over tokens."""
 
     def unsharded(sharding: NamedSharding) -> NamedSharding:
         return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in sharding.spec)))

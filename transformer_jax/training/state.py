@@ -15,9 +15,10 @@ SOWN = "losses"
 
 
 class TrainState(NamedTuple):
-    """Parameters, optimizer state and the number of updates made; the key is folded with the step, never split away.
+    """Parameters, optimizer state and the number of updates so far.
 
-    The position in the data is ``step`` too, since the order of batches is a pure function of seed and update.
+    The key is folded with the step, never split. ``step`` is also the position in the data, since
+    the order of batches is a pure function of seed and update.
     """
 
     step: Array
@@ -26,14 +27,14 @@ class TrainState(NamedTuple):
     key_data: Array
 
     def dropout_key(self) -> Array:
-        """The key of the next update."""
+        """Return the key of the next update."""
         return jax.random.fold_in(jax.random.wrap_key_data(self.key_data), self.step)
 
 
 def create_state(
     init_params: Callable[[Array], PyTree], init_optimizer: Callable[[PyTree], PyTree], seed: Array | int
 ) -> TrainState:
-    """The state before the first update."""
+    """Return the state before the first update."""
     params = init_params(jax.random.fold_in(jax.random.key(seed), 0x1217))
     return TrainState(
         step=jnp.zeros((), jnp.int32),
@@ -44,15 +45,15 @@ def create_state(
 
 
 def param_shapes(init_params: Callable[[Array], PyTree]) -> PyTree:
-    """Shapes and types of the parameters that ``init_params`` would make from a key."""
+    """Return shapes and types of the parameters that ``init_params`` makes from a key."""
     return jax.eval_shape(lambda: init_params(jax.random.key(0)))
 
 
 def without_loss_terms(params: PyTree) -> PyTree:
-    """The parameters of the model: only training uses the parameters of loss terms."""
+    """Return the parameters of the model: only training uses the parameters of loss terms."""
     return {name: value for name, value in params.items() if name != LOSS_TERMS}
 
 
 def count_parameters(params: PyTree) -> int:
-    """Number of parameters (scalars); works on shapes too."""
+    """Return the number of parameters (scalars), also of shapes."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -1,4 +1,4 @@
-"""Statistics of updates, of activations, gradients and parameters: for the log, and for changes of the parameters."""
+"""Statistics of activations, gradients and parameters, for the log and for changes by updates."""
 
 from typing import Any, ClassVar
 
@@ -12,16 +12,17 @@ from transformer_jax.training.parameters import frozen_mask
 from transformer_jax.training.state import SOWN
 
 Ratios = dict[str, Array]
-"""Numerator and denominator [2] by path, such as ``encoder_layers_0``; an empty path where there is one number."""
+"""Numerator and denominator [2] by path, such as ``encoder_layers_0``, or an empty path."""
 
 
 class Statistic:
-    """Numbers that ``training.watch`` adds to the log, as train/NAME or train/NAME/PATH; override some of the methods.
+    """Numbers that ``training.watch`` adds to the log, as train/NAME or train/NAME/PATH.
 
-    Results are ratios, so that they are means over whole batches: numerators and denominators are added up over micro-batches,
-    devices and the updates since the last line of the log, and then divided. ``is_maximum``: the largest of all
-    counts instead of the sum. ``reads_activations``: whether it overrides ``of_pass``; layers then run unrolled, their
-    activations are stored, and attention computes all weights at once, without a backend. ``reads_sown``: whether its
+    Results are ratios, so that they are means over whole batches: numerators and denominators are
+    added up over micro-batches, devices and the updates since the last line of the log, and then
+    divided. ``is_maximum``: the largest of all counts instead of the sum. ``reads_activations``:
+    whether it overrides ``of_pass``; layers then run unrolled, their activations are stored, and
+    attention computes all weights at once, without a backend. ``reads_sown``: whether its
     ``of_pass`` uses ``Activations.sown``; layers then run unrolled.
     """
 
@@ -33,38 +34,39 @@ class Statistic:
         self.settings = settings
 
     def of_pass(self, activations: Any) -> Ratios:
-        """Of a forward pass with dropout, ``models.inspection.Activations``."""
+        """Return ratios of a forward pass with dropout, ``models.inspection.Activations``."""
         return {}
 
     def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:
-        """Of a micro-batch of gradient accumulation, with the gradient of the sum of its losses."""
+        """Return ratios of a micro-batch, with the gradient of the sum of its losses."""
         return {}
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, joined: Ratios) -> Ratios:
-        """Of the whole batch, with the gradient of the mean loss; ``joined``: of its passes and micro-batches."""
+        """Return ratios of the batch, from the gradient of the mean loss and ``joined`` ratios."""
         return joined
 
 
 class AfterUpdate(Statistic):
-    """A part that changes the parameters after each update: a projection, a clipping, state that is not trained.
+    """A part that changes the parameters after updates: a projection, a clipping, untrained state.
 
-    The methods of ``Statistic`` give it numbers of the batch, of any shape behind the two of a ratio. ``not_trained``: regular
-    expression of the paths of parameters that it alone changes: they have no gradient, no optimizer state and no average.
+    The methods of ``Statistic`` give it numbers of the batch, of any shape behind the two of a
+    ratio. ``not_trained``: regular expression of the paths of parameters that it alone changes.
+    They have no gradient, no optimizer state and no average.
     """
 
     not_trained: ClassVar[str] = ""
 
     def initial_params(self, params: PyTree) -> PyTree:
-        """The parameters before the first update."""
+        """Return the parameters before the first update."""
         return params
 
     def after_update(self, params: PyTree, statistics: Ratios) -> PyTree:
-        """The parameters after an update; it is not called where an update is skipped."""
+        """Return the parameters after an update that was not skipped."""
         raise NotImplementedError
 
 
 class Watch:
-    """The statistics of ``training.watch`` and the parts of ``optimizer.after_update``, by their name."""
+    """The statistics of ``training.watch`` and the parts of ``optimizer.after_update``, by name."""
 
     def __init__(self, config: ExperimentConfig, hyperparameters: Hyperparameters) -> None:
         parts, optimizer = parts_with(config, hyperparameters), config.optimizer
@@ -75,40 +77,41 @@ class Watch:
 
     @property
     def collections(self) -> list[str]:
-        """The collections without which activations are not computed, or that modules sow."""
-        sown = [SOWN] if any(each.reads_sown for each in self._watched.values()) else []
+        """The collections that modules sow, or without which activations are not computed."""
+        sown = [SOWN] if any(statistic.reads_sown for statistic in self._watched.values()) else []
         return sown + (["intermediates"] if self.reads_activations else [])
 
     @property
     def reads_activations(self) -> bool:
-        return any(each.reads_activations for each in self._watched.values())
+        return any(statistic.reads_activations for statistic in self._watched.values())
 
     def of_pass(self, activations: Any) -> dict[str, Ratios]:
-        return {name: each.of_pass(activations) for name, each in self._watched.items()}
+        return {name: statistic.of_pass(activations) for name, statistic in self._watched.items()}
 
-    def with_micro_batch(self, found: dict[str, Ratios], gradient: PyTree, tokens: Array) -> dict[str, Ratios]:
-        """``found`` in a pass, and statistics of the micro-batch."""
-        return {
-            name: found.get(name, {}) | each.of_micro_batch(gradient, tokens) for name, each in self._watched.items()
-        }
+    def with_micro_batch(self, of_pass: dict[str, Ratios], gradient: PyTree, tokens: Array) -> dict[str, Ratios]:
+        """Add statistics of the micro-batch to those of its pass."""
+        watched = self._watched.items()
+        return {name: of_pass.get(name, {}) | part.of_micro_batch(gradient, tokens) for name, part in watched}
 
-    def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, found: dict[str, Ratios]) -> dict[str, Ratios]:
+    def of_update(
+        self, params: PyTree, gradient: PyTree, tokens: Array, joined: dict[str, Ratios]
+    ) -> dict[str, Ratios]:
         of_all = params, gradient, tokens
-        return {name: each.of_update(*of_all, found.get(name, {})) for name, each in self._watched.items()}
+        return {name: part.of_update(*of_all, joined.get(name, {})) for name, part in self._watched.items()}
 
     def initial_params(self, params: PyTree) -> PyTree:
-        for each in self._after.values():
-            params = each.initial_params(params)
+        for part in self._after.values():
+            params = part.initial_params(params)
         return params
 
     def after_update(self, params: PyTree, statistics: dict[str, Ratios]) -> tuple[PyTree, dict[str, Ratios]]:
-        """The changed parameters, and the statistics to log; raises ConfigError where a part lacks its statistics."""
+        """Return the changed parameters, and the statistics to log. Raises ConfigError."""
         before, shapes = params, jax.tree.map(jnp.shape, params)
-        for name, each in self._after.items():
-            if (each.reads_activations or each.reads_sown) and not statistics[name]:
+        for name, part in self._after.items():
+            if (part.reads_activations or part.reads_sown) and not statistics[name]:
                 problem = f"{name} got no statistics, which this model or task does not compute"
                 raise ConfigError("optimizer.after_update", problem, "leave it out")
-            params = each.after_update(params, statistics[name])
+            params = part.after_update(params, statistics[name])
             if jax.tree.map(jnp.shape, params) != shapes:
                 problem = f"after_update of {name} returned a tree of other names or shapes"
                 raise ConfigError("optimizer.after_update", problem, "return the parameters with changed values")
@@ -119,16 +122,16 @@ class Watch:
 
 
 def joined_statistics(stacked: dict[str, Ratios]) -> dict[str, Ratios]:
-    """One ratio of several, [N, 2], for every path."""
-    return {name: {path: join(name, each) for path, each in ratios.items()} for name, ratios in stacked.items()}
+    """Join stacked ratios, [N, 2], into one for every path."""
+    return {name: {path: join(name, several) for path, several in of.items()} for name, of in stacked.items()}
 
 
 def join(name: str, ratios: Any) -> Any:
-    """One ratio [2] of the ratios [N, 2] of a statistic, in numpy or JAX."""
+    """Return one ratio [2] of the ratios [N, 2] of a statistic, in NumPy or JAX."""
     kind = "statistic" if is_registered("statistic", name) else "after_update"
     return ratios.max(axis=0) if registered(kind)[name].is_maximum else ratios.sum(axis=0)
 
 
 def ratio(numerator: Array | float, denominator: Array | float = 1.0) -> Array:
-    """The two numbers of a ratio, as ``Statistic`` returns them."""
+    """Return the two numbers of a ratio."""
     return jnp.stack([jnp.asarray(numerator, jnp.float32), jnp.asarray(denominator, jnp.float32)])

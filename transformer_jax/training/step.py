@@ -21,15 +21,14 @@ GradientFunction = Callable[[PyTree, PyTree, Array, PyTree], tuple[PyTree, LossS
 """(params, batch, dropout key, hyperparameters) to the gradient of ``sums.loss``, and the sums."""
 
 MakeOptimizer = Callable[[PyTree, Array | int], optax.GradientTransformation]
-"""(hyperparameters, number of updates made) to the optimizer; the structure of its state does not depend on them."""
-
+"""(hyperparameters, number of updates so far) to the optimizer, whose state has one structure."""
 
 MakeWatch = Callable[[PyTree], Watch]
 """Hyperparameters to statistics and to changes of the updated parameters."""
 
 
 class StepMetrics(NamedTuple):
-    """Metrics of one update. ``finite`` is False when the update was skipped because something was not finite."""
+    """Metrics of one update. ``finite`` is False when the update was skipped."""
 
     sums: LossSums
     gradient_norm: Array
@@ -41,7 +40,7 @@ TrainStep = Callable[[TrainState, PyTree, PyTree], tuple[TrainState, StepMetrics
 
 
 class UpdateRule(NamedTuple):
-    """``init``: parameters to the first optimizer state; ``step``: one update of the whole state."""
+    """``init``: parameters to the first optimizer state. ``step``: one update of the state."""
 
     init: Callable[[PyTree], PyTree]
     step: TrainStep
@@ -54,12 +53,14 @@ def make_train_step(
     mesh: Mesh | None = None,
     make_watch: MakeWatch | None = None,
 ) -> TrainStep:
-    """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
+    """Return the training step: one optimizer update by the gradient of the mean loss over tokens.
 
-    The hyperparameters of loss and optimizer are an argument, so that runs with different ones run the same program. With
-    ``accumulation_steps`` the batch is split into interleaved micro-batches, whose gradients are added up one after another; on
-    a ``mesh`` that only splits rows, devices exchange their gradients once, after the last. When the loss or the gradient is
-    not finite the parameters and the optimizer state stay as they were. ``make_watch``: statistics that the sums return, and
+    The mean is (sum of token losses) / (number of tokens in the global batch). The hyperparameters
+    of loss and optimizer are an argument, so that runs with different ones run the same program.
+    With ``accumulation_steps`` the batch is split into interleaved micro-batches, whose gradients
+    are added up one after another. On a ``mesh`` that only splits rows, devices exchange their
+    gradients once, after the last. When the loss or the gradient is not finite the parameters and
+    the optimizer state stay as they were. ``make_watch``: statistics that the sums return, and
     changes of the updated parameters.
     """
 
@@ -102,15 +103,15 @@ def make_train_step(
 def _accumulated(
     gradient_of: GradientFunction, num_micro_batches: int, make_watch: MakeWatch | None = None
 ) -> GradientFunction:
-    """Gradient and sums over a batch, accumulated over micro-batches of its rows."""
+    """Accumulate gradient and sums over micro-batches of the rows of a batch."""
 
     def accumulated(params: PyTree, batch: PyTree, key: Array, hyperparameters: PyTree) -> tuple[PyTree, LossSums]:
         def add(total: PyTree, micro_batch: tuple[PyTree, Array]) -> tuple[PyTree, LossSums]:
             rows, index = micro_batch
             gradient, sums = gradient_of(params, rows, key_of_micro_batch(key, index), hyperparameters)
             if make_watch:
-                found = make_watch(hyperparameters).with_micro_batch(sums.statistics, gradient, sums.tokens)
-                sums = sums._replace(statistics=found)
+                statistics = make_watch(hyperparameters).with_micro_batch(sums.statistics, gradient, sums.tokens)
+                sums = sums._replace(statistics=statistics)
             return jax.tree.map(jnp.add, total, gradient), sums
 
         micro_batches = jax.tree.map(lambda rows: interleaved(rows, num_micro_batches), batch)
@@ -123,27 +124,27 @@ def _accumulated(
 
 
 def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
-    """``gradient_of`` under ``shard_map`` over the rows, followed by one psum.
+    """Run ``gradient_of`` under ``shard_map`` over the rows, followed by one psum.
 
-    The compiler alone would reduce the gradient of every micro-batch. It still does where parameters are sharded: there no
-    device can hold a whole gradient.
+    The compiler alone would reduce the gradient of every micro-batch. It still does if parameters
+    are sharded: then no device can hold a whole gradient.
     """
 
     def of_local_rows(*arguments: PyTree) -> tuple[PyTree, LossSums]:
         gradient, sums = gradient_of(*arguments)
-        found = joined_statistics(jax.tree.map(lambda ratio: lax.all_gather(ratio, "data"), sums.statistics))
+        statistics = joined_statistics(jax.tree.map(lambda ratio: lax.all_gather(ratio, "data"), sums.statistics))
         sums, gradient = lax.psum((sums._replace(statistics={}), gradient), "data")
-        return gradient, sums._replace(statistics=found)
+        return gradient, sums._replace(statistics=statistics)
 
     specs = P(), P("data"), P(), P()
     return jax.shard_map(of_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
 
 
 def key_of_micro_batch(key: Array, index: Array | int) -> Array:
-    """The dropout key of a micro-batch."""
+    """Return the dropout key of a micro-batch."""
     return jax.random.fold_in(key, index)
 
 
 def interleaved(rows: Array, count: int) -> Array:
-    """[B, ...] to [count, B / count, ...]; micro-batch i takes rows i, i + count, ..., so no row moves to another device."""
+    """Reshape [B, ...] to [count, B / count, ...], with rows i, i + count, ... in micro-batch i."""
     return jnp.swapaxes(rows.reshape(rows.shape[0] // count, count, *rows.shape[1:]), 0, 1)

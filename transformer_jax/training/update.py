@@ -31,19 +31,20 @@ from transformer_jax.training.statistics import Watch
 from transformer_jax.training.step import UpdateRule, make_train_step
 
 ON_NVIDIA: dict[str, str | bool] = {"xla_gpu_dot_merger_threshold_mb": "8"}
-"""Larger products of the same array stay apart: attention reads queries, keys and values as arrays of their own, which would be
-copied out of a common one."""
+"""Options for NVIDIA: larger products of the same array stay apart, since attention reads queries,
+keys and values as separate arrays, which would be copied out of a common one."""
 DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
 """Options of XLA that make a GPU add up in a fixed order; they change nothing elsewhere."""
 
 
 class Update:
-    """One optimizer update on the devices of ``mesh``, for every run with the structure of ``config``.
+    """One optimizer update on the devices of ``mesh``, for runs with the structure of ``config``.
 
-    ``jitted``: the step, which keeps the shardings of the state, whose memory it reuses, and splits the rows of the batch.
-    ``not_trained``: regular expression of the parameters that the optimizer does not change, empty if there are none.
-    The hyperparameters of a run are an argument of its step, its seed an argument of its first state. A task may bring its own
-    ``rule``; by default parameters are updated with the gradient of ``loss`` and the optimizer of ``config``.
+    ``jitted``: the step, which keeps the shardings of the state, whose memory it reuses, and splits
+    the rows of the batch. ``not_trained``: regular expression of the parameters that the optimizer
+    does not change, empty if there are none. The hyperparameters of a run are an argument of its
+    step, its seed an argument of its first state. A task may bring another ``rule``. By default
+    parameters are updated with the gradient of ``loss`` and the optimizer of ``config``.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Update:
         mesh: Mesh,
         rule: UpdateRule | None = None,
     ) -> None:
-        """Raises ConfigError where the compiler does not take ``training.xla_options``."""
+        """Raise ConfigError when the compiler does not take ``training.xla_options``."""
         self.mesh, self._config = mesh, config
         hyperparameters = hyperparameters_of(config)
         after = [registered("after_update")[name] for name in config.optimizer.after_update_names]
@@ -85,15 +86,12 @@ class Update:
         )
 
     def notes_on_frozen(self) -> list[str]:
-        """Return a line on the parameters that train, empty where all do."""
+        """Return a line on the parameters that train, none if all do."""
         pattern = self._config.optimizer.freeze
         return [trained_share(self.state_shapes.params, pattern)] if pattern else []
 
     def initial_state(self, seed: int, change: Callable[[PyTree], PyTree] | None = None) -> TrainState:
-        """Return the state of a run before the first update, every leaf created with its sharding.
-
-        ``change`` gets the random parameters and returns the ones to begin with.
-        """
+        """Return the first state of a run, with parameters from ``change`` of the random ones."""
         state = self._create_sharded(np.uint32(seed))
         if change is None:
             return state
@@ -108,7 +106,7 @@ class Update:
         return jax.jit(self._create, in_shardings=replicated(self.mesh), out_shardings=shardings)
 
     def schedule(self, hyperparameters: Hyperparameters) -> Schedule:
-        """The learning rate of a run."""
+        """Return the learning rate of a run."""
         config = self._config
         parts = parts_with(config, hyperparameters)
         return make_schedule(config.optimizer.schedule, hyperparameters, config.model.d_model, parts)
@@ -120,7 +118,7 @@ class Update:
         return self.state_shapes, self.state_shapes.params if has_average else ()
 
     def evaluation_params(self, state: TrainState) -> PyTree:
-        """The parameters to evaluate and to save: the trained ones, or their average (``optimizer.averaging``)."""
+        """Return the parameters to evaluate and to save: the trained ones or their average."""
         return state.params if self._config.optimizer.averaging == "none" else self._average(state)
 
     @cached_property
@@ -139,7 +137,7 @@ class Update:
         return jax.tree.map(lambda leaf: leaf.sharding, shapes)
 
     def lower(self, batch: PyTree) -> jax.stages.Lowered:
-        """The step for batches of these shapes, ready to be compiled; ``jitted`` finds the program in the caches of JAX."""
+        """Lower the step for batches of these shapes. ``jitted`` reuses the compiled program."""
 
         def sharded(shapes: PyTree, sharding: NamedSharding) -> PyTree:
             # Without shardings JAX would trace and compile the step again for the arrays.
@@ -156,11 +154,11 @@ class Update:
 
 
 def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bool] | None:
-    """Options of XLA for the training step; raises ConfigError where the compiler for ``mesh`` does not take them."""
-    stated = training.compiler_options
-    if stated:
+    """Return options of XLA for the training step. Raises ConfigError if ``mesh`` has none such."""
+    requested = training.compiler_options
+    if requested:
         try:
-            jax.jit(lambda: jnp.zeros(()), out_shardings=replicated(mesh), compiler_options=stated).lower().compile()
+            jax.jit(lambda: jnp.zeros(()), out_shardings=replicated(mesh), compiler_options=requested).lower().compile()
         except jax.errors.JaxRuntimeError as error:
             problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
             platform = mesh.devices.flat[0].platform
@@ -169,5 +167,5 @@ def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bo
                 f"{problem} (XLA for {platform})",
                 "give options that it has, or leave this empty",
             ) from None
-    own = ON_NVIDIA if is_nvidia_gpu(device_of(mesh)) else {}
-    return own | (DETERMINISTIC if training.deterministic else {}) | stated or None
+    nvidia = ON_NVIDIA if is_nvidia_gpu(device_of(mesh)) else {}
+    return nvidia | (DETERMINISTIC if training.deterministic else {}) | requested or None

@@ -33,6 +33,6 @@ def test_pure_function_of_the_seed_which_evaluation_ignores(splits):
 
 
 def test_the_sentences_of_earlier_versions_stay():
-    """Stores and scores of old runs depend on them; the fingerprints are those of commit 912d005."""
+    """Stores and scores of old runs depend on them, as fingerprints of commit 912d005."""
     assert {split: GrammarCorpus(50, 0).fingerprint(split)[:16] for split in ("train", "validation", "test")} == DIGESTS
     assert GrammarCorpus(51, 0).fingerprint("train") != GrammarCorpus(50, 0).fingerprint("train")

@@ -1,4 +1,4 @@
-"""BPE-dropout: the segmentations of sentencepiece without dropout, and the probabilities of algorithm 1 with it."""
+"""BPE-dropout: segmentations without dropout, and the probabilities of algorithm 1 with it."""
 
 from collections import Counter
 
@@ -32,7 +32,8 @@ def test_a_merge_that_a_step_left_out_is_tried_again_in_the_next(tokenizer):
     segmentations = Counter(
         " ".join(tokenizer.pieces(tokenizer.encode_with_dropout("abcd", 0.5, seed))[-3:]) for seed in range(number)
     )
-    # Both at once, or one of them and then the other: (1 - p)^2 (1 + p); neither in the first step: p^2.
+    # Both at once, or one of them and then the other: (1 - p)^2 (1 + p); neither in the first step:
+    # p^2.
     whole = sum(count for pieces, count in segmentations.items() if pieces.endswith("ab cd"))
     assert whole / number == pytest.approx(0.375, abs=0.03)
     assert segmentations["b c d"] / number == pytest.approx(0.25, abs=0.03)

@@ -174,7 +174,7 @@ def test_bytes_come_back_as_one_id_each():
 @pytest.mark.parametrize("text", ["犬 🐈 x", "שלום", "ไทย e\u0301 👩\u200d👧", "A"])
 def test_a_character_of_several_bytes_is_shown_once(text):
     shown = ByteTokenizer().shown(ByteTokenizer().encode(text))
-    assert "".join(each for each in shown if each != BYTE_MARK) == text.replace("\u200d", "<U+200D>")
+    assert "".join(item for item in shown if item != BYTE_MARK) == text.replace("\u200d", "<U+200D>")
     assert len(shown) == len(text.encode())
     lead = ByteTokenizer().encode("犬")[0]
     assert ByteTokenizer().shown([lead, lead, *ByteTokenizer().encode("a")]) == [BYTE_MARK, BYTE_MARK, "a"]

@@ -1,10 +1,10 @@
 """Faults that a process does to itself, as variables of the environment say; on PYTHONPATH, Python imports it at its start.
 
-``FAULT_CLOCK=AFTER,OFFSET``: AFTER seconds after the start ``time.time`` jumps by an offset in seconds.
-``FAULT_SLOW=SECONDS,KILL``: files that Python writes take so long at each opening, write, fsync and renaming; kill -9 within
-operation number KILL of them, in a write after half of it; 0: never.
-``FAULT_SIGTERM=KIND,OCCURRENCE,DELAY,FILE``: SIGTERM DELAY seconds after the run turned to that kind of time
-(``runs.goodput.KINDS``) for the n-th time, and a file.
+``FAULT_CLOCK=AFTER,OFFSET``: AFTER seconds after the start ``time.time`` jumps by an offset in
+seconds. ``FAULT_SLOW=SECONDS,KILL``: files that Python writes take so long at each opening, write,
+fsync and renaming; kill -9 within operation number KILL of them, in a write after half of it; 0:
+never. ``FAULT_SIGTERM=KIND,OCCURRENCE,DELAY,FILE``: SIGTERM DELAY seconds after the run turned to
+that kind of time (``runs.goodput.KINDS``) for the n-th time, and a file.
 """
 
 import builtins

@@ -22,9 +22,9 @@ from transformer_jax.tools.conform import costs, references
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
 from transformer_jax.tools.conform.conformity import checked, findings, trial_of
 from transformer_jax.tools.conform.costs import costs_of
-from transformer_jax.tools.conform.ideas import KINDS, NEEDED, Idea, ideas_named, with_values
+from transformer_jax.tools.conform.ideas import KINDS, NEEDED, Idea, find_ideas, with_values
 from transformer_jax.tools.conform.model_properties import left_padding_changes_nothing
-from transformer_jax.tools.conform.reference import equals_reference, found_reference
+from transformer_jax.tools.conform.reference import equals_reference, find_reference
 from transformer_jax.tools.conform.task_properties import OF_TASKS
 from transformer_jax.tools.conform.trials import Trial, trial_config
 
@@ -117,7 +117,7 @@ def test_a_planted_fault_is_found_by_one_property_of_the_idea_with_a_line_of_its
     trial = trial_of("language_model", Idea("attention", name), {"model": {"num_layers": 1}})
     of_idea = ("equals its reference", *checks.AT_ONE_LENGTH)
     every = [checked(trial, "", name, PROPERTIES[name], smaller=()) for name in of_idea]
-    (finding,) = [each for each in every if not each.holds]
+    (finding,) = [finding for finding in every if not finding.holds]
     assert finding.name == property_name and expected in finding.detail
     number = int(re.search(rf"{FAULTS}, line (\d+): ", finding.detail)[1])
     assert line in FAULTS.read_text().splitlines()[number - 1]
@@ -139,12 +139,12 @@ def test_a_part_that_reads_its_layer_is_checked_in_two_layers_of_an_encoder_deco
 
 def test_the_reference_of_a_part_of_the_kit_is_in_the_module_of_its_kind():
     kinds = KINDS.keys() - {"corruption", "statistic"}
-    without = [part for part in KIT if part[0] in kinds and found_reference(Idea(*part)) is None]
+    without = [part for part in KIT if part[0] in kinds and find_reference(Idea(*part)) is None]
     assert without == []
     folder = Path(references.__file__).parent
     for file in sorted(folder.glob("[a-z]*.py")):
         module = importlib.import_module(f"{references.__name__}.{file.stem}")
-        functions = {name for name, each in vars(module).items() if inspect.isfunction(each)}
+        functions = {name for name, value in vars(module).items() if inspect.isfunction(value)}
         functions = {name for name in functions if vars(module)[name].__module__ == module.__name__}
         assert {name for name in functions if not name.startswith("_")} <= {*registered(file.stem)}
 
@@ -187,7 +187,7 @@ def test_every_task_conforms(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name"), [each for each in sorted(KIT) if each[0] in KINDS])
+@pytest.mark.parametrize(("kind", "name"), [part for part in sorted(KIT) if part[0] in KINDS])
 def test_every_part_of_the_kit_conforms(kind, name):
     for model in KINDS[kind].models:
         assert [finding for finding in findings(model, Idea(kind, name)) if not finding.holds] == []
@@ -196,7 +196,7 @@ def test_every_part_of_the_kit_conforms(kind, name):
 # Each part of the kit that changes a model or an update once, by the setting that selects it.
 OTHERS = "statistic", "corruption", "after_update"
 COMBINATIONS = [
-    dict(each.split("=") for each in text.split("; "))
+    dict(pair.split("=") for pair in text.split("; "))
     for text in (
         "model.attention=grouped_query,qk_norm,soft_cap; model.positions=rope; model.norm=rmsnorm; "
         "model.normalization=sandwich; model.feed_forward=swiglu; optimizer.name=muon; training.loss_terms=z_loss",
@@ -235,8 +235,8 @@ def split(names):
 
 
 def broken(trial, *names):
-    found = [checked(trial, "language_model", name, PROPERTIES[name]) for name in names]
-    return [each for each in found if not each.holds]
+    results = [checked(trial, "language_model", name, PROPERTIES[name]) for name in names]
+    return [finding for finding in results if not finding.holds]
 
 
 GROUPED = {"model.attention": "grouped_query,qk_norm", "model.positions": "rope"}
@@ -244,7 +244,7 @@ CHEAP = {"model.mixers": "ssru", "model.normalization": "sandwich"}
 
 
 @pytest.mark.parametrize(
-    "settings", [CHEAP, *(pytest.param(each, marks=pytest.mark.slow) for each in (GROUPED, *COMBINATIONS[:-1]))]
+    "settings", [CHEAP, *(pytest.param(settings, marks=pytest.mark.slow) for settings in (GROUPED, *COMBINATIONS[:-1]))]
 )
 def test_combinations_of_the_kit_keep_the_promises_of_decoding(settings):
     names = "a decoding step equals the full pass", "causal by gradient", "packed equals apart"
@@ -267,35 +267,36 @@ def test_the_cache_of_a_window_is_a_ring_that_holds_one_window_also_after_a_long
 
 def test_combinations_are_the_whole_kit():
     kinds = {kind.setting: name for name, kind in KINDS.items() if name not in ("rnn_attention", "task", *OTHERS)}
-    stated = [(path, name) for each in COMBINATIONS for path, names in each.items() for name in split(names)]
-    named = {(kinds[path], name) for path, name in stated if path in kinds}
-    assert named == {part for part in KIT if part[0] in kinds.values()}
+    parts = [(path, name) for settings in COMBINATIONS for path, names in settings.items() for name in split(names)]
+    combined = {(kinds[path], name) for path, name in parts if path in kinds}
+    assert combined == {part for part in KIT if part[0] in kinds.values()}
 
 
 def test_costs_count_every_step_of_a_loop(monkeypatch):
     monkeypatch.setattr(costs, "optimized", nullcontext)
     found = costs_of(Trial(trial_config("rnn", {})))
-    # Two FLOPs for a parameter in the forward pass, four in the backward pass; embeddings have none.
+    # Two FLOPs for a parameter in the forward pass, four in the backward pass; embeddings have
+    # none.
     assert found.flops > 4 * costs.ROWS * costs.LENGTH * found.parameters
 
 
 def test_ideas_are_found_by_name_kind_and_file(tmp_path):
-    assert ideas_named("rope") == [Idea("positions", "rope")]
-    assert ideas_named("deepnorm") == [Idea("residual", "deepnorm"), Idea("initialization", "deepnorm")]
-    assert ideas_named("residual:deepnorm") == [Idea("residual", "deepnorm")]
-    assert ideas_named("parsing") == [Idea("task", "parsing")]
+    assert find_ideas("rope") == [Idea("positions", "rope")]
+    assert find_ideas("deepnorm") == [Idea("residual", "deepnorm"), Idea("initialization", "deepnorm")]
+    assert find_ideas("residual:deepnorm") == [Idea("residual", "deepnorm")]
+    assert find_ideas("parsing") == [Idea("task", "parsing")]
     with pytest.raises(ConfigError, match=r"no part 'ropes'; did you mean rope\?"):
-        ideas_named("ropes")
+        find_ideas("ropes")
     file = tmp_path / "mine.py"
     first = "import transformer_jax\ntransformer_jax.register('attention', 'mine')(type('Mine', (), {}))\n"
     file.write_text(first)
-    assert ideas_named(str(file)) == [Idea("attention", "mine")]
+    assert find_ideas(str(file)) == [Idea("attention", "mine")]
     file.write_text(f"{first}transformer_jax.register('optimizer', 'mine')(lambda hyperparameters: [])\n")
     load_plugin(str(file))
-    assert ideas_named(str(file)) == [Idea("attention", "mine"), Idea("optimizer", "mine")]
+    assert find_ideas(str(file)) == [Idea("attention", "mine"), Idea("optimizer", "mine")]
     file.write_text("")
     with pytest.raises(ConfigError, match="registers none of attention, "):
-        ideas_named(str(file))
+        find_ideas(str(file))
 
 
 def test_not_a_number_and_other_bits_are_differences():
@@ -309,18 +310,18 @@ def test_a_model_that_cannot_be_built_is_one_finding_with_the_line(tmp_path):
     file = tmp_path / "incomplete.py"
     file.write_text(INCOMPLETE)
     load_plugin(str(file))
-    (found,) = findings("language_model", Idea("positions", "incomplete"))
-    assert (found.name, found.holds) == ("model and loss can be built", False)
-    assert f"{file}, line 7: TypeError: " in found.detail and "num_heads" in found.detail
+    (finding,) = findings("language_model", Idea("positions", "incomplete"))
+    assert (finding.name, finding.holds) == ("model and loss can be built", False)
+    assert f"{file}, line 7: TypeError: " in finding.detail and "num_heads" in finding.detail
 
 
 def test_an_idea_is_added_to_a_list_and_only_the_idea_is_missing_in_the_base():
-    idea, stated = Idea("attention", "qk_norm"), {"model": {"attention": "grouped_query,qk_norm"}}
+    idea, overrides = Idea("attention", "qk_norm"), {"model": {"attention": "grouped_query,qk_norm"}}
     parts = {"parts": {"grouped_query": {"key_value_heads": 1}}}
-    assert idea.settings({"model": {"attention": "grouped_query"}} | parts) == stated | parts
-    assert idea.settings(stated) == stated
-    assert idea.settings_without(stated) == {"model": {"attention": "grouped_query"}, "parts": {}}
+    assert idea.settings({"model": {"attention": "grouped_query"}} | parts) == overrides | parts
+    assert idea.settings(overrides) == overrides
+    assert idea.settings_without(overrides) == {"model": {"attention": "grouped_query"}, "parts": {}}
     assert idea.settings_without({"model": {"attention": "qk_norm"}}) == {"model": {}, "parts": {}}
     for kind in ("optimizer", "attention", "initialization"):
         base = trial_config("translation", Idea(kind, "mup").settings_without({}))
-        assert "mup" not in [each.name for each in base.selections] and base.model.tying == "none"
+        assert "mup" not in [part.name for part in base.selections] and base.model.tying == "none"

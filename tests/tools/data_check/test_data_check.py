@@ -104,7 +104,7 @@ def test_lines_in_another_language_are_counted(checked):
     half = [pair if number % 2 else pair[::-1] for number, pair in enumerate(pairs)]
     assert sum(int(count) for fault, (count, _) in faults(checked(half)[1]).items() if "other side" in fault) == 40
     # Numbers have no language.
-    assert "t.en: not checked: no language of lines is known" in checked([("1 + 1 = 2", "drei")] * 20)[1]
+    assert "t.en: not checked: no language of lines is recognized" in checked([("1 + 1 = 2", "drei")] * 20)[1]
 
 
 def test_a_check_that_needs_a_library_says_so(checked, pairs, monkeypatch):

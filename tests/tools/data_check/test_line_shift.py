@@ -55,7 +55,7 @@ def test_the_line_from_which_on_a_side_is_shifted(corpus, request):
 def test_where_nothing_is_known_nothing_is_said(sides):
     sources, targets = sides
     unknown = found(sources, random.Random(0).sample(targets, len(targets)))
-    assert (unknown.stretches, unknown.is_known) == ([(1, 0)], False)
-    assert found(sources, targets).is_known
+    assert (unknown.stretches, unknown.lengths_agree) == ([(1, 0)], False)
+    assert found(sources, targets).lengths_agree
     assert not found(sources[: GROUP - 1], with_extra_line(targets, 1)[: GROUP - 1]).is_shifted
     assert found([], []).stretches == found(["a"] * 100, ["b"] * 100).stretches == [(1, 0)]

@@ -12,7 +12,8 @@ from transformer_jax.tools.explorer.live import LiveModel, worker_source
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
 
-# Answers requests, one a line, each after the one before; one that is `superseded` is followed at once.
+# Answers requests, one a line, each after the one before; one that is `superseded` is followed at
+# once.
 DRIVER = """
 const waiting = require("fs").readFileSync(0, "utf8").split("\\n").filter(Boolean).map(JSON.parse);
 let began = null;

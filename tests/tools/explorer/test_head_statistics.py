@@ -27,7 +27,8 @@ def statistics_of(monkeypatch, weights, sides, source=""):
 
 def test_literal_averages(monkeypatch):
     weights = np.zeros((1, 2, 16, 16))
-    # Read: <s> a . ; asked: a . </s>; the first head looks at <s>, the second half and half at <s> and its own place.
+    # Read: <s> a . ; asked: a . </s>; the first head looks at <s>, the second half and half at <s>
+    # and its own place.
     weights[0, 0, :, 0] = 1.0
     weights[0, 1, np.arange(16), np.arange(16)] = 0.5
     weights[0, 1, :, 0] += 0.5

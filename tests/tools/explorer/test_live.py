@@ -118,7 +118,7 @@ def test_a_reading_and_an_ablation_are_equal(trained_tiny):
     read, changed = ask_worker(live.live_model(trained_tiny), asked, {**asked, "edits": ["cross.1.head.2"]})
     assert read["targetIds"][:3] == FORCED
     reader = TranslationReader(trained_tiny)
-    assert read["score"] == pytest.approx(reader.forced("b a c", FORCED).score, abs=0.02)
+    assert read["score"] == pytest.approx(reader.forced("b a c", (*FORCED,)).score, abs=0.02)
     require_equal(reader.read("b a c", read["translation"], with_gradients=False), read)
     ablated = without_head(trained_tiny.params, "decoder_layers_0/cross_attention", 1)
     reader = TranslationReader(replace(trained_tiny, params=ablated))
@@ -172,7 +172,7 @@ def test_a_language_model_with_parts_is_equal(tmp_path):
         {**asked, "text": "a" * 32},
         {**asked, "action": "force", "prompt": prompt[:-1], "forced": prompt[-1:]},
     )
-    expected = READERS["language_model"](trained).forced("a d", prompt[-1:])
+    expected = READERS["language_model"](trained).forced("a d", (prompt[-1],))
     assert forced["text"] == expected.text and forced["text"], "the forced token is a part of it"
     assert [forced[name] for name in ("logProb", "score")] == pytest.approx(
         [expected.log_prob, expected.score], abs=0.02

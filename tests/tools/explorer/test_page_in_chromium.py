@@ -1,4 +1,4 @@
-"""The page in a real browser, with the network cut, its console watched, and every request counted; then served."""
+"""The page in a real browser, with the network cut, its console watched, and every request counted."""
 
 from dataclasses import replace
 from itertools import product

@@ -35,7 +35,8 @@ def test_a_decoder_divides_its_attention_between_both_sides():
 def test_the_page_opens_on_the_attention_that_is_nearest_to_an_alignment_of_words():
     weights = np.full((2, 2, 5, 5), 0.2)
     weights[0, 0] = np.eye(5)[[0, 0, 0, 3, 4]]  # Sharp, but all words read the same one.
-    weights[0, 1] = np.eye(5)[[3, 4, 3, 2, 1]]  # Sharp, but it reads the full stop and the end of the sentence.
+    # Sharp, but it reads the full stop and the end of the sentence.
+    weights[0, 1] = np.eye(5)[[3, 4, 3, 2, 1]]
     weights[1, 1] = 0.7 * np.eye(5)[[1, 0, 2, 3, 4]] + 0.3 / 5
     tokens = {"source": ["a", "b", "c", ".", "</s>"], "target": ["A", "B", "C", ".", "</s>"]}
     tokens["input"] = ["<s>", *tokens["target"][:-1]]

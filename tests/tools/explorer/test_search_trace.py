@@ -9,8 +9,7 @@ import pytest
 from decoding import lookup_model
 
 from transformer_jax.decoding.beam_search import Rules, beam_search
-from transformer_jax.tools.explorer.search_trace import SearchTrace
-from transformer_jax.tools.explorer.searches import DROPPED, FINISHED, KEPT, build_tree
+from transformer_jax.tools.explorer.searches import DROPPED, FINISHED, KEPT, SearchTrace, build_tree
 
 LIMIT, BEAMS, ALPHA = 5, 3, 0.6
 RULES = Rules(BEAMS, BEAMS, ALPHA)

@@ -1,10 +1,6 @@
 import numpy as np
-import pytest
 
-from transformer_jax.array_types import BOS_ID, EOS_ID
-from transformer_jax.config import DataError
-from transformer_jax.tools.explorer.search_trace import TracedStep
-from transformer_jax.tools.explorer.searches import build_tree, require_prefix
+from transformer_jax.tools.explorer.searches import TracedStep, build_tree
 
 
 def step(tokens, parents, log_probs):
@@ -25,16 +21,3 @@ def test_an_end_counts_only_among_the_best_as_many_as_there_are_beams():
     assert np.isclose(tree.nodes[3].score, -0.4 * 6 / 7)
     assert [each.token for each in tree.first] == [5, 2]
     assert set(tree.alternatives(4)) == {(5,), (2,), (6, 5)}
-
-
-def test_prefixes_that_no_hypothesis_begins_with():
-    for prefix, message in (
-        ([999], "token 1, 999, is never generated"),
-        ([7, BOS_ID], "token 2, 1, is never"),
-        ([5, EOS_ID, 7], "token 2 is EOS, but 7 follows it"),
-        ([7] * 4, "leave no position for EOS"),
-    ):
-        with pytest.raises(DataError, match=message):
-            require_prefix(prefix, 300, 4)
-    for allowed in ([7, 7, 7, EOS_ID], []):
-        require_prefix(allowed, 300, 4)

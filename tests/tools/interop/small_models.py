@@ -38,7 +38,9 @@ def with_random_parameters(model: ImportedModel) -> ImportedModel:
     """Biases and norms included."""
     draw = np.random.default_rng(0)
     named = {name: draw.normal(0, 0.2, shape).astype(np.float32) for name, shape in model.shapes().items()}
-    return replace(model, named=named | {name: 1 + leaf for name, leaf in named.items() if name.endswith("norm/scale")})
+    return replace(
+        model, arrays=named | {name: 1 + leaf for name, leaf in named.items() if name.endswith("norm/scale")}
+    )
 
 
 def small_model(**model: object) -> ImportedModel:
@@ -48,5 +50,5 @@ def small_model(**model: object) -> ImportedModel:
 def assert_same_parameters(found: ImportedModel, expected: ImportedModel) -> None:
     """Bit for bit."""
     assert found.config.model == expected.config.model
-    of_both = ({name: leaf.tobytes() for name, leaf in each.named.items()} for each in (found, expected))
+    of_both = ({name: leaf.tobytes() for name, leaf in each.arrays.items()} for each in (found, expected))
     assert next(of_both) == next(of_both)

@@ -18,12 +18,12 @@ from tools.interop.small_models import TEXTS, assert_same_parameters, small_mode
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.tools.interop import archive as archive_format
-from transformer_jax.tools.interop.formats import open_counterpart
+from transformer_jax.tools.interop.interop_commands import open_counterpart
 from transformer_jax.tools.interop.models import Example
 from transformer_jax.tools.interop.weight_files import read_tensors, write_tensors
 
 library("safetensors", "export")
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "interop.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "internals" / "interop.md"
 MODEL, QUERY = "model.safetensors", "encoder_layers_0/self_attention/query"
 
 
@@ -64,7 +64,7 @@ def test_the_documented_script_reads_and_checks_it(archive, tmp_path):
     program = re.search(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)[1]
     command = [sys.executable, "-I", "-O", "-c", program, str(copy)]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert found == [f"model {len(small_model().named)} tensors", "golden 9 tensors"]
+    assert found == [f"model {len(small_model().arrays)} tensors", "golden 9 tensors"]
     (copy / MODEL).write_bytes((archive / MODEL).read_bytes()[:-100])
     damaged = subprocess.run(command, capture_output=True, text=True)
     assert damaged.returncode == 1 and "model.safetensors is damaged" in damaged.stderr
@@ -87,11 +87,11 @@ def test_damage_is_named_and_nothing_is_written(archive, tmp_path, capsys):
         (lambda: rewrite(copy, MODEL, tensors | nan), f"{QUERY}: has values that are not finite; the model is damaged"),
         (
             lambda: (copy / "manifest.json").write_text('{"schema_version": 9}'),
-            "schema_version 9; this version reads 1",
+            "schema_version 9, but this version reads 1",
         ),
         (
             lambda: (copy / "manifest.json").write_text('{"schema_version": 1, "files": {"/etc/hostname": ""}}'),
-            f"'/etc/hostname' is outside of the archive; its files are in {copy}",
+            f"'/etc/hostname' is outside of the archive {copy}",
         ),
         (
             lambda: (copy / "manifest.json").write_text('{"schema_version": 1, "files": {"../file": ""}}'),

@@ -10,7 +10,7 @@ from tools.interop.small_models import TEXTS, small_model
 
 import transformer_jax
 from transformer_jax.__main__ import main
-from transformer_jax.tools.interop.formats import format_module
+from transformer_jax.tools.interop.interop_commands import format_module
 
 library("ctranslate2", "export")
 library("safetensors", "export")

@@ -11,7 +11,7 @@ from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.tools.interop import ctranslate2
-from transformer_jax.tools.interop.formats import open_counterpart
+from transformer_jax.tools.interop.interop_commands import open_counterpart
 from transformer_jax.tools.interop.parity import compare
 
 library("ctranslate2", "export")
@@ -30,7 +30,7 @@ AS_PUBLISHED = {"attention": "biased", "feed_forward": "silu", "logits_bias": Tr
 )
 def test_outputs_and_greedy_translations_are_the_same(settings, tmp_path):
     made = small_model(**settings)
-    if (bias := made.named.get("projection/logits_bias")) is not None:
+    if (bias := made.arrays.get("projection/logits_bias")) is not None:
         # By far the most probable, and never chosen.
         bias[BOS_ID] += 20
     model = made.opened()

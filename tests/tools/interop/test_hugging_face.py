@@ -16,7 +16,7 @@ from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.tools.interop import ctranslate2, hugging_face
-from transformer_jax.tools.interop.formats import open_counterpart
+from transformer_jax.tools.interop.interop_commands import open_counterpart
 from transformer_jax.tools.interop.models import ImportedModel
 from transformer_jax.tools.interop.parity import compare
 from transformer_jax.tools.interop.weight_files import load_tensors_only
@@ -154,7 +154,7 @@ UNREADABLE = [
     ({"encoder_layers": 3}, "tensors are missing: encoder.layers.2"),
     ({"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}, "fc2.weight has shape (16, 24), expected (16, 32)"),
     ({"d_model": None}, "config.json: d_model=None is not of type int"),
-    ({"vocab_size": 390}, "vocab.json: 399 pieces; config.json says 390"),
+    ({"vocab_size": 390}, "vocab.json: 399 pieces, but config.json has 390"),
 ]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-# A run: notes its arguments and its environment, and on SIGTERM that it saved. Without `forever` it ends at once.
+# A run: notes its arguments and its environment, and on SIGTERM that it saved. Without `forever` it
+# ends at once.
 TRAINING = """
 printf '%s\\0' "$@" > "$NOTES/arguments-${SLURM_PROCID-0}"
 env > "$NOTES/environment-${SLURM_PROCID-0}"

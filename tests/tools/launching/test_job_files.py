@@ -15,7 +15,8 @@ from transformer_jax.config import ConfigError, from_dict
 from transformer_jax.runtime import process_group
 from transformer_jax.tools.launching.job_files import NAME, TEXTS, Job, job_file, job_name
 
-# srun starts nodes x tasks of each, with the variables of the srun manual that tell them apart, and waits for all.
+# srun starts nodes x tasks of each, with the variables of the srun manual that tell them apart, and
+# waits for all.
 SRUN = """
 echo "$@" > "$NOTES/srun"
 while [[ $1 == --* ]]; do shift; done
@@ -274,7 +275,8 @@ def test_pods_with_gpus_find_each_other(program, notes, monkeypatch, tmp_path):
                 monkeypatch.setenv(*line.split("=", 1))
         found = process_group._by_hand()
         assert (found["num_processes"], found["process_id"]) == (4, index)
-        # <jobSet.name>-<replicatedJob.name>-<job-index>-<pod-index>.<subdomain>, and the subdomain is the JobSet's name.
+        # <jobSet.name>-<replicatedJob.name>-<job-index>-<pod-index>.<subdomain>, and the subdomain
+        # is the JobSet's name.
         assert found["coordinator_address"] == "base-run-0-0.base:8476"
 
 

@@ -97,11 +97,11 @@ def trained(run):
 
 
 def test_an_untrained_parser_writes_trees_over_the_words(run, trained):
-    found = trained.evaluate("test", limit=6)
-    assert found.metrics["repaired"] == 0.0 and 0 <= found.metrics["f1"] < 50
-    assert json.loads(json.dumps(found.to_json()))["scores"]["f1"] == found.metrics["f1"]
-    assert [row[0] for row in found.rows()][:2] == ["split", "F1"]
-    assert all(output.startswith("(") for output in found.outputs)
+    evaluation = trained.evaluate("test", limit=6)
+    assert evaluation.metrics["repaired"] == 0.0 and 0 <= evaluation.metrics["f1"] < 50
+    assert json.loads(json.dumps(evaluation.to_json()))["scores"]["f1"] == evaluation.metrics["f1"]
+    assert [row[0] for row in evaluation.rows()][:2] == ["split", "F1"]
+    assert all(output.startswith("(") for output in evaluation.outputs)
 
 
 @pytest.mark.slow
@@ -131,9 +131,11 @@ def test_python_parses_as_the_command(run, trained):
 @pytest.mark.slow
 def test_without_the_constraint_outputs_are_repaired_and_counted(trained, tmp_path):
     config = from_dict(parsing_settings(tmp_path, constrained=False))
-    found = ParsingTask(config, trained.tokenizers, trained.mesh).evaluate(trained.params, "test", limit=6)
-    assert sum(found.report.repairs.values()) >= found.report.repaired > 0
-    assert all(pair.source.split()[0] in output for pair, output in zip(found.pairs, found.outputs, strict=True))
+    evaluation = ParsingTask(config, trained.tokenizers, trained.mesh).evaluate(trained.params, "test", limit=6)
+    assert sum(evaluation.report.repairs.values()) >= evaluation.report.repaired > 0
+    assert all(
+        pair.source.split()[0] in output for pair, output in zip(evaluation.pairs, evaluation.outputs, strict=True)
+    )
 
 
 @pytest.mark.slow
@@ -162,7 +164,7 @@ def test_sentences_without_trees_are_left_out_and_all_others_read(run, trained, 
     assert (len(text.sources), set(text.sources)) == (200, {"Ann sleeps ."})
     assert (
         capsys.readouterr().err
-        == f"{sentences}: 2 empty lines left out, which have no tree; the others are counted without them\n"
+        == f"{sentences}: 2 empty lines left out, which have no tree. The others are counted without them.\n"
     )
     trees.write_text("(S (NP (NNP Ann)))\n")
     with pytest.raises(DataError, match="trees.mrg: 1 trees but 202 sentences"):
@@ -177,8 +179,8 @@ def test_sentences_without_trees_are_left_out_and_all_others_read(run, trained, 
 def test_symbols_of_a_tree_may_repeat_and_cut_trees_are_counted(trained):
     symbols = trained.task.tokenizers.target.encode("XX " * 20)
     for limit, remarks in ((40, ()), (20, ("cut",))):
-        found = translation_of(symbols, 0.0, trained.task.tokenizers, [5, 6], limit)
-        assert found.remarks == remarks
+        translation = translation_of(symbols, 0.0, trained.task.tokenizers, [5, 6], limit)
+        assert translation.remarks == remarks
     evaluation = trained.evaluate("test", limit=3)
     assert len(evaluation.remarks) == 3
 

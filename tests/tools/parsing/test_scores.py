@@ -18,15 +18,16 @@ from transformer_jax.tools.parsing.trees import normalized, read_trees
 def tree(tmp_path):
     def read(text):
         (tmp_path / "tree.mrg").write_text(text)
-        (found,) = read_trees(tmp_path / "tree.mrg")
-        return normalized(found.tree, Counter())
+        (located,) = read_trees(tmp_path / "tree.mrg")
+        return normalized(located.tree, Counter())
 
     return read
 
 
 def test_brackets_are_counted_as_evalb_does(tree):
     gold = tree("(S (NP (DT a) (NN dog)) (, ,) (VP (VBZ goes) (PRT (RP on))) (. .))")
-    # Punctuation and TOP do not count, ADVP equals PRT, and the gold tree gives the parts of speech.
+    # Punctuation and TOP do not count, ADVP equals PRT, and the gold tree gives the parts of
+    # speech.
     same = tree("(TOP (S (NP (XX a) (XX dog) (XX ,)) (VP (XX goes) (ADVP (XX on)) (XX .))))")
     assert bracket_counts(gold, same) == (4, 4, 4, 0, 1, 1, 1, 6)
     other = tree("(S (NP (XX a)) (VP (XX dog) (XX ,) (XX goes)) (NP (XX on) (XX .)))")

@@ -27,16 +27,16 @@ SENTENCE = "( (S (NP-SBJ-1 (NNP Ann)) (VP (VBZ tries) (S (NP-SBJ (-NONE- *-1)) (
 def read(tmp_path, text):
     file = tmp_path / "trees.mrg"
     file.write_text(text, encoding="utf-8")
-    return [found.tree for found in read_trees(file)]
+    return [located.tree for located in read_trees(file)]
 
 
 def test_trees_of_several_lines_and_several_trees_of_a_line_are_read(tmp_path):
-    found = read(tmp_path, "\n(S (NP (NNP Ann))\n  (VP (VBZ sleeps)))\n(X (-LRB- -LRB-)) (X\n(Y (A b)))\n")
-    assert [*map(str, found)] == ["(S (NP (NNP Ann)) (VP (VBZ sleeps)))", "(X (-LRB- -LRB-))", "(X (Y (A b)))"]
-    assert found[1].sentence == "-LRB-"
+    trees = read(tmp_path, "\n(S (NP (NNP Ann))\n  (VP (VBZ sleeps)))\n(X (-LRB- -LRB-)) (X\n(Y (A b)))\n")
+    assert [*map(str, trees)] == ["(S (NP (NNP Ann)) (VP (VBZ sleeps)))", "(X (-LRB- -LRB-))", "(X (Y (A b)))"]
+    assert trees[1].sentence == "-LRB-"
     with gzip.open(tmp_path / "trees.mrg.gz", "wt") as file:
         file.write(SENTENCE)
-    assert [found.line for found in read_trees(tmp_path / "trees.mrg.gz")] == [1]
+    assert [located.line for located in read_trees(tmp_path / "trees.mrg.gz")] == [1]
 
 
 def test_an_error_names_file_line_and_remedy(tmp_path):
@@ -93,10 +93,10 @@ WORDS += [
 def test_all_that_is_written_is_read_back(tmp_path):
     """Formats separate at ASCII white space alone."""
     tree = Tree("S", tuple(Tree("XX", (), word) for word in WORDS))
-    (found,) = read(tmp_path, f"{tree}\r\n")
-    assert [leaf.word for leaf in found.leaves()] == [escaped(word) for word in WORDS]
-    assert str(found) == str(tree)
-    assert bracket_counts(tree, found).words == len(WORDS)
+    (again,) = read(tmp_path, f"{tree}\r\n")
+    assert [leaf.word for leaf in again.leaves()] == [escaped(word) for word in WORDS]
+    assert str(again) == str(tree)
+    assert bracket_counts(tree, again).words == len(WORDS)
 
 
 def test_forms_of_treebanks_stand_for_characters():
@@ -109,9 +109,9 @@ def test_forms_of_treebanks_stand_for_characters():
 )
 def test_labels_around_every_tree_are_roots(root, tmp_path):
     trees = ["(S (NP (NNP Ann)) (VP (VBZ sleeps)))", "(NP (NN rain))"]
-    found, counts = read(tmp_path, "\n".join(map(root.format, trees))), Counter()
-    roots = roots_of(lambda: found)
-    assert [str(normalized(tree, counts, roots)) for tree in found] == trees
+    located, counts = read(tmp_path, "\n".join(map(root.format, trees))), Counter()
+    roots = roots_of(lambda: located)
+    assert [str(normalized(tree, counts, roots)) for tree in located] == trees
     assert counts.total() - counts["functional tags"] == 2 * (root.count("(") - root.startswith("( "))
 
 
@@ -123,8 +123,8 @@ def test_constituents_are_no_roots(tmp_path):
         "(FOO (S (A b)) (. .))",
         "(FOO (S (A b)))\n(BAR (S (A b)))",
     ):
-        found = read(tmp_path, text)
-        assert roots_of(lambda found=found: found) == ROOTS
+        trees = read(tmp_path, text)
+        assert roots_of(lambda found=trees: found) == ROOTS
     many = read(tmp_path, "(S (IP (VP (VB Go))))\n" * MANY_TREES)
     assert roots_of(lambda: many) == (*ROOTS, "S", "IP")
 
@@ -134,7 +134,7 @@ def test_traces_functional_tags_and_the_empty_root_are_removed_and_counted(tmp_p
     assert str(normalized(tree, counts)) == "(S (NP (NNP Ann)) (VP (VBZ tries) (S (VP (TO to) (VP (VB sleep))))))"
     assert counts == {"traces": 1, "constituents of traces": 1, "functional tags": 1}
     several, word, traces, brackets = read(tmp_path, "((S (A b)) (. .)) ((A b)) (S (-NONE- *)) (S (-LRB- -LRB-))")
-    assert [str(normalized(each, counts)) for each in (several, word)] == ["(TOP (S (A b)) (. .))", "(TOP (A b))"]
+    assert [str(normalized(tree, counts)) for tree in (several, word)] == ["(TOP (S (A b)) (. .))", "(TOP (A b))"]
     assert normalized(traces, counts) is None
     assert str(normalized(brackets, counts)) == "(S (-LRB- -LRB-))"
 

@@ -57,7 +57,9 @@ def test_exactly_the_linearizations_of_trees_are_allowed(linearization):
     automaton, words = Automaton(linearization, extra=300), ["w0", "w1"]
     # Labelled closing brackets make more sequences: a sixth of the longest is enough.
     longest = [*itertools.product(automaton.symbols, repeat=6)][:: 6 if linearization == "brackets" else 2]
-    sequences = [each for length in range(6) for each in itertools.product(automaton.symbols, repeat=length)] + longest
+    sequences = [
+        symbols for length in range(6) for symbols in itertools.product(automaton.symbols, repeat=length)
+    ] + longest
 
     def is_tree(sequence):
         repairs = Counter()
@@ -71,7 +73,7 @@ def test_exactly_the_linearizations_of_trees_are_allowed(linearization):
 def test_a_position_is_the_next_and_stands_before_a_word():
     automaton = Automaton("top_down", 300, has_positions=True)
     tree = ["(S", "@0", "XX", "(NP", "@1", "XX", ")", ")"]
-    variants = [tree, [each for each in tree if each != "@1"], [*tree[:2], "@1", *tree[2:]]]
+    variants = [tree, [symbol for symbol in tree if symbol != "@1"], [*tree[:2], "@1", *tree[2:]]]
     for number, wrong in itertools.product((1, 4), ("@2", "XX", "@0", "@1")):
         variants.append([*tree[:number], wrong, *tree[number + 1 :]])
     accepted = automaton.accepts(variants, [2] * len(variants))
@@ -86,7 +88,7 @@ def test_every_tree_is_allowed_and_whatever_is_chosen_ends_within_the_limit(line
     trees = [tree for tree in random_trees(60, longest=6) if "TOP" not in str(tree) and "VP" not in str(tree)]
     symbols = [symbols_of(tree, linearization, has_positions=has_positions) for tree in trees]
     counts = [len(tree.sentence.split()) for tree in trees]
-    fits = [len(each) < count + automaton.extra for each, count in zip(symbols, counts, strict=True)]
+    fits = [len(line) < count + automaton.extra for line, count in zip(symbols, counts, strict=True)]
     assert automaton.accepts(symbols, counts).tolist() == fits
     assert any(fits) and not all(fits)
 

@@ -13,8 +13,8 @@ def draw(*arguments):
 
 def test_what_it_refuses():
     for arguments, message in (
-        ([], "takes one name, found none"),
-        (["masks"], "takes one name, found masks; names are architecture, schedule"),
+        ([], "takes one name .got none"),
+        (["masks"], "takes one name .got masks.; names are architecture, schedule"),
         (["schedule", "--output=a.pdf"], "is a file that ends in .png"),
         (["schedule", "--config=nowhere"], "nowhere"),
     ):

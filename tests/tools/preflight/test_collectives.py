@@ -66,7 +66,8 @@ def test_kinds_bytes_groups_and_times():
         ("all-to-all", 2 * 4 * 8, (0, 2), 1, False),
         ("all-to-all", 2 * 4 * 8, (0, 2), 1, False),
         ("collective-permute", 4 * 10, (0, 1), 18, False),
-        # Between four slices, each device keeps a quarter of its data, or receives a quarter from each slice.
+        # Between four slices, each device keeps a quarter of its data, or receives a quarter from
+        # each slice.
         ("reduce-scatter", 8, (0, 1, 2, 3), 1, False),
         ("reduce-scatter", 8, (1, 2, 3, 4), 1, True),
         ("reduce-scatter", 4 * 16, (0, 1, 2, 3), 1, False),

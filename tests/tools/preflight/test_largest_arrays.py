@@ -42,7 +42,8 @@ def test_arrays_of_loops_and_arguments_but_not_what_is_fused_or_handed_on():
 @pytest.mark.parametrize(
     ("message", "needed", "available"),
     [
-        # Compiled with libtpu 0.0.52 for v5e: the sum of three arguments of 40,000 x 40,000 float32 numbers.
+        # Compiled with libtpu 0.0.52 for v5e: the sum of three arguments of 40,000 x 40,000 float32
+        # numbers.
         (
             "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
             "temporaries (17.91G) exceeds available HBM (15.75G). HLO module: jit_f.",

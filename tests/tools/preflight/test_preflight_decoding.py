@@ -22,7 +22,8 @@ def test_one_step(monkeypatch):
     program = compile_decoding(CONFIG, topology, 0, is_search=False)
     # Four rows of 16 are 64 of 70 positions.
     assert (program.rows, program.width, program.positions) == (4, 16, 4)
-    # Keys and values of each side, float32; of the target of every beam, at each of 16 + 134 tokens.
+    # Keys and values of each side, float32; of the target of every beam, at each of 16 + 134
+    # tokens.
     cache = 2 * 4 * 16 * 4 * (16 + 3 * 150)
     assert cache < program.state_bytes < 1.5 * cache
     assert program.traffic > program.parameter_bytes

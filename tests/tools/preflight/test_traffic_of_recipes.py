@@ -18,8 +18,9 @@ COUNTED = {
     ("transformer_base:big", "h100:1", 256, 6): (110.6, 11.9),
     ("transformer_base", "v5e:2x2", 256, 1): (8.54, 0.75),
 }
-"""With jaxlib 0.12.0.1, its CUDA plugin and libtpu 0.0.52. When a change moves fewer bytes, or a compiler counts otherwise:
-``transformer-jax preflight --config=RECIPE --topology=CHIP --length=WIDTH``."""
+"""With jaxlib 0.12.0.1, its CUDA plugin and libtpu 0.0.52. When a change moves fewer bytes, or a
+compiler counts otherwise: ``transformer-jax preflight --config=RECIPE --topology=CHIP
+--length=WIDTH``."""
 PLUGINS = {"h100": "jax_cuda13_plugin", "v5e": "libtpu"}
 
 

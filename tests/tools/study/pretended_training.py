@@ -35,9 +35,9 @@ class PretendedTraining:
         folder.mkdir(parents=True, exist_ok=True)
         for step in (100, 200):
             value = self.value(config) - step / 1000
-            found = {"validation/bleu": value, "validation/chrf": 1.0, "validation/loss": value}
+            metrics = {"validation/bleu": value, "validation/chrf": 1.0, "validation/loss": value}
             with (folder / "metrics.jsonl").open("a") as file:
-                file.write(json.dumps({"step": step, **found}) + "\n")
-            if any(each.on_validation(step, found) for each in callbacks):
+                file.write(json.dumps({"step": step, **metrics}) + "\n")
+            if any(callback.on_validation(step, metrics) for callback in callbacks):
                 return Outcome(step, "stopped", None, "")
         return Outcome(200, "finished", None, "")

@@ -47,12 +47,12 @@ def test_latex_has_no_special_character_of_the_text():
 def test_only_settings_that_differ_and_none_where_a_model_has_no_such_thing():
     transformer = from_dict({"model": {"dropout": 0.3}, "data": {"source": "copy"}})
     rnn = from_dict({"model": {"kind": "rnn", "dropout": 0.3}})
-    found = differing_settings([transformer, rnn, rnn])
-    assert found["model.kind"] == ["transformer", "rnn", "rnn"]
-    assert found["model.cell"][0] == "" != found["model.cell"][1]
-    assert found["model.num_heads"][1:] == ["", ""] != found["model.num_heads"][:1]
-    assert found["data.source"] == ["copy", "grammar", "grammar"]
-    assert not {"model.dropout", "seed", "data.directory"} & set(found)
+    settings = differing_settings([transformer, rnn, rnn])
+    assert settings["model.kind"] == ["transformer", "rnn", "rnn"]
+    assert settings["model.cell"][0] == "" != settings["model.cell"][1]
+    assert settings["model.num_heads"][1:] == ["", ""] != settings["model.num_heads"][:1]
+    assert settings["data.source"] == ["copy", "grammar", "grammar"]
+    assert not {"model.dropout", "seed", "data.directory"} & set(settings)
     assert differing_settings([rnn, rnn]) == differing_settings([rnn]) == {}
     empty = differing_settings([from_dict({}), from_dict({"data": {"source": "tfds", "name": "wmt"}})])
     assert empty["data.name"] == ["''", "wmt"]

@@ -54,7 +54,7 @@ def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
     arguments = [str(tmp_path / name) for name in ("x/over", "y/over", "trials")]
     assert main(["report", *arguments, f"--output={output}"]) == 0
     said = capsys.readouterr().out
-    scores = [line.split()[:2] for line in said.splitlines()[1:5]]
+    scores = [line.split()[:2] for line in said.splitlines()[3:7]]
     assert scores == [["y/over", "30.00"], ["x/over", "20.00"], ["going_on"], ["just_begun"]]
     assert "WARNING: x/over: attention is uniform." in said
     with (output / "report.csv").open(newline="") as file:
@@ -127,9 +127,9 @@ def test_files_elsewhere_are_named_without_their_folders_where_they_differ(make_
 )
 def test_only_settings_that_change_the_scored_text_make_scores_incomparable(task, data, others, differ):
     data = {"source": "text", **data}
-    configs = [from_dict({"task": task, "data": each}) for each in (data, {**data, **others})]
-    found = different_text(configs)
-    assert [each.partition(":")[0] for each in found] == [f"The runs differ in {differ}"] * bool(differ)
+    configs = [from_dict({"task": task, "data": settings}) for settings in (data, {**data, **others})]
+    warnings = different_text(configs)
+    assert [warning.partition(":")[0] for warning in warnings] == [f"The runs differ in {differ}"] * bool(differ)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_only_settings_that_change_the_scored_text_make_scores_incomparable(task
         (["{run}", "--metrics=train/los"], "--metrics: no run has measured 'train/los'; did you mean 'train/loss'?"),
         (["{run}", "--output={run}/config.json"], "--output: {run}/config.json is a file"),
         (["{run}/nowhere"], "{run}/nowhere' is not a folder"),
-        (["{run}/checkpoints"], "no config.json in it or one level below (found nothing)"),
+        (["{run}/checkpoints"], "no config.json in it or one level below (there is nothing)"),
     ],
 )
 def test_mistakes_are_told(make_run, tmp_path, arguments, message, capsys):
@@ -222,7 +222,7 @@ def test_the_heading_of_a_score_has_the_sentences_that_were_decoded(make_run, tm
     assert "  BLEU (96 of 1,014 sentences, greedy)   chrF" in capsys.readouterr().out
     of("second", "1,014 sentences, beam 4")
     assert main(["report", *runs, f"--output={tmp_path / 'out'}"]) == 0
-    heading, first, second = capsys.readouterr().out.splitlines()[:3]
+    heading, first, second = capsys.readouterr().out.splitlines()[2:5]
     assert "BLEU   chrF" in heading and "validated on" in heading
     assert "96 of 1,014 sentences, greedy" in first and "1,014 sentences, beam 4" in second
 

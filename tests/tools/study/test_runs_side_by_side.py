@@ -22,13 +22,13 @@ def test_an_average_of_checkpoints_is_translated_once_and_found_again(run, tmp_p
     copy = tmp_path / "copy"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("evaluation-*"))
     config = load_run_config(copy)
-    chosen = translation_comparison.choose_run(copy, config, "validation", "last", average=3)
-    assert chosen.saved is None
-    made = translation_comparison.translated(chosen).evaluation
-    assert made.report["averaged_checkpoints"] == 3
-    assert made.stem == copy / "evaluation-validation-30-average3"
+    side = translation_comparison.choose_run(copy, config, "validation", "last", average=3)
+    assert side.saved is None
+    evaluation = translation_comparison.translated(side).evaluation
+    assert evaluation.report["averaged_checkpoints"] == 3
+    assert evaluation.stem == copy / "evaluation-validation-30-average3"
     again = translation_comparison.choose_run(copy, config, "validation", "last", average=3)
-    assert again.evaluation.hypotheses == made.hypotheses
+    assert again.evaluation.hypotheses == evaluation.hypotheses
     with pytest.raises(DataError, match="4 checkpoints to average"):
         translation_comparison.choose_run(copy, config, "validation", "last", average=4)
 

@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from transformer_jax.config import Metric
 from transformer_jax.tools.study.seed_statistics import (
     PairedTest,
     detectable,
@@ -63,7 +64,7 @@ def test_intervals_exclude_zero_where_the_adjusted_p_is_significant():
 
 def test_the_range_of_a_deviation_covers_it():
     samples = np.random.default_rng(5).normal(size=(4000, 5)).std(axis=1, ddof=1)
-    ranges = [deviation_range(float(each), 4) for each in samples]
+    ranges = [deviation_range(float(deviation), 4) for deviation in samples]
     assert np.mean([low < 1.0 < high for low, high in ranges]) == pytest.approx(0.95, abs=0.015)
 
 
@@ -78,19 +79,20 @@ def test_null_duels_raise_false_alarms_at_the_stated_rate(pairs, ideas):
 @pytest.mark.parametrize(("pairs", "ideas"), [(5, 1), (10, 4)])
 def test_a_planted_effect_of_detectable_size_is_found_with_the_stated_power(pairs, ideas):
     shift = detectable(math.sqrt(2), pairs, ideas)
-    found = finds(duels(pairs, ideas, shift))
+    significant = finds(duels(pairs, ideas, shift))
     # The plan is for Bonferroni, which Holm surpasses.
-    assert 0.77 < found.mean() < (0.85 if ideas == 1 else 0.97)
+    assert 0.77 < significant.mean() < (0.85 if ideas == 1 else 0.97)
     assert seeds_needed(shift * 1.001, math.sqrt(2), ideas) == pairs
 
 
 def test_verdicts_say_what_the_interval_allows():
     test, both = PairedTest(5, 0.5, 0.3, 0.2, 0.8, 0.01), PairedTest(5, 0.1, 0.3, -0.3, 0.5, 0.4)
-    assert verdict(test, 0.02, 1, "BLEU", 2) == "helps: BLEU better by 0.20 to 0.80"
+    bleu, loss = Metric("bleu", "maximize", "BLEU", digits=2), Metric("loss", "minimize", digits=1)
+    assert verdict(test, 0.02, bleu) == "helps: BLEU better by 0.20 to 0.80"
     failed = "1 of 5 runs of x failed"
     hurts = f"hurts: loss worse by 0.2 to 0.8; {failed} and are left out"
-    assert verdict(test, 0.02, -1, "loss", 1, failed) == hurts
-    assert verdict(test, 0.06, 1, "BLEU", 2) == "no difference shown; BLEU may still be up to 0.80 better"
-    assert verdict(both, 0.4, -1, "loss", 1) == "no difference shown; loss may still be up to 0.3 better or 0.5 worse"
-    assert verdict(PairedTest(3, 0.0, 0.0, 0.0, 0.0, 1.0), 1.0, 1, "BLEU", 2) == "equal to the base in every run"
-    assert verdict(None, 1.0, 1, "BLEU", 2, failed).endswith(f"ended well; {failed}")
+    assert verdict(test, 0.02, loss, failed) == hurts
+    assert verdict(test, 0.06, bleu) == "no difference shown; BLEU may still be up to 0.80 better"
+    assert verdict(both, 0.4, loss) == "no difference shown; loss may still be up to 0.3 better or 0.5 worse"
+    assert verdict(PairedTest(3, 0.0, 0.0, 0.0, 0.0, 1.0), 1.0, bleu) == "equal to the base in every run"
+    assert verdict(None, 1.0, bleu, failed).endswith(f"ended well; {failed}")

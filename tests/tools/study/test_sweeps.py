@@ -41,8 +41,8 @@ def test_the_command_line_changes_all_trials_and_chooses_rows(tmp_path):
     rows = '{"base": {}, "wide": {"model.d_ff": 512}, "odd": {"model.num_heads": 3}}'
     file = write(tmp_path, f'Sweep(config="configs/quickstart.py", overrides={{"seed": 5}}, rows={rows})')
     sweep = load_sweep(file, [("seed", "7"), ("model.d_ff", "16")], ["wide", "base"])
-    found = [sweep.settings(point) for point in sweep.points()]
-    assert [(each.seed, each.model.d_ff) for each in found] == [(7, 512), (7, 16)]
+    configs = [sweep.settings(point) for point in sweep.points()]
+    assert [(config.seed, config.model.d_ff) for config in configs] == [(7, 512), (7, 16)]
     with pytest.raises(ConfigError, match="--rows: no row 'wild'; did you mean wide"):
         load_sweep(file, [], ["wild"])
     with pytest.raises(ConfigError, match="model.d_f: unknown key"):
@@ -67,10 +67,7 @@ def test_the_command_line_changes_all_trials_and_chooses_rows(tmp_path):
             'Sweep(config="word_vectors:quick", space={"model.negatives": Choice(2, 5)})',
             r"loss is not comparable between runs that differ in model.negatives; take validation/analogies \(with data.test",
         ),
-        (
-            f"{HELD_OUT} seeds=(0, 1)",
-            "runs with different seed are not scored on the same text; set data.seed, which",
-        ),
+        (f"{HELD_OUT} seeds=(0, 1)", "runs with different seed are not scored on the same text; set data.seed, which"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(tmp_path, expression, message):
@@ -86,8 +83,8 @@ def test_workers_share_the_gpus_of_a_host():
     two = [{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]
     assert gpu_environments(2, ["0", "1", "2", "3"]) == two
     shared = gpu_environments(4, ["0", "7"])
-    assert [each["CUDA_VISIBLE_DEVICES"] for each in shared] == ["0", "7", "0", "7"]
-    assert {each["XLA_PYTHON_CLIENT_MEM_FRACTION"] for each in shared} == {"0.450"}
+    assert [variables["CUDA_VISIBLE_DEVICES"] for variables in shared] == ["0", "7", "0", "7"]
+    assert {variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] for variables in shared} == {"0.450"}
     for workers, devices in ((3, "0123"), (3, "01")):
         with pytest.raises(ConfigError, match="do not divide; use 2"):
             gpu_environments(workers, list(devices))

@@ -44,7 +44,7 @@ def started(command: list[str], folder: Path, **variables: str) -> subprocess.Po
 def await_checkpoint(run: Path, process: subprocess.Popen) -> None:
     """Returns once the run has saved after an update, and is still going on."""
     while process.poll() is None:
-        if any(int(each.name) > 0 for each in run.glob("checkpoints/[0-9]*") if each.name.isdigit()):
+        if any(int(folder.name) > 0 for folder in run.glob("checkpoints/[0-9]*") if folder.name.isdigit()):
             return
         time.sleep(0.05)
     raise AssertionError(process.communicate()[0])

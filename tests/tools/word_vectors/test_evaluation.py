@@ -18,14 +18,15 @@ def scored(text, tmp_path, vectors=None):
 
 
 def test_analogies_are_counted_by_section_and_kind(tmp_path):
-    # The nearest to man - king + queen is the question word queen itself; without the three, woman is right.
+    # The nearest to man - king + queen is the question word queen itself; without the three, woman
+    # is right.
     report = scored(
         ": family\nman king woman queen\nKing man Queen woman\nman king woman apple\n"
         ": currency\ndollar usa euro europe\n:gram1\nman woman king queen\nman woman king duck\n",
         tmp_path,
     )
     ((_, parts, overall),) = report.scores
-    assert [(each.name, each.value, each.covered, each.total) for each in parts] == [
+    assert [(part.name, part.value, part.covered, part.total) for part in parts] == [
         ("family", 2 / 3, 3, 3),
         ("currency", None, 0, 1),
         ("gram1", 1.0, 1, 2),
@@ -81,7 +82,7 @@ def test_words_of_marks_are_words(tmp_path):
     table = np.array([[1, 0], [1, 1], [-1, 0], [-1, 1]], np.float32)
     vectors = keyed_vectors([":)", ":(", "#a", "#b"], table)
     analogies = scored(": faces\n:) :( #a #b\n:( :) #b #a\n", tmp_path, vectors)
-    assert [(each.name, each.total) for each in analogies.scores[0].parts[:1]] == [("faces", 2)]
+    assert [(part.name, part.total) for part in analogies.scores[0].parts[:1]] == [("faces", 2)]
     # Cosines 0.71, -1.0 and -0.71.
     pairs = scored(":) :( 3\n#a :) 2\n#a :( 1\n", tmp_path, vectors)
     assert pairs.scores[0].overall == ("set", pytest.approx(0.5), 3, 3)
@@ -105,10 +106,10 @@ NAMED = "columns 'word1', 'word2', 'SimLex999'; its heading, line 1, left out"
 )
 def test_rated_pairs_are_read_by_their_headings(text, reading, tmp_path):
     (tmp_path / "ws.txt").write_bytes(text.encode())
-    (found,) = read_test_sets([str(tmp_path)])
-    assert (found.kind, found.totals) == ("similarity", {"": 2})
-    assert list(found.lines) == ["tiger\tcat\t7.35", "tiger\ttiger\t10"]
-    assert found.reading.startswith("rated pairs") and reading in found.reading
+    (test_set,) = read_test_sets([str(tmp_path)])
+    assert (test_set.kind, test_set.totals) == ("similarity", {"": 2})
+    assert list(test_set.lines) == ["tiger\tcat\t7.35", "tiger\ttiger\t10"]
+    assert test_set.reading.startswith("rated pairs") and reading in test_set.reading
 
 
 @pytest.mark.parametrize(

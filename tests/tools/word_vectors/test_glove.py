@@ -32,9 +32,9 @@ def counted(ids, folder, window=2, memory_pairs=1000):
 
 def test_the_pairs_of_a_sentence_are_those_counted_by_hand(tmp_path):
     """``4 5 6 4 | 7 4`` with windows of two: the bar ends a document."""
-    found = counted([4, 5, 6, 4, EOS_ID, 7, 4, EOS_ID], tmp_path)
+    pairs = counted([4, 5, 6, 4, EOS_ID, 7, 4, EOS_ID], tmp_path)
     half = {(4, 5): 1.5, (4, 6): 1.5, (5, 6): 1.0, (4, 7): 1.0}
-    assert found == half | {(b, a): count for (a, b), count in half.items()}
+    assert pairs == half | {(b, a): count for (a, b), count in half.items()}
 
 
 def test_what_is_written_to_disk_and_merged_is_what_is_counted_in_memory(tmp_path, monkeypatch):
@@ -67,8 +67,8 @@ def test_loss_and_gradient_are_those_of_equation_8_pair_by_pair():
         return loss_of_tables(glove, block, {"embedding": embedding, "projection": projection})
 
     arguments = tuple(map(jnp.asarray, tables))
-    expected, found = (jax.value_and_grad(each, (0, 1, 2, 3))(*arguments) for each in (naive, blocked))
-    for left, right in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    expected, blocks = (jax.value_and_grad(loss, (0, 1, 2, 3))(*arguments) for loss in (naive, blocked))
+    for left, right in zip(jax.tree.leaves(blocks), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
 
 

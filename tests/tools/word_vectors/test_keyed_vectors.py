@@ -19,8 +19,6 @@ from transformer_jax.tools.word_vectors.keyed_vectors import (
 )
 
 library("gensim", "vectors")
-# gensim does not close files of GloVe.
-pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in.*txt")
 FILES = {"word2vec": "v.txt", "word2vec_binary": "v.bin", "glove": "glove.txt"}
 
 
@@ -34,15 +32,16 @@ def vectors():
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_is_written_is_read_bit_for_bit(vectors, name, tmp_path):
-    # U+2028 and U+00A0 are white space to Python, and part of a word here: only ASCII white space separates.
+    # U+2028 and U+00A0 are white space to Python, and part of a word here: only ASCII white space
+    # separates.
     path = tmp_path / "new" / FILES[name]
     assert write_vectors(path, vectors, name) == path
-    for found in (read_vectors(path), read_vectors(path, name)):
-        assert found.index_to_key == vectors.index_to_key
-        assert found.vectors.tobytes() == vectors.vectors.tobytes()
+    for read in (read_vectors(path), read_vectors(path, name)):
+        assert read.index_to_key == vectors.index_to_key
+        assert read.vectors.tobytes() == vectors.vectors.tobytes()
     first = read_vectors(path, limit=3)
     assert (first.index_to_key, first.vectors.shape) == (vectors.index_to_key[:3], (3, 5))
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
@@ -50,7 +49,7 @@ def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
     assert text.startswith(b"8 5\nthe 0.0 -0.0 ") and text.count(b"\n") == 9
     (tmp_path / "v.txt.gz").write_bytes(gzip.compress(text))
     assert read_vectors(tmp_path / "v.txt.gz").vectors.tobytes() == vectors.vectors.tobytes()
-    with pytest.raises(DataError, match="word 2 is 'b c'; white space separates"):
+    with pytest.raises(DataError, match="word 2 is 'b c', and white space separates"):
         write_vectors(tmp_path / "w.txt", keyed_vectors(["a", "b c"], np.eye(2, dtype=np.float32)))
     with pytest.raises(ConfigError, match="--output a file that ends in .bin, .txt, .vec"):
         write_vectors(tmp_path / "v.npz", vectors)
@@ -62,15 +61,15 @@ def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
 
 BINARY = ((b"a", [1, 2]), (b"a", [3, 4]), (b"b", [5, 6]))
 BROKEN_TEXT = [
-    (b"2 2\na 1 2\nb 1\n", "line 3: expected a word and 2 numbers, .*, found 'b 1'"),
-    (b"a 1 2\nb 1 x\n", "not a whole file of the format glove .*'x'"),
+    (b"2 2\na 1 2\nb 1\n", "line 3: expected a word and 2 numbers, .*, not 'b 1'"),
+    (b"a 1 2\nb 1 x\n", "line 2: 'b 1 x' does not end in 2 numbers"),
     (b"a 1 2\nb 1 nan\n", "the vector of 'b' has a value that is not finite"),
     (b"3 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 3; the file may be cut short"),
     (b"a 1 2\nb 1 2c 3 4\n", "line 2: expected a word and 2 numbers, .*"),
-    (b"a 1 2\nb 1 2 c 3 4\n", "line 2: .* found 'b 1 2 c 3 4'"),
-    (b"a 1 2\nb 3 1 2\n", "line 2: expected a word and 2 numbers, .* found 'b 3 1 2'"),
+    (b"a 1 2\nb 1 2 c 3 4\n", "line 2: .* not 'b 1 2 c 3 4'"),
+    (b"a 1 2\nb 3 1 2\n", "line 2: expected a word and 2 numbers, .* not 'b 3 1 2'"),
     (b"1 2\nroute 66 4 x\n", "line 2: 'route 66 4 x' does not end in 2 numbers"),
-    ("a\u00a0b\n".encode(), "line 1: .* found 'a<U.00A0>b'"),
+    ("a\u00a0b\n".encode(), "line 1: .* not 'a<U.00A0>b'"),
     (b"2 2\na 1 2\nb\xff 1 2\n", "line 3: invalid UTF-8 in 'b\ufffd 1 2'"),
     (b"a b 1 2\nc\xff 1 2\n", "line 2: invalid UTF-8"),
     (b"0 2\n", "line 1: '0 2' is not the number of words and the dimension"),
@@ -88,8 +87,8 @@ def test_broken_text_is_refused(text, message, tmp_path):
 def test_words_with_spaces_are_read_where_the_dimension_is_known(tmp_path):
     for text in ("4 2\nroute 66 1 2\n. . . 3 4\nroute 66 5 6\nb 7 8\n", "b 7 8\nroute 66 . 1 2\n. . . 3 4\n"):
         (tmp_path / "v.txt").write_text(text.replace("66 ", "66\u00a0a "), encoding="utf-8")
-        found = read_vectors(tmp_path / "v.txt")
-        assert {word: row.tolist() for word, row in zip(found.index_to_key, found.vectors, strict=True)} == {
+        read = read_vectors(tmp_path / "v.txt")
+        assert {word: row.tolist() for word, row in zip(read.index_to_key, read.vectors, strict=True)} == {
             "route 66\u00a0a" + " ." * (text[0] == "b"): [1, 2],
             ". . .": [3, 4],
             "b": [7, 8],
@@ -105,9 +104,9 @@ def test_of_a_repeated_word_the_first_vector_counts(name, tmp_path):
     header = [] if name == "glove.txt" else [b"3 2"]
     binary = b"".join(word + b" " + np.array(row, np.float32).tobytes() for word, row in BINARY)
     (tmp_path / name).write_bytes(b"\n".join([*header, *lines]) + b"\n" + (binary if name == "v.bin" else b""))
-    found = read_vectors(tmp_path / name)
-    assert (found.index_to_key, found.vectors.tolist()) == (["a", "b"], [[1, 2], [5, 6]])
-    assert len(found.most_similar("a")) == 1
+    read = read_vectors(tmp_path / name)
+    assert (read.index_to_key, read.vectors.tolist()) == (["a", "b"], [[1, 2], [5, 6]])
+    assert len(read.most_similar("a")) == 1
 
 
 def test_broken_binary_is_refused(vectors, tmp_path):

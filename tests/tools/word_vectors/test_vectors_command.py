@@ -49,7 +49,7 @@ def test_a_test_set_without_coverage_is_an_error(files, capsys):
     out, err = capsys.readouterr()
     rows = [" ".join(line.split()) for line in out.splitlines()]
     assert "animals - 0 of 2 0.0 %" in rows and "pairs 1.0000 3 of 3 100.0 %" in rows
-    assert "animals: no question or pair whose words all have vectors; coverage is 0" in err
+    assert "animals: coverage is 0, since no question or pair has vectors for all its words" in err
 
 
 def test_convert_and_draw(files, capsys):

@@ -16,7 +16,8 @@ from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipG
 from transformer_jax.tools.word_vectors.task.word_vector_settings import Word2vecConfig
 
 D, WINDOW, NEGATIVES, SHARED = 5, 2, 3, 4
-# Two rows of five centers, with two words more on each side; a document ends in the first, the second is padded.
+# Two rows of five centers, with two words more on each side; a document ends in the first, the
+# second is padded.
 WORDS = np.array([[4, 5, 6, EOS_ID, 7, 8, 4, 9, 5], [6, 9, 4, 4, 7, PAD_ID, PAD_ID, PAD_ID, PAD_ID]], np.int32)
 REACH = np.array([[1, 2, 2, 1, 2], [2, 1, 2, 1, 1]], np.int32)
 DRAWN = np.array([[4, 9, 9, 6], [5, 7, 4, 8]], np.int32)
@@ -67,8 +68,8 @@ def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, ob
         )
 
     expected, gradients = jax.value_and_grad(lambda *both: naive(kind, *both), (0, 1))(*tables)
-    found, blocked_gradients = jax.jit(jax.value_and_grad(blocked, (0, 1)))(*tables)
-    assert found == pytest.approx(float(expected), rel=1e-5)
+    blocks, blocked_gradients = jax.jit(jax.value_and_grad(blocked, (0, 1)))(*tables)
+    assert blocks == pytest.approx(float(expected), rel=1e-5)
     for left, right in zip(blocked_gradients, gradients, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
 

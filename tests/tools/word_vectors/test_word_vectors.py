@@ -72,8 +72,8 @@ def test_devices_exchange_the_rows_that_a_block_reads_and_no_table(cache):
     update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
     batch = WordVectorTask.batch_shape(config, batching.rows * batching.blocks_per_update, batching.row_length)
     table = update.state_shapes.params["embedding"]["table"]
-    found = collectives_of(update.lower(batch).compile().as_text(), mesh.size)
-    assert sum(each.bytes * each.times for each in found) < table.size * table.dtype.itemsize
+    collectives = collectives_of(update.lower(batch).compile().as_text(), mesh.size)
+    assert sum(collective.bytes * collective.times for collective in collectives) < table.size * table.dtype.itemsize
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,6 @@ def word_vectors_config(cache, **blocks):
 def loss_of_tables(objective, block, params):
     """The loss of a block from whole tables, which are looked up as an update does."""
     block = jax.tree.map(jnp.asarray, block)
-    found = objective.lookups(block).items()
-    rows = {name: params[each.table[0]][each.table[1]][each.ids] for name, each in found}
+    lookups = objective.lookups(block).items()
+    rows = {name: params[lookup.table[0]][lookup.table[1]][lookup.ids] for name, lookup in lookups}
     return objective.loss(rows, block).loss

@@ -1,9 +1,10 @@
-"""The embedded default corpus: English sentences and their German translations, generated from a synchronous grammar.
+"""The embedded default corpus: English sentences and German translations of a synchronous grammar.
 
-``MeaningSampler`` samples a meaning, and ``english`` and ``german`` express it with the words of ``lexicon.py``. Every English
-sentence has exactly one translation. Each validation and test sentence contains a combination of words (adjective and noun,
-noun and verb, verb and object) that never occurs in the training split: a model that memorizes phrases fails on them, a model
-that learned the words and the rules translates them all.
+``MeaningSampler`` samples a meaning, and ``english`` and ``german`` express it with the words of
+``lexicon.py``. Every English sentence has exactly one translation. Each validation and test
+sentence contains a combination of words (adjective and noun, noun and verb, verb and object) that
+never occurs in the training split: a model that memorizes phrases fails on them, a model that
+learned the words and the rules translates them all.
 """
 
 import itertools
@@ -21,9 +22,14 @@ from transformer_jax.data.synthetic.lexicon import ANIMATE, BE, Adjective, Deter
 from transformer_jax.data.synthetic.symbols import GeneratedCorpus, held_out_split, split_random
 from transformer_jax.registry.plugins import register
 
-MIN_WORDS, MAX_WORDS = 3, 16
+# Words of an English sentence.
+MIN_WORDS = 3
+MAX_WORDS = 16
 SENTENCES_IN_PARAGRAPH = (3, 7)
-_REFERENCE_PAIRS, _REFERENCE_SEED, _COMMON = 8000, 0, 4
+# Training pairs and seed of ``common_words``, and occurrences that make a word common.
+_REFERENCE_PAIRS = 8000
+_REFERENCE_SEED = 0
+_COMMON = 4
 AnyWord = TypeVar("AnyWord", Noun, Verb, Adjective)
 _DEFINITE = tuple(
     row for row in lexicon.DETERMINERS if row.declension == "definite" or row.english in ("this", "my", "our")
@@ -59,7 +65,7 @@ class Name(NamedTuple):
 
 
 class NounPhrase(NamedTuple):
-    """``the old dog of my aunt that sleeps``. A name as ``possessor`` replaces the determiner ("Anna's dog")."""
+    """``the old dog of my aunt that sleeps``; a name as ``possessor`` replaces the determiner."""
 
     determiner: Determiner
     adjective: Adjective | None
@@ -89,9 +95,9 @@ class Adjunct(NamedTuple):
 class Clause(NamedTuple):
     """A subject and its predicate.
 
-    ``subject`` None: an infinitive clause, or a relative clause whose subject is the noun that it modifies. ``tense``: present,
-    perfect or auxiliary; ``auxiliary``: a row of ``MODALS``, or ``FUTURE``. ``gap``: a relative clause whose object is the noun
-    that it modifies.
+    ``subject`` None: an infinitive clause, or a relative clause whose subject is the noun that it
+    modifies. ``tense``: present, perfect or auxiliary. ``auxiliary``: a row of ``MODALS``, or
+    ``FUTURE``. ``gap``: a relative clause whose object is the noun that it modifies.
     """
 
     subject: Phrase | None
@@ -113,7 +119,8 @@ class Clause(NamedTuple):
 class Sentence(NamedTuple):
     """One or two clauses; ``kind`` is a key of ``_KINDS``.
 
-    ``joint``: the question word or conjunction, if any. ``time_first``: the first clause begins with its time.
+    ``joint``: the question word or conjunction, if any. ``time_first``: the first clause begins
+    with its time.
     """
 
     kind: str
@@ -124,7 +131,7 @@ class Sentence(NamedTuple):
 
 
 def person(subject: Phrase | None) -> str:
-    """The verb form for a subject: ``first`` or ``third`` person singular, or ``plural``."""
+    """Return the verb form for a subject: ``first`` or ``third`` person singular, or ``plural``."""
     match subject:
         case Pronoun():
             return subject.person
@@ -134,21 +141,22 @@ def person(subject: Phrase | None) -> str:
 
 
 def spell(words: list[str], end: str) -> str:
-    """Words and commas as a sentence: ``["the", "dog", ",", ",", "he"]`` and ``.`` make ``The dog, he.``"""
+    """Write words and commas as a sentence: ``["the", "dog", ",", "he"]`` is ``The dog, he.``"""
     text = " ".join(words).replace(" , ,", " ,").removesuffix(" ,").replace(" ,", ",")
     return text[0].upper() + text[1:] + end
 
 
 @cache
 def combination_split(first: str, second: str) -> str:
-    """The split of a pair of English words (noun and verb, verb and object, adjective and noun); 9 of 10 are in training."""
+    """Return the split of a combination of English words; 9 of 10 are in training."""
     return held_out_split(f"{first}+{second}")
 
 
 class MeaningSampler:
-    """Samples sentences of one split, without combinations of words that belong to another held-out split.
+    """Samples sentences of a split, without combinations of words of another held-out split.
 
-    ``has_held_out``: whether the last sentence contains a combination that only this split has; always False in training.
+    ``has_held_out``: whether the last sentence has a combination that only this split has, always
+    False in training.
     """
 
     def __init__(self, rng: random.Random, split: str) -> None:
@@ -157,7 +165,6 @@ class MeaningSampler:
         self.has_held_out = False
 
     def sentence(self) -> Sentence:
-        """The next meaning."""
         self.has_held_out = False
         kind = self._rng.choices(tuple(_KINDS), tuple(_KINDS.values()))[0]
         if kind == "statement":
@@ -177,7 +184,7 @@ class MeaningSampler:
         return self._rng.random() < probability
 
     def _fitting(self, words: Sequence[AnyWord], partner: Noun | Verb) -> AnyWord:
-        """One of ``words`` that this split may combine with ``partner``."""
+        """Choose one of ``words`` that this split may combine with ``partner``."""
         while True:
             word = self._rng.choice(words)
             owner = combination_split(word.english, partner.english)
@@ -249,7 +256,7 @@ class MeaningSampler:
         return clause
 
     def _with_setting(self, clause: Clause, probability: float) -> Clause:
-        """Adds manner, company and place, each with some probability."""
+        """Add manner, company and place, each with some probability."""
         manner = self._rng.choice(lexicon.MANNERS) if self._chance(probability) else None
         adjuncts = clause.adjuncts
         if self._chance(probability / 2):
@@ -274,7 +281,8 @@ class MeaningSampler:
     def _subject(self, verb: Verb, is_rich: bool) -> Phrase:
         draw = self._rng.random()
         if draw < 0.18:
-            return self._rng.choice((lexicon.PRONOUNS[0], *lexicon.PRONOUNS))  # "I" twice: it has verb forms of its own
+            # "I" twice: it has special verb forms.
+            return self._rng.choice((lexicon.PRONOUNS[0], *lexicon.PRONOUNS))
         if draw < 0.28:
             return self._name()
         noun = self._fitting(lexicon.ANIMATES, verb)
@@ -285,7 +293,7 @@ class MeaningSampler:
         return self._noun_phrase(noun)
 
     def _relative(self, noun: Noun) -> Clause:
-        """A relative clause on a subject: ``who sleeps``, ``who loves the cat``."""
+        """Return a relative clause on a subject: ``who sleeps``, ``who loves the cat``."""
         frame = self._rng.choice(("none", "animate", "thing", "any", "dative"))
         clause = self._with_objects(Clause(None, self._fitting(lexicon.VERBS[frame], noun)), is_rich=False)
         return clause if clause.verb.prefix else self._with_tense(clause)
@@ -330,7 +338,7 @@ class MeaningSampler:
 
 
 def english(sentence: Sentence) -> str:
-    """The English sentence: subject, verb, objects, place, time; "do" in questions and negations."""
+    """Write the English sentence: subject, verb, objects, place, time; "do" in questions."""
     joint = [sentence.joint[0]] if sentence.joint else []
     if sentence.kind == "question":
         return spell(joint + _english_clause(sentence.first, is_question=True), "?")
@@ -355,7 +363,7 @@ def _english_clause(clause: Clause, *, is_question: bool = False, time_first: bo
 
 
 def _english_verb(clause: Clause, agreement: str, needs_auxiliary: bool) -> tuple[list[str], list[str]]:
-    """The auxiliary, if any, and the main verb."""
+    """Return the auxiliary, if any, and the main verb."""
     verb, is_third = clause.verb, agreement == "third"
     if verb is BE:
         return [verb.english_third if is_third else verb.english], []
@@ -369,7 +377,7 @@ def _english_verb(clause: Clause, agreement: str, needs_auxiliary: bool) -> tupl
 
 
 def _english_predicate(clause: Clause, verb: Sequence[str], auxiliary: Sequence[str] = ()) -> list[str]:
-    """Everything after the subject."""
+    """Return the words after the subject."""
     words = [*auxiliary, *(["not"] if clause.negated else [])]
     words += [clause.frequency[0]] if clause.frequency else []
     words += [*verb, *_english_phrase(clause.indirect), *_english_phrase(clause.direct)]
@@ -417,10 +425,11 @@ def _english_phrase(phrase: Phrase | None, is_subject: bool = False) -> list[str
 
 
 def german(sentence: Sentence) -> str:
-    """The German sentence.
+    """Return the German sentence.
 
-    The finite verb is second in a statement, first in a question and last in a subordinate clause; participles, infinitives
-    and separable prefixes go to the end; articles, adjectives and nouns agree in case, gender and number.
+    The finite verb is second in a statement, first in a question and last in a subordinate clause.
+    Participles, infinitives and separable prefixes go to the end. Articles, adjectives and nouns
+    agree in case, gender and number.
     """
     joint = [sentence.joint[1]] if sentence.joint else []
     first, second = sentence.first, sentence.second
@@ -440,7 +449,7 @@ def german(sentence: Sentence) -> str:
 
 
 def _german_clause(clause: Clause, order: str, agreement: str = "") -> list[str]:
-    """``agreement``: the verb form for the noun that a relative clause without a subject modifies."""
+    """Return a clause; ``agreement``: the verb form for the noun of a relative clause."""
     finite, end = _german_verb(clause, agreement or person(clause.subject))
     subject, middle = _german_phrase(clause.subject, "nominative"), _german_middle(clause)
     if order == "verb last":
@@ -460,7 +469,7 @@ def _german_clause(clause: Clause, order: str, agreement: str = "") -> list[str]
 
 
 def _german_verb(clause: Clause, agreement: str) -> tuple[str, list[str]]:
-    """The finite verb, and the last words of a main clause: prefix, participle or infinitive."""
+    """Return the finite verb, and prefix, participle or infinitive at the end of a main clause."""
     verb = clause.verb
     column = ("first", "third", "plural").index(agreement)
     if clause.auxiliary:
@@ -472,7 +481,7 @@ def _german_verb(clause: Clause, agreement: str) -> tuple[str, list[str]]:
 
 
 def _german_middle(clause: Clause) -> list[str]:
-    """The words between the verbs: pronouns, time, objects, "nicht", manner, prepositional phrases, predicate."""
+    """Return the words between the verbs: pronouns, time, objects, "nicht", manner, adjuncts."""
     direct_case = "dative" if clause.verb.objects == "dative" else "accusative"
     objects = ((clause.indirect, "dative"), (clause.direct, direct_case))
     adverb = clause.frequency or clause.time
@@ -536,7 +545,6 @@ def _ending(endings: dict[str, str], gender: str, case: str) -> str:
 
 
 def noun_form(noun: Noun, case: str, plural: bool) -> str:
-    """The German noun in a case and number."""
     if plural:
         adds_n = case == "dative" and noun.german_plural[-1] not in "ns"
         return noun.german_plural + "n" * adds_n
@@ -547,10 +555,10 @@ def noun_form(noun: Noun, case: str, plural: bool) -> str:
 
 @cache
 def common_words() -> frozenset[str]:
-    """Words of both languages, as written, with at least 4 occurrences in 8000 training pairs.
+    """Return the words of both languages with at least 4 occurrences in 8000 training pairs.
 
-    Evaluation sentences use no other words: they then practically always occur in 20,000 training pairs of any seed, and the
-    evaluation measures new combinations of known words.
+    Evaluation sentences use no other words. They practically always occur in 20,000 training pairs
+    of any seed, so that the evaluation measures new combinations of learned words.
     """
     reference = GrammarCorpus(_REFERENCE_PAIRS, _REFERENCE_SEED).pairs("train")
     counts = Counter(word for pair in reference for text in pair for word in _words(text))
@@ -570,8 +578,8 @@ class GrammarCorpus(GeneratedCorpus):
 
     def __post_init__(self) -> None:
         if (self.source_language, self.target_language) != ("en", "de"):
-            named = f"data.source_language={self.source_language}, data.target_language={self.target_language}"
-            raise ConfigError(named, "the grammar is English to German", "set them to en and de")
+            keys = f"data.source_language={self.source_language}, data.target_language={self.target_language}"
+            raise ConfigError(keys, "the grammar is English to German", "set them to en and de")
 
     def generated(self, split: str) -> Iterator[SentencePair]:
         sampler = MeaningSampler(split_random(split, self.seed), split)
@@ -591,19 +599,17 @@ class GrammarCorpus(GeneratedCorpus):
 
 @register("data_source", "grammar")
 def grammar_corpus(data: DataConfig, seed: int) -> GrammarCorpus:
-    """The corpus of ``data.generated_pairs``."""
     return GrammarCorpus(data.generated_pairs, seed, data.source_language, data.target_language)
 
 
 @dataclass(frozen=True)
 class GeneratedParagraphs:
-    """English sentences of the embedded grammar in paragraphs of 3 to 7; each paragraph is a line."""
+    """English sentences of the embedded grammar in paragraphs of 3 to 7, one a line."""
 
     training_sentences: int
     seed: int
 
     def documents(self, split: str) -> Iterator[Document]:
-        """Streams ``train``, ``validation`` or ``test``."""
         sentences = (pair.source for pair in self._grammar.pairs(split))
         rng = split_random(split, self.seed)
         while paragraph := list(itertools.islice(sentences, rng.randint(*SENTENCES_IN_PARAGRAPH))):
@@ -611,11 +617,9 @@ class GeneratedParagraphs:
             yield Document(text, len(text.encode()) + 1)
 
     def count_bytes(self, split: str) -> int:
-        """An estimate of 40 bytes a sentence."""
         return 40 * self._grammar.count(split)
 
     def fingerprint(self, split: str) -> str:
-        """Digest of the sentences and the range of paragraph lengths."""
         return digest(["paragraphs", str(SENTENCES_IN_PARAGRAPH), self._grammar.fingerprint(split)])
 
     @property

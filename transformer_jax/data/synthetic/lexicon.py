@@ -1,4 +1,4 @@
-"""The words of the embedded English-German corpus: English form, German form, and their grammatical properties."""
+"""The words of the embedded English-German corpus, with their grammatical properties."""
 
 from importlib.resources import files
 from typing import NamedTuple
@@ -7,7 +7,7 @@ ANIMATE, THING, PLACE = "animate", "thing", "place"
 
 
 class Noun(NamedTuple):
-    """A noun; ``genitive`` is singular. ``weak``: singular cases except the nominative have the form of the plural."""
+    """A noun; ``genitive`` is singular. ``weak``: other singular cases equal the plural."""
 
     kind: str
     english: str
@@ -20,9 +20,9 @@ class Noun(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb. ``objects``: the objects it takes, a key of ``VERBS``; ``prefix``: separable prefix or empty.
+    """A verb; ``objects`` is a key of ``VERBS``; ``prefix`` is separable or empty.
 
-    ``plural`` is also the infinitive without its prefix; ``being``: the perfect is formed with "sein".
+    ``plural`` is also the infinitive without its prefix. ``being``: the perfect has "sein".
     """
 
     objects: str
@@ -45,7 +45,7 @@ class Adjective(NamedTuple):
 
 
 class Determiner(NamedTuple):
-    """A determiner; ``english`` or ``english_plural`` may be empty. ``declension``: endings of it and its adjective."""
+    """A determiner; ``declension``: endings of it and of an adjective after it."""
 
     weight: int
     english: str
@@ -66,7 +66,7 @@ class Pronoun(NamedTuple):
 
 
 class Preposition(NamedTuple):
-    """German preposition, the case it governs, and its fusions with the article by gender ("in" + "dem" = "im")."""
+    """German preposition, its case, and fusions with the article ("in" + "dem" = "im")."""
 
     english: str
     german: str
@@ -75,7 +75,6 @@ class Preposition(NamedTuple):
 
 
 def _sections() -> dict[str, list[str]]:
-    """The entries of ``lexicon.txt`` by section."""
     sections: dict[str, list[str]] = {}
     for line in files(__package__).joinpath("lexicon.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
@@ -171,6 +170,6 @@ PRONOUNS = (
     Pronoun("they", "them", "sie", "sie", "ihnen", "plural"),
 )
 ANIMATES, THINGS, PLACES = _nouns(ANIMATE), _nouns(THING), _nouns(PLACE)
-VERBS = {name: _verbs(name) for kind, _, name in (each.partition(" ") for each in _SECTIONS) if kind == "verb"}
+VERBS = {name: _verbs(name) for kind, _, name in (section.partition(" ") for section in _SECTIONS) if kind == "verb"}
 _EVERY, _OTHER = _adjectives("any"), _adjectives("other")
 ADJECTIVES = {ANIMATE: _EVERY + _adjectives("animate"), THING: _EVERY + _OTHER, PLACE: _EVERY + _OTHER}

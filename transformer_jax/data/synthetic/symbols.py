@@ -14,46 +14,45 @@ SYMBOLS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def held_out_split(text: str) -> str:
-    """The split of ``text`` by its hash: 1/20 validation, 1/20 test, the rest training."""
+    """Return the split of ``text`` by its hash: 1/20 validation, 1/20 test, the rest training."""
     return {0: "validation", 1: "test"}.get(zlib.crc32(text.encode()) % 20, "train")
 
 
 def split_random(split: str, seed: int) -> random.Random:
-    """Random numbers of a split. Validation and test do not depend on ``seed``, so that runs stay comparable."""
+    """Return random numbers of a split. Only training depends on ``seed``: runs stay comparable."""
     return random.Random(f"{split} {seed if split == 'train' else 0}")
 
 
 @dataclass(frozen=True)
 class GeneratedCorpus:
-    """Distinct pairs: ``training_pairs`` for training, and 500 each for validation and test; only training has the ``seed``."""
+    """Distinct pairs: ``training_pairs``, which depend on ``seed``, and 500 each for evaluation."""
 
     training_pairs: int
     seed: int
 
     def generated(self, split: str) -> Iterator[SentencePair]:
-        """Pairs of a split without end."""
+        """Yield pairs of a split without end."""
         raise NotImplementedError
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
-        """Streams ``train``, ``validation`` or ``test``; raises DataError for another split."""
+        """Yield ``train``, ``validation`` or ``test``; raises DataError for another split."""
         return islice(self.generated(split), self.count(split))
 
     def count(self, split: str) -> int:
-        """Number of pairs."""
         require_split(split, ("train", "validation", "test"), "a generated corpus")
         return self.training_pairs if split == "train" else EVALUATION_PAIRS
 
     def fingerprint(self, split: str) -> str:
-        """Digest of the settings, without the languages, and the first pairs."""
+        """Digest the settings, without the languages, and the first pairs."""
         return generated_fingerprint(self, split, astuple(self)[:-2])
 
 
 @dataclass(frozen=True)
 class SymbolCorpus(GeneratedCorpus):
-    """Sequences of 1 to ``max_symbols`` letters, separated by spaces; the target is the source, or with ``reverse`` reversed.
+    """Sequences of 1 to ``max_symbols`` letters; the target is the source, or ``reverse`` of it.
 
-    Example: ``SentencePair("q a f", "f a q")``. All sequences are distinct over all splits: the hash of a sequence chooses its
-    split.
+    Example: ``SentencePair("q a f", "f a q")``. All sequences are distinct over all splits: the
+    hash of a sequence chooses its split.
     """
 
     reverse: bool

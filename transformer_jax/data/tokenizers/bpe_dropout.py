@@ -1,4 +1,4 @@
-"""BPE-dropout: segmentations of words by a random part of the merges (Provilkov et al. 2020, algorithm 1)."""
+"""BPE-dropout: segmentation by a random part of the merges (Provilkov et al. 2020, algorithm 1)."""
 
 import random
 import re
@@ -12,8 +12,8 @@ from transformer_jax.data.tokenizers.tokenizer_interface import SPACE_SIGN
 class BpeDropout:
     """Segments text by the merges of a BPE model, and leaves out some of them at random.
 
-    The sampling of sentencepiece never tries a merge again that it left out once, so that it splits words into more pieces.
-    ``processor``: of a model that ``train_subword_tokenizer`` trained.
+    The sampling of sentencepiece never tries a merge again that it left out once, so that it splits
+    words into more pieces. ``processor``: of a model of ``train_subword_tokenizer``.
     """
 
     def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
@@ -28,7 +28,7 @@ class BpeDropout:
         self._parts = re.compile("|".join([*tags, f"{SPACE_SIGN}?[^{SPACE_SIGN}]+", SPACE_SIGN]))
 
     def encode(self, text: str, dropout: float, seed: int) -> list[int]:
-        """Return the ids of a text: a function of ``seed``, and with ``dropout`` 0 those of sentencepiece."""
+        """Return the ids of a text, a function of ``seed``; with ``dropout`` 0 as sentencepiece."""
         draw = random.Random(seed).random
         marked = f"{SPACE_SIGN}{text.replace(' ', SPACE_SIGN)}" if text else ""
         return [i for part in self._parts.findall(marked) for i in self._encoded(part, dropout, draw)]
@@ -44,7 +44,7 @@ class BpeDropout:
                 yield from (self._bytes[byte] for byte in piece.encode())
 
     def _segmented(self, pieces: list[str], dropout: float, draw: Callable[[], float]) -> list[str]:
-        """Merge ``pieces`` until no merge is possible, or all possible merges of a step are left out."""
+        """Merge ``pieces`` until no merge is possible, or a step leaves all of them out."""
         priorities = self._priorities
         while True:
             best, position, merged = -float("inf"), -1, ""

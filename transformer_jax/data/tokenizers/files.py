@@ -26,26 +26,25 @@ OWN_KINDS = {
     "mapped": "transformer_jax.data.tokenizers.subword:MappedSubwordTokenizer",
 }
 """Classes that are no parts, imported when a file has one."""
-LISTED_KINDS = registered("tokenizer", lambda made: imported(made) if isinstance(made, str) else made)
+LISTED_KINDS = registered("tokenizer", lambda entry: imported(entry) if isinstance(entry, str) else entry)
 """Classes of the registered kinds."""
 
 
 def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:
-    """The tokenizer with this ``kind`` and ``to_bytes()``; raises DataError if ``data`` is something else."""
+    """Return the tokenizer of a ``kind`` and ``to_bytes()``; raises DataError for others."""
     if kind in SUBWORD_KINDS:
         from transformer_jax.data.tokenizers.subword import SubwordTokenizer
 
         return SubwordTokenizer(kind, data)
-    found = imported(OWN_KINDS[kind]) if kind in OWN_KINDS else LISTED_KINDS.get(kind)
-    if found is None:
-        known = ", ".join((*SUBWORD_KINDS, *OWN_KINDS, *LISTED_KINDS))
-        raise DataError(f"unknown kind of tokenizer {kind!r}; known are {known}")
-    made: Tokenizer = found.from_bytes(data)
-    return made
+    tokenizer = imported(OWN_KINDS[kind]) if kind in OWN_KINDS else LISTED_KINDS.get(kind)
+    if tokenizer is None:
+        choices = ", ".join((*SUBWORD_KINDS, *OWN_KINDS, *LISTED_KINDS))
+        raise DataError(f"unknown kind of tokenizer {kind!r}; known are {choices}")
+    return tokenizer.from_bytes(data)
 
 
 def tokenizer_files(pair: TokenizerPair) -> dict[str, bytes]:
-    """Files by name: ``tokenizer.json`` (kinds, sizes, special ids, digests) and one vocabulary for each tokenizer."""
+    """Return files by name: ``tokenizer.json``, and the vocabularies."""
     roles = {"joint": pair.source} if pair.source is pair.target else {"source": pair.source, "target": pair.target}
     entries, files = {}, {}
     for role, tokenizer in roles.items():
@@ -60,13 +59,12 @@ def tokenizer_files(pair: TokenizerPair) -> dict[str, bytes]:
 
 
 def save_tokenizers(pair: TokenizerPair, directory: Path) -> None:
-    """Writes ``tokenizer_files`` to a folder."""
     for name, data in tokenizer_files(pair).items():
         write_whole(directory / name, data)
 
 
 def load_tokenizers(directory: Path) -> TokenizerPair:
-    """Reads the files of ``save_tokenizers``; raises DataError, with the file, when one is missing or damaged."""
+    """Read the files of ``save_tokenizers``; raises DataError if one is missing or damaged."""
     path = directory / DESCRIPTION_FILE
     content, stored = _read(path), {}
     try:

@@ -13,13 +13,14 @@ from transformer_jax.data.tokenizers.tokenizer_interface import SPECIAL_PIECES, 
 from transformer_jax.registry.plugins import register
 
 WORD = r"[\w\p{N}]+"
-"""A run of letters, combining marks, joiners, digits and underscores, in any script; a pattern of ``regex``."""
+"""Letters, combining marks, joiners, digits and underscores, in any script, for ``regex``."""
 
 
 class ListedTokenizer(PiecesTokenizer):
     """A list of units; a unit that is not listed becomes UNK, which decodes to ``unknown``.
 
-    Without unknown units ``decode(encode(text)) == text``. Unit ``k`` of ``units`` has id ``4 + k``.
+    Without unknown units ``decode(encode(text)) == text``. Unit ``k`` of ``units`` has id ``4 +
+    k``.
     """
 
     unknown: ClassVar[str]
@@ -31,9 +32,9 @@ class ListedTokenizer(PiecesTokenizer):
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocabulary_size: int, min_count: int = 1) -> "ListedTokenizer":
-        """Lists the most frequent units, at most ``vocabulary_size`` with special ids, with at least ``min_count`` occurrences.
+        """List the most frequent units: at most ``vocabulary_size`` with special ids.
 
-        Ties are in code point order.
+        A unit needs ``min_count`` occurrences. Ties are in code point order.
         """
         empty = cls(())
         counts = Counter(unit for sentence in sentences for unit in empty.split(sentence))
@@ -50,7 +51,6 @@ class ListedTokenizer(PiecesTokenizer):
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
-        """The text of some units."""
         return "".join(units)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -58,7 +58,7 @@ class ListedTokenizer(PiecesTokenizer):
         return self.join(self.unknown if i == UNK_ID else self._pieces[i] for i in kept)
 
     def surfaces(self, text: str) -> list[bytes]:
-        """The units, known or not, in UTF-8."""
+        """Return the units, known or not, in UTF-8."""
         return [unit.encode("utf-8", "surrogatepass") for unit in self.split(text)]
 
 
@@ -84,13 +84,13 @@ class PatternTokenizer(ListedTokenizer):
 
 @register("tokenizer", "word")
 class WordTokenizer(PatternTokenizer):
-    """Words and punctuation marks, each with the one space before it::
+    """Words and punctuation marks, with the space before them::
 
         "Ein Hund, der  bellt"  ->  [" Ein", " Hund", ",", " der", " ", " bellt"]
 
-    Every character outside a word is its own unit, and so is white space except for the one space before a word or mark. The
-    text is split as if a space preceded it, so that its first word is the same unit as elsewhere. An unknown word decodes to
-    ``<unk>``.
+    Every character outside a word is a unit, and so is white space except for the one space before
+    a word or mark. The text is split as if a space preceded it, so that its first word is the same
+    unit as elsewhere. An unknown word decodes to ``<unk>``.
     """
 
     kind = "word"
@@ -99,20 +99,20 @@ class WordTokenizer(PatternTokenizer):
     pattern_of_older = r" ?(?:\w+|[^\w\s])|\s"
 
     def split(self, text: str) -> Sequence[str]:
-        """The units of a text; concatenated, they are the text after a space."""
+        """Return the units of a text; concatenated, they are the text after a space."""
         return self._find(" " + text) if text else []
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
-        """The text of some units, without the space before the first."""
+        """Return the text of some units, without the space before the first."""
         return "".join(units).removeprefix(" ")
 
 
 @register("tokenizer", "lower_word")
 class LowerWordTokenizer(PatternTokenizer):
-    """Lower-case words without punctuation, for training word vectors: ``"Ein Hund, der bellt"`` is ``ein hund der bellt``.
+    """Lower-case words without punctuation: ``"Ein Hund, der bellt"`` is ``ein hund der bellt``.
 
-    Decoding puts one space between words.
+    For word vectors. Decoding puts one space between words.
     """
 
     kind = "lower_word"
@@ -140,7 +140,7 @@ class CharacterTokenizer(ListedTokenizer):
 
 
 class ByteTokenizer(Tokenizer):
-    """The bytes of UTF-8; byte ``b`` has id ``4 + b``. ``decode(encode(text)) == text`` for every text."""
+    """The bytes of UTF-8: byte ``b`` has id ``4 + b``, and ``decode(encode(text)) == text``."""
 
     kind = "byte"
 
@@ -158,12 +158,11 @@ class ByteTokenizer(Tokenizer):
         return [NUM_SPECIAL_IDS + byte for byte in text.encode("utf-8", "surrogatepass")]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids without special ids. Bytes that are not UTF-8 become U+FFFD."""
+        """Return the text of ids, U+FFFD for bytes that are not UTF-8."""
         kept = bytes(int(i) - NUM_SPECIAL_IDS for i in ids if i >= NUM_SPECIAL_IDS)
         return kept.decode("utf-8", "replace")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the byte of each id: ``<0x41>``."""
         return [SPECIAL_PIECES[i] if i < NUM_SPECIAL_IDS else f"<0x{int(i) - NUM_SPECIAL_IDS:02X}>" for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:

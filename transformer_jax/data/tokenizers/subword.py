@@ -1,4 +1,4 @@
-"""Lossless subwords by sentencepiece: byte pair encoding (Sennrich et al. 2016) or a unigram model (Kudo 2018).
+"""Lossless subwords by sentencepiece: BPE (Sennrich et al. 2016) or a unigram model (Kudo 2018).
 
 Also the sentencepiece models of imported runs, which have other ids.
 """
@@ -30,10 +30,12 @@ _ESCAPES = {_ESCAPE: _ESCAPE + "0", SPACE_SIGN: _ESCAPE + "1"}
 _TO_ESCAPE = re.compile(f"[{_ESCAPE}{SPACE_SIGN}]")
 _ESCAPED = re.compile(f"{_ESCAPE}[01]")
 _UNESCAPES = {escaped: character for character, escaped in _ESCAPES.items()}
-# Unigram training sums floats by thread: with a fixed number of threads the vocabulary is the same on every machine.
+# Unigram training sums floats by thread: a fixed number of threads gives the same vocabulary on
+# every machine.
 _TRAINING_THREADS = 16
-# Unigram training needs minutes for a line of a megabyte: longer lines are split.
+# Unigram training needs minutes for a line of a megabyte, so longer lines are split.
 _MAX_TRAINING_CHARACTERS = 2000
+# A log level of sentencepiece above all messages.
 _SILENT = 4
 
 
@@ -48,9 +50,9 @@ class TooManyPieces(ConfigError):
 class SubwordTokenizer(Tokenizer):
     """A trained sentencepiece model of ``kind`` ``bpe`` or ``unigram``.
 
-    ``decode(encode(text)) == text`` for every string without lone surrogates: nothing is normalized, spaces are kept, and a
-    character outside of the vocabulary becomes its UTF-8 bytes. sentencepiece writes a space as U+2581, so U+2581 in the text
-    is escaped.
+    ``decode(encode(text)) == text`` for every string without lone surrogates: nothing is
+    normalized, spaces are kept, and a character outside of the vocabulary becomes its UTF-8 bytes.
+    sentencepiece writes a space as U+2581, so U+2581 in the text is escaped.
     """
 
     def __init__(self, kind: str, model: bytes) -> None:
@@ -66,7 +68,7 @@ class SubwordTokenizer(Tokenizer):
         return self._processor.encode(_escape(text))
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        """``encode`` of many texts, by default on all cores."""
+        """Encode many texts, by default on all cores."""
         if len(texts) == 1:
             # Starting threads takes longer than encoding a sentence.
             return [self.encode(texts[0])]
@@ -74,7 +76,6 @@ class SubwordTokenizer(Tokenizer):
         return self._processor.encode(escaped, num_threads=num_threads)
 
     def encode_with_dropout(self, text: str, dropout: float, seed: int) -> list[int]:
-        """See ``Tokenizer``; for the kind ``bpe``."""
         return self._merges.encode(_escape(text), dropout, seed)
 
     @cached_property
@@ -84,31 +85,30 @@ class SubwordTokenizer(Tokenizer):
         return BpeDropout(self._processor)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids without PAD, BOS and EOS. Bytes that are not UTF-8, which a model may generate, become U+FFFD."""
+        """Return the text of ids, U+FFFD for bytes that are not UTF-8, as a model may generate."""
         text = self._processor.decode([int(i) for i in ids if i not in (PAD_ID, BOS_ID, EOS_ID)])
         return _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], text) if _ESCAPE in text else text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the entry of each id: U+2581 is a space, ``<0x0A>`` a byte."""
+        """Return the entries of ids: U+2581 is a space, ``<0x0A>`` a byte."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:
-        """The pieces in UTF-8, with escapes; concatenated, they are the escaped text after a space."""
+        """Return the pieces in UTF-8; concatenated, they are the escaped text after a space."""
         return [
             bytes([int(piece[3:5], 16)]) if BYTE_PIECE.fullmatch(piece) else piece.replace(SPACE_SIGN, " ").encode()
             for piece in self.pieces(self.encode(text))
         ]
 
     def to_bytes(self) -> bytes:
-        """The serialized model of sentencepiece."""
         return self._model
 
 
 class MappedSubwordTokenizer(PiecesTokenizer):
     """A sentencepiece model, the ``pieces`` of the vocabulary by id, and a ``prefix`` of pieces.
 
-    The model normalizes text as in its training. ``prefix``, such as the token of a language, precedes every text. A code such
-    as ``>>de<<`` at the beginning of a text is one piece, if it is listed.
+    The model normalizes text as in its training. ``prefix``, such as the token of a language,
+    precedes every text. A code such as ``>>de<<`` that begins a text is one piece, if it is listed.
     """
 
     kind = "mapped"
@@ -132,16 +132,14 @@ class MappedSubwordTokenizer(PiecesTokenizer):
 
     @property
     def model(self) -> bytes:
-        """The sentencepiece model."""
         return self._model
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids without special ids and prefix."""
         pieces = [piece for piece, i in zip(self.pieces(ids), ids, strict=True) if i >= NUM_SPECIAL_IDS]
         return self._processor.decode_pieces([piece for piece in pieces if piece not in self._prefix])
 
     def surfaces(self, text: str) -> list[bytes]:
-        """The pieces in UTF-8; concatenated, they are the normalized text after a space."""
+        """Return the pieces in UTF-8; concatenated, they are the normalized text after a space."""
         return [piece.replace(SPACE_SIGN, " ").encode() for piece in self.split(text)]
 
     def split(self, text: str) -> list[str]:
@@ -155,7 +153,7 @@ class MappedSubwordTokenizer(PiecesTokenizer):
 
 
 def sentencepiece_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
-    """Loads a serialized model; raises DataError if it is none."""
+    """Load a serialized model; raises DataError if it is none."""
     processor = sentencepiece.SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(model)
@@ -171,12 +169,11 @@ def train_subword_tokenizer(
     character_coverage: float = 0.9999,
     tags: Iterable[str] = (),
 ) -> SubwordTokenizer:
-    """Learns a vocabulary of exactly ``vocabulary_size`` pieces: 4 special ids, 256 bytes, characters and subwords.
+    """Learn exactly ``vocabulary_size`` pieces: 4 special ids, 256 bytes, characters and subwords.
 
-    Each of ``tags``, at the beginning of a text or after a space, is one of the pieces.
-
-    The same sentences give the same model on every machine. Raises ConfigError, with the largest or smallest possible
-    ``tokenizer.vocabulary_size``, when the sentences do not support this one.
+    Each of ``tags``, at the beginning of a text or after a space, is one of the pieces. The same
+    sentences give the same model on every machine. Raises ConfigError, with the largest or smallest
+    possible ``tokenizer.vocabulary_size``, if the sentences do not support this one.
     """
     model = io.BytesIO()
     try:
@@ -221,7 +218,6 @@ def _escape(text: str) -> str:
 
 
 def _explain(message: str, vocabulary_size: int) -> ConfigError | DataError:
-    """The error for a message of sentencepiece."""
     too_large = re.search(r"set it to a value <= (\d+)", message)
     too_small = re.search(r"required_chars\. \d+ vs (\d+)", message)
     if too_large:
@@ -229,6 +225,5 @@ def _explain(message: str, vocabulary_size: int) -> ConfigError | DataError:
         return TooManyPieces(f"tokenizer.vocabulary_size: {problem}", int(too_large[1]))
     if too_small:
         remedy = f"is too small: 4 special ids, 256 bytes and the characters of this text need {too_small[1]}"
-    else:
-        return DataError(f"sentencepiece could not learn a vocabulary of {vocabulary_size}: {message}")
-    return ConfigError("tokenizer.vocabulary_size", f"{vocabulary_size} {remedy}")
+        return ConfigError("tokenizer.vocabulary_size", f"{vocabulary_size} {remedy}")
+    return DataError(f"sentencepiece could not learn a vocabulary of {vocabulary_size}: {message}")

@@ -1,4 +1,4 @@
-"""Interface of tokenizers, and a base class for those with a list of pieces. Ids 0 to 3 are PAD, BOS, EOS and UNK."""
+"""Interface of tokenizers, and a base class with a list of pieces. Ids 0 to 3 are special."""
 
 import hashlib
 import json
@@ -36,70 +36,65 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def vocabulary_size(self) -> int:
-        """Number of ids, the four special ones included."""
+        """Number of ids, the special ones included."""
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Ids without BOS and EOS."""
+        """Return ids without BOS and EOS."""
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        """``encode`` of many texts, in ``num_threads`` threads (-1: all cores) if the tokenizer can use threads."""
+        """Encode many texts, in ``num_threads`` threads (-1: all cores) if it can use threads."""
         del num_threads
         return [self.encode(text) for text in texts]
 
     def encode_with_dropout(self, text: str, dropout: float, seed: int) -> list[int]:
-        """Return ids where every step of merging leaves out a merge with probability ``dropout`` (Provilkov et al. 2020)."""
+        """Return ids, with merges left out with probability ``dropout`` (Provilkov et al. 2020)."""
         raise NotImplementedError(f"{self.kind} has no merges")
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids without PAD, BOS and EOS."""
+        """Return the text of ids without PAD, BOS and EOS."""
 
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the entry of each id in the vocabulary; ``<0x41>`` is a byte."""
+        """Return the entries of ids in the vocabulary; ``<0x41>`` is a byte."""
 
     def shown(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each of consecutive ids: a character of several bytes stands at the last, a mark at the others."""
-        found, spelled = [], b""
+        """Return the texts of ids; a character of several bytes is shown at its last."""
+        texts, spelled = [], b""
         for piece in self.pieces(ids):
             byte = BYTE_PIECE.fullmatch(piece)
             number = bytes.fromhex(byte[1]) if byte else b""
             # Bytes from 0x80 to 0xBF continue a character.
             spelled = spelled + number if b"\x80" <= number < b"\xc0" else number
             if not byte:
-                found.append(piece)
-            elif len(spelled) < _size_of_character(spelled[0]):
-                found.append(BYTE_MARK)
+                texts.append(piece)
+            # The first byte of a character says how many it has.
+            elif len(spelled) < 1 + (spelled[0] >= 0xC0) + (spelled[0] >= 0xE0) + (spelled[0] >= 0xF0):
+                texts.append(BYTE_MARK)
             else:
-                found.append(visible(spelled.decode("utf-8", "replace")[:1]))
+                texts.append(visible(spelled.decode("utf-8", "replace")[:1]))
                 spelled = b""
-        return found
+        return texts
 
     def is_blank(self, text: str, ids: Sequence[int]) -> bool:
-        """Whether a text, with its ``ids``, says nothing: it has no visible character, or no token but codes."""
+        """Whether a text says nothing: it has no visible character, or no token but codes."""
         return not ids or says_nothing(text)
 
     @abstractmethod
     def surfaces(self, text: str) -> list[bytes]:
-        """The UTF-8 part of ``text`` of each id of ``encode(text)``; concatenated, they are the text, maybe after a space."""
+        """Return the UTF-8 of the ids of ``encode(text)``, all of the text, maybe after a space."""
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """The vocabulary as the content of a file."""
+        """Return the vocabulary as the content of a file."""
 
     def fingerprint(self) -> str:
-        """SHA-256 of the kind and the vocabulary."""
         return hashlib.sha256(self.kind.encode() + b"\0" + self.to_bytes()).hexdigest()
 
 
-def _size_of_character(first: int) -> int:
-    """Return the number of bytes of a character whose first byte is ``first``."""
-    return 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
-
-
 class PiecesTokenizer(Tokenizer):
-    """A vocabulary of pieces by id, the first four special; a piece that is not in it becomes UNK."""
+    """A vocabulary of pieces by id, the first four special. Any other piece becomes UNK."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self._pieces = list(pieces)
@@ -107,7 +102,7 @@ class PiecesTokenizer(Tokenizer):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "PiecesTokenizer":
-        """The inverse of ``to_bytes``; raises DataError if ``data`` is something else."""
+        """Read ``to_bytes``; raises DataError if ``data`` is something else."""
         try:
             return cls.from_content(parse_json(data))
         except (ValueError, KeyError, TypeError):
@@ -116,15 +111,15 @@ class PiecesTokenizer(Tokenizer):
     @classmethod
     @abstractmethod
     def from_content(cls, content: Any) -> "PiecesTokenizer":
-        """The inverse of ``content``; raises ValueError, KeyError or TypeError if it is something else."""
+        """Read ``content``; raises ValueError, KeyError or TypeError if it is something else."""
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
-        """The vocabulary as a JSON object."""
+        """Return the vocabulary as a JSON object."""
 
     @abstractmethod
     def split(self, text: str) -> Sequence[str]:
-        """The pieces of a text, known or not."""
+        """Return the pieces of a text, in the vocabulary or not."""
 
     @property
     def vocabulary_size(self) -> int:
@@ -138,12 +133,11 @@ class PiecesTokenizer(Tokenizer):
         return [self._pieces[int(i)] for i in ids]
 
     def to_bytes(self) -> bytes:
-        """JSON, ASCII only."""
         return json.dumps({"kind": self.kind, **self.content()}, indent=0).encode("ascii")
 
 
 class TokenizerPair(NamedTuple):
-    """The same object twice when the vocabulary is joint."""
+    """The same object twice if the vocabulary is joint."""
 
     source: Tokenizer
     target: Tokenizer

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.config.data import SUBWORD_KINDS
@@ -14,16 +14,19 @@ from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.data.tokenizers.subword import TooManyPieces, train_subword_tokenizer
 from transformer_jax.data.tokenizers.tokenizer_interface import Tokenizer, TokenizerPair
 
-MAX_PIECES_A_WORD, MAX_PIECES_A_CHARACTER = 4.0, 1.5
-# A million pairs of news have 250 million characters; documents may be longer than the memory.
+# Pieces that a vocabulary needs for a word, and in text without spaces for a character, above which
+# it spells.
+MAX_PIECES_A_WORD = 4.0
+MAX_PIECES_A_CHARACTER = 1.5
+# A million pairs of news have 250 million characters. Documents may be longer than the memory.
 MAX_SAMPLED = 1_000_000_000
 Example = TypeVar("Example")
 
 
 def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[Example]:
-    """A uniform sample of at most ``count`` examples of a stream (Vitter 1985, algorithm R).
+    """Sample at most ``count`` examples of a stream uniformly (Vitter 1985, algorithm R).
 
-    It is smaller where the first ``count`` examples have more than ``MAX_SAMPLED`` characters.
+    There are fewer if the first ``count`` examples have more than ``MAX_SAMPLED`` characters.
     """
     rng = random.Random(seed)
     sample: list[Example] = []
@@ -31,7 +34,7 @@ def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[
     for index, example in enumerate(examples):
         if index < count:
             sample.append(example)
-            characters += _characters(example)
+            characters += len(example) if isinstance(example, str) else sum(map(len, example))  # type: ignore[call-overload]
             if characters > MAX_SAMPLED:
                 count = len(sample)
             continue
@@ -41,19 +44,15 @@ def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[
     return sample
 
 
-def _characters(example: Any) -> int:
-    """Of a text, or of the texts of a pair."""
-    return len(example) if isinstance(example, str) else sum(map(len, example))
-
-
 def train_tokenizers(
     settings: TokenizerConfig, corpus: Corpus, split: str, seed: int, tags: Sequence[str] = ()
 ) -> TokenizerPair:
-    """Learns one vocabulary or two from at most ``settings.training_sentences`` pairs sampled over a whole split.
+    """Learn one vocabulary or two from ``settings.training_sentences`` pairs sampled over a split.
 
-    ``bpe`` and ``unigram`` have exactly ``settings.vocabulary_size`` ids, and each of ``tags`` as one piece of the source
-    vocabulary; ``word`` and ``character`` have at most that many ids. Raises ConfigError, with the possible sizes, when the
-    text does not support the size, and DataError when a side of the sample has no text.
+    ``bpe`` and ``unigram`` have exactly ``settings.vocabulary_size`` ids, and each of ``tags`` as
+    one piece of the source vocabulary; ``word`` and ``character`` have at most that many ids.
+    Raises ConfigError, with the possible sizes, if the text does not support the size, and
+    DataError if a side of the sample has no text.
     """
     sample = sample_examples(corpus.pairs(split), settings.training_sentences, seed)
     sides = {"source": [pair.source for pair in sample], "target": [pair.target for pair in sample]}
@@ -73,10 +72,10 @@ def train_tokenizers(
 
 
 def train_text_tokenizer(settings: TokenizerConfig, source: DocumentSource, split: str, seed: int) -> Tokenizer:
-    """Learns a vocabulary from at most ``settings.training_sentences`` documents sampled over a whole split.
+    """Learn a vocabulary from ``settings.training_sentences`` documents sampled over a split.
 
-    Raises ConfigError, with the possible sizes, when the text does not support ``settings.vocabulary_size``, and DataError when
-    there is no text.
+    Raises ConfigError, with the possible sizes, if the text does not support
+    ``settings.vocabulary_size``, and DataError without text.
     """
     if settings.kind == "byte":
         return ByteTokenizer()
@@ -88,7 +87,7 @@ def train_text_tokenizer(settings: TokenizerConfig, source: DocumentSource, spli
 
 
 def train_tokenizer(settings: TokenizerConfig, sentences: Sequence[str], tags: Sequence[str] = ()) -> Tokenizer:
-    """Learns one vocabulary; raises ConfigError as ``train_tokenizers`` does, and for the kind of imported models."""
+    """Learn one vocabulary; raises ConfigError as ``train_tokenizers``, and for imported models."""
     if settings.kind == "byte":
         return ByteTokenizer()
     if settings.kind in LISTED_KINDS:
@@ -103,7 +102,7 @@ def train_tokenizer(settings: TokenizerConfig, sentences: Sequence[str], tags: S
 
 
 def train_supported(settings: TokenizerConfig, sentences: Sequence[str]) -> Tokenizer:
-    """As ``train_tokenizer``, but learns fewer pieces where the sentences support fewer than ``settings.vocabulary_size``."""
+    """Train a tokenizer, with fewer pieces if the sentences support fewer."""
     try:
         return train_tokenizer(settings, sentences)
     except TooManyPieces as error:
@@ -111,8 +110,8 @@ def train_supported(settings: TokenizerConfig, sentences: Sequence[str]) -> Toke
 
 
 def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
-    """A warning for each side with over four subwords a word, or 1.5 a character in text without spaces."""
-    found = []
+    """Warn of sides with over four subwords a word, or 1.5 a character without spaces."""
+    warnings = []
     texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
     for language, sentences, tokenizer in zip(languages, texts, tokenizers, strict=True):
         if tokenizer.kind not in SUBWORD_KINDS:
@@ -122,8 +121,8 @@ def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], la
         unit, number = ("word", side.words) if side.is_spaced else ("character", side.characters.total())
         ratio = pieces / max(number, 1)
         if ratio > (MAX_PIECES_A_WORD if side.is_spaced else MAX_PIECES_A_CHARACTER):
-            found.append(
+            warnings.append(
                 f"WARNING: {ratio:.1f} pieces a {unit} of {language}: a vocabulary of {tokenizer.vocabulary_size:,} spells "
                 "it in letters or bytes; raise tokenizer.vocabulary_size"
             )
-    return found
+    return warnings

@@ -25,14 +25,15 @@ from transformer_jax.runtime.hardware import batch_tokens_on
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, unshard_fsdp
 
-# Characters that later tokens may change: the replacement of incomplete UTF-8, and the first half of an escape sequence.
+# Characters that later tokens may change: incomplete UTF-8, and the first half of an escape.
 UNFINISHED_CHARACTERS = "\ufffd\x1b"
 
 
 def left_padded(rows: Sequence[Sequence[int]], num_rows: int, width: int) -> np.ndarray:
-    """Rows that end together: int32 ``[num_rows, width]``, PAD on the left, and rows of PAD after them.
+    """Return rows that end together, int32 ``[num_rows, width]``, with PAD on the left.
 
-    ``[[5, 6], [7]]`` in 3 rows of 3 is ``[[0, 5, 6], [0, 0, 7], [0, 0, 0]]``.
+    Rows of PAD follow them. ``[[5, 6], [7]]`` in 3 rows of 3 is ``[[0, 5, 6], [0, 0, 7], [0, 0,
+    0]]``.
     """
     ids = np.full((num_rows, width), PAD_ID, np.int32)
     for row, tokens in enumerate(rows):
@@ -41,17 +42,17 @@ def left_padded(rows: Sequence[Sequence[int]], num_rows: int, width: int) -> np.
 
 
 def tokens_before_document(config: ExperimentConfig) -> list[int]:
-    """The tokens between BOS and a document: in rows of a stream, a document begins after the EOS of another."""
+    """Return the tokens between BOS and a document: EOS of another in a stream."""
     return [EOS_ID] if config.batching.kind == "split" else []
 
 
 def cache_after_prompt(cache: DecodeCache, last_ids: Int[Array, "B"]) -> DecodeCache:
-    """The cache for ``step_after_prompt``, from the cache after all tokens of the prompts but the last, ``last_ids``."""
+    """Return the cache for ``step_after_prompt``, from one without the last tokens."""
     return DecodeCache((cache.per_beam, jnp.ones((), bool)), (cache.per_sentence, last_ids), cache.kv_cache)
 
 
 def step_after_prompt(step: DecodeStep) -> DecodeStep:
-    """``step`` for a decoding that continues prompts: the first time it reads their last tokens instead of BOS."""
+    """Return ``step``, changed to read the last tokens of prompts instead of BOS at first."""
 
     def continued(token_ids: Int[Array, "B W"], cache: DecodeCache) -> tuple[Float[Array, "B W V"], DecodeCache]:
         (inner, is_first), (shared, last_ids) = cache.per_beam, cache.per_sentence
@@ -63,7 +64,7 @@ def step_after_prompt(step: DecodeStep) -> DecodeStep:
 
 
 class Continuation(NamedTuple):
-    """Continuation of a prompt: text, tokens (including EOS if generated) and their log-probability by the model."""
+    """Text, tokens (EOS if generated) and log-probability of the continuation of a prompt."""
 
     text: str
     token_ids: list[int]
@@ -93,13 +94,14 @@ class Generator:
         self._next = compiled(decoder.next, donate_argnames="state")
 
     def windows(self, prompts: Sequence[str], name: str = "prompt") -> PromptWindows:
-        """BOS and the end of each prompt that fits, with ``max_new_tokens``, into the context; a remark if one is cut.
+        """Return BOS and the end of prompts that fits, with new tokens, into the context.
 
-        Documents in a prompt have EOS between them. Raises DataError, which begins with ``name``, where no token of a prompt
-        would fit, or it has several documents and the model was trained to see one at a time.
+        Documents in a prompt have EOS between them. Raises DataError, which begins with ``name``,
+        if no token of a prompt would fit, or if it has several documents and the model was trained
+        to see one at a time.
         """
         names = [f"{name} {number}" if len(prompts) > 1 else name for number in range(1, len(prompts) + 1)]
-        encoded = [self._encoded(prompt, each) for each, prompt in zip(names, prompts, strict=True)]
+        encoded = [self._encoded(prompt, title) for title, prompt in zip(names, prompts, strict=True)]
         window = self._window
         long = [index for index, ids in enumerate(encoded) if len(ids) - 1 > window]
         if not long:
@@ -113,7 +115,7 @@ class Generator:
         return PromptWindows([[BOS_ID, *ids[1:][-window:]] for ids in encoded], remark)
 
     def _rows(self, prompts: Sequence[str]) -> list[list[int]]:
-        """The ids of ``windows``, as beginnings of documents where the tokens before a document fit too."""
+        """Return the ids of ``windows``, after the tokens before a document if these fit."""
         rows = self.windows(prompts).ids
         return [[BOS_ID, *self._before, *ids[1:]] if len(ids) <= self._window else ids for ids in rows]
 
@@ -125,17 +127,17 @@ class Generator:
     def _encoded(self, prompt: str, name: str) -> list[int]:
         documents = prompt.split(self._separator)
         if len(documents) > 1 and not self._before:
-            raise DataError(
-                f"{name}: has {len(documents)} documents (separated by {self._separator!r}), but with batching.kind=packed "
-                "the model sees one at a time; give the last alone"
-            )
-        return [BOS_ID, *chain.from_iterable([*self._tokenizer.encode(each), EOS_ID] for each in documents)][:-1]
+            problem = f"has {len(documents)} documents (separated by {self._separator!r})"
+            reason = "with batching.kind=packed the model sees one at a time; give the last alone"
+            raise DataError(f"{name}: {problem}, but {reason}")
+        texts = chain.from_iterable([*self._tokenizer.encode(document), EOS_ID] for document in documents)
+        return [BOS_ID, *texts][:-1]
 
     def continuations(self, params: PyTree, prompts: Sequence[str], *, seed: int = 0) -> list[Continuation]:
-        """A continuation of each prompt, in their order: sampled, or the best of beam search.
+        """Return continuations of prompts: sampled, or the best of beam search.
 
-        The sample for prompt ``i`` depends only on ``seed``, ``i`` and the prompt. Raises DataError as ``windows`` does, before
-        anything is computed.
+        The sample for prompt ``i`` depends only on ``seed``, ``i`` and the prompt. Raises DataError
+        as ``windows`` does, before anything is computed.
         """
         encoded = self._rows(prompts)
         results = [Continuation("", [], 0.0)] * len(encoded)
@@ -146,16 +148,18 @@ class Generator:
             ids = left_padded(rows, len(batch.ids), self._width(max(map(len, rows))))
             row_ids = np.zeros(len(ids), np.int32)
             row_ids[: len(rows)] = batch.indices
-            found = jax.device_get(self._continue(params, *put_rows((ids, row_ids), self._mesh), jax.random.key(seed)))
-            for index, tokens, length, log_prob in zip(batch.indices, *found, strict=False):
+            decoded = jax.device_get(
+                self._continue(params, *put_rows((ids, row_ids), self._mesh), jax.random.key(seed))
+            )
+            for index, tokens, length, log_prob in zip(batch.indices, *decoded, strict=False):
                 token_ids = tokens[:length].tolist()
                 results[index] = Continuation(self._text_after(encoded[index], token_ids), token_ids, float(log_prob))
         return results
 
     def stream(self, params: PyTree, prompt: str, *, seed: int = 0) -> Iterator[str]:
-        """The text of a sampled continuation in pieces, each as soon as its characters are complete.
+        """Yield the text of a sampled continuation in pieces, as their characters are complete.
 
-        Together they equal ``continuations`` of this one prompt. Raises DataError as ``windows`` does.
+        Together they equal ``continuations`` of this prompt. Raises DataError as ``windows`` does.
         """
         (encoded,) = self._rows([prompt])
         params = unshard_fsdp(params, self._mesh, self._compute_dtype)
@@ -177,18 +181,17 @@ class Generator:
                 return
 
     def _text_after(self, prompt_ids: list[int], token_ids: list[int]) -> str:
-        """The text that ``token_ids`` add to the last document of the prompt."""
         begin = max(index for index, token in enumerate(prompt_ids) if token in (BOS_ID, EOS_ID)) + 1
         prefix = prompt_ids[begin:]
         return self._tokenizer.decode(prefix + token_ids)[len(self._tokenizer.decode(prefix)) :]
 
     def _width(self, longest: int) -> int:
-        """A width from a small set, at least ``longest``, at most the window and BOS."""
+        """Return a width from a small set, at least ``longest``, at most the window and BOS."""
         return min(padded_width(longest), self._window + 1)
 
 
 class PromptDecoder:
-    """Sampling or beam search after left-padded prompts, ids [B, P], as pure functions; rows of padding take no step."""
+    """Sampling or beam search after left-padded prompts [B, P]; rows of padding take no step."""
 
     def __init__(self, model: Module, decoding: GenerationConfig) -> None:
         self._model, self._decoding = model, decoding
@@ -199,34 +202,32 @@ class PromptDecoder:
     def continuations(
         self, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array
     ) -> tuple[Int[Array, "B T"], Int[Array, "B"], Array]:
-        """Tokens, lengths and log-probabilities of the continuations.
+        """Return tokens, lengths and log-probabilities of the continuations.
 
-        Beam search always ends with EOS; a sample may be cut at ``max_new_tokens``.
+        Beam search always ends with EOS. A sample may be cut at ``max_new_tokens``.
         """
         state = self.start(params, ids, row_ids, key)
         state = search_until(partial(self.next, params), state, self._decoding.max_new_tokens)
-        found = self._search.results(state)
-        return found.ids[:, 0], found.lengths[:, 0], found.log_probs[:, 0]
+        results = self._search.results(state)
+        return results.ids[:, 0], results.lengths[:, 0], results.log_probs[:, 0]
 
     def start(self, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array) -> BeamState:
-        """The state before the first token: the model has read all tokens of the prompts but the last."""
+        """Return the state after all tokens of the prompts but the last."""
         length = self._decoding.max_new_tokens
         sizes = {"beam_width": self._decoding.beam_width, "max_length": length}
         cache = cache_after_prompt(call(self._model, params, "init_cache", ids[:, :-1], **sizes), ids[:, -1])
         limits = jnp.where(ids[:, -1] == PAD_ID, 0, length)
         # Beam search does not read the keys.
-        state: BeamState = self._search.start(cache_with_keys(cache, row_keys(key, row_ids)[:, None]), limits, length)
-        return state
+        return self._search.start(cache_with_keys(cache, row_keys(key, row_ids)[:, None]), limits, length)
 
     def next(self, params: PyTree, state: BeamState) -> BeamState:
-        """One more token in every row; the first step of the model reads the last token of a prompt."""
+        """Add one token to every row; the first step reads the last token of a prompt."""
         step = step_after_prompt(partial(call, self._model, params, "decode_step"))
-        after: BeamState = search_next(step_beside_keys(step), state, self._search.choose)
-        return after
+        return search_next(step_beside_keys(step), state, self._search.choose)
 
 
 def generation_program(model: Module, decoding: GenerationConfig, width: int, mesh: Mesh) -> DecodingProgram:
-    """The decoding of ``Generator`` for a full batch of prompts of ``width`` tokens."""
+    """Return the decoding of ``Generator`` for a full batch of prompts of ``width`` tokens."""
     batch_tokens = batch_tokens_on(mesh, decoding.batch_tokens)
     rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), decoding.max_new_tokens
     decoder = PromptDecoder(model, decoding)

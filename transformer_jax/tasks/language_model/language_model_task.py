@@ -1,4 +1,4 @@
-"""Language modeling as a task: model and loss, training data, evaluation, scores and attention of given text."""
+"""Language modeling: model and loss, training data, evaluation, scores and attention of text."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,17 +46,18 @@ from transformer_jax.tasks.texts import READING_TOKENS, TextAttention, TokenScor
 from transformer_jax.training.losses import LossSums, perplexity
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
-# First training documents in which signs of files from Windows are looked for.
+# Training documents in which signs of files from Windows are looked for.
 SAMPLED_DOCUMENTS = 1000
 
 
 @dataclass(frozen=True, repr=False)
 class LanguageModelEvaluation(PrintedEvaluation):
-    """One evaluation: sums over a split, or its first ``documents``, divided once, at the end.
+    """Sums over a split, or its first ``documents``, divided once, at the end.
 
-    ``nll``: negative log-likelihood in nats of all ``tokens``, including the EOS of every document. ``num_bytes``: UTF-8 bytes
-    of the raw text, line feeds included. ``context_length``: maximum number of tokens in a window; ``stride``: how many of
-    them are scored. ``corpora``: metrics by corpus of a mixture. ``text``: digest of the whole split.
+    ``nll``: negative log-likelihood in nats of all ``tokens``, including the EOS of every document.
+    ``num_bytes``: UTF-8 bytes of the raw text, line feeds included. ``context_length``: maximum
+    number of tokens in a window; ``stride``: how many of them are scored. ``corpora``: metrics by
+    corpus of a mixture. ``text``: digest of the whole split.
     """
 
     split: str
@@ -73,7 +74,7 @@ class LanguageModelEvaluation(PrintedEvaluation):
 
     @classmethod
     def joined(cls, parts: "Mapping[str, LanguageModelEvaluation]") -> "LanguageModelEvaluation":
-        """The sums over the corpora of a mixture, with loss and bits per byte of each."""
+        """Return the sums over the corpora of a mixture, with loss and bits per byte by corpus."""
         counted = ("nll", "correct", "tokens", "num_bytes", "documents")
         sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts.values()) for name in counted}
         corpora = {name: {"loss": part.loss, "bits_per_byte": part.bits_per_byte} for name, part in parts.items()}
@@ -81,7 +82,6 @@ class LanguageModelEvaluation(PrintedEvaluation):
 
     @property
     def loss(self) -> float:
-        """Nats per token."""
         return self.nll / self.tokens
 
     @property
@@ -99,7 +99,9 @@ class LanguageModelEvaluation(PrintedEvaluation):
             "perplexity": perplexity(self.nll, self.tokens),
             "bits_per_byte": self.bits_per_byte,
             "accuracy": self.correct / self.tokens,
-            **{f"{name}_{corpus}": value for corpus, found in self.corpora.items() for name, value in found.items()},
+            **{
+                f"{name}_{corpus}": value for corpus, metrics in self.corpora.items() for name, value in metrics.items()
+            },
         }
 
     @property
@@ -119,15 +121,15 @@ class LanguageModelEvaluation(PrintedEvaluation):
             ("accuracy", f"{self.metrics['accuracy']:.2%}", "of tokens that were the most probable"),
             ("context", f"{self.context_length:,}", f"tokens, {overlap}"),
             *(
-                (f"bits per byte of {each}", f"{found['bits_per_byte']:.4f}", "")
-                for each, found in self.corpora.items()
+                (f"bits per byte of {corpus}", f"{metrics['bits_per_byte']:.4f}", "")
+                for corpus, metrics in self.corpora.items()
             ),
         ]
 
 
 @dataclass(frozen=True)
 class LanguageModelData:
-    """The tokenized training split as rows of ``width`` tokens, and the assignment of rows to updates.
+    """The tokenized training split as rows of ``width`` tokens, and the plan of updates.
 
     ``warnings``: faults in the text.
     """
@@ -168,11 +170,9 @@ class LanguageModelData:
     def batches(self, first_update: int) -> Iterator[Tokens]:
         parts, count = parts_of_rows(self.mesh)
 
-        def own_rows(update: int) -> np.ndarray:
-            return self.plan.rows(update).reshape(count, -1)[list(parts)].reshape(-1)
-
         def read(update: int) -> Tokens:
-            return self.rows.tokens(own_rows(update))
+            rows = self.plan.rows(update).reshape(count, -1)[list(parts)].reshape(-1)
+            return self.rows.tokens(rows)
 
         return read_by_threads(read, first_update)
 
@@ -190,13 +190,13 @@ class LanguageModelObjective(Objective):
         self._model_of_rows = build(self._devices, parts=config.parts)
 
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
-        """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
+        """Return the cross entropy of the scored tokens [B, T], without dropout or smoothing."""
         factors = call(self._model_of_rows, params, "factors", batch, train=False)
         return self.unsmoothed_cross_entropy(factors, batch.ids, is_scored, self.training_precision)
 
 
 def window_starts(num_tokens: int, length: int) -> range:
-    """The first tokens of windows of ``length`` tokens over a text; they overlap by half, for context."""
+    """Return the first tokens of windows of ``length`` tokens, which overlap by half."""
     stride = length - length // 2
     return range(0, max(num_tokens - length, 0) + stride, stride)
 
@@ -206,17 +206,16 @@ def log_probs_of(model: Module, params: PyTree, tokens: Tokens) -> Float[Array, 
 
 
 def ids_of_text(tokenizer: Tokenizer, text: str, limit: int, name: str = "the text") -> list[int]:
-    """The tokens of a text and EOS; raises DataError when they are more than ``limit``, the training context."""
+    """Return the tokens of a text and EOS, at most ``limit``, or raise DataError."""
     ids = [*tokenizer.encode(text), EOS_ID]
     if len(ids) > limit:
-        raise DataError(
-            f"{name}: {len(ids) - 1} tokens and EOS exceed the context of {limit} tokens that the model was trained on"
-        )
+        problem = f"{len(ids) - 1} tokens and EOS exceed the context of {limit} tokens that the model was trained on"
+        raise DataError(f"{name}: {problem}")
     return ids
 
 
 def axes_of(tokenizer: Tokenizer, ids: list[int]) -> dict[str, list[str]]:
-    """The pieces of a text that ends with EOS, and the pieces of the decoder input."""
+    """Return the pieces of a text that ends with EOS, and the pieces of the decoder input."""
     pieces = [*tokenizer.shown(ids[:-1]), "</s>"]
     return {"target": pieces, "input": ["<s>", *pieces[:-1]]}
 
@@ -229,7 +228,7 @@ class LanguageModelTask(TextTask):
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-        """One tokenizer for both sides, trained on the training split, and not saved yet."""
+        """Train one tokenizer for both sides on the training split."""
         source = open_documents(config.data, config.data_seed)
         tokenizer = train_text_tokenizer(config.tokenizer, source, config.data.train_split, config.data_seed)
         return TokenizerPair(tokenizer, tokenizer)
@@ -266,15 +265,15 @@ class LanguageModelTask(TextTask):
         store = self._store(split)
         if store.corpora:
             times = times_an_epoch(tokens_of_corpora(store), self.config.data)
-            rows, chosen = rows_of_mixture(store, batching, seed, times)
+            rows, epoch_rows = rows_of_mixture(store, batching, seed, times)
         else:
-            rows, chosen, times = rows_of_store(store, batching, seed), None, {}
-        plan = plan_rows(rows.num_rows, batching, seed, chosen)
+            rows, epoch_rows, times = rows_of_store(store, batching, seed), None, {}
+        plan = plan_rows(rows.num_rows, batching, seed, epoch_rows)
         return LanguageModelData(split, store, rows, plan, batching.context_length, self.mesh, times, self._warnings())
 
     def _warnings(self) -> tuple[str, ...]:
-        """A carriage return at the end, or a byte order mark at the beginning, of one of the first training documents."""
-        data, found = self.config.data, []
+        """Warn of carriage returns and a byte order mark in the first training documents."""
+        data, warnings = self.config.data, []
         if data.source == "grammar" or data.store or jax.process_index():
             return ()
         for name, part in parts_of(self.source, data.train_split).items():
@@ -283,37 +282,35 @@ class LanguageModelTask(TextTask):
             signs += ["a byte order mark"] * any(text.startswith("\ufeff") for text in texts[:1])
             problem = "which the model learns, but score and generate --prompts remove; convert the text (dos2unix)"
             text = f"WARNING: the training text{f' of {name}' * bool(name)} has {' and '.join(signs)}, {problem}"
-            found += [text] * bool(signs)
-        return tuple(found)
+            warnings += [text] * bool(signs)
+        return tuple(warnings)
 
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
-        """Scores every token of a split, or of its first ``limit`` documents if above 0, without dropout or smoothing.
+        """Score every token of a split, or of its first ``limit`` documents if above 0.
 
-        ``split``: ``train``, ``validation``, ``test`` or another name in the data. Raises DataError when the split is empty or
-        unknown.
+        Without dropout or smoothing. ``split``: ``train``, ``validation``, ``test`` or another name
+        in the data. Raises DataError if the split is empty or does not exist.
         """
         name = self.config.data.split_name(split)
         store = self._store(name)
         if not store.corpora:
             return self._evaluate_store(params, store, name, limit, text=self._text(name))
-        ranges = [each for each in ranges_of(store.corpora, limit) if each[2]]
-        return LanguageModelEvaluation.joined(
-            {
-                corpus: self._evaluate_store(params, store, name, number, begin, self._text(name))
-                for corpus, begin, number in ranges
-            }
-        )
+        parts = {
+            corpus: self._evaluate_store(params, store, name, number, begin, self._text(name))
+            for corpus, begin, number in ranges_of(store.corpora, limit)
+            if number
+        }
+        return LanguageModelEvaluation.joined(parts)
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> NamedTexts:
-        """The documents of a file, separated as in the training text.
+        """Return the documents of a file, separated as in the training text.
 
-        Raises ConfigError where references are given, DataError without a text.
+        Raises ConfigError for references, DataError without a text.
         """
         if references:
-            raise ConfigError(
-                "--references", "a language model is scored on the text of --source itself", "leave them out"
-            )
+            problem = "a language model is scored on the text of --source itself"
+            raise ConfigError("--references", problem, "leave them out")
         path = Path(source).expanduser()
         if not path.is_file():
             raise DataError(f"--source: {source!r} is not a file; give a text, plain, .gz or .xz")
@@ -330,36 +327,36 @@ class LanguageModelTask(TextTask):
     def score_texts(
         self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None = None
     ) -> list[TokenScores]:
-        """The log-probability of every token of each text, a document that ends with EOS; ``targets`` is ignored.
+        """Return the log-probability of every token of texts, documents that end with EOS.
 
-        With ``batching.kind=split`` a text begins after the EOS of another, as nearly all documents in training. A text longer
-        than the context is scored in windows that overlap by half.
+        With ``batching.kind=split`` a text begins after the EOS of another, as nearly all documents
+        in training. A text longer than the context is scored in windows that overlap by half.
+        ``targets`` is ignored.
         """
         del targets
         length, mesh, before = self.config.batching.context_length, self.mesh, tokens_before_document(self.config)
         encoded = [[*before, *ids, EOS_ID] for ids in self.tokenizer.encode_batch(list(texts))]
         windows = [(text, start) for text, ids in enumerate(encoded) for start in window_starts(len(ids), length)]
         rows = [encoded[text][start : start + length] for text, start in windows]
-        found = [np.zeros(len(ids), np.float32) for ids in encoded]
+        of_texts = [np.zeros(len(ids), np.float32) for ids in encoded]
         for batch in source_batches(rows, batch_tokens=READING_TOKENS, row_multiple=row_groups(mesh)):
             scored = jax.device_get(self._log_probs(params, put_rows(Tokens.from_ids(batch.ids[:, :length]), mesh)))
             for index, log_probs in zip(batch.indices, scored, strict=False):
                 (text, start), end = windows[index], len(rows[index])
-                known = length // 2 if start else 0
-                found[text][start + known : start + end] = log_probs[known:end]
+                first_new = length // 2 if start else 0
+                of_texts[text][start + first_new : start + end] = log_probs[first_new:end]
         pieces_of = self.tokenizer.shown
         return [
             TokenScores([*pieces_of(ids[len(before) : -1]), "</s>"], log_probs[len(before) :].tolist())
-            for ids, log_probs in zip(encoded, found, strict=True)
+            for ids, log_probs in zip(encoded, of_texts, strict=True)
         ]
 
     def attention_of(self, params: PyTree, text: str, target: str | None = None) -> TextAttention:
-        """All attention over a text; ``target`` is ignored. Raises DataError when the text exceeds the training context."""
+        """Return all attention over a text; raises DataError if it exceeds the training context."""
         del target
         ids = ids_of_text(self.tokenizer, text, self.config.batching.context_length)
-        return TextAttention(
-            text, None, weights_by_kind(self.objective.model, params, [ids], axes_of(self.tokenizer, ids))
-        )
+        weights = weights_by_kind(self.objective.model, params, [ids], axes_of(self.tokenizer, ids))
+        return TextAttention(text, None, weights)
 
     @cached_property
     def generator(self) -> Generator:
@@ -374,11 +371,14 @@ class LanguageModelTask(TextTask):
         # The seed changes only in which rows pieces are packed.
         rows = rows_of_store(store, batching, 0, limit=documents, stride=stride, begin=begin)
         sums = list(self._sums(params, rows))
+        nll, correct, tokens = (
+            sum(float(getattr(part, name)) for part in sums) for name in ("nll", "correct", "tokens")
+        )
         return LanguageModelEvaluation(
             split=name,
-            nll=sum(float(each.nll) for each in sums),
-            correct=sum(float(each.correct) for each in sums),
-            tokens=int(sum(float(each.tokens) for each in sums)),
+            nll=nll,
+            correct=correct,
+            tokens=int(tokens),
             num_bytes=int(store.byte_offsets[begin + documents] - store.byte_offsets[begin]),
             documents=documents,
             context_length=batching.context_length,
@@ -388,7 +388,7 @@ class LanguageModelTask(TextTask):
         )
 
     def _sums(self, params: PyTree, rows: TextRows) -> Iterator[LossSums]:
-        """The sums of every batch, on the host; each is read after the next batch was dispatched."""
+        """Yield the sums of every batch, read after the next batch was dispatched."""
         batching = self.config.batching
         # Memory that suffices for a training step suffices for its forward pass.
         positions = max(SCORING_TOKENS, batching.tokens_per_update // batching.accumulation_steps)

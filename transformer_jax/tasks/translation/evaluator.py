@@ -1,4 +1,4 @@
-"""Translations of a split and their scores; signs of a model that ignores its source: uniform attention, equal outputs."""
+"""Translations of a split, their scores, and signs of a model that ignores its source."""
 
 import itertools
 import time
@@ -33,8 +33,9 @@ from transformer_jax.tasks.translation.translator import Translation, Translator
 from transformer_jax.training.losses import LossSums, perplexity
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
-# Number of pairs for the entropy of cross attention, and widths of their batch.
+# Pairs for the entropy of cross attention.
 PAIRS = 32
+# Widths of their batch.
 WIDTHS = (32, 64, 128)
 
 
@@ -42,10 +43,11 @@ WIDTHS = (32, 64, 128)
 class TranslationEvaluation(PrintedEvaluation):
     """A report, and the translations and their pairs, in the order of the split.
 
-    ``references``: one or several lists, only for text that is not a split of the data; saved with the scores and sources.
-    ``diagnostics``: measurements of whether the model uses its source, for the log. ``corpora``: scores and loss by
-    corpus of a mixture. ``split_size``: pairs of the split, of which these are the first; 0: these are all. ``remarks``: on
-    each output, ``cut`` or ``repeats``.
+    ``references``: one or several lists, only for text that is not a split of the data; saved with
+    the scores and sources. ``diagnostics``: measurements of whether the model uses its source, for
+    the log. ``corpora``: scores and loss by corpus of a mixture. ``split_size``: pairs of the
+    split, of which these are the first; 0: these are all. ``remarks``: on each output, ``cut`` or
+    ``repeats``.
     """
 
     report: EvaluationReport
@@ -64,7 +66,9 @@ class TranslationEvaluation(PrintedEvaluation):
     @property
     def metrics(self) -> dict[str, float]:
         of_corpora = {
-            f"{name}_{corpus}": value for corpus, found in self.corpora.items() for name, value in found.values.items()
+            f"{name}_{corpus}": value
+            for corpus, scores in self.corpora.items()
+            for name, value in scores.values.items()
         }
         return {**self.report.headline(), **of_corpora, **self.diagnostics}
 
@@ -82,16 +86,16 @@ class TranslationEvaluation(PrintedEvaluation):
         remarks = {f"lines_with_{name}": numbers for name, numbers in self._lines_with().items()}
         report = {**self.report.to_json(), "text": digest_of(self.pairs), **remarks}
         if not self.references:
-            corpora = {name: found.to_json() for name, found in self.corpora.items()}
+            corpora = {name: scores.to_json() for name, scores in self.corpora.items()}
             return {**report, **({"corpora": corpora} if corpora else {})}
         sources = [pair.source for pair in self.pairs]
-        return {**report, "sources": sources, "references": [list(each) for each in self.references]}
+        return {**report, "sources": sources, "references": [list(lines) for lines in self.references]}
 
     def rows(self) -> list[tuple[str, str, str]]:
         corpora = [
-            (f"{LABELS.get(name, name)} of {corpus}", f"{value:.2f}", found.signatures.get(name, ""))
-            for corpus, found in self.corpora.items()
-            for name, value in found.values.items()
+            (f"{LABELS.get(name, name)} of {corpus}", f"{value:.2f}", scores.signatures.get(name, ""))
+            for corpus, scores in self.corpora.items()
+            for name, value in scores.values.items()
         ]
         scored = self.report.num_sentences
         sentences = share_of(scored, self.split_size or scored, "sentences")
@@ -104,11 +108,10 @@ class TranslationEvaluation(PrintedEvaluation):
         return [("split", self.split, remark), *self.report.rows(), *corpora, *remarks]
 
     def _lines_with(self) -> dict[str, list[int]]:
-        """Return the numbers of outputs, from 1, by remark."""
         if not self.remarks:
             return {}
         numbered = list(enumerate(self.remarks, start=1))
-        return {name: [number for number, each in numbered if name in each] for name in OUTPUTS}
+        return {name: [number for number, remarks in numbered if name in remarks] for name in OUTPUTS}
 
     def examples(self, count: int) -> str:
         shown = list(zip(self.pairs, self.outputs, strict=False))[:count]
@@ -127,7 +130,10 @@ class Measured(NamedTuple):
 
 
 class Evaluator:
-    """Evaluates parameters of ``scored`` by their loss and the translations of ``translator``; programs and data are kept."""
+    """Evaluates parameters by the loss of ``scored`` and the translations of ``translator``.
+
+    Programs and data are kept.
+    """
 
     def __init__(
         self,
@@ -136,7 +142,7 @@ class Evaluator:
         scored: TranslationObjective | EnsembleObjective,
         open_source: Callable[[ExperimentConfig], Corpus],
     ) -> None:
-        """``open_source``: of the task."""
+        """Prepare evaluations; ``open_source`` is that of the task."""
         self.config, self.translator, self._open_source = config, translator, open_source
         self._mesh, self._evaluation_dtype = translator.mesh, scored.evaluation_dtype
         self._longest = scored.longest_sequence
@@ -148,33 +154,36 @@ class Evaluator:
         return self._open_source(self.config)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Scores ``params`` on a split (its first ``limit`` sentences if above 0).
+        """Score ``params`` on a split (its first ``limit`` sentences if above 0).
 
-        ``split``: ``train``, ``validation``, ``test`` or another name in the data. Scores are of the raw text of the
-        references; no sentence is left out or truncated. Of a mixture, ``limit`` is divided between the corpora, and there are
-        metrics of each. Raises DataError when the split is empty or unknown.
+        ``split``: ``train``, ``validation``, ``test`` or another name in the data. Scores are of
+        the raw text of the references; no sentence is left out or truncated. Of a mixture,
+        ``limit`` is divided between the corpora, and there are metrics of corpora. Raises DataError
+        if the split is empty or does not exist.
         """
         name = self.config.data.split_name(split)
         parts, store = self.pairs_by_corpus(name, limit), self.store(name)
         ranges = ranges_of(store.statistics.corpora) or [("", 0, 0)]
         sums = {
-            each: self.sums_over(params, store, len(parts[each]), begin) for each, begin, _ in ranges if parts[each]
+            corpus: self.sums_over(params, store, len(parts[corpus]), begin)
+            for corpus, begin, _ in ranges
+            if parts[corpus]
         }
         total = sum(sums.values(), LossSums.zero())
         pairs = [pair for part in parts.values() for pair in part]
         references = [pair.target for pair in pairs]
-        found = self.translated(params, name, pairs, references, float(total.nll), float(total.tokens))
-        found = replace(found, split_size=store.num_pairs)
+        evaluation = self.translated(params, name, pairs, references, float(total.nll), float(total.tokens))
+        evaluation = replace(evaluation, split_size=store.num_pairs)
         if "" in sums:
-            return found
-        corpora, outputs = {}, iter(found.outputs)
+            return evaluation
+        corpora, outputs = {}, iter(evaluation.outputs)
         for corpus, source in parts_of(self.corpus, name).items():
             if part := parts[corpus]:
                 hypotheses, references = list(itertools.islice(outputs, len(part))), [pair.target for pair in part]
                 scores = self._scores(hypotheses, references, part, source.target_language)
                 loss = float(sums[corpus].nll / sums[corpus].tokens)
                 corpora[corpus] = replace(scores, values={"loss": loss, **scores.values})
-        return replace(found, corpora=corpora)
+        return replace(evaluation, corpora=corpora)
 
     def translated(
         self,
@@ -185,7 +194,7 @@ class Evaluator:
         nll: float,
         tokens: float,
     ) -> TranslationEvaluation:
-        """Translates the sources of ``pairs`` and scores them against ``references``; ``nll``: in nats, of ``tokens``."""
+        """Translate the sources of ``pairs``, and score them; ``nll``: in nats, of ``tokens``."""
         started = time.perf_counter()
         translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
         measured = Measured(name, nll / max(tokens, 1), perplexity(nll, max(tokens, 1)), time.perf_counter() - started)
@@ -198,7 +207,6 @@ class Evaluator:
         references: Sequence[str] | Sequence[Sequence[str]],
         translations: Sequence[Translation],
     ) -> TranslationEvaluation:
-        """The report of ``translations``, and their texts."""
         hypotheses = [translation.text for translation in translations]
         report = EvaluationReport(
             split=measured.split,
@@ -220,36 +228,32 @@ class Evaluator:
         pairs: Sequence[SentencePair],
         language: str = "",
     ) -> Scores:
-        """Scores on process 0, for all processes.
+        """Return scores, computed on process 0 for all processes.
 
-        ``language``: of a corpus of a mixture, which chooses its tokenizer unless the settings state another.
+        ``language``: of a corpus of a mixture, which chooses its tokenizer unless the settings do.
         """
-        own, settings = self.config.data.target_language, self.config.evaluation
-        if language and settings.bleu_tokenizer == bleu_tokenizer_of(own):
+        default, settings = self.config.data.target_language, self.config.evaluation
+        if language and settings.bleu_tokenizer == bleu_tokenizer_of(default):
             settings = replace(settings, bleu_tokenizer="")
-        sources = [pair.source for pair in pairs]
-        parts = self.config.parts
-        found = from_first(
-            lambda: asdict(score_translations(hypotheses, references, language or own, settings, sources, parts)),
-            "scores of translations",
-        )
-        return Scores(**found)
+        arguments = hypotheses, references, language or default, settings, [pair.source for pair in pairs]
+        scores = from_first(lambda: asdict(score_translations(*arguments, self.config.parts)), "scores of translations")
+        return Scores(**scores)
 
     def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
-        """Raw sentence pairs of a split, all or the first ``limit``; raises DataError when it is empty."""
+        """Return raw pairs of a split, all or ``limit``; raises DataError if it is empty."""
         return [pair for part in self.pairs_by_corpus(split, limit).values() for pair in part]
 
     def pairs_by_corpus(self, split: str, limit: int) -> dict[str, list[SentencePair]]:
-        """Raw pairs, all or the first ``limit``, by corpus of a mixture; without one, under an empty name."""
+        """Return raw pairs, all or the first ``limit``, by corpus of a mixture, or under ``""``."""
         parts = parts_of(self.corpus, split)
-        found = {name: list(itertools.islice(part.pairs(split), limit or None)) for name, part in parts.items()}
-        if not any(found.values()):
+        pairs_of = {name: list(itertools.islice(part.pairs(split), limit or None)) for name, part in parts.items()}
+        if not any(pairs_of.values()):
             raise DataError(f"data: the split {split!r} is empty")
-        ranges = ranges_of({name: len(pairs) for name, pairs in found.items()}, limit)
-        return {name: found[name][:number] for name, _, number in ranges}
+        ranges = ranges_of({name: len(pairs) for name, pairs in pairs_of.items()}, limit)
+        return {name: pairs_of[name][:number] for name, _, number in ranges}
 
     def sums_over(self, params: PyTree, store: TokenStore, limit: int, begin: int) -> LossSums:
-        """Teacher-forced loss sums, without dropout or smoothing, of ``limit`` pairs (0: all) of a store from ``begin``."""
+        """Return loss sums, without dropout or smoothing, of ``limit`` pairs from ``begin``."""
         total = LossSums.zero()
         batches = scoring_batches(
             store,
@@ -265,7 +269,7 @@ class Evaluator:
         return total
 
     def store(self, split: str) -> TokenStore:
-        """The tokens of all pairs of a split; raises DataError when one is too long for ``decoding`` or the model."""
+        """Return the tokens of a split; raises DataError if a pair is too long."""
         if split not in self._stores:
             with first_goes_first("tokenized data"):
                 tokenizers = self.translator.tokenizers
@@ -277,11 +281,11 @@ class Evaluator:
 
 
 def sharpest_entropy(model: Module, params: PyTree, batch: Batch) -> Float[Array, ""] | None:
-    """For each head of cross attention, the entropy of its weights divided by ln n (uniform weights over n tokens), averaged
-    over target tokens; returns the lowest.
+    """Return the lowest entropy of a head of cross attention over ln n, averaged over targets.
 
-    The weights are those before dropout. Near 1, every head of every layer is uniform. Heads with negative weights, which have
-    no entropy, are left out: infinity where all have some. None for a model without cross attention.
+    Uniform weights over n tokens have 1; near 1, every head of every layer is uniform. The weights
+    are those before dropout. Heads with negative weights, which have no entropy, are left out:
+    infinity if all have some. None for a model without cross attention.
     """
     layers = layers_by_kind(attention_maps(model, params, *batch)).get("cross")
     if layers is None:
@@ -296,17 +300,18 @@ def _entropy_shares(
 ) -> Float[Array, " H"]:
     weights = weights.astype(jnp.float32)
     entropies = -jnp.sum(weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), axis=-1)
-    found = jnp.einsum("BHT,BT->H", entropies, is_target.astype(jnp.float32))
+    of_heads = jnp.einsum("BHT,BT->H", entropies, is_target.astype(jnp.float32))
     # Empty rows fill a batch.
     uniform = jnp.log(jnp.maximum(is_source.sum(axis=1), 1).astype(jnp.float32))
-    shares = found / jnp.maximum(jnp.sum(uniform * is_target.sum(axis=1)), 1e-6)
+    shares = of_heads / jnp.maximum(jnp.sum(uniform * is_target.sum(axis=1)), 1e-6)
     return jnp.where(jnp.any(weights < 0, axis=(0, 2, 3)), jnp.inf, shares)
 
 
 def first_pairs(store: TokenStore, row_multiple: int, longest: int | None = None) -> Batch | None:
-    """The first ``PAIRS`` pairs of at most one of ``WIDTHS`` tokens, in a batch of that width; None where all are longer.
+    """Return a batch of the first ``PAIRS`` pairs that fit into one of ``WIDTHS``.
 
-    ``longest``: maximum length of a sequence of the model, which limits the width; None: any.
+    None if all are longer. ``longest``: maximum length of a sequence of the model, which limits the
+    width; None: any.
     """
     longer_side = store.lengths(4 * PAIRS).max(axis=0)
     width = next((width for width in WIDTHS if np.mean(longer_side <= width) > 0.5), WIDTHS[-1])
@@ -323,7 +328,7 @@ def first_pairs(store: TokenStore, row_multiple: int, longest: int | None = None
 
 
 def distinct_share(pairs: Sequence[SentencePair], outputs: Sequence[str]) -> float:
-    """Distinct nonempty outputs divided by distinct sources, or by distinct targets where these are fewer; at most 1."""
+    """Return distinct nonempty outputs over distinct sources or targets, whichever are fewer."""
     different = {pair.source: output for pair, output in zip(pairs, outputs, strict=True)}
     expected = min(len(different), len({pair.target for pair in pairs}))
     return min(len({output for output in different.values() if output.strip()}) / max(expected, 1), 1.0)

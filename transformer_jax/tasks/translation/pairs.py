@@ -1,4 +1,4 @@
-"""Given sentence pairs in a teacher-forced pass: tokens, batches, log-probabilities of the targets."""
+"""Sentence pairs in a teacher-forced pass: tokens, batches, log-probabilities of the targets."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -23,18 +23,17 @@ from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 
 class EncodedPairs(NamedTuple):
-    """Tokens of every sentence, EOS included; pair i is sentence i of each side."""
+    """Tokens of every sentence, EOS included; pair i is sentence i of both sides."""
 
     sources: list[list[int]]
     targets: list[list[int]]
 
     @property
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of tokens of the sources and of the targets."""
         return np.array([*map(len, self.sources)], np.int64), np.array([*map(len, self.targets)], np.int64)
 
     def batches(self, batch_tokens: int, row_multiple: int, longest: int | None) -> Iterator[tuple[np.ndarray, Batch]]:
-        """The pairs of each batch, and the batch with one pair a row; every pair once, the longest first.
+        """Yield pairs and their batch, one pair a row; every pair once, the longest first.
 
         ``longest``: maximum length of a sequence of the model; None: any.
         """
@@ -49,9 +48,10 @@ class EncodedPairs(NamedTuple):
 def encode_pairs(
     tokenizers: TokenizerPair, sources: Sequence[str], targets: Sequence[str], max_tokens: int, longest: int | None
 ) -> EncodedPairs:
-    """The tokens of both sides.
+    """Return the tokens of both sides.
 
-    Raises DataError when their numbers differ, or a sentence has more than ``max_tokens`` or the model's ``longest``.
+    Raises DataError if their numbers differ, or a sentence has more than ``max_tokens`` or the
+    model's ``longest``.
     """
     if len(sources) != len(targets):
         problem = f"{len(sources)} source sentences but {len(targets)} target sentences"
@@ -63,7 +63,7 @@ def encode_pairs(
 
 
 class PairScorer:
-    """Scores given translations with one model; compiled programs are kept, for a few shapes."""
+    """Scores translations with one model; compiled programs are kept, for a few shapes."""
 
     def __init__(
         self, model: Module, tokenizers: TokenizerPair, decoding: DecodingConfig, mesh: Mesh, longest: int | None
@@ -73,22 +73,22 @@ class PairScorer:
         self._score = jax.jit(partial(_target_log_probs, model), out_shardings=replicated(mesh))
 
     def score(self, params: PyTree, sources: Sequence[str], targets: Sequence[str]) -> list[TokenScores]:
-        """Scores ``targets`` as translations of ``sources``, in their order.
+        """Score ``targets`` as translations of ``sources``, in their order.
 
-        A blank source has the blank translation: no token with it, and tokens of probability 0 with another.
-
-        Raises DataError when the numbers of sentences differ or one is too long (``decoding.max_source_tokens``).
+        A blank source has the blank translation: no token with it, and tokens of probability 0 with
+        another. Raises DataError if the numbers of sentences differ or one is too long
+        (``decoding.max_source_tokens``).
         """
         pairs = encode_pairs(self._tokenizers, sources, targets, self._max_tokens, self._longest)
-        found: dict[int, np.ndarray] = {}
-        for chosen, batch in pairs.batches(READING_TOKENS, row_groups(self._mesh), self._longest):
+        of_pairs: dict[int, np.ndarray] = {}
+        for rows, batch in pairs.batches(READING_TOKENS, row_groups(self._mesh), self._longest):
             log_probs = jax.device_get(self._score(params, put_rows(batch, self._mesh)))
-            found |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(chosen)}
+            of_pairs |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(rows)}
         pieces_of, scores = self._tokenizers.target.shown, []
         source_is_blank, target_is_blank = (tokenizer.is_blank for tokenizer in self._tokenizers)
         for pair, (source, target) in enumerate(zip(sources, targets, strict=True)):
             ids = pairs.targets[pair]
-            score = TokenScores([*pieces_of(ids[:-1]), "</s>"], found[pair].tolist())
+            score = TokenScores([*pieces_of(ids[:-1]), "</s>"], of_pairs[pair].tolist())
             if source_is_blank(source, pairs.sources[pair][:-1]):
                 is_empty = target_is_blank(target, ids[:-1])
                 score = TokenScores([], []) if is_empty else score._replace(log_probs=[-math.inf] * len(ids))
@@ -97,9 +97,9 @@ class PairScorer:
 
 
 def sum_of_scores(scores: Sequence[TokenScores]) -> tuple[float, int]:
-    """Return the sum of negative log-probabilities, and the number of tokens; without pairs of a blank source."""
-    kept = [each for each in scores if math.isfinite(each.log_prob)]
-    return -sum(each.log_prob for each in kept), sum(len(each.log_probs) for each in kept)
+    """Return the sum of negative log-probabilities, and the tokens, without blank sources."""
+    kept = [score for score in scores if math.isfinite(score.log_prob)]
+    return -sum(score.log_prob for score in kept), sum(len(score.log_probs) for score in kept)
 
 
 def _target_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Array, "B T"]:
@@ -108,22 +108,20 @@ def _target_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Arra
 
 
 def require_visible(tokenizer: Tokenizer, text: str, ids: Sequence[int], name: str) -> None:
-    """Raise DataError for a blank text."""
     if tokenizer.is_blank(text, ids):
-        raise DataError(
-            f"{name}: '{visible(text)}' has no visible character, or is a language code alone; give a sentence"
-        )
+        problem = "has no visible character, or is a language code alone; give a sentence"
+        raise DataError(f"{name}: '{visible(text)}' {problem}")
 
 
 def tokens_of_pair(
     tokenizers: TokenizerPair, source: str, target: str
 ) -> tuple[tuple[list[int], list[int]], dict[str, list[str]]]:
-    """Source and target ids, both with EOS at the end, and the pieces of source, target and decoder input.
+    """Return source and target ids, with EOS, and the pieces of source, target and decoder input.
 
     Raises DataError for a blank source.
     """
     ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
     require_visible(tokenizers.source, source, ids[0], "the source")
-    source_pieces, pieces = ([*side.shown(each), "</s>"] for side, each in zip(tokenizers, ids, strict=True))
+    source_pieces, pieces = ([*side.shown(of_side), "</s>"] for side, of_side in zip(tokenizers, ids, strict=True))
     axes = {"source": source_pieces, "target": pieces, "input": ["<s>", *pieces[:-1]]}
     return ([*ids[0], EOS_ID], [*ids[1], EOS_ID]), axes

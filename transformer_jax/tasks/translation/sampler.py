@@ -27,12 +27,12 @@ from transformer_jax.tasks.translation.translator import (
 )
 from transformer_jax.training.sharding import put_rows, unshard_fsdp
 
-# Samples in a row of a batch; attention of each reads the cache slots of all.
+# Samples in a row of a batch. Each attends to the cache slots of all.
 MAX_SAMPLES = 8
 
 
 class Sampler(TextTranslator):
-    """Samples translations from the model of a translator by one rule; compiled programs are kept."""
+    """Samples translations from the model of a translator by one rule; keeps compiled programs."""
 
     def __init__(self, translator: Translator, rule: SamplingRule) -> None:
         self._translator, self._rule = translator, rule
@@ -49,12 +49,11 @@ class Sampler(TextTranslator):
         name: str = "sentence",
         first: int = 1,
     ) -> None:
-        """Draw ``num_results`` translations of each sentence; of a blank one, one empty text.
+        """Draw ``num_results`` translations of every sentence; of a blank one, one empty text.
 
-        The samples of a sentence depend only on the seed, its number (counted from ``first``) and its text. Fewer results are
-        the first of more. A sample is cut at its length limit.
-
-        Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens`` or the model allows.
+        The samples of a sentence depend only on the seed, its number (counted from ``first``) and
+        its text. Fewer results are the first of more. A sample is cut at its length limit. Raises
+        SentenceTooLong if one is longer than ``decoding.max_source_tokens`` or the model allows.
         """
         nonempty, sources = self._translator.encode_sources(sentences, name, first)
         params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), jax.random.key(seed)
@@ -75,7 +74,7 @@ class Sampler(TextTranslator):
                     for ids, score, length in results
                 ]
                 if len(drawn[index]) == len(copies):
-                    translations = [each for copy in copies for each in drawn[index].pop(copy)]
+                    translations = [sample for copy in copies for sample in drawn[index].pop(copy)]
                     ordered.add(nonempty[index], translations[:num_results])
 
         for index in sorted(set(range(len(sentences))).difference(nonempty)):
@@ -84,7 +83,7 @@ class Sampler(TextTranslator):
         self._search_for(in_row).search(params, batches, on_done)
 
     def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
-        """Sources with ``numbers`` [N, 2]: the number of the sentence, and of the first sample of the row."""
+        """Yield sources with ``numbers`` [N, 2] of the sentence and the row's first sample."""
         for batch in self._translator.batches(sources, ()):
             of_batch = np.where(batch.indices[:, None] >= 0, numbers[batch.indices], 0)
             shape = jax.ShapeDtypeStruct(of_batch.shape, of_batch.dtype)
@@ -92,7 +91,6 @@ class Sampler(TextTranslator):
             yield batch._replace(inputs=inputs, padded_inputs=(batch.padded_inputs, shape))
 
     def _new_search(self, samples: int) -> SegmentedSearch:
-        """The search for rows of ``samples`` samples."""
         model, rules = self._translator.model, Rules(samples, samples, self._translator.decoding.length_penalty)
         init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
         make_step = steps_of(model)
@@ -105,7 +103,7 @@ class Sampler(TextTranslator):
 def _cache_of_samples(
     model: Module, samples: int, params_and_key: PyTree, inputs: tuple[Array, Int[Array, "B 2"]], capacity: int
 ) -> DecodeCache:
-    """The encoded sources before the first token, with a key for each sample."""
+    """Return the encoded sources before the first token, with the keys of samples."""
     (params, key), (source_ids, numbers) = params_and_key, inputs
     keys = jax.vmap(row_keys)(row_keys(key, numbers[:, 0]), numbers[:, 1:] + jnp.arange(samples)[None])
     return cache_with_keys(init_cache(model, samples, params, source_ids, capacity), keys)

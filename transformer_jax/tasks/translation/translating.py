@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Translating(OpenTask):
-    """A model, its tokenizers, and translation with them; an ensemble of several has the settings of the first."""
+    """A model, its tokenizers, and translation with them."""
 
     keeps_programs: ClassVar[bool] = True
-    """Whether the programs of its search are kept on disk: for commands, whose code no notebook changes."""
+    """Whether the programs of its search are kept on disk, for commands, whose code stays."""
 
     @staticmethod
     def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> "TranslationObjective":
@@ -39,7 +39,7 @@ class Translating(OpenTask):
 
     @cached_property
     def programs(self) -> ProgramStore | None:
-        """The kept programs of one model on one CPU; they need neither the model nor its library."""
+        """The kept programs of one model on one CPU, which need neither the model nor Flax."""
         device, is_ensemble = device_of(self.mesh), "objective" in vars(self)
         if is_ensemble or not self.keeps_programs or self.mesh.size > 1 or device.platform != "cpu":
             return None
@@ -53,10 +53,9 @@ class Translating(OpenTask):
         return self.new_translator(self.config)
 
     def new_translator(self, config: ExperimentConfig, constraint: "Constraint | None" = None) -> Translator:
-        """Return a translator with the decoding settings of ``config``."""
         if self.programs and constraint is None:
-            stated, of_model = self.config.decoding.compute_dtype, self.config.model.compute_dtype
-            dtype = evaluation_dtype(stated, of_model, device_of(self.mesh))
+            of_decoding, of_model = self.config.decoding.compute_dtype, self.config.model.compute_dtype
+            dtype = evaluation_dtype(of_decoding, of_model, device_of(self.mesh))
             longest, store = self.config.model.longest_sequence, self.programs.with_settings(to_json(config))
         else:
             longest, dtype, store = self.objective.longest_sequence, self.objective.evaluation_dtype, None

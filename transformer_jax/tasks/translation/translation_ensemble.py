@@ -15,7 +15,7 @@ from transformer_jax.training.losses import LossSums, label_smoothed_cross_entro
 
 
 class EnsembleObjective:
-    """The ensemble of ``members`` and its loss; for evaluation only: each was trained alone."""
+    """The ensemble of ``members`` and its loss, for evaluation only: members were trained alone."""
 
     def __init__(self, members: Sequence[TranslationObjective]) -> None:
         self._members = members
@@ -25,7 +25,7 @@ class EnsembleObjective:
         self.evaluation_dtype = ", ".join(dict.fromkeys(member.evaluation_dtype for member in members))
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
-        """Cross entropy of the mean probabilities; logits are in memory for one column of tokens at a time."""
+        """Return the cross entropy of the mean probabilities, a column of tokens at a time."""
         names = joined_params(self._members)
         factors = [call(member.model, params[name], "factors", *batch, train=False) for name, member in names.items()]
         precisions = [member.evaluation_precision for member in self._members]
@@ -33,7 +33,7 @@ class EnsembleObjective:
         def loss_of_column(column: tuple[list[Array], Array, Array]) -> LossSums:
             hidden, labels, weights = column
             members = zip(factors, hidden, precisions, strict=True)
-            logits = [each._replace(hidden=own).logits(precision) for each, own, precision in members]
+            logits = [factor._replace(hidden=of_member).logits(precision) for factor, of_member, precision in members]
             return label_smoothed_cross_entropy(mean_log_probs(logits), labels, weights, None)
 
         sums = jax.lax.map(loss_of_column, _columns(factors, batch))
@@ -41,10 +41,10 @@ class EnsembleObjective:
 
 
 def _columns(factors: Sequence[LogitFactors], batch: Batch) -> tuple[list[Array], Array, Array]:
-    """Hidden states, labels and weights [T, B, 1, ...] of every column of the targets."""
+    """Return hidden states, labels and weights [T, B, 1, ...] of every column of the targets."""
 
     def first(array: Array) -> Array:
         return jnp.moveaxis(array[:, :, None], 1, 0)
 
     weights = jnp.asarray(batch.target.segments != 0, jnp.float32)
-    return [first(each.hidden) for each in factors], first(jnp.asarray(batch.target.ids)), first(weights)
+    return [first(factor.hidden) for factor in factors], first(jnp.asarray(batch.target.ids)), first(weights)

@@ -25,22 +25,23 @@ if TYPE_CHECKING:
 class TranslationObjective(Objective):
     """A model for vocabularies of these sizes, on the devices of ``mesh``, and its loss.
 
-    ``model`` evaluates (decoding and loss) in the precision ``evaluation_dtype``; ``training_model`` trains.
-    ``loss(params, batch, key, hyperparameters)``: label-smoothed cross entropy of a training batch, with dropout.
+    ``model`` evaluates (decoding and loss) in the precision ``evaluation_dtype``;
+    ``training_model`` trains. ``loss(params, batch, key, hyperparameters)``: label-smoothed cross
+    entropy of a training batch, with dropout.
     """
 
     def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:
         vocabularies = source_vocabulary, target_vocabulary
         super().__init__(config, mesh, partial(build_model, config.model, *vocabularies), init_params)
         self.longest_sequence = config.model.longest_sequence
-        stated, of_model = config.decoding.compute_dtype, config.model.compute_dtype
-        self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
+        of_decoding, of_model = config.decoding.compute_dtype, config.model.compute_dtype
+        self.evaluation_dtype = evaluation_dtype(of_decoding, of_model, device_of(mesh))
         evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
         if config.model.has_attention_backend:
             # Evaluation has no dropout, and may have a precision that cuDNN lacks.
-            stated_backend = config.model.attention_backend
-            is_lacking = stated_backend == "cudnn" and self.evaluation_dtype != of_model
-            backend = "auto" if is_lacking else stated_backend
+            backend = config.model.attention_backend
+            if backend == "cudnn" and self.evaluation_dtype != of_model:
+                backend = "auto"
             evaluated = replace(evaluated, attention_dropout=0.0, attention_backend=backend)
         policies = policies_on(mesh, of_evaluation=True)
         self.evaluation_precision = policies[self.evaluation_dtype].of_output_layer.float32_output
@@ -52,7 +53,6 @@ class TranslationObjective(Objective):
             self._unsmoothed_loss = psum_over_rows(self._unsmoothed_loss_of_rows, mesh)
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> "LossSums":
-        """Cross entropy without dropout or smoothing, for validation."""
         return self._unsmoothed_loss(params, batch, jax.random.key(0), None)
 
     def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> "LossSums":

@@ -20,7 +20,7 @@ BOUNDS_OF_OPTIONS = {
 
 
 class TranslationOptions(TypedDict, total=False):
-    """How a text is translated, besides the settings and the number of results (``n_best``)."""
+    """Options of a translation, besides the settings and the number of results (``n_best``)."""
 
     prefix: str
     temperature: float
@@ -30,30 +30,30 @@ class TranslationOptions(TypedDict, total=False):
     seed: int
 
 
-def sampling_of(decoding: DecodingConfig, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling options among the ``stated`` options of a translation; without any it is by beam search.
+def sampling_of(decoding: DecodingConfig, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sampling ``options`` of a translation; without any it is by beam search.
 
-    Raises ConfigError for an option outside its bounds, and for one that the kind of decoding does not use.
+    Raises ConfigError for an option outside its bounds, or one that the decoding does not use.
     """
     for name, (lowest, highest) in BOUNDS_OF_OPTIONS.items():
-        value = stated.get(name, lowest)
+        value = options.get(name, lowest)
         if not isinstance(value, Integral) and name not in ("top_p", "epsilon"):
             raise ConfigError(f"--{name}", f"{value!r} must be a whole number")
         if not (lowest <= value <= highest):
             raise ConfigError(f"--{name}", f"{value} must be from {lowest:,} to {highest:,}")
-    sampling = {name: stated[name] for name in SAMPLING_OPTIONS if name in stated}
+    sampling = {name: options[name] for name in SAMPLING_OPTIONS if name in options}
     if sampling:
         temperature = sampling.get("temperature", 1)
         # In this form NaN is refused too.
         if not (temperature == 0 or temperature >= SMALLEST_TEMPERATURE):
             problem = f"{temperature} must be at least {SMALLEST_TEMPERATURE:g}, or 0 for greedy decoding"
             raise ConfigError("--temperature", problem)
-        if stated.get("prefix"):
+        if options.get("prefix"):
             raise ConfigError("--prefix", "beam search continues a prefix, sampling does not", "leave out one of them")
         return sampling
-    if "seed" in stated:
+    if "seed" in options:
         raise ConfigError("--seed", "beam search has no random numbers", "add --temperature=1, or leave it out")
-    number, width = stated.get("n_best", 1), decoding.beam_width
+    number, width = options.get("n_best", 1), decoding.beam_width
     if number > width:
         raise ConfigError("--n_best", f"{number} is more than decoding.beam_width={width}")
     return {}

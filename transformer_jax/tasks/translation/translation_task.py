@@ -1,4 +1,4 @@
-"""Translation as a task: training data, evaluation, scores and attention of given sentences."""
+"""Translation as a task: training data, evaluation, scores and attention of sentences."""
 
 import math
 import sys
@@ -59,6 +59,7 @@ from transformer_jax.tasks.translation.translation_objective import TranslationO
 from transformer_jax.tasks.translation.translator import init_cache, steps_of
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups, shard_map_rows
 
+# First training pairs of a corpus whose loss and lengths are measured.
 MEASURED_PAIRS = 1000
 # Share of targets above the length limit of translations that is reported.
 MANY_CUT = 0.01
@@ -66,9 +67,10 @@ MANY_CUT = 0.01
 
 @dataclass(frozen=True)
 class TranslationData:
-    """The training split, tokenized and filtered, and the assignment of pairs to updates; prefetches ``prefetch`` batches.
+    """The tokenized and filtered training split, and the plan of updates.
 
-    ``warnings``: faults in the text. ``times``: how often each pair of a corpus of a mixture occurs in an epoch.
+    ``prefetch``: batches read ahead. ``warnings``: faults in the text. ``times``: how often each
+    pair of a corpus of a mixture occurs in an epoch.
     """
 
     store: TokenStore
@@ -102,8 +104,6 @@ class TranslationData:
 
 
 class ReferencedText(NamedTuple):
-    """Sentences, and one or several lists of their translations."""
-
     sources: list[str]
     references: list[list[str]]
 
@@ -127,7 +127,7 @@ class TranslationTask(Translating, Task):
 
     @classmethod
     def require_split(cls, config: ExperimentConfig, split: str) -> None:
-        # Reading a pair raises DataError when there is no such split.
+        # Reading a pair raises DataError if there is no such split.
         next(cls.open_source(config).pairs(config.data.split_name(split)), None)
 
     @staticmethod
@@ -148,39 +148,39 @@ class TranslationTask(Translating, Task):
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
         """Return the settings with the tokenizer of BLEU and the selection metric.
 
-        Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
-        tokenizer is not installed.
+        Values that are set stay. The run in ``directory`` has the others, or the language of a new
+        run. Raises ConfigError if a tokenizer is not installed.
         """
         if not config.scores_translations:
             return config
-        language, stated = config.data.target_language, config.evaluation
+        language, evaluation = config.data.target_language, config.evaluation
 
         def of_run() -> EvaluationConfig:
             if not directory.has_checkpoints():
-                return stated.resolved(language)
+                return evaluation.resolved(language)
             saved = load_run_config(directory.path)
             begun = saved.evaluation.resolved(saved.data.target_language)
-            tokenizer = stated.bleu_tokenizer or begun.bleu_tokenizer
+            tokenizer = evaluation.bleu_tokenizer or begun.bleu_tokenizer
             if tokenizer != begun.bleu_tokenizer:
                 if begun.selection in ("bleu", "bleu_lowercase"):
-                    raise ConfigError(
-                        "evaluation.bleu_tokenizer",
-                        f"{begun.selection}, tokenized by {begun.bleu_tokenizer}, selects the checkpoints of this run",
-                        f"keep {begun.bleu_tokenizer}, and run evaluate for scores by {tokenizer}",
-                    )
+                    by, tokenized = begun.selection, begun.bleu_tokenizer
+                    problem = f"{by}, tokenized by {tokenized}, selects the checkpoints of this run"
+                    remedy = f"keep {tokenized}, and run evaluate for scores by {tokenizer}"
+                    raise ConfigError("evaluation.bleu_tokenizer", problem, remedy)
                 before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
                 remark = f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared"
                 say(remark, file=sys.stderr)
-            return replace(stated, bleu_tokenizer=tokenizer, selection=begun.selection)
+            return replace(evaluation, bleu_tokenizer=tokenizer, selection=begun.selection)
 
         # Another machine may have other tokenizers.
-        found = EvaluationConfig(**from_first(lambda: asdict(of_run()), "evaluation settings"))
-        found.require_installed(language, config.training.validation_metrics)
-        if found != stated and (found.bleu_tokenizer, found.selection) != ("13a", "bleu"):
-            chosen = f"BLEU is tokenized by {found.bleu_tokenizer}, checkpoints are selected by {found.selection}"
-            remark = f"data.target_language={language}: {chosen} (evaluation.bleu_tokenizer, evaluation.selection)"
-            say(remark, file=sys.stderr)
-        return replace(config, evaluation=found)
+        settings = EvaluationConfig(**from_first(lambda: asdict(of_run()), "evaluation settings"))
+        settings.require_installed(language, config.training.validation_metrics)
+        if settings != evaluation and (settings.bleu_tokenizer, settings.selection) != ("13a", "bleu"):
+            tokenizer, metric = settings.bleu_tokenizer, settings.selection
+            choices = f"BLEU is tokenized by {tokenizer}, checkpoints are selected by {metric}"
+            keys = "(evaluation.bleu_tokenizer, evaluation.selection)"
+            say(f"data.target_language={language}: {choices} {keys}", file=sys.stderr)
+        return replace(config, evaluation=settings)
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -189,17 +189,13 @@ class TranslationTask(Translating, Task):
     @cached_property
     def identity(self) -> dict[str, str]:
         data = self.config.data
-        return {
-            "training data": finished_manifest(data.store)["digest"]
-            if data.store
-            else content_of(self.corpus, data.train_split),
-            "source tokenizer": self.tokenizers.source.fingerprint(),
-            "target tokenizer": self.tokenizers.target.fingerprint(),
-        }
+        text = finished_manifest(data.store)["digest"] if data.store else content_of(self.corpus, data.train_split)
+        source, target = (tokenizer.fingerprint() for tokenizer in self.tokenizers)
+        return {"training data": text, "source tokenizer": source, "target tokenizer": target}
 
     @cached_property
     def training_store(self) -> TokenStore:
-        """The tokens of the training split, which may be large: only training and validations of a mixture open it."""
+        """The tokens of the training split, opened by training and validations of a mixture."""
         data = self.config.data
         with first_goes_first("tokenized data"):
             return open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
@@ -210,24 +206,25 @@ class TranslationTask(Translating, Task):
             if len(pieces := self.tokenizers.source.encode(tag)) != 1:
                 remedy = "use --config.init.tokenizer=new, or a word that is a piece of it"
                 raise ConfigError("data.tags", f"{tag} has {len(pieces)} pieces in the vocabulary, not one", remedy)
-        store, chosen, times = self.training_store, None, {}
+        store, epoch_pairs, times = self.training_store, None, {}
         if store.statistics.corpora:
             times = times_an_epoch(store.statistics.corpora, data)
-            chosen = items_of_epoch(store.statistics.corpora, times, self.config.data_seed)
-        plan = plan_batches(store.lengths(), batching, self.config.data_seed, chosen)
+            epoch_pairs = items_of_epoch(store.statistics.corpora, times, self.config.data_seed)
+        plan = plan_batches(store.lengths(), batching, self.config.data_seed, epoch_pairs)
         return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings(), times)
 
     def tokenization(self) -> PairTokenization:
         return PairTokenization(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
 
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
+        """Translate and score a split, and measure whether the outputs depend on the source.
 
-        Of a mixture, also the loss of the first training pairs of each corpus, which may have no validation split.
+        Of a mixture, also the loss of the first training pairs of corpora, which may have no
+        validation split.
         """
-        found = self.validator.evaluate(params, split, limit=limit)
-        diagnostics = {"distinct_outputs": distinct_share(found.pairs, found.outputs)}
-        evaluated, longest = self.validator.store(found.split), self.objective.longest_sequence
+        evaluation = self.validator.evaluate(params, split, limit=limit)
+        diagnostics = {"distinct_outputs": distinct_share(evaluation.pairs, evaluation.outputs)}
+        evaluated, longest = self.validator.store(evaluation.split), self.objective.longest_sequence
         batch = first_pairs(evaluated, row_groups(self.mesh), longest)
         entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
         if entropy is not None and math.isfinite(entropy):
@@ -238,7 +235,7 @@ class TranslationTask(Translating, Task):
                 if number:
                     sums = self.validator.sums_over(params, store, number, begin)
                     diagnostics[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
-        return replace(found, diagnostics=diagnostics)
+        return replace(evaluation, diagnostics=diagnostics)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         for warning in warnings_on_split(self.config, split):
@@ -246,23 +243,23 @@ class TranslationTask(Translating, Task):
         return self.evaluator.evaluate(params, split, limit=limit)
 
     def _warnings(self) -> tuple[str, ...]:
-        """On the first pairs of the training text: a vocabulary that is too small, and targets that would be cut."""
+        """Warn of a vocabulary that is too small, and of targets that would be cut."""
         data = self.config.data
         if data.store or jax.process_index():
             return ()
-        found = []
+        warnings = []
         for name, corpus in parts_of(self.corpus, data.train_split).items():
             if not isinstance(corpus, TextCorpus):
                 continue
             corpus, of = replace(corpus, tag="", held_out=0.0), f" of {name}" * bool(name)
             pairs = list(islice(corpus.pairs(data.train_split), MEASURED_PAIRS))
             languages = f"{corpus.source_language}{of}", f"{corpus.target_language}{of}"
-            found += too_many_pieces(self.tokenizers, pairs, languages)
-            found += self._cut_translations(pairs, of)
-        return tuple(found)
+            warnings += too_many_pieces(self.tokenizers, pairs, languages)
+            warnings += self._cut_translations(pairs, of)
+        return tuple(warnings)
 
     def _cut_translations(self, pairs: Sequence[SentencePair], of: str) -> list[str]:
-        """A warning where over a hundredth of the targets are longer than a translation of their source can be."""
+        """Warn if over a hundredth of the targets are longer than translations can be."""
         sides = encoded_sides(pairs, self.tokenizers, None, num_threads=1)
         left_out, limit = reasons_to_drop(self.config.data, pairs, sides), self.config.decoding.max_extra_tokens
         sizes = zip(*([len(ids) for ids in side] for side in sides), strict=True)
@@ -282,7 +279,7 @@ class TranslationTask(Translating, Task):
 
     @cached_property
     def validator(self) -> Evaluator:
-        """Scores splits as validations do: perhaps with fewer beams and fewer scores, since training waits."""
+        """Scores splits as validations do: perhaps with fewer beams and scores."""
         evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
         decoding, width = self.config.decoding, self.config.training.validation_beam_width
         decoding = replace(decoding, beam_width=width) if width else decoding
@@ -291,8 +288,8 @@ class TranslationTask(Translating, Task):
 
     @cached_property
     def scorer(self) -> PairScorer:
-        own = self.objective
-        return PairScorer(own.model, self.tokenizers, self.config.decoding, self.mesh, own.longest_sequence)
+        model, longest = self.objective.model, self.objective.longest_sequence
+        return PairScorer(model, self.tokenizers, self.config.decoding, self.mesh, longest)
 
     @cached_property
     def _entropy(self) -> Callable[[PyTree, Batch], Array | None]:
@@ -300,9 +297,9 @@ class TranslationTask(Translating, Task):
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
-        """The lines of a file and of its references.
+        """Return the lines of a file and of its references.
 
-        Raises ConfigError without references, DataError where the numbers of lines differ.
+        Raises ConfigError without references, DataError if the numbers of lines differ.
         """
         if not references:
             raise ConfigError("--references", "--source and --references belong together", "give both")
@@ -318,13 +315,13 @@ class TranslationTask(Translating, Task):
         return ReferencedText(sources, translations)
 
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
-        """Translates a text and scores it against its references; perplexity is of the first references."""
+        """Translate a text and score it; perplexity is of the first references."""
         sources, references = text
         nll, tokens = sum_of_scores(self.scorer.score(params, sources, references[0]))
         pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]
         called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"
-        found = self.evaluator.translated(params, called, pairs, references, nll, tokens)
-        return replace(found, references=references)
+        evaluation = self.evaluator.translated(params, called, pairs, references, nll, tokens)
+        return replace(evaluation, references=references)
 
     @classmethod
     def scored_pairs(cls, config: ExperimentConfig, split: str) -> list[SentencePair]:
@@ -332,7 +329,7 @@ class TranslationTask(Translating, Task):
 
     @staticmethod
     def paired_scores(config: ExperimentConfig) -> PairedScores:
-        """By BLEU, with the tokenizer of the settings, and chrF."""
+        """Return paired scores by BLEU, with the tokenizer of the settings, and chrF."""
         tokenizer = config.evaluation.tokenizer(config.data.target_language)
         return PairedScores(partial(compare_systems, tokenizer=tokenizer), sentence_chrf, "chrF")
 
@@ -340,7 +337,7 @@ class TranslationTask(Translating, Task):
         return self.scorer.score(params, texts, targets or ())
 
     def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
-        """All attention between a sentence and its translation, by default the model's own."""
+        """Return all attention of a sentence and its translation, by default the model's."""
         if target is None:
             target = self.translator.translate(params, [text])[0][0].text
         sides, axes = tokens_of_pair(self.tokenizers, text, target)
@@ -350,9 +347,10 @@ class TranslationTask(Translating, Task):
 def translation_program(
     model: Module, decoding: DecodingConfig, width: int, mesh: Mesh, longest: int | None = None
 ) -> DecodingProgram:
-    """Plain beam search over a full batch of sentences of ``width`` tokens, all translated to their length limit.
+    """Return plain beam search over a full batch of sentences of ``width`` tokens.
 
-    ``longest``: maximum length of a sequence of the model; None: any.
+    All are translated to their length limit. ``longest``: maximum length of a sequence of the
+    model; None: any.
     """
     batch_tokens, max_length = batch_tokens_on(mesh, decoding.batch_tokens), width + decoding.max_extra_tokens
     rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), min(max_length, longest or max_length)

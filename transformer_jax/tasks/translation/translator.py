@@ -38,21 +38,24 @@ if TYPE_CHECKING:
 
 # Maximum number of beams in a batch: more are no faster on a CPU.
 MAX_BEAMS = {"cpu": 5 * MIN_ROWS}
-# Up to this number of sentences, compiling programs for more than MIN_ROWS rows takes longer than they save.
+# Number of sentences up to which compiling for more than MIN_ROWS rows takes longer than it saves.
 MIN_ROWS_UP_TO = 1024
-# For more sentences than this, padding to two widths costs more than compiling programs for more widths.
+# Number of sentences up to which two widths cost less than compiling programs for more.
 SENTENCES_OF_A_VALIDATION = 10_000
-# The state of shorter sources is padded to this width: compiling a program for each width takes longer than it saves.
+# The state of shorter sources is padded to this width: compiling a program for every width takes
+# longer than it saves.
 MIN_SOURCE_COLUMNS = 64
-# Searches at once: on a CPU the products of few rows use about one core; other devices would wait while the host reads results.
+# Searches at once. On a CPU the products of few rows use about one core. Other devices would wait
+# while the host reads results.
 THREADS = 2
-# Bytes for each device and search; 8 GiB on accelerators. Without a limit a model of base size would take 8 GB on a CPU, by
-# calculation; captions, for which 2 GiB suffice, took a fifth more time with a third of their groups.
+# Bytes for a device and a search, 8 GiB on accelerators. Without a limit a model of base size
+# would take 8 GB on a CPU, by calculation. For captions 2 GiB suffice: they took a fifth more time
+# with a third of their groups.
 WAITING_BYTES = {"cpu": 2 << 30}
 
 
 class SentenceTooLong(DataError):
-    """A sentence has more tokens than allowed; ``index`` is its index in the list."""
+    """A sentence has more tokens than it may have; ``index`` is its index in the list."""
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
@@ -60,7 +63,7 @@ class SentenceTooLong(DataError):
 
 
 class Translation(NamedTuple):
-    """One hypothesis: its text, its length-normalized log-probability, and its tokens, EOS included.
+    """A hypothesis: text, length-normalized log-probability, and tokens, EOS included.
 
     ``remarks``: ``cut`` at the length limit, ``repeats`` the same tokens.
     """
@@ -86,7 +89,7 @@ NO_PREFIX = Prefix()
 
 
 class InOrder:
-    """Passes results on in the order of their indices: each as soon as it and all before it are added."""
+    """Passes results on in the order of their indices, as soon as all before are added."""
 
     def __init__(self, on_result: Callable[[int, Any], None]) -> None:
         self._on_result, self._waiting, self._next = on_result, dict[int, Any](), 0
@@ -101,14 +104,14 @@ class InOrder:
 class TextTranslator:
     """Translates sentences, by search or by sampling.
 
-    ``translate_each(params, sentences, on_translation, **options)`` calls ``on_translation`` for each sentence in their order,
-    as soon as it and all before it are done.
+    ``translate_each(params, sentences, on_translation, **options)`` calls ``on_translation`` for
+    the sentences in their order, as soon as all before are done.
     """
 
     translate_each: Callable[..., None]
 
     def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
-        """Return the translations of each sentence. Takes the options of ``translate_each``."""
+        """Return the translations of sentences; ``options`` as in ``translate_each``."""
         results: list[list[Translation]] = []
         self.translate_each(params, sentences, lambda _, translations: results.append(translations), **options)
         return results
@@ -129,11 +132,12 @@ class Translator(TextTranslator):
         parts: Mapping[str, Any] = MappingProxyType({}),
         store: ProgramStore | None = None,
     ) -> None:
-        """``model()`` is evaluated where a program is traced. ``longest``: maximum length of its sequences; None: any.
+        """Prepare searches; ``model()`` is evaluated when a program is traced.
 
-        ``compute_dtype``: of the model. ``constraint``, whose inputs are source ids: the tokens that beam search may choose.
-        ``parts``: the settings of parts.
-        ``store``: keeps the programs of beam search without a constraint.
+        ``longest``: maximum length of its sequences; None: any. ``compute_dtype``: of the model.
+        ``constraint``, whose inputs are source ids: the tokens that beam search may choose.
+        ``parts``: the settings of parts. ``store``: keeps the programs of beam search without a
+        constraint.
         """
         self.tokenizers = tokenizers
         self.decoding = decoding
@@ -159,14 +163,13 @@ class Translator(TextTranslator):
         first: int = 1,
         prefix: Prefix = NO_PREFIX,
     ) -> None:
-        """Find the ``num_results`` best translations of each sentence, best first.
+        """Find the ``num_results`` best translations of sentences, best first.
 
-        A blank sentence (``Tokenizer.is_blank``) has the empty translation. Every other translation begins with ``prefix``,
-        whose last word it may continue.
-
-        Raises, before the search, SentenceTooLong when a sentence is longer than ``decoding.max_source_tokens`` or the model
-        allows; and DataError at a sentence that has no translation with the prefix. The message has ``name`` and the number of
-        the sentence, counted from ``first``.
+        A blank sentence (``Tokenizer.is_blank``) has the empty translation. Every other translation
+        begins with ``prefix``, whose last word it may continue. Raises, before the search,
+        SentenceTooLong if a sentence is longer than ``decoding.max_source_tokens`` or the model
+        allows, and DataError at a sentence that has no translation with the prefix. The message has
+        ``name`` and the number of the sentence, counted from ``first``.
         """
         nonempty, sources = self.encode_sources(sentences, name, first)
         blank = set(range(len(sentences))).difference(nonempty)
@@ -204,19 +207,19 @@ class Translator(TextTranslator):
         return nonempty, sources
 
     def translate_ids(self, params: PyTree, sources: Sequence[list[int]]) -> list[list[Translation]]:
-        """The best translation of each source, whose token ids end with EOS, and are not EOS alone."""
-        found: dict[int, list[Translation]] = {}
+        """Return the best translation of sources, ids that end with EOS and are not EOS alone."""
+        by_row: dict[int, list[Translation]] = {}
 
         def on_done(rows: np.ndarray, hypotheses: Hypotheses) -> None:
             for number, row in enumerate(rows):
-                found[int(row)] = self._texts(hypotheses, number, sources[row], 0)
+                by_row[int(row)] = self._texts(hypotheses, number, sources[row], 0)
 
         params = unshard_fsdp(params, self.mesh, self.compute_dtype)
         self._search_for(1).search(params, self.batches(sources, ()), on_done)
-        return [found[index] for index in range(len(sources))]
+        return [by_row[index] for index in range(len(sources))]
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: Sequence[int]) -> Iterator[SearchBatch]:
-        """Make batches of all sources; inputs are ids [B, S]; batches of the same shape follow each other."""
+        """Yield batches of all sources, ids [B, S]; batches of one shape are neighbors."""
         extra, groups = self.decoding.max_extra_tokens + len(prefix_ids), row_groups(self.mesh)
         max_rows = MAX_BEAMS.get(device_of(self.mesh).platform)
         if max_rows is not None:
@@ -242,33 +245,32 @@ class Translator(TextTranslator):
     def prefix(self, text: str) -> Prefix:
         """Encode a prefix of translations, without white space at its end.
 
-        Raises ConfigError when they decode to other text, as where the vocabulary lacks a character, and when they leave no
-        position of the model for EOS.
+        Raises ConfigError if it decodes to other text, as when the vocabulary lacks a character, or
+        leaves no position of the model for EOS.
         """
         target = self.tokenizers.target
         ids = target.encode(text.rstrip())
         written = target.decode(ids)
         if text.strip() and (UNK_ID in ids or written.split() != text.split()):
-            raise ConfigError(
-                "prefix", f"{text!r} is {written!r} in the vocabulary of this run", "give text that it has"
-            )
+            problem = f"{text!r} is {written!r} in the vocabulary of this run"
+            raise ConfigError("prefix", problem, "give text that it has")
         if self._longest is not None and len(ids) >= self._longest:
             problem = f"{len(ids)} tokens leave none of the {self._longest} positions of the model for EOS"
             raise ConfigError("prefix", problem, f"give at most {self._longest - 1} tokens")
         return Prefix(text, tuple(ids))
 
     def limit_of(self, source: Sequence[int], prefix: int = 0) -> int:
-        """Return the length limit of the translation of a source, after ``prefix`` given tokens."""
+        """Return the length limit of the translation of a source, after ``prefix`` tokens."""
         limit = len(source) + self.decoding.max_extra_tokens + prefix
         return min(limit, self._longest or limit)
 
-    def _texts(self, found: Hypotheses, row: int, source: Sequence[int], prefix: int) -> list[Translation]:
-        results = zip(found.ids[row], found.scores[row], found.lengths[row], strict=True)
+    def _texts(self, hypotheses: Hypotheses, row: int, source: Sequence[int], prefix: int) -> list[Translation]:
+        results = zip(hypotheses.ids[row], hypotheses.scores[row], hypotheses.lengths[row], strict=True)
         limit = self.limit_of(source, prefix)
         translations = [
             translation_of(ids[:size], score, self.tokenizers, source, limit) for ids, score, size in results if size
         ]
-        # Search finds nothing where no probability is a number; the sentence still needs a line.
+        # Search returns nothing if no probability is a number. The sentence still needs a line.
         return translations or [NOTHING]
 
 
@@ -278,7 +280,7 @@ NOTHING = Translation("", 0.0, [])
 def translation_of(
     ids: AnyArray, score: float | Array, tokenizers: TokenizerPair, source: Sequence[int], limit: int
 ) -> Translation:
-    """Tokens and their text, as one line: a tokenizer with byte fallback can generate a line break.
+    """Return tokens and text, as one line: byte fallback can generate a line break.
 
     ``limit``: the length limit of the translation of ``source``.
     """
@@ -288,9 +290,10 @@ def translation_of(
 
 
 def limits_of(source_ids: np.ndarray, max_extra_tokens: int) -> np.ndarray:
-    """Length limit of the translation of each row [B, S]: source tokens + ``max_extra_tokens``, EOS counted on neither side.
+    """Return the length limits of the translations of rows [B, S] (section 6.1).
 
-    (Section 6.1.) 0 for a row of padding, which costs no step.
+    Source tokens + ``max_extra_tokens``, EOS counted on neither side; 0 for a row of padding, which
+    costs no step.
     """
     lengths = np.sum(source_ids != PAD_ID, axis=1, dtype=np.int32)
     return np.where(lengths > 0, lengths + np.int32(max_extra_tokens), 0).astype(np.int32)
@@ -299,24 +302,22 @@ def limits_of(source_ids: np.ndarray, max_extra_tokens: int) -> np.ndarray:
 def init_cache(
     model: "Module", beam_width: int, params: PyTree, source_ids: Int[Array, "B S"], capacity: int
 ) -> DecodeCache:
-    """The encoded source and empty beams for at most ``capacity`` tokens; rows of source ids end with EOS."""
+    """Return the encoded source and empty beams for at most ``capacity`` tokens."""
     from transformer_jax.models.interface import call
 
     memory = call(model, params, "encode", Tokens.from_ids(source_ids), train=False)
-    cache: DecodeCache = call(model, params, "init_cache", memory, beam_width=beam_width, max_length=capacity)
-    return cache
+    return call(model, params, "init_cache", memory, beam_width=beam_width, max_length=capacity)
 
 
 def require_translatable(
     lengths: np.ndarray, limit: int, name: str, first: int = 1, longest: int | None = None
 ) -> None:
-    """Raises SentenceTooLong for the first sentence of more than ``limit`` tokens; ``lengths`` include EOS.
+    """Raise SentenceTooLong for the first of more than ``limit`` tokens; ``lengths`` include EOS.
 
     ``longest``: maximum length of a sequence of the model, EOS included; None: any.
     """
-    problem = (
-        f"are more than decoding.max_source_tokens={limit}; split it, or raise that if memory suffices for its square"
-    )
+    remedy = "split it, or raise that if memory suffices for its square"
+    problem = f"are more than decoding.max_source_tokens={limit}; {remedy}"
     if longest is not None and longest <= limit:
         limit, problem = longest - 1, f"and EOS exceed the {longest} positions of the model; split it"
     too_long = np.flatnonzero(lengths > limit + 1)
@@ -334,38 +335,35 @@ def search_for(
     parts: Mapping[str, Any] = MappingProxyType({}),
     store: ProgramStore | None = None,
 ) -> SegmentedSearch:
-    """The search of the settings, beam search or a part, whose inputs are source ids.
+    """Return the search of the settings, beam search or a part, whose inputs are source ids.
 
-    ``model()`` is evaluated where a program is traced; ``store`` keeps programs.
+    ``model()`` is evaluated when a program is traced; ``store`` keeps programs.
     """
     rules = Rules(decoding.beam_width, num_results, decoding.length_penalty, stop=decoding.stop)
     search = with_settings("search", decoding.search, parts)(rules)
 
-    def first_cache(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> DecodeCache:
+    def init(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> DecodeCache:
         return init_cache(model(), decoding.beam_width, params, source_ids, capacity)
 
-    def make_step(params: PyTree) -> DecodeStep:
+    def step(params: PyTree) -> DecodeStep:
         return steps_of(model())(params)
 
-    init: InitCache = first_cache
-    step: MakeStep = make_step
-
+    functions: tuple[InitCache, MakeStep] = init, step
     if constraint is not None:
         from transformer_jax.decoding.constraints import constrained
 
-        init, step = constrained(init, step, decoding.beam_width, constraint)
+        functions = constrained(*functions, decoding.beam_width, constraint)
     kept = store.with_settings(num_results) if store else None
-    return SegmentedSearch(init, step, search, devices_of_search(mesh), kept)
+    return SegmentedSearch(*functions, search, devices_of_search(mesh), kept)
 
 
 def devices_of_search(mesh: Mesh) -> SearchDevices:
-    """The search over rows that are split over the devices of ``mesh``."""
     return SearchDevices(
         row_multiple=row_groups(mesh),
         constrain=constrain_rows(mesh),
         shard_map_rows=shard_map_rows(mesh),
         replicated=replicated(mesh),
-        # Several devices wait for each other, so they must run programs in the same order.
+        # Several devices wait for one another, so they must run programs in the same order.
         threads=THREADS if mesh.size == 1 else 1,
         waiting_bytes=row_groups(mesh) * WAITING_BYTES.get(device_of(mesh).platform, 8 << 30),
         few_shapes=few_shapes_on(mesh),

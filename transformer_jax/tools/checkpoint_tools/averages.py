@@ -1,4 +1,4 @@
-"""Lists, describes, averages and writes checkpoints, without building a model."""
+"""Tables and averages of checkpoints, without building a model."""
 
 import hashlib
 import json
@@ -41,47 +41,48 @@ UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 def checkpoint_table(run: RunDirectory) -> str:
-    """Every checkpoint with score, size, time and marks; then damaged ones that were set aside."""
+    """Return a table of all checkpoints, and of damaged ones that were set aside."""
     stored = stored_checkpoints(run.checkpoints)
     selection = selection_of(run)
     marks = marks_of(stored, selection)
     rows = [("update", f"validation {selection.heading(basis_of_validations(run))}", "size", "written", "")]
-    for each in stored:
-        score = "" if each.score is None else selection.text(each.score)
-        size = bytes_text(bytes_in(each.folder))
-        rows.append((str(each.step), score, size, time_text(each.written), marks[each.step]))
-    total = bytes_text(sum(bytes_in(each.folder) for each in stored))
+    for checkpoint in stored:
+        score = "" if checkpoint.score is None else selection.text(checkpoint.score)
+        size = bytes_text(bytes_in(checkpoint.folder))
+        rows.append((str(checkpoint.step), score, size, time_text(checkpoint.written), marks[checkpoint.step]))
+    total = bytes_text(sum(bytes_in(checkpoint.folder) for checkpoint in stored))
     lines = [text_table(rows, "rrrll")] if stored else []
-    lines.append(f"{count_text(len(stored))}, {total}, in {run.checkpoints}")
-    lines += [f"damaged, set aside: {each}, {bytes_text(bytes_in(each))}" for each in were_set_aside(run.path)]
+    lines.append(f"{len(stored)} checkpoint{'s' * (len(stored) != 1)}, {total}, in {run.checkpoints}")
+    lines += [f"damaged, set aside: {folder}, {bytes_text(bytes_in(folder))}" for folder in were_set_aside(run.path)]
     return "\n".join(lines)
 
 
 def marks_of(stored: list[StoredCheckpoint], selection: Metric) -> dict[int, str]:
-    """Marks of each checkpoint: ``{630: "", 3775: "best, last"}``."""
-    sound = [each for each in stored if each.is_sound]
+    """Return marks by update: ``{630: "", 3775: "best, last"}``."""
+    sound = [checkpoint for checkpoint in stored if checkpoint.is_sound]
     best = best_step(stored, selection)
     last = sound[-1].step if sound else None
     marks = {}
-    for each in stored:
-        found = ["best"] * (each.step == best) + ["last"] * (each.step == last)
-        found += [] if each.is_sound else ["damaged: its score cannot be read"]
-        found += [] if each.can_be_continued else ["parameters alone"]
-        marks[each.step] = ", ".join(found)
+    for checkpoint in stored:
+        texts = ["best"] * (checkpoint.step == best) + ["last"] * (checkpoint.step == last)
+        texts += [] if checkpoint.is_sound else ["damaged: its score cannot be read"]
+        texts += [] if checkpoint.can_be_continued else ["parameters alone"]
+        marks[checkpoint.step] = ", ".join(texts)
     return marks
 
 
 def describe_checkpoint(run: RunDirectory, which: str, *, has_all: bool = False) -> str:
-    """Score, digests of data and settings, parameters of each module; if ``has_all``, of modules inside, and counters.
+    """Describe a checkpoint: score, digests of data and settings, parameters by module.
 
-    No array is read. Raises CheckpointError when there is no such checkpoint, or it cannot be read.
+    ``has_all`` adds modules inside modules, and counters. No array is read. Raises CheckpointError
+    if the checkpoint cannot be read.
     """
     step = chosen_step(run, which)
     checkpoints = CheckpointReader(run.checkpoints)
     params, rest = checkpoints.shapes(step), checkpoints.shapes(step, "rest")
     progress = checkpoints.progress(step)
     stored, selection = stored_checkpoints(run.checkpoints), selection_of(run)
-    here = next(each for each in stored if each.step == step)
+    here = next(checkpoint for checkpoint in stored if checkpoint.step == step)
     marks = marks_of(stored, selection)[step]
     numbers = {
         name: value for name, value in progress["counters"].items() if value and not isinstance(value, str | dict)
@@ -93,7 +94,7 @@ def describe_checkpoint(run: RunDirectory, which: str, *, has_all: bool = False)
     )
     config = from_json(progress["config"])
     digest = hashlib.sha256(json.dumps(to_json(config), sort_keys=True).encode()).hexdigest()
-    whose = "those" if config == load_run_config(run.path) else "NOT those"
+    whose = "equal to" if config == load_run_config(run.path) else "NOT equal to"
     rows = [
         ("checkpoint", f"{here.folder}{f' ({marks})' if marks else ''}"),
         ("written", f"{time_text(here.written)}, {bytes_text(bytes_in(here.folder))}"),
@@ -103,7 +104,7 @@ def describe_checkpoint(run: RunDirectory, which: str, *, has_all: bool = False)
         ("optimizer state", parameter_count(rest["optimizer_state"]) if rest else "none: no run resumes from it"),
         *([("counters", counters)] if counters and has_all else []),
         *sorted(progress["data"].items()),
-        ("settings", f"{digest}, {whose} of {run.config.name}"),
+        ("settings", f"{digest}, {whose} {run.config.name}"),
     ]
     if "average_of" in progress:
         rows.append(("average of", ", ".join(map(str, progress["average_of"]))))
@@ -111,12 +112,12 @@ def describe_checkpoint(run: RunDirectory, which: str, *, has_all: bool = False)
 
 
 def parameter_count(shapes: PyTree) -> str:
-    """For a tree of arrays, or of their shapes: ``11 numbers in 3 arrays, 42 B``."""
+    """Return ``11 numbers in 3 arrays, 42 B`` for a tree of arrays or shapes."""
     return f"{count_parameters(shapes):,} numbers in {len(jax.tree.leaves(shapes))} arrays, {_size(shapes)}"
 
 
 def parameter_table(shapes: Mapping[str, Any], depth: int) -> str:
-    """Return a row for each module with its total, then for its children, ``depth`` levels; at the end the total of all."""
+    """Return a table of modules and, ``depth`` levels down, of their children."""
     first = ("parameters", "shape", "type", "numbers", "bytes")
     last = ("total", "", "", f"{count_parameters(shapes):,}", _size(shapes))
     rows = [row for level, row in _rows(shapes, 0) if level <= depth]
@@ -141,10 +142,10 @@ def _size(shapes: PyTree) -> str:
 
 
 def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> RunDirectory:
-    """Writes a run directory whose only checkpoint has the mean of the parameters of ``steps`` (Vaswani et al. 2017, 6.1).
+    """Write a run with the mean parameters of ``steps`` (Vaswani et al. 2017, section 6.1).
 
-    Step number and counters are of the newest step, settings, tokenizers and data report of the run. Raises ConfigError when
-    ``output`` is not empty, CheckpointError when a checkpoint cannot be read.
+    Step number and counters are of the newest step, and the rest is of the run. Raises ConfigError
+    if ``output`` is not empty, CheckpointError if a checkpoint cannot be read.
     """
     require_local(output, "--output")
     if any(Path(output).expanduser().glob("*")):
@@ -172,30 +173,25 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
     return RunDirectory(target)
 
 
-def chosen_steps(run: RunDirectory, count: int, which: str, stated: Sequence[str]) -> list[int]:
-    """The steps to average, oldest first: ``stated``, or else the ``count`` newest up to ``which``.
+def averaged_steps(run: RunDirectory, count: int, which: str, names: Sequence[str]) -> list[int]:
+    """Return the steps ``names``, oldest first, or the ``count`` newest steps up to ``which``.
 
-    Raises ConfigError when one is stated twice, CheckpointError when one does not exist or there are too few.
+    Raises ConfigError if a step is there twice, CheckpointError if one does not exist.
     """
-    if not stated:
+    if not names:
         return steps_to_average(run, which, count)
-    steps = sorted(chosen_step(run, text.strip()) for text in stated)
+    steps = sorted(chosen_step(run, text.strip()) for text in names)
     if len(set(steps)) < len(steps):
-        raise ConfigError("--steps", f"{', '.join(stated)} has one twice", "name each once")
+        raise ConfigError("--steps", f"{', '.join(names)} has one twice", "name it once")
     return steps
 
 
 def bytes_text(count: int) -> str:
-    """``512 B``, ``1.5 KiB``, ``20.6 MiB``."""
+    """Return ``512 B``, ``1.5 KiB`` or ``20.6 MiB``."""
     if count < 1024:
         return f"{count} B"
     power = min(int(math.log2(count) // 10), len(UNITS))
     return f"{count / 1024**power:.1f} {UNITS[power - 1]}"
-
-
-def count_text(count: int) -> str:
-    """``1 checkpoint``, ``2 checkpoints``."""
-    return f"{count} checkpoint{'' if count == 1 else 's'}"
 
 
 def time_text(seconds: float) -> str:

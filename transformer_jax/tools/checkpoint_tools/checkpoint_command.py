@@ -35,10 +35,10 @@ def _average(values: flags.Values, runs: list[str]) -> None:
     if values.steps and values.present.keys() & {"count", "checkpoint"}:
         raise ConfigError("--steps", "says which checkpoints to average", "leave --count and --checkpoint out")
     from transformer_jax.checkpoints.reader import CheckpointReader
-    from transformer_jax.tools.checkpoint_tools.averages import chosen_steps, write_average
+    from transformer_jax.tools.checkpoint_tools.averages import averaged_steps, write_average
     from transformer_jax.training.schedules import remark_on_average
 
-    steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
+    steps = averaged_steps(source, values.count, values.checkpoint or "last", values.steps)
     progress = CheckpointReader(source.checkpoints).progress(steps[-1])
     config = load_run_config(source.path)
     if remark := remark_on_average(config, steps, progress):
@@ -66,16 +66,15 @@ ACTIONS = {
     flags.string("output", None, "average: folder of the new run"),
 )
 def checkpoint(values: flags.Values) -> int:
-    """List and describe the checkpoints of a run, average several.
+    """List, describe or average the checkpoints of a run.
 
     Example:
         transformer-jax checkpoint ls      runs/m30k
         transformer-jax checkpoint info    runs/m30k --checkpoint=last
-        transformer-jax checkpoint average runs/m30k --count=5 --checkpoint=last --output=runs/m30k-average
+        transformer-jax checkpoint average runs/m30k --count=5 --output=runs/m30k-average
 
-    ls: every checkpoint with its score, size and time, and damaged ones that were set aside.
-    info: the content of one: score, parameters by module, optimizer state, digests of the data and the settings; with --all
-    every array.
+    ls: score, size and time of checkpoints, and damaged ones that were set aside. info: score,
+    parameters by module, optimizer state, and digests of data and settings, with --all every array.
     average: a new run directory with the mean of several checkpoints, without optimizer state.
     """
     action, runs = chosen_action("checkpoint", ACTIONS, values)

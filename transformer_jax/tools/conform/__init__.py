@@ -1,1 +1,1 @@
-"""Checks that an idea keeps the promises of the project, in small models: the properties of ``conform``."""
+"""The command ``conform`` checks in small models that an idea keeps the project's promises."""

@@ -1,4 +1,4 @@
-"""``conform``: whether an idea keeps the promises of the project."""
+"""``conform`` checks whether an idea keeps the promises of the project."""
 
 import os
 import sys
@@ -16,27 +16,27 @@ DEVICES = 8
 
 
 @flags.command(
-    flags.arguments(
-        "IDEA", "a part or task by its name (rope, schedule:cosine, parsing), or a file that registers one"
-    ),
+    flags.arguments("IDEA", "a part or task by name (rope, schedule:cosine, parsing), or a file that registers one"),
     flags.overrides,
     flags.boolean("costs", True, "count parameters, FLOPs of products and memory, beside the model without the idea"),
 )
 def conform(values: flags.Values) -> int:
-    """Check that an idea does what the project promises, in small models; one table, exit status 1 if a property fails.
+    """Check in small models that an idea does as promised. Exit status 1 if a property fails.
 
     Examples:
         transformer-jax conform my_attention.py
-        transformer-jax conform grouped_query --config.parts.grouped_query.key_value_heads=2 --config.model.norm=rmsnorm
+        transformer-jax conform grouped_query --config.parts.grouped_query.key_value_heads=2
         transformer-jax conform my_task.py --config.tokenizer.kind=byte
 
-    Parts of models are checked in an encoder-decoder of one layer each and in a language model of two, and parts of training
-    in updates on a mesh of 8 devices (virtual ones on a CPU); a task in a run of four updates. docs/extending.md lists the
-    properties. A property that fails is tried again with shorter sentences, and the shortest is shown. --config.KEY=VALUE holds
-    for all models, which have no dropout (both passes of r_drop are equal). About a minute of CPU time for each part, a quarter
-    less with --nocosts.
+    Parts of models are checked in an encoder-decoder with one layer a stack and in a language model
+    with two, and parts of training in updates on a mesh of 8 devices (virtual ones on a CPU). A
+    task is checked in a run of four updates. docs/extending.md lists the properties. A property
+    that fails is tried again with shorter sentences, and the shortest is shown. --config.KEY=VALUE
+    holds for all models, which have no dropout (both passes of r_drop are equal). A part takes
+    about a minute of CPU time, a quarter less with --nocosts.
     """
-    # Warnings of XLA, some of which it calls errors, would stand among the rows; its aborts are still printed.
+    # Warnings of XLA, some of which it calls errors, would stand among the rows. Its aborts are
+    # still printed.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import jax
 
@@ -47,30 +47,27 @@ def conform(values: flags.Values) -> int:
     from transformer_jax.runtime.hardware import start_jax
     from transformer_jax.tools.conform.conformity import findings
     from transformer_jax.tools.conform.costs import costs_of
-    from transformer_jax.tools.conform.ideas import KINDS, ideas_named
+    from transformer_jax.tools.conform.ideas import KINDS, find_ideas
     from transformer_jax.tools.conform.trials import Trial, trial_config
 
-    ideas = ideas_named(values.arguments[0])
-    stated = apply_overrides({}, flags.overrides_of(values))
+    ideas = find_ideas(values.arguments[0])
+    overrides = apply_overrides({}, flags.overrides_of(values))
     start_jax(trial_config("translation", {}).data.cache_directory)
     failed: list[Finding] = []
     for idea in ideas:
         kind = KINDS[idea.kind]
         print(f"{kind.setting}={idea.name}")
         for model in kind.models:
-            found = []
+            num_holding = 0
             begin = partial(_print_row, model, "...") if sys.stdout.isatty() else str
-            for finding in findings(model, idea, stated, begin=begin):
-                found.append(finding)
+            for finding in findings(model, idea, overrides, begin=begin):
+                num_holding += finding.holds
+                failed += [] if finding.holds else [finding]
                 word = "ok" if finding.holds else "FAILS"
                 _print_row(model, f"{word:<6} {finding.detail}", finding.name, end="\n")
-            failed += [finding for finding in found if not finding.holds]
-            if values.costs and model != "task" and any(finding.holds for finding in found):
-                with_idea, without = (
-                    costs_of(Trial(trial_config(model, each)))
-                    for each in (idea.settings(stated), idea.settings_without(stated))
-                )
-                _print_costs(model, with_idea, without)
+            if values.costs and model != "task" and num_holding:
+                both = idea.settings(overrides), idea.settings_without(overrides)
+                _print_costs(model, *(costs_of(Trial(trial_config(model, settings))) for settings in both))
     if failed:
         first = failed[0]
         print(f"\n{len(failed)} properties fail; the first: {first.name} ({first.model}), {first.detail}")

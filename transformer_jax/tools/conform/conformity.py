@@ -1,4 +1,4 @@
-"""The properties of an idea, checked one by one: a row of the table each, and the smallest case of one that fails."""
+"""The properties of an idea, checked one by one, with the smallest case of a failure."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -73,19 +73,19 @@ class Finding(NamedTuple):
 
 
 def findings(
-    model: str, idea: Idea, stated: Mapping[str, Any] = MappingProxyType({}), *, begin: Callable[[str], object] = str
+    model: str, idea: Idea, overrides: Mapping[str, Any] = MappingProxyType({}), *, begin: Callable[[str], object] = str
 ) -> Iterator[Finding]:
-    """Every property of a small model with the idea, and with ``stated`` settings, nested by block.
+    """Check the properties of a small model with the idea and ``overrides``, nested by block.
 
-    ``begin``: takes the name of a property before it is checked. Raises ConfigError where the settings are wrong.
+    Calls ``begin`` with the name of a property before it is checked.
     """
     if model == "task":
-        of_task = TaskTrial(task_config(idea.settings(stated)))
-        for name, of_a_task in OF_TASKS.items():
+        task_trial = TaskTrial(task_config(idea.settings(overrides)))
+        for name, check_task in OF_TASKS.items():
             begin(name)
-            yield checked(of_task, model, name, of_a_task, smaller=())
+            yield checked(task_trial, model, name, check_task, smaller=())
         return
-    trial = trial_of(model, idea, stated)
+    trial = trial_of(model, idea, overrides)
     try:
         jax.eval_shape(trial.loss_sums, trial.update.state_shapes.params, trial.rows(LENGTH))
     except ConfigError:
@@ -98,26 +98,26 @@ def findings(
         yield checked(trial, model, name, check)
 
 
-def trial_of(model: str, idea: Idea, stated: Mapping[str, Any] = MappingProxyType({})) -> Trial:
-    """The small model with the idea, beside its settings without it; two layers where the idea depends on its layer."""
+def trial_of(model: str, idea: Idea, overrides: Mapping[str, Any] = MappingProxyType({})) -> Trial:
+    """Return the small model with the idea, with two layers if the idea depends on its layer."""
     config, base = (
-        trial_config(model, each if KINDS[idea.kind].is_of_training else with_values(BY_SGD, each), small=True)
-        for each in (idea.settings(stated), idea.settings_without(stated))
+        trial_config(model, settings if KINDS[idea.kind].is_of_training else with_values(BY_SGD, settings), small=True)
+        for settings in (idea.settings(overrides), idea.settings_without(overrides))
     )
     if depends_on_layers(idea, config):
-        config, base = (replace(each, model=with_two_layers(each.model)) for each in (config, base))
+        config, base = (replace(settings, model=with_two_layers(settings.model)) for settings in (config, base))
     return Trial(config, idea=idea, base=base)
 
 
 def depends_on_layers(idea: Idea, config: ExperimentConfig) -> bool:
-    """Whether a part reads the number of its layer, or a state from another layer, so that one layer would not show it."""
+    """Return whether a part reads the number of its layer, or a state from another layer."""
     if config.model.is_recurrent or KINDS[idea.kind].is_of_training:
         return False
     part = registered(idea.kind)[idea.name]
     if getattr(part, "carries", False) or "enter" in vars(part):
         return True
     try:
-        # Raises where a module asks for the number of its layer.
+        # Raises if a module asks for the number of its layer.
         _ = Trial(replace(config, model=replace(config.model, scan_layers=True))).update.state_shapes
     except Exception as error:
         # The properties report others.
@@ -126,7 +126,7 @@ def depends_on_layers(idea: Idea, config: ExperimentConfig) -> bool:
 
 
 def with_two_layers(model: Any) -> Any:
-    """The settings of a model with two layers in each stack, unless they state more."""
+    """Return the settings of a model with at least two layers in a stack."""
     names = ("num_layers", "num_encoder_layers", "num_decoder_layers")
     return replace(model, **{name: max(getattr(model, name), 2) for name in names if hasattr(model, name)})
 
@@ -135,34 +135,34 @@ def with_two_layers(model: Any) -> Any:
 def checked(
     trial: Any, model: str, name: str, check: Callable[[Any, int], str], smaller: tuple[int, ...] = SMALLER
 ) -> Finding:
-    """A property, at the shortest length where it fails; a task has batches of its own."""
+    """Check a property at ``LENGTH``, and look for the shortest length at which it fails."""
     smaller = () if name in AT_ONE_LENGTH else smaller
     try:
         return Finding(model, name, True, check(trial, LENGTH))
     except Exception as error:
-        detail, at = _words(error, trial), LENGTH
+        detail, failing = _words(error, trial), LENGTH
         for length in smaller:
             try:
                 check(trial, length)
             except Exception as shorter:
-                detail, at = _words(shorter, trial), length
+                detail, failing = _words(shorter, trial), length
                 break
-        return Finding(model, name, False, f"sentences of length {at}: {detail}" if smaller else detail)
+        return Finding(model, name, False, f"sentences of length {failing}: {detail}" if smaller else detail)
 
 
 def _words(error: Exception, trial: Any) -> str:
-    """The first line of an error, after the line of the plugin that raised it or, if none did, that defines the idea."""
+    """Return the first line of an error, after the line of the plugin that raised it."""
     first = next(iter(str(error).splitlines()), "")
     idea = getattr(trial, "idea", None)
-    where = (error.line if isinstance(error, Broken) else "") or line_of_plugin(error)
-    where = where or (_line_of_definition(registered(idea.kind)[idea.name]) if idea else "")
+    line = (error.line if isinstance(error, Broken) else "") or line_of_plugin(error)
+    line = line or (_line_of_definition(registered(idea.kind)[idea.name]) if idea else "")
     kind = "" if isinstance(error, Broken) else f"{type(error).__name__}: "
-    return f"{where}{': ' if where else ''}{kind}{first}"
+    return f"{line}{': ' if line else ''}{kind}{first}"
 
 
 def _line_of_definition(part: Any) -> str:
-    """``FILE, line N`` of the first function of a part that a plugin defines; empty for other parts."""
+    """Return ``FILE, line N`` of the first function of a part that a plugin defines, else ""."""
     functions = vars(part).values() if inspect.isclass(part) else [part]
-    codes = [getattr(inspect.unwrap(each), "__code__", None) for each in functions if callable(each)]
+    codes = [getattr(inspect.unwrap(function), "__code__", None) for function in functions if callable(function)]
     lines = [(code.co_filename, code.co_firstlineno) for code in codes if code and is_loaded(code.co_filename)]
     return "{}, line {}".format(*min(lines)) if lines else ""

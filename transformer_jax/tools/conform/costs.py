@@ -15,7 +15,7 @@ ROWS, LENGTH = 4, 64
 
 
 class Costs(NamedTuple):
-    """Parameters; FLOPs of matrix products and temporary bytes of loss and gradient of 4 x 64 tokens; cache bytes of 64."""
+    """Costs of loss and gradient of 4 x 64 tokens, and cache bytes of 64."""
 
     parameters: float
     flops: float
@@ -25,7 +25,7 @@ class Costs(NamedTuple):
 
 
 def costs_of(trial: Trial) -> Costs:
-    """Counted in the jaxpr and by the compiler for a small model."""
+    """Count costs of a small model in the jaxpr and by the compiler."""
     rows, shapes = trial.rows(LENGTH, ROWS, unequal=False), trial.update.state_shapes
     gradient = jax.grad(lambda params: trial.loss_sums(params, rows).loss)
     with optimized(True):

@@ -1,6 +1,6 @@
-"""Properties of an idea beside the model without it: it acts, its parameters are trained, float32 stays float32.
+"""Properties of an idea beside the model without it, such as that it acts.
 
-Each takes a ``Trial`` and the length of its sentences, returns a few words, and raises ``Broken`` where it does not hold.
+They take a ``Trial`` and the length of its sentences, return a few words, and raise ``Broken``.
 """
 
 import re
@@ -23,7 +23,7 @@ DIFFERENT = 1e-5
 
 
 def every_parameter_gets_a_gradient(trial: Trial, length: int) -> str:
-    """No array of parameters has a gradient of the training loss that is 0 in all entries."""
+    """Check that no array of parameters has a gradient that is 0 everywhere."""
     rows = trial.rows(length)
     gradient = jax.jit(jax.grad(lambda params: trial.loss_sums(params, rows).loss))(trial.params)
     leaves, not_trained = jax.tree_util.tree_leaves_with_path(gradient), trial.update.not_trained
@@ -37,7 +37,7 @@ def every_parameter_gets_a_gradient(trial: Trial, length: int) -> str:
 
 
 def _line_of_string(text: str) -> str:
-    """``FILE, line N`` of the first line of a plugin that has this string in quotation marks; empty if none has."""
+    """Return ``FILE, line N`` of the first line of a plugin with this string, else ""."""
     for file in loaded_plugins():
         for number, line in enumerate(text_of_plugin(file).decode(errors="replace").splitlines(), 1):
             if f'"{text}"' in line or f"'{text}'" in line:
@@ -46,7 +46,7 @@ def _line_of_string(text: str) -> str:
 
 
 def differs_from_the_base(trial: Trial, length: int) -> str:
-    """The model or the update is another one than without the idea."""
+    """Check that the model or the update is not the one without the idea."""
     base = Trial(trial.base)
     if trial.base == trial.config:
         return "not compared: the base selects it too"
@@ -58,7 +58,7 @@ def differs_from_the_base(trial: Trial, length: int) -> str:
         rows = trial.rows(length)
         # Schedules of the update may begin at 0.
         before = trial.config.training.num_updates - 2 if trial.config.schedules else 0
-        ours, theirs = (_after_two(each, rows, before) for each in (trial, base))
+        ours, theirs = (_after_two(model, rows, before) for model in (trial, base))
     elif trial.idea.kind == "initialization":
         ours, theirs = trial.initial_state.params, base.initial_state.params
     else:
@@ -78,41 +78,43 @@ def _after_two(trial: Trial, rows: PyTree, before: int) -> PyTree:
 
 
 def float32_stays_float32(trial: Trial, length: int) -> str:
-    """With model.compute_dtype=float32 nothing is rounded to fewer bits than without the idea."""
-    known = {_place(each) for each in _rounding(Trial(trial.base), length)}
+    """Check that in float32 nothing is rounded to fewer bits than without the idea."""
+    in_base = {_source(equation) for equation in _rounding(Trial(trial.base), length)}
     for equation in _rounding(trial, length):
-        if _place(equation) not in known:
+        if _source(equation) not in in_base:
             lines = (f"{file}, line {line}" for file, line in _frames(equation) if is_loaded(file))
             raise Broken(f"rounds float32 to {equation.outvars[0].aval.dtype}", next(lines, ""))
     return "no rounding"
 
 
 def _rounding(trial: Trial, length: int) -> Iterator[Any]:
-    """The operations of the loss that return 16-bit floats, or round to the bits of such."""
+    """Yield the operations of the loss that return 16-bit floats, or round to their bits."""
     rows = trial.rows(length)
     program = jax.make_jaxpr(lambda params: trial.loss_sums(params, rows).loss)(trial.update.state_shapes.params)
     for equation in _equations(program.jaxpr):
-        types = [getattr(each.aval, "dtype", None) for each in equation.outvars]
-        is_short = any(each is not None and jnp.issubdtype(each, jnp.floating) and each.itemsize < 4 for each in types)
+        types = [getattr(variable.aval, "dtype", None) for variable in equation.outvars]
+        is_short = any(
+            dtype is not None and jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 for dtype in types
+        )
         if is_short or equation.primitive.name == "reduce_precision":
             yield equation
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
-    """The operations of a program and of the programs inside of it."""
+    """Yield the operations of a program and of the programs inside of it."""
     for equation in jaxpr.eqns:
         yield equation
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda each: hasattr(each, "eqns")):
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
                 yield from _equations(inner)
 
 
 def _frames(equation: Any) -> list[tuple[str, int]]:
-    """File and line of the calls that an operation comes from, the innermost first."""
+    """Return file and line of the calls that an operation comes from, the innermost first."""
     traceback = equation.source_info.traceback
     return [(frame.file_name, frame.line_num) for frame in traceback.frames] if traceback else []
 
 
-def _place(equation: Any) -> tuple[Any, ...]:
+def _source(equation: Any) -> tuple[Any, ...]:
     return equation.primitive.name, *_frames(equation)[:1]

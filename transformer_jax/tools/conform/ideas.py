@@ -1,4 +1,4 @@
-"""The idea that a user names: the setting that selects it, and the small models in which it acts."""
+"""The idea that a user names, the setting that selects it, and the models to check it in."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ TRANSFORMERS = ("translation", "language_model")
 
 
 class Kind(NamedTuple):
-    """A kind of part: the setting that selects one, and the small models (``trials.SIZES``, or a task) where it is checked."""
+    """The setting that selects a part of a kind, and the models of ``SIZES`` to check it in."""
 
     setting: str
     models: tuple[str, ...]
@@ -63,10 +63,7 @@ NEEDED: dict[str, dict[str, Any]] = {
         "model": dict.fromkeys(("positions", "normalization", "feed_forward", "projection"), "ngpt"),
         "optimizer": {"after_update": "ngpt"},
     },
-    "mup": {
-        "optimizer": {"name": "mup"},
-        "model": {"initialization": "mup", "attention": "mup", "tying": "none"},
-    },
+    "mup": {"optimizer": {"name": "mup"}, "model": {"initialization": "mup", "attention": "mup", "tying": "none"}},
     "gradient_noise": {"batching": {"accumulation_steps": 2}},
     **{name: {"model": {"bidirectional_encoder": False}} for name in ("dot", "scaled_dot")},
 }
@@ -80,20 +77,19 @@ class Idea(NamedTuple):
     name: str
 
     def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """``values``, nested by block, with the setting that selects the idea and the settings that it needs."""
+        """Return ``values``, nested by block, with the idea and the settings that it needs."""
         values = with_values(NEEDED.get(self.name, {}), values)
         block, _, key = KINDS[self.kind].setting.partition(".")
         if not key:
             return {**values, block: self.name}
         names = _names(values.get(block, {}).get(key, "")) if KINDS[self.kind].is_list else []
-        names = [name for name in names if name not in ("multi_head", self.name)]
-        stated = [*names, self.name]
-        return with_values(values, {block: {key: ",".join(stated)}})
+        others = [name for name in names if name not in ("multi_head", self.name)]
+        return with_values(values, {block: {key: ",".join([*others, self.name])}})
 
     def settings_without(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """``values`` and the settings that the idea needs, without the idea and its own settings."""
+        """Return ``values`` with the settings that the idea needs, without the idea itself."""
         needed = {
-            block: {key: each for key, each in settings.items() if each != self.name}
+            block: {key: value for key, value in settings.items() if value != self.name}
             for block, settings in NEEDED.get(self.name, {}).items()
         }
         values = with_values(needed, values)
@@ -105,7 +101,7 @@ class Idea(NamedTuple):
             del others[key]
             if names and KINDS[self.kind].is_list:
                 others[key] = ",".join(names)
-        parts = {name: each for name, each in values.get("parts", {}).items() if name != self.name}
+        parts = {name: settings for name, settings in values.get("parts", {}).items() if name != self.name}
         return {**values, block: others, "parts": parts}
 
 
@@ -113,26 +109,26 @@ def _names(text: str) -> list[str]:
     return text.replace(",", " ").split()
 
 
-def ideas_named(text: str) -> list[Idea]:
-    """The parts of a name (``rope``), of a kind and a name (``schedule:cosine``), or those that a Python file registers.
+def find_ideas(text: str) -> list[Idea]:
+    """Return the parts named ``rope`` or ``schedule:cosine``, or the parts that a file registers.
 
-    Raises ConfigError where there is none, with the nearest name, or the file registers nothing that can be checked.
+    Raises ConfigError if there are none.
     """
     if text.endswith(".py"):
         return _registered_by(text)
     kind, colon, name = text.rpartition(":")
     if colon and kind not in KINDS:
         raise ConfigError(f"{kind!r} is not one of the kinds {', '.join(KINDS)}")
-    found = [Idea(each, name) for each in ([kind] if colon else KINDS) if name in names(each)]
-    if not found:
-        near = nearest(name, [each for kind in KINDS for each in names(kind)])
+    ideas = [Idea(kind, name) for kind in ([kind] if colon else KINDS) if name in names(kind)]
+    if not ideas:
+        near = nearest(name, [other for kind in KINDS for other in names(kind)])
         hint = f"did you mean {near}?" if near else "transformer-jax config --explain=model.attention lists names"
         raise ConfigError(f"there is no part {text!r}", remedy=hint)
-    return found
+    return ideas
 
 
 def names(kind: str) -> list[str]:
-    """All parts of a kind: of the core, of the kit and of plugins."""
+    """Return the names of all parts of a kind, of the core, of the kit and of plugins."""
     return [*sorted(OWN_NAMES[kind]), *names_of(kind)]
 
 
@@ -140,21 +136,17 @@ def _registered_by(file: str) -> list[Idea]:
     before = _parts()
     load_plugin(file)
     # A file that --plugin loaded already registers its names again.
-    found = [idea for idea, made in _parts().items() if made is not before.get(idea)]
-    if not found:
+    new = [idea for idea, part in _parts().items() if part is not before.get(idea)]
+    if not new:
         raise ConfigError(f"{file} registers none of {', '.join(KINDS)}, the kinds that can be checked")
-    return found
+    return new
 
 
 def _parts() -> dict[Idea, Any]:
-    return {Idea(kind, name): made for kind in KINDS for name, made in registered(kind).items()}
+    return {Idea(kind, name): part for kind in KINDS for name, part in registered(kind).items()}
 
 
 def with_values(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` and ``values``, which win, at every level."""
-    both = {
-        name: with_values(base[name], each)
-        for name, each in values.items()
-        if name in base and isinstance(each, Mapping)
-    }
-    return {**base, **values, **both}
+    """Merge ``base`` and ``values``, which win, at every level."""
+    inner = {name: value for name, value in values.items() if name in base and isinstance(value, Mapping)}
+    return {**base, **values, **{name: with_values(base[name], value) for name, value in inner.items()}}

@@ -1,6 +1,6 @@
-"""Properties of a sequence model, whatever parts it is made of.
+"""Properties of a sequence model of any parts.
 
-Each takes a ``Trial`` and the length of its sentences, returns a few words, and raises ``Broken`` where it does not hold.
+They take a ``Trial`` and the length of its sentences, return a few words, and raise ``Broken``.
 """
 
 import jax
@@ -19,12 +19,12 @@ from transformer_jax.tools.conform.comparison import Broken, require_near
 from transformer_jax.tools.conform.trials import FIRST_WORD, ROWS, VOCABULARY, Sentences, Trial, sentences, single_mesh
 
 BEAMS = 4
-# bfloat16 has eight bits; layers and noisy parameters add up their rounding.
+# bfloat16 has eight bits, and layers and noisy parameters add up their rounding.
 ROUNDING_OF_BFLOAT16 = 0.1
 
 
 def step_equals_full_pass(trial: Trial, length: int) -> str:
-    """Decoding with a cache, whichever beam each beam continues, gives the logits of the full pass."""
+    """Check that decoding with a cache, with any parents of beams, is the full pass."""
     random, count = np.random.default_rng(0), ROWS // BEAMS
     sources = sentences(count, length).source
     tokens = random.integers(FIRST_WORD, VOCABULARY, (length, count, BEAMS)).astype(np.int32)
@@ -32,58 +32,57 @@ def step_equals_full_pass(trial: Trial, length: int) -> str:
     parents = random.integers(0, BEAMS, tokens.shape).astype(np.int32)
     logits = trial.decoded(sources if trial.has_source else np.zeros((count, 0), np.int32), tokens, parents)
     targets = np.full((count, BEAMS, length), FIRST_WORD, np.int32)
-    found = np.zeros((*targets.shape, VOCABULARY), np.float32)
+    decoded = np.zeros((*targets.shape, VOCABULARY), np.float32)
     for position in range(length):
         index = parents[position][:, :, None]
         targets = np.take_along_axis(targets, index, axis=1)
-        found = np.take_along_axis(found, index[..., None], axis=1)
-        found[:, :, position] = logits[position]
-        # The token that a step is given is the target of the step before it.
+        decoded = np.take_along_axis(decoded, index[..., None], axis=1)
+        decoded[:, :, position] = logits[position]
+        # The input of a step is the target of the step before it.
         targets[:, :, position - 1] = tokens[position]
     full = trial.logits(Sentences(np.repeat(sources, BEAMS, axis=0), targets.reshape(ROWS, length)).batch)
-    full = full.reshape(found.shape)
-    worst = [require_near(found[:, :, t], full[:, :, t], f"token {t + 1}") for t in range(length)]
-    return max(worst, key=float)
+    full = full.reshape(decoded.shape)
+    return max((require_near(decoded[:, :, t], full[:, :, t], f"token {t + 1}") for t in range(length)), key=float)
 
 
 def packed_equals_apart(trial: Trial, length: int) -> str:
-    """Two sentences in one row give the logits of two rows."""
+    """Check that two sentences in one row have the logits of two rows."""
     width = max(length, 2)
     lengths = width // 2, max(1, (width - 1) // 2)
-    first, second = (sentences(ROWS, each, unequal=False) for each in lengths)
+    first, second = (sentences(ROWS, size, unequal=False) for size in lengths)
     rows = Batch(*(_packed(pair, width) for pair in zip(first, second, strict=True)))
     packed, start, worst = trial.logits(rows), 0, []
     for name, pairs, size in zip(("first", "second"), (first, second), lengths, strict=True):
         apart = Sentences(*(np.pad(side, ((0, 0), (0, width - size))) for side in pairs))
-        found = packed[:, start : start + size]
-        worst.append(require_near(found, trial.logits(apart.batch)[:, :size], f"{name} sentence"))
+        expected = trial.logits(apart.batch)[:, :size]
+        worst.append(require_near(packed[:, start : start + size], expected, f"{name} sentence"))
         start += size
     return max(worst, key=float)
 
 
 def _packed(sides: tuple[np.ndarray, np.ndarray], width: int) -> Tokens:
-    """Two sentences of each row as one, then padding."""
+    """Join two sentences in a row, and pad it."""
     lengths = [side.shape[1] for side in sides]
     padding = width - sum(lengths)
     segments = np.repeat([1, 2, 0], [*lengths, padding])
     positions = np.concatenate([np.arange(length) for length in lengths] + [np.zeros(padding)])
     ids = np.pad(np.concatenate(sides, axis=1), ((0, 0), (0, padding)))
-    return Tokens(ids, *(np.broadcast_to(each.astype(np.int32), ids.shape) for each in (segments, positions)))
+    return Tokens(ids, *(np.broadcast_to(row.astype(np.int32), ids.shape) for row in (segments, positions)))
 
 
 def scan_equals_unrolled(trial: Trial, length: int) -> str:
-    """Scanned and rematerialized layers give loss and gradient of unrolled ones."""
+    """Check that scanned and rematerialized layers have loss and gradient of unrolled ones."""
     pairs, refused = sentences(ROWS, length), ""
     try:
-        found = trial.with_model(scan_layers=True, rematerialize="full").loss_and_gradient(pairs)
+        scanned = trial.with_model(scan_layers=True, rematerialize="full").loss_and_gradient(pairs)
     except ConfigError:
-        found = trial.with_model(rematerialize="full").loss_and_gradient(pairs)
+        scanned = trial.with_model(rematerialize="full").loss_and_gradient(pairs)
         refused = " (scan refused: depends on the layer)"
-    return require_near(found, trial.loss_and_gradient(pairs)) + refused
+    return require_near(scanned, trial.loss_and_gradient(pairs)) + refused
 
 
 def backends_agree(trial: Trial, length: int) -> str:
-    """All attention backends that can run here give loss and gradient of the einsum reference."""
+    """Check that all attention backends that can run here have loss and gradient of einsum."""
     pairs = sentences(ROWS, length)
     backends: dict[str, AttentionBackend] = {"blockwise": BlockwiseAttention(query_block=2, key_block=3)}
     for name in ("cudnn", "tpu_flash"):
@@ -93,19 +92,19 @@ def backends_agree(trial: Trial, length: int) -> str:
         except ConfigError:
             continue
     # At these lengths the backend "auto" selects einsum.
-    expected, found = trial.loss_and_gradient(pairs), {}
+    expected, errors = trial.loss_and_gradient(pairs), {}
     with captured_calls("attend_dense_modified") as dense:
         for name, backend in backends.items():
             other = Trial(trial.config, ANY_DEVICES._replace(attention=backend), trial.params)
             tolerance = [] if name == "blockwise" else [ROUNDING_OF_BFLOAT16]
-            found[name] = require_near(other.loss_and_gradient(pairs), expected, name, *tolerance)
-    words = ", ".join(f"{name} {error}" for name, error in found.items())
-    paths = dict.fromkeys(each.path.rpartition("/")[2] for each in dense)
+            errors[name] = require_near(other.loss_and_gradient(pairs), expected, name, *tolerance)
+    words = ", ".join(f"{name} {error}" for name, error in errors.items())
+    paths = dict.fromkeys(call.path.rpartition("/")[2] for call in dense)
     return f"{words}; dense, without a backend: {', '.join(paths)}" if paths else words
 
 
 def jit_equals_eager(trial: Trial, length: int) -> str:
-    """Loss and gradient without a compiler are the compiled ones, of programs that it optimizes."""
+    """Check that loss and gradient without jit are those of the optimizing compiler."""
     pairs = sentences(ROWS, length)
     expected = trial.loss_and_gradient(pairs)
     with jax.disable_jit():
@@ -113,8 +112,8 @@ def jit_equals_eager(trial: Trial, length: int) -> str:
 
 
 def causal_by_gradient(trial: Trial, length: int) -> str:
-    """No logit of a target has a gradient with respect to a later token, and each has one to some earlier token."""
-    # All words of the target differ, so that each reads its own row of the embedding.
+    """Check that logits have no gradient to later tokens, and one to an earlier one."""
+    # All words of the target differ, so that every token reads another row of the embedding.
     target = np.arange(FIRST_WORD, FIRST_WORD + length, dtype=np.int32)[None]
     batch = Sentences(sentences(1, length, unequal=False).source, target).batch
     direction = np.random.default_rng(2).normal(size=VOCABULARY).astype(np.float32)
@@ -145,43 +144,40 @@ def causal_by_gradient(trial: Trial, length: int) -> str:
 
 
 def bfloat16_near_float32(trial: Trial, length: int) -> str:
-    """The logits in bfloat16 are near the logits in float32."""
+    """Check that the logits in bfloat16 are near the logits in float32."""
     batch = sentences(ROWS, length).batch
     is_token = (batch.target.segments != 0)[..., None]
-    found, expected = (
-        np.where(is_token, each.logits(batch), 0.0) for each in (trial.with_model(compute_dtype="bfloat16"), trial)
-    )
-    return require_near(found, expected, tolerance=ROUNDING_OF_BFLOAT16)
+    models = trial.with_model(compute_dtype="bfloat16"), trial
+    logits = (np.where(is_token, model.logits(batch), 0.0) for model in models)
+    return require_near(*logits, tolerance=ROUNDING_OF_BFLOAT16)
 
 
 def left_padding_changes_nothing(trial: Trial, length: int) -> str:
-    """A language model continues prompts, one of them padded on the left, as the full pass of prompt and continuation."""
+    """Check that a language model continues prompts, one padded on the left, as the full pass."""
     count = max(1, length // 2)
     width = max(2, length - count)
     words = np.random.default_rng(3).integers(FIRST_WORD, VOCABULARY, (2, width + count)).astype(np.int32)
     # BOS and the words that follow it, in the first row from the last position of the prompt on.
     words[0, : width - 1], words[0, width - 1], words[1, 0] = 0, BOS_ID, BOS_ID
     steps = words[:, width:].T[..., None]
-    found = trial.decoded(words[:, :width], steps, np.zeros_like(steps))[:, :, 0]
+    decoded = trial.decoded(words[:, :width], steps, np.zeros_like(steps))[:, :, 0]
     worst = []
     for row, first in enumerate((width - 1, 0)):
-        target = np.pad(words[row, first + 1 :], (0, first + 1), constant_values=FIRST_WORD)
-        expected = trial.logits(Sentences(*(np.tile(target, (ROWS, 1)),) * 2).batch)[
-            0, width - first : width - first + count
-        ]
-        worst.append(require_near(found[:, row], expected, f"prompt {row + 1}, a token after it"))
+        target = np.tile(np.pad(words[row, first + 1 :], (0, first + 1), constant_values=FIRST_WORD), (ROWS, 1))
+        expected = trial.logits(Sentences(target, target).batch)[0, width - first : width - first + count]
+        worst.append(require_near(decoded[:, row], expected, f"prompt {row + 1}, a token after it"))
     return max(worst, key=float)
 
 
 def search_ignores_the_batch(trial: Trial, length: int) -> str:
-    """Beam search finds the same for a sentence, whatever the others of its batch are and wherever it is among them."""
+    """Check that beam search of a sentence depends neither on its batch nor on its index there."""
     sources, others = sentences(4, length).source, sentences(8, length).source[4:]
-    found = trial.searched(sources, BEAMS)
+    once = trial.searched(sources, BEAMS)
     for first in (0, 2):
         again = trial.searched(np.concatenate([others[first : first + 2], sources[first : first + 2]]), BEAMS)
         for row, other in ((first, 2), (first + 1, 3)):
-            if not np.array_equal(found.ids[row], again.ids[other]):
-                best, changed = found.ids[row, 0].tolist(), again.ids[other, 0].tolist()
+            if not np.array_equal(once.ids[row], again.ids[other]):
+                best, changed = once.ids[row, 0].tolist(), again.ids[other, 0].tolist()
                 raise Broken(f"sentence {row + 1}: {best}, among others {changed}")
-            require_near(found.log_probs[row], again.log_probs[other], f"sentence {row + 1}")
+            require_near(once.log_probs[row], again.log_probs[other], f"sentence {row + 1}")
     return "same sentences"

@@ -1,4 +1,4 @@
-"""Comparison of a part with its reference in NumPy, on the arrays that it gets in a small model."""
+"""Comparison of a part with its reference in NumPy, on the arrays of a small model."""
 
 import importlib
 import re
@@ -18,13 +18,7 @@ from transformer_jax.models.interface import shift_right
 from transformer_jax.precision import FLOAT32
 from transformer_jax.registry.plugins import reference_of, registered
 from transformer_jax.tools.conform.comparison import ROUNDING, require_near
-from transformer_jax.tools.conform.equations import (
-    AttentionInputs,
-    LayerInputs,
-    LossInputs,
-    Reference,
-    UpdateInputs,
-)
+from transformer_jax.tools.conform.equations import AttentionInputs, LayerInputs, LossInputs, Reference, UpdateInputs
 from transformer_jax.tools.conform.ideas import Idea
 from transformer_jax.tools.conform.trials import ROWS, Trial, sentences
 from transformer_jax.training.optimizers import make_optimizer
@@ -46,22 +40,22 @@ BESIDE: dict[str, Mapping[str, tuple[str, ...]]] = {
     "residual": {"norm": ("layer_norm",)},
     "multi_token": LAYER,
 }
-"""By the kind or the name of a part: the parts, by kind, that its reference computes beside it."""
+"""The parts, by kind, that a reference computes beside its part, by kind or name of the part."""
 SITE = r"(encoder|decoder|)_?layers_(\d+)/(self|cross|feed_forward)"
 
 
 class Compared(NamedTuple):
-    """The result of a part and of its reference at ``where``; ``counts``: the entries that are compared."""
+    """Results of a part and of its reference at a path, with a mask of entries that count."""
 
-    where: str
+    path: str
     part: Any
     reference: Any
     counts: Any = True
 
 
 def equals_reference(trial: Trial, length: int) -> str:
-    """The part computes what its reference does."""
-    reference = found_reference(trial.idea)
+    """Check that the part and its reference compute the same."""
+    reference = find_reference(trial.idea)
     if reference is None:
         return "not compared: the part has no reference"
     if trial.idea.kind not in COMPARISONS:
@@ -69,15 +63,14 @@ def equals_reference(trial: Trial, length: int) -> str:
     if others := other_parts(trial):
         return f"not compared: the reference does not compute {', '.join(others)}"
     worst = []
-    for each in COMPARISONS[trial.idea.kind](trial, reference, length):
-        found, expected = (np.where(each.counts, array, 0.0) for array in (each.part, each.reference))
-        tolerance = TOLERANCE if trial.idea.kind == "optimizer" else ROUNDING
-        worst.append(require_near(found, expected, each.where, tolerance))
+    for pair in COMPARISONS[trial.idea.kind](trial, reference, length):
+        arrays = (np.where(pair.counts, array, 0.0) for array in (pair.part, pair.reference))
+        worst.append(require_near(*arrays, pair.path, TOLERANCE if trial.idea.kind == "optimizer" else ROUNDING))
     return max(worst, key=float) if worst else "not compared: the part is at no site of this model"
 
 
-def found_reference(idea: Idea) -> Reference | None:
-    """The reference that a part was registered with, or of the kit; None if there is none."""
+def find_reference(idea: Idea) -> Reference | None:
+    """Return the reference with which a part was registered, or the kit's, or None."""
     try:
         of_kind = importlib.import_module(f"{OF_KIT}.{idea.kind}")
     except ModuleNotFoundError:
@@ -86,24 +79,24 @@ def found_reference(idea: Idea) -> Reference | None:
 
 
 def other_parts(trial: Trial) -> list[str]:
-    """The parts of the model that act where the idea does, and that its reference does not compute."""
+    """Return the parts beside the idea that its reference does not compute."""
     kinds = BESIDE.get(trial.idea.name) or BESIDE.get(trial.idea.kind, {})
-    return [each.name for each in trial.base.selections if each.kind in kinds and each.name not in kinds[each.kind]]
+    return [part.name for part in trial.base.selections if part.kind in kinds and part.name not in kinds[part.kind]]
 
 
 def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """Every attention where the part acts, on its tokens."""
+    """Compare every attention in which the part acts, on tokens."""
     config, idea = trial.config, trial.idea
     batch = sentences(ROWS, length).batch
     earlier: dict[tuple[str, str], tuple[tuple[PyTree, AttentionInputs], ...]] = {}
     for call in calls_of(trial, length, "__call__"):
-        mask = next((each for each in call.arguments[2:] if isinstance(each, SentenceMask)), None)
+        mask = next((argument for argument in call.arguments[2:] if isinstance(argument, SentenceMask)), None)
         site = site_of(call.path, config.model)
         if mask is None or site is None or not call.path.endswith("attention") or not acts_at(idea, site):
             continue
         stack = "source_positions" if site.stack == "encoder" else "target_positions"
         params = float64({**call.params, "positions": trial.params.get("positions", trial.params.get(stack, {}))})
-        x, memory = float64([hidden_of(each) for each in call.arguments[:2]])
+        x, memory = float64([hidden_of(argument) for argument in call.arguments[:2]])
         reads_source = site.stack == "encoder" or site.kind == "cross"
         inputs = AttentionInputs(
             x,
@@ -122,13 +115,16 @@ def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Co
         yield Compared(call.path, returned, expected, visible.any(-1)[..., None])
 
 
-def hidden_of(each: Any) -> Any:
-    """The hidden states of an input or output of attention, which may have states of parts beside them."""
-    return getattr(each, "hidden", each)
+def hidden_of(states: Any) -> Any:
+    """Return the hidden states of an input or output, which may carry other states."""
+    return getattr(states, "hidden", states)
 
 
 def acts_at(idea: Idea, site: Site) -> bool:
-    """Whether a part is in the attention at a site: mixers are in decoders, positions by a function in self-attention."""
+    """Return whether a part is in the attention at a site.
+
+    Mixers are in decoders, and positions without ``is_at`` in self-attention.
+    """
     is_at = getattr(registered(idea.kind)[idea.name], "is_at", None)
     if is_at:
         return bool(is_at(site))
@@ -136,10 +132,10 @@ def acts_at(idea: Idea, site: Site) -> bool:
 
 
 def of_layers(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """Every norm, feed-forward layer, residual connection or output layer of the part."""
+    """Compare every norm, feed-forward layer, residual connection or output layer of the part."""
     config, kind = trial.config, trial.idea.kind
     pattern, methods = LAYERS[kind]
-    calls = [each for each in calls_of(trial, length, *methods) if re.fullmatch(pattern, each.path)]
+    calls = [captured for captured in calls_of(trial, length, *methods) if re.fullmatch(pattern, captured.path)]
     tokens = sentences(ROWS, length).batch
     for call in calls:
         if call.method == "before":
@@ -148,14 +144,15 @@ def of_layers(trial: Trial, reference: Reference, length: int) -> Iterator[Compa
         mask = np.asarray((tokens.source if is_source else tokens.target).segments) != 0
         x, y = (*float64(call.arguments[:2]), None)[:2]
         inputs = LayerInputs(x, y, config.parts.get(trial.idea.name), config.model, site_of(call.path, config.model))
-        found, expected = [call.returned], reference(float64(call.params), inputs, mask)
+        results, expected = [call.returned], reference(float64(call.params), inputs, mask)
         if kind == "projection":
-            found = [call.returned.logits(FLOAT32)]
+            results = [call.returned.logits(FLOAT32)]
         if kind == "residual":
-            found.insert(0, next(each.returned for each in calls if (each.path, each.method) == (call.path, "before")))
-        for part, of_reference in zip(found, expected if kind == "residual" else [expected], strict=True):
-            counts = mask.reshape(*mask.shape, *[1] * (np.ndim(part) - 2))
-            yield Compared(call.path, part, of_reference, counts)
+            before = next(other for other in calls if (other.path, other.method) == (call.path, "before"))
+            results = [before.returned, call.returned]
+        for pair in zip(results, expected if kind == "residual" else [expected], strict=True):
+            counts = mask.reshape(*mask.shape, *[1] * (np.ndim(pair[0]) - 2))
+            yield Compared(call.path, *pair, counts)
 
 
 LAYERS = {
@@ -168,25 +165,26 @@ LAYERS = {
 
 
 def of_loss_term(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """The term of a batch; with dropout where the term needs another pass, so that the passes differ."""
+    """Compare the term of a batch, with dropout if it needs another pass, so that passes differ."""
     config, name, params = trial.config, trial.idea.name, trial.params
     for dropout in (0.0, 0.2):
         dropped = Trial(replace(config, model=replace(config.model, dropout=dropout)))
         rows = dropped.rows(length)
         with captured_calls("factors", "__call__") as calls:
             sums = dropped.loss_sums(params, rows)
-        passes = [each for each in calls if each.path == "projection" and each.method == "factors"]
+        passes = [call for call in calls if call.path == "projection" and call.method == "factors"]
         if len(passes) == 1:
             break
     target = rows.target if dropped.has_source else rows
-    layers = [each for each in calls if each.path.endswith("/feed_forward")][: calls_before(calls, passes[0])]
+    end = next(index for index, call in enumerate(calls) if call is passes[0])
+    layers = [call for call in calls[:end] if call.path.endswith("/feed_forward")]
     hidden, matrix = float64(passes[0].returned[:2])
     inputs = LossInputs(
-        [np.asarray(each.returned.logits(FLOAT32), np.float64) for each in passes],
+        [np.asarray(call.returned.logits(FLOAT32), np.float64) for call in passes],
         np.asarray(target.ids),
         hidden,
         matrix,
-        [float64((each.params, each.arguments[0])) for each in layers],
+        [float64((call.params, call.arguments[0])) for call in layers],
         config.training.label_smoothing,
         config.parts.get(name),
         config.model,
@@ -197,13 +195,13 @@ def of_loss_term(trial: Trial, reference: Reference, length: int) -> Iterator[Co
 
 
 def of_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """The direction of the fourth update, or the average after it; of a schedule the rates of all updates."""
+    """Compare the direction of the fourth update, the average after it, or all learning rates."""
     config, (kind, name) = trial.config, trial.idea
     hyperparameters = hyperparameters_of(config)._replace(clip_norm=None, weight_decay=None)
     random, rate, params = np.random.default_rng(4), 0.1, trial.params
     gradients = [jax.tree.map(lambda leaf: np.float32(random.normal(size=leaf.shape)), params) for _ in range(4)]
     numbers, settings = np.arange(1, config.training.num_updates + 1), config.parts.get(name)
-    inputs = UpdateInputs([by_path(each) for each in gradients], rate, numbers, hyperparameters, settings, config.model)
+    inputs = UpdateInputs([by_path(tree) for tree in gradients], rate, numbers, hyperparameters, settings, config.model)
     expected = reference(by_path(params), inputs, None)
     if kind == "schedule":
         schedule = make_schedule(name, hyperparameters, config.model.d_model, config.parts)
@@ -219,13 +217,13 @@ def of_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compa
         updates, state = rule.update(gradient, state, params)
         if is_average:
             params = jax.tree.map(lambda leaf, update: leaf + update, params, updates)
-    found = registered(kind)[name].evaluation_params(state, params) if is_average else updates
-    for path, array in by_path(found).items():
+    result = registered(kind)[name].evaluation_params(state, params) if is_average else updates
+    for path, array in by_path(result).items():
         yield Compared(path, array if is_average else -array, expected[path])
 
 
 def of_after_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """Every parameter after the change, with the statistics of a batch."""
+    """Compare every parameter after the change, with the statistics of a batch."""
     config, name = trial.config, trial.idea.name
     statistics, params = trial.loss_sums(trial.params, trial.rows(length)).statistics[name], by_path(trial.params)
     hyperparameters, settings = hyperparameters_of(config), config.parts.get(name)
@@ -237,7 +235,7 @@ def of_after_update(trial: Trial, reference: Reference, length: int) -> Iterator
 
 
 def of_initialization(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """The initial value of every parameter, beside its value without the part."""
+    """Compare the initial value of every parameter with its value without the part."""
     config, name = trial.config, trial.idea.name
     plain = Trial(trial.base).initial_state.params
     inputs = LayerInputs(np.zeros(0), None, config.parts.get(name), config.model, None)
@@ -259,35 +257,29 @@ COMPARISONS = {
 
 
 def calls_of(trial: Trial, length: int, *methods: str) -> list[CapturedCall]:
-    """The calls of these methods in an eager pass over sentences of unequal lengths; of a method and its base the last."""
+    """Return the calls of these methods in an eager pass, of a method and its base the last."""
     with captured_calls(*methods) as calls:
         trial.teacher_forced(trial.params, sentences(ROWS, length).batch)
-    return list({(each.path, each.method): each for each in calls}.values())
+    return list({(call.path, call.method): call for call in calls}.values())
 
 
 def site_of(path: str, model: Any) -> Site | None:
-    """The site of the module at ``path``; None outside of layers."""
+    """Return the site of the module at ``path``, or None outside of layers."""
     match = re.match(SITE, path)
     if match is None:
         return None
-    stack, index, kind = (cast("Any", each) for each in match.groups())
+    stack, index, kind = (cast("Any", group) for group in match.groups())
     depth = getattr(model, f"num_{stack}_layers", None) or model.num_layers
     is_causal = stack == "decoder" and kind != "cross"
     return Site(stack, kind, depth, is_causal=is_causal, index=int(index))
 
 
-def calls_before(calls: list[CapturedCall], end: CapturedCall) -> int:
-    """The number of feed-forward layers called before ``end``."""
-    index = next(index for index, each in enumerate(calls) if each is end)
-    return sum(each.path.endswith("/feed_forward") for each in calls[:index])
-
-
 def by_path(tree: PyTree) -> dict[str, np.ndarray]:
-    """The arrays of a tree in NumPy, by path."""
+    """Return the arrays of a tree in NumPy, by path."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {path_of(path): np.asarray(leaf, np.float64) for path, leaf in leaves}
 
 
 def float64(tree: PyTree) -> PyTree:
-    """The arrays of a tree in NumPy."""
+    """Return the arrays of a tree in NumPy."""
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)

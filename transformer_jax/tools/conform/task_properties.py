@@ -1,6 +1,6 @@
-"""Properties of a task: its settings, its batches, its loss, its evaluation, and a run of a few updates that is opened again.
+"""Properties of a task: settings, batches, loss, evaluation, and a run that is opened again.
 
-Each takes a ``TaskTrial`` and an unused length, returns a few words, and raises ``Broken`` where it does not hold.
+They take a ``TaskTrial`` and an unused length, return a few words, and raise ``Broken``.
 """
 
 import io
@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
-import numpy as np
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import (
@@ -49,7 +48,7 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "decoding": {"beam_width": 1, "max_extra_tokens": 4, "max_new_tokens": 8},
 }
-"""Settings of a small run, where a task has them."""
+"""Settings of a small run, for tasks that have them."""
 TRAINING: dict[str, Any] = {
     "tokenizer": {"kind": "word", "vocabulary_size": 64},
     "optimizer": {"schedule": "constant", "learning_rate": 0.01, "warmup_updates": 1},
@@ -58,7 +57,7 @@ TRAINING: dict[str, Any] = {
 
 
 def task_config(values: Mapping[str, Any]) -> ExperimentConfig:
-    """The settings of a small run of a task, then ``values``, nested by block; raises ConfigError where these are wrong."""
+    """Return the settings of a small run of a task with ``values``, nested by block."""
     sizes = {}
     for block in BLOCKS_OF_TASKS:
         kinds = kinds_of(values["task"], block)
@@ -92,7 +91,7 @@ class TaskTrial:
 
 
 def wrong_settings_are_refused(trial: TaskTrial, length: int) -> str:
-    """Numbers far outside of every range, and a split that the data has not, are errors before anything is read or compiled."""
+    """Check that numbers outside of every range, and a split that the data lacks, are errors."""
     values, accepted = to_dict(trial.config), []
     for block in BLOCKS_OF_TASKS:
         for name in (name for name, value in values[block].items() if type(value) in (int, float)):
@@ -109,21 +108,21 @@ def wrong_settings_are_refused(trial: TaskTrial, length: int) -> str:
 
 
 def batches_follow_the_update(trial: TaskTrial, length: int) -> str:
-    """The batch of an update does not depend on the batches read before it, so that a resumed run has the same."""
+    """Check that the batch of an update does not depend on the batches read before it."""
     expected = list(itertools.islice(trial.task.training_data().batches(0), UPDATES))
     for task, origin in ((trial.task, "read again"), (trial.new_task(), "of a new process")):
         for first in (2, 0):
-            found = list(itertools.islice(task.training_data().batches(first), UPDATES - first))
-            for number, (one, other) in enumerate(zip(found, expected[first:], strict=True), first + 1):
+            batches = itertools.islice(task.training_data().batches(first), UPDATES - first)
+            for number, pair in enumerate(zip(batches, expected[first:], strict=True), first + 1):
                 try:
-                    require_same_bits(one, other)
+                    require_same_bits(*pair)
                 except (Broken, ValueError) as error:
                     raise Broken(f"update {number}, {origin} from update {first + 1}: {error}") from error
     return "same bits"
 
 
 def update_learns(trial: TaskTrial, length: int) -> str:
-    """The loss is finite, and falls in two updates with the same batch."""
+    """Check that the loss is finite, and falls in two updates with the same batch."""
     update, state, losses = trial.update, trial.update.initial_state(trial.config.seed), []
     rows = put_rows(trial.batch, update.mesh)
     hyperparameters = put_hyperparameters(scheduled_hyperparameters_of(trial.config), update.mesh)
@@ -136,7 +135,7 @@ def update_learns(trial: TaskTrial, length: int) -> str:
 
 
 def loss_equals_eager(trial: TaskTrial, length: int) -> str:
-    """The loss without a compiler is the compiled one."""
+    """Check that the loss without jit is the compiled one."""
     params = trial.update.initial_state(trial.config.seed).params
     arguments = params, trial.batch, jax.random.key(0), hyperparameters_of(trial.config)
     expected = jax.jit(trial.task.objective.loss)(*arguments).loss
@@ -145,7 +144,7 @@ def loss_equals_eager(trial: TaskTrial, length: int) -> str:
 
 
 def a_run_is_opened_and_scores_the_same(trial: TaskTrial, length: int) -> str:
-    """A run of a few updates is evaluated by its selection metric and loss, and opened from its folder it scores the same."""
+    """Check that a run has its metric and loss, and scores the same when opened."""
     scores: list[dict[str, float]] = []
 
     def evaluated(task: Task, params: PyTree) -> None:
@@ -164,8 +163,7 @@ def a_run_is_opened_and_scores_the_same(trial: TaskTrial, length: int) -> str:
     for name in names:
         if not math.isfinite(scores[0].get(name, math.nan)):
             raise Broken(f"evaluation gives {', '.join(scores[0])}, and no finite {name}")
-    in_run, opened = (np.array([each[name] for name in names]) for each in scores)
-    require_near(opened, in_run)
+    require_near(*([score[name] for name in names] for score in reversed(scores)))
     return ", ".join(f"{name} {scores[0][name]:.3g}" for name in names)
 
 

@@ -33,9 +33,9 @@ from transformer_jax.training.state import TrainState
 from transformer_jax.training.update import Update
 
 VOCABULARY = 24
-# Words of a sentence; ids below are PAD, BOS, EOS and the unknown word.
+# Ids below are PAD, BOS, EOS and the unknown word.
 FIRST_WORD = 4
-# Rows of every batch: with the length of a sentence they decide which compiled programs properties share.
+# Rows of every batch. Properties share compiled programs of equal rows and lengths.
 ROWS = 8
 LAYERS: dict[str, Any] = {"d_model": 16, "d_ff": 32, "num_heads": 4, "dropout": 0.0, "embedding_dropout": 0.0}
 ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
@@ -47,7 +47,7 @@ SIZES: dict[str, dict[str, Any]] = {
         **{"dropout": 0.0, "embedding_dropout": 0.0},
     },
 }
-"""The models in which ideas are checked: their sizes, without dropout, which would hide differences."""
+"""The sizes of the models in which ideas are checked, without dropout, which hides differences."""
 # Location attention reads at most 128 source tokens, with the end of the sentence.
 BESIDE: dict[str, Any] = {"language_model": {"task": "language_model"}, "rnn": {"data": {"max_source_tokens": 127}}}
 """Settings outside of the model block that a model needs."""
@@ -77,17 +77,15 @@ NOISE = 0.2
 
 
 def trial_config(model: str, values: Mapping[str, Any], *, small: bool = False) -> ExperimentConfig:
-    """The settings of a small ``model`` (a key of ``SIZES``), then ``values``, nested by block.
+    """Return the settings of a small ``model`` (of ``SIZES``) with ``values``, nested by block.
 
-    ``small``: parts that it selects have the settings of ``SMALL_PARTS`` unless ``values`` has others.
+    If ``small``, its parts have the settings of ``SMALL_PARTS`` unless ``values`` has others.
     """
     merged = with_values({**TRAINING, "model": SIZES[model], **BESIDE.get(model, {})}, values)
     if not small:
         return from_dict(merged)
-    selected = from_dict(merged).parts
-    return from_dict(
-        with_values({"parts": {name: SMALL_PARTS[name] for name in SMALL_PARTS if name in selected}}, merged)
-    )
+    parts = {name: SMALL_PARTS[name] for name in from_dict(merged).parts if name in SMALL_PARTS}
+    return from_dict(with_values({"parts": parts}, merged))
 
 
 class Sentences(NamedTuple):
@@ -104,7 +102,7 @@ class Sentences(NamedTuple):
 
 @contextmanager
 def optimized(is_optimized: bool) -> Iterator[None]:
-    """Whether XLA optimizes the programs compiled inside; otherwise it compiles them faster."""
+    """Make XLA optimize the programs compiled inside, or compile them faster."""
     before = jax.config.values["jax_disable_most_optimizations"]
     jax.config.update("jax_disable_most_optimizations", not is_optimized)
     try:
@@ -114,7 +112,7 @@ def optimized(is_optimized: bool) -> Iterator[None]:
 
 
 def sentences(rows: int, length: int, *, unequal: bool = True) -> Sentences:
-    """Random pairs of at most ``length`` tokens a side; if ``unequal``, every other pair is shorter."""
+    """Return random pairs of ``length`` tokens. If ``unequal``, every other pair is shorter."""
     ids = np.random.default_rng(length).integers(FIRST_WORD, VOCABULARY, (2, rows, length)).astype(np.int32)
     if unequal and length > 1:
         ids[0, 1::2, length // 2 :] = 0
@@ -123,7 +121,7 @@ def sentences(rows: int, length: int, *, unequal: bool = True) -> Sentences:
 
 
 class Trial:
-    """A small model of ``config``, its parameters with noise, its loss and its update; programs are compiled once."""
+    """A small model of ``config``, its parameters with noise, loss and update, compiled once."""
 
     def __init__(
         self,
@@ -134,9 +132,9 @@ class Trial:
         idea: Idea | None = None,
         base: ExperimentConfig | None = None,
     ) -> None:
-        """``params``: instead of the model's own. ``idea``: the part that is checked; ``base``: the settings without it."""
+        """Take ``params`` instead of initial ones, and the ``idea`` to check with its ``base``."""
         self.config, self.on, self.has_source = config, on, config.task == "translation"
-        # Trials of combinations have neither, and the properties of an idea are not checked on them.
+        # Trials of combinations have no idea, and its properties are not checked on them.
         self.idea: Any = idea
         self.base: Any = base
         if params is not None:
@@ -155,7 +153,7 @@ class Trial:
         )
 
     def with_model(self, **settings: Any) -> "Trial":
-        """The same parameters in a model of other settings."""
+        """Return the same parameters in a model of other settings."""
         return Trial(replace(self.config, model=replace(self.config.model, **settings)), self.on, self.params)
 
     @cached_property
@@ -166,7 +164,7 @@ class Trial:
         return build_decoder_only(model, VOCABULARY, self.on, parts=parts)
 
     def teacher_forced(self, params: PyTree, batch: Batch) -> Array:
-        """Logits [B, T, V] of every token given those before it."""
+        """Return the logits [B, T, V] of every token after the tokens before it."""
         logits: Array = call(self.model, params, "__call__", *(batch if self.has_source else batch[1:]), train=False)
         return logits
 
@@ -174,18 +172,18 @@ class Trial:
         return np.asarray(self._logits(self.params, batch))
 
     def loss(self, params: PyTree, batch: Batch) -> Array:
-        """The mean square of the logits of tokens, a loss to which every one counts."""
+        """Return the mean square of the logits of tokens, a loss to which all logits count."""
         weights = batch.target.segments != 0
         squares = jnp.where(weights[..., None], jnp.square(self.teacher_forced(params, batch)), 0.0)
         return jnp.sum(squares) / jnp.sum(weights)
 
     def loss_and_gradient(self, pairs: Sentences) -> PyTree:
-        """``loss`` and its gradient, by a program that XLA optimizes: the compiler is checked too."""
+        """Return ``loss`` and its gradient by a program that XLA optimizes."""
         with optimized(True):
             return self._loss_and_gradient(self.params, pairs.batch)
 
     def start(self, params: PyTree, inputs: Array, beams: int, length: int) -> DecodeCache:
-        """The cache before the first token: of sources [B, S] or, in a language model, of prompts [B, P]."""
+        """Return the cache after sources [B, S] or, in a language model, prompts [B, P]."""
         if self.has_source:
             inputs = call(self.model, params, "encode", Tokens.from_ids(inputs), train=False)
         cache: DecodeCache = call(self.model, params, "init_cache", inputs, beam_width=beams, max_length=length)
@@ -194,8 +192,8 @@ class Trial:
     def _logits_of_steps(self, params: PyTree, inputs: Array, tokens_LBW: Array, parents_LBW: Array) -> Array:
         length, _, beams = tokens_LBW.shape
 
-        def step(cache: DecodeCache, given: tuple[Array, Array]) -> tuple[DecodeCache, Array]:
-            token_ids, parents = given
+        def step(cache: DecodeCache, tokens: tuple[Array, Array]) -> tuple[DecodeCache, Array]:
+            token_ids, parents = tokens
             cache = cache._replace(per_beam=select_beams(cache.per_beam, parents))
             logits, cache = call(self.model, params, "decode_step", token_ids, cache)
             return cache, logits
@@ -203,7 +201,7 @@ class Trial:
         return lax.scan(step, self.start(params, inputs, beams, length), (tokens_LBW, parents_LBW))[1]
 
     def decoded(self, inputs: AnyArray, tokens_LBW: AnyArray, parents_LBW: AnyArray) -> np.ndarray:
-        """Logits [L, B, W, V] of decoding ``tokens_LBW``; beam w continues beam ``parents_LBW[:, :, w]`` of the step before."""
+        """Return logits [L, B, W, V] of tokens. Beam w continues beam ``parents_LBW[:, :, w]``."""
         return np.asarray(self._decode(self.params, inputs, tokens_LBW, parents_LBW))
 
     def _hypotheses(self, params: PyTree, inputs: Array, max_lengths: Array, length: int, beams: int) -> Hypotheses:
@@ -217,14 +215,14 @@ class Trial:
         )
 
     def searched(self, sources: AnyArray, beams: int) -> Hypotheses:
-        """Beam search; a language model continues nothing, as long as the sources are."""
+        """Search as many tokens as ``sources`` have. A language model continues empty prompts."""
         inputs = sources if self.has_source else np.zeros((len(sources), 0), np.int32)
         lengths = np.sum(sources != 0, axis=1)
-        found: Hypotheses = jax.device_get(self._search(self.params, inputs, lengths, sources.shape[1], beams))
-        return found
+        hypotheses: Hypotheses = jax.device_get(self._search(self.params, inputs, lengths, sources.shape[1], beams))
+        return hypotheses
 
     def update_on(self, mesh_config: MeshConfig) -> Update:
-        """The update of the settings on a mesh."""
+        """Return the update of the settings on a mesh."""
         mesh = make_mesh(mesh_config, jax.devices()[: math.prod(mesh_config.sizes.values())])
         objective = objective_of(self.config, mesh)
         return Update(self.config, objective.loss, objective.init_params, mesh, objective.update_rule)
@@ -235,20 +233,22 @@ class Trial:
 
     @cached_property
     def initial_state(self) -> TrainState:
-        """The state before the first update, which may be given to updates on other meshes, on the host."""
+        """The state before the first update, on the host, for updates on any mesh."""
         state: TrainState = jax.device_get(self.update.initial_state(0))
         return state
 
     def updated(
         self, rows: PyTree, count: int, update: Update | None = None, state: TrainState | None = None, **changed: Any
     ) -> tuple[TrainState, list[float]]:
-        """The state after ``count`` updates with these rows, and their losses; ``changed``: hyperparameters."""
+        """Return the state after ``count`` updates with these rows, and their losses.
+
+        ``changed`` are hyperparameters.
+        """
         update = update or self.update
         shardings = jax.tree.map(lambda leaf: leaf.sharding, update.state_shapes)
         state = jax.device_put(self.initial_state if state is None else state, shardings)
-        hyperparameters = put_hyperparameters(
-            scheduled_hyperparameters_of(self.config)._replace(**changed), update.mesh
-        )
+        hyperparameters = scheduled_hyperparameters_of(self.config)._replace(**changed)
+        hyperparameters = put_hyperparameters(hyperparameters, update.mesh)
         rows, losses = put_rows(rows, update.mesh), []
         for _ in range(count):
             state, metrics = update.jitted(state, rows, hyperparameters)

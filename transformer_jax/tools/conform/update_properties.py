@@ -1,6 +1,6 @@
-"""Properties of an update: on every mesh, compiled or not, resumed, and where a batch is not finite.
+"""Properties of an update: on every mesh, compiled or not, resumed, and with a loss of NaN.
 
-Each takes a ``Trial`` and the length of its sentences, returns a few words, and raises ``Broken`` where it does not hold.
+They take a ``Trial`` and the length of its sentences, return a few words, and raise ``Broken``.
 """
 
 import math
@@ -21,23 +21,24 @@ from transformer_jax.training.sharding import put_hyperparameters, put_rows
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.update import Update
 
+# Of parameters after updates with large learning rates, relative to the largest entry of an array.
 TOLERANCE = 1e-3
 
 
 def update_equals_eager(trial: Trial, length: int) -> str:
-    """An update without a compiler is the compiled one, of a program that it optimizes."""
+    """Check that an update without jit is the one that the optimizing compiler makes."""
     update = trial.update
     with optimized(True):
         expected, _ = Trial(trial.config).updated(trial.rows(length), 1)
     rows = put_rows(trial.rows(length), single_mesh())
     hyperparameters = put_hyperparameters(scheduled_hyperparameters_of(trial.config), single_mesh())
     with jax.disable_jit():
-        found, _ = update.step(trial.initial_state, rows, hyperparameters)
-    return require_near(_parameters(update, found), _parameters(update, expected), tolerance=TOLERANCE)
+        eager, _ = update.step(trial.initial_state, rows, hyperparameters)
+    return require_near(_parameters(update, eager), _parameters(update, expected), tolerance=TOLERANCE)
 
 
 def meshes_agree(trial: Trial, length: int) -> str:
-    """Two updates are the same on one device and on a mesh that splits parameters, heads and positions."""
+    """Check that a mesh that splits parameters, heads and positions does not change two updates."""
     # Recurrent models do not split heads and positions.
     axes = ("fsdp",) if trial.config.model.is_recurrent else ("fsdp", "tensor", "context")
     if 2 ** len(axes) > jax.device_count():
@@ -46,8 +47,8 @@ def meshes_agree(trial: Trial, length: int) -> str:
     rows = trial.rows(length + length % 2)
 
     def compare(names: tuple[str, ...], update: Update) -> str:
-        expected, found = (_after_two(trial, rows, each) for each in (trial.update, update))
-        return require_near(found, expected, "=2, ".join(names) + "=2", tolerance=TOLERANCE)
+        expected, actual = (_after_two(trial, rows, on_mesh) for on_mesh in (trial.update, update))
+        return require_near(actual, expected, "=2, ".join(names) + "=2", tolerance=TOLERANCE)
 
     def update_on(names: tuple[str, ...]) -> Update:
         return trial.update_on(MeshConfig(**{"data": 1, **dict.fromkeys(names, 2)}))
@@ -55,50 +56,50 @@ def meshes_agree(trial: Trial, length: int) -> str:
     try:
         return compare(axes, update_on(axes))
     except Exception:
-        # All are made before the first is compiled.
+        # All are built before the first is compiled.
         for name, update in [((axis,), update_on((axis,))) for axis in axes]:
             compare(name, update)
         raise
 
 
 def resumed_to_the_bit(trial: Trial, length: int) -> str:
-    """Two updates, a checkpoint, and two updates of the restored state are four updates."""
+    """Check that two updates and two of a restored checkpoint are four updates."""
     rows = trial.rows(length)
     half, _ = trial.updated(rows, 2)
     with TemporaryDirectory() as folder, closing(Checkpoints(Path(folder))) as checkpoints:
         checkpoints.save(half, {})
         checkpoints.wait()
         restored = checkpoints.restore(2, trial.update.state_shapes)[0]
-    found, expected = trial.updated(rows, 2, state=restored)[0], trial.updated(rows, 4)[0]
-    return require_same_bits(jax.device_get(found), jax.device_get(expected))
+    resumed, uninterrupted = trial.updated(rows, 2, state=restored)[0], trial.updated(rows, 4)[0]
+    return require_same_bits(jax.device_get(resumed), jax.device_get(uninterrupted))
 
 
 def micro_batches_equal_whole(trial: Trial, length: int) -> str:
-    """Two micro-batches, where there are two devices on each, make the update of the whole batch.
+    """Check that two micro-batches, on two devices if there are two, give the update of the batch.
 
-    With a loss term that is not a sum over tokens, micro-batches of the same rows do. Corruptions have other random numbers.
+    A loss term that is not a sum over tokens gives it if the micro-batches have the same rows.
     """
     if trial.config.training.corruption_names:
-        return "not checked: each micro-batch is corrupted by its own random numbers"
+        return "not checked: micro-batches are corrupted by different random numbers"
     rows = trial.rows(length)
     halves = Trial(replace(trial.config, batching=replace(trial.config.batching, accumulation_steps=2)))
 
     is_linear = all(registered("loss_term")[name].is_sum_of_tokens for name in trial.config.training.loss_term_names)
-    # A device has half of the rows; every other one is in its first micro-batch.
-    same = rows if is_linear else jax.tree.map(lambda each: each[[0, 0, 1, 1, 0, 0, 1, 1]], rows)
+    # A device has half of the rows. Every other one is in its first micro-batch.
+    same = rows if is_linear else jax.tree.map(lambda array: array[[0, 0, 1, 1, 0, 0, 1, 1]], rows)
     count = min(2, jax.device_count())
     split = halves.update_on(MeshConfig(data=count))
 
     def compare(rows: PyTree, tolerance: float) -> str:
-        found, expected = (_after_two(trial, rows, each) for each in (split, trial.update))
-        return require_near(found, expected, f"accumulation_steps=2, data={count}", tolerance)
+        actual, expected = (_after_two(trial, rows, update) for update in (split, trial.update))
+        return require_near(actual, expected, f"accumulation_steps=2, data={count}", tolerance)
 
     worst = compare(same, TOLERANCE)
     return worst if is_linear else f"not linear: micro-batches differ by {compare(rows, math.inf)}"
 
 
 def learns_a_batch(trial: Trial, length: int) -> str:
-    """The loss of a batch that is repeated falls."""
+    """Check that the loss of a batch that is repeated falls."""
     count = trial.config.training.num_updates
     losses = trial.updated(trial.rows(length), count)[1]
     if not losses[-1] < losses[0]:
@@ -107,7 +108,7 @@ def learns_a_batch(trial: Trial, length: int) -> str:
 
 
 def skips_what_is_not_finite(trial: Trial, length: int) -> str:
-    """An update whose loss is not finite leaves parameters and optimizer state as they were."""
+    """Check that an update with a loss of NaN changes neither parameters nor optimizer state."""
     before, (state, _) = trial.initial_state, trial.updated(trial.rows(length), 1, label_smoothing=float("nan"))
     after = jax.device_get(state)
     return require_same_bits((after.params, after.optimizer_state), (before.params, before.optimizer_state))
@@ -118,5 +119,5 @@ def _after_two(trial: Trial, rows: PyTree, update: Update) -> PyTree:
 
 
 def _parameters(update: Update, state: TrainState) -> PyTree:
-    """The trained parameters and, with an average, the evaluated ones."""
+    """Return the trained parameters and, with an average, the evaluated ones."""
     return {"params": state.params, "evaluated": update.evaluation_params(state)}

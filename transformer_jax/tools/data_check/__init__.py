@@ -1,1 +1,1 @@
-"""Checks of text before training: faults of lines and pairs, languages, and sides that are shifted."""
+"""Checks of text before training: faults, languages, and sides that are shifted."""

@@ -49,14 +49,24 @@ from transformer_jax.tools.data_check.pair_examination import (
     examine,
 )
 
-EXAMPLES, EXAMPLE_CHARACTERS, ENOUGH_PAIRS = 3, 80, 5000
-# Lines of a chunk; minimum of lines of a part whose shift is found at once.
-CHUNK, SHIFT_LINES = 8192, 200_000
+# Examples of a fault, and characters of an example.
+EXAMPLES = 3
+EXAMPLE_CHARACTERS = 80
+# Translation needs so many, or a pretrained model.
+ENOUGH_PAIRS = 5000
+# Lines that are read at once.
+CHUNK = 8192
+# Minimum number of lines of a part that is searched for shifts by itself.
+SHIFT_LINES = 200_000
+# Characters.
 LONG_LINE = 1000
-# Ratio of the lengths of the sides, relative to the median, that is a fault if the longer side has these characters.
-RATIO, RATIO_CHARACTERS = 3.0, 30
-# A line is boilerplate if it occurs at least this often, and at least once in this many lines.
-BOILERPLATE, BOILERPLATE_SHARE = 10, 2000
+# A larger ratio of the lengths of the sides, relative to the median, is a fault if the longer side
+# has RATIO_CHARACTERS.
+RATIO = 3.0
+RATIO_CHARACTERS = 30
+# Boilerplate occurs at least BOILERPLATE times, and once in BOILERPLATE_SHARE lines.
+BOILERPLATE = 10
+BOILERPLATE_SHARE = 2000
 JAPANESE = frozenset(("HAN", "HIRAGANA", "KATAKANA"))
 MIN_LETTERS = 3
 
@@ -94,7 +104,7 @@ Rows = Callable[[], Iterator[tuple[int, tuple[str, ...]]]]
 
 
 class CorpusReport:
-    """Faults of a text: the number of lines or pairs with each fault, and the first of them, with file and line."""
+    """Faults of a text: numbers of lines or pairs, and the first of them with file and line."""
 
     def __init__(self) -> None:
         self.title = ""
@@ -105,28 +115,28 @@ class CorpusReport:
         self._examples: dict[tuple[str, str], list[str]] = defaultdict(list)
 
     def count(self, side: str, fault: str, lines: int = 1) -> None:
-        """Counts lines of a side, or pairs if ``side`` is empty."""
+        """Count lines of a side, or pairs if ``side`` is empty."""
         self._lines[side, fault] += lines
         self.is_serious |= lines > 0 and fault in SERIOUS
 
     def show(self, side: str, fault: str, where: str, text: str = "") -> None:
-        """Keeps an example, unless there are enough."""
+        """Keep an example unless there are enough."""
         if len(self._examples[side, fault]) < EXAMPLES:
             shown = "".join(
-                each if each.isprintable() else f"<U+{ord(each):04X}>" for each in text[:EXAMPLE_CHARACTERS]
+                letter if letter.isprintable() else f"<U+{ord(letter):04X}>" for letter in text[:EXAMPLE_CHARACTERS]
             )
             shown += "..." * (len(text) > EXAMPLE_CHARACTERS)
             self._examples[side, fault].append(f"{where}  {shown}".rstrip())
 
     def add(self, side: str, fault: str, where: str, text: str = "") -> None:
-        """Counts a line, and may keep it as an example."""
+        """Count a line, and keep it as an example unless there are enough."""
         self.count(side, fault)
         self.show(side, fault, where, text)
 
     def table(self, names: Sequence[str], faults: Mapping[str, int]) -> str:
-        """A table of lines, share and fault, with examples below each fault; then the number of faults that were not found.
+        """Return a table of lines, share and fault with examples, and the number of other faults.
 
-        ``faults``: in the order of the table, with the number of lines that were searched for each.
+        ``faults``: in the order of the table, with the number of lines that were searched.
         """
         rows, missing = [], 0
         for fault, of in faults.items():
@@ -143,10 +153,18 @@ class CorpusReport:
 def check_text(
     files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConfig
 ) -> tuple[str, bool, PairText | None]:
-    """Checks a text, two parallel files, or a .tsv of pairs.
+    """Check a text, two parallel files, or a .tsv of pairs.
 
-    Returns a table of faults, whether the text is useless for training, and a sample of its pairs. ``data`` has the filters of
-    training pairs, whose tokens ``tokenizer`` counts. Raises DataError when nothing can be read.
+    Args:
+        files: The text, or its two sides.
+        data: Settings of the filters of training.
+        tokenizer: Settings of the vocabulary that counts tokens for the filters.
+
+    Returns:
+        A table of faults, whether the text is useless for training, and a sample of its pairs.
+
+    Raises:
+        DataError: Nothing can be read.
     """
     is_table = plain_name(files[0]).endswith(".tsv")
     names = [f"{files[0].name}, column {column}" for column in (1, 2)] if is_table else [file.name for file in files]
@@ -167,7 +185,7 @@ def check_text(
             if all(isinstance(text, str) for text in texts):
                 yield number, tuple(map(str, texts))
 
-    # Line numbers of the pairs that the sample is from.
+    # Line numbers of the readable pairs.
     lines: list[int] = []
 
     def numbered() -> Iterator[SentencePair]:
@@ -185,10 +203,8 @@ def check_text(
         report.remarks.append(f"{name}: {len(side.characters):,} distinct characters; {scripts or 'no letters'}")
     languages = _languages(report, names, sample)
     shift = _check_lines(report, names, sample, languages, readable)
-    if len(names) == 1 and (
-        finding := carriage_returns(names[0], np.array(sample.lines), [pair.source for pair in sample.pairs])
-    ):
-        _add(report, [finding])
+    if len(names) == 1:
+        _add(report, carriage_returns(names[0], np.array(sample.lines), [pair.source for pair in sample.pairs]))
     faults = [UNREADABLE, EMPTY, LONG, SCRIPT, *[THIRD_LANGUAGE] * any(languages)]
     faults += [DECOMPOSED, *PATTERNS, FREQUENT, TWICE]
     if len(names) == 1:
@@ -200,7 +216,7 @@ def check_text(
     pair_text = PairText("the text", (names[0], names[1]), total, np.array(sample.lines), sample.pairs)
     examined = examine(pair_text, TrainingWords(pair_text, READ_THOROUGHLY), thorough=True)
     kinds = [finding.kind for finding in examined.findings]
-    if not shift.is_known and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT and not kinds:
+    if not shift.lengths_agree and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT and not kinds:
         report.remarks.append("no sign that the sides are translations: the lengths of pairs do not agree")
     # The table has these faults with their lines.
     in_table = {"empty", "copies", "duplicates", *ESTIMATED, *["shifted"] * shift.is_shifted}
@@ -210,22 +226,22 @@ def check_text(
             report.count("", fault, round(finding.share * total))
             for number in finding.lines:
                 report.show("", fault, f"{names[0]}:{number}", " | ".join(pair_of[number]))
-    _add(report, [each for each in examined.findings if each.is_serious or each.kind not in in_table])
+    _add(report, [finding for finding in examined.findings if finding.is_serious or finding.kind not in in_table])
     report.remarks += examined.notes + [f"not checked: {reason}" for reason in examined.unchecked.values()]
     try:
         filtered = _check_filters(report, sample, names, data, tokenizer)
     except (ConfigError, DataError) as error:
         filtered, report.is_serious = [], True
         report.remarks.append(f"SERIOUS: no vocabulary can be learned from the sample, to count the filters ({error})")
-    made = [SHIFTED] * (len(sample.pairs) >= GROUP)
-    made += [fault for kind, fault in ESTIMATED.items() if kind not in examined.unchecked]
-    faults = [UNREADABLE, MORE, *made, *faults[1:-1], *[LANGUAGE] * any(languages), COPIES, LENGTHS, TWICE]
-    found = dict.fromkeys(faults, total) | dict.fromkeys(filtered, len(sample.pairs))
-    return report.table(names, found), report.is_serious, pair_text
+    checks = [SHIFTED] * (len(sample.pairs) >= GROUP)
+    checks += [fault for kind, fault in ESTIMATED.items() if kind not in examined.unchecked]
+    faults = [UNREADABLE, MORE, *checks, *faults[1:-1], *[LANGUAGE] * any(languages), COPIES, LENGTHS, TWICE]
+    searched = dict.fromkeys(faults, total) | dict.fromkeys(filtered, len(sample.pairs))
+    return report.table(names, searched), report.is_serious, pair_text
 
 
 def _add(report: CorpusReport, findings: Iterable[Finding]) -> None:
-    """Adds remarks; a shift, or sides without a relation, are serious for training too."""
+    """Add remarks. Shifts and sides without a relation are serious too."""
     for finding in findings:
         is_serious = finding.is_serious or finding.kind in SERIOUS_KINDS
         report.is_serious |= is_serious
@@ -233,30 +249,28 @@ def _add(report: CorpusReport, findings: Iterable[Finding]) -> None:
 
 
 def remarks_on_size(texts: Sequence[PairText]) -> list[str]:
-    """A remark where the largest text has few pairs."""
-    largest = max(texts, key=lambda text: text.total, default=None)
-    if largest is None or largest.total >= ENOUGH_PAIRS:
-        return []
-    few = f"{largest.total:,} pairs are few to train on"
-    return [f"{few}: translation needs {ENOUGH_PAIRS:,} or more, or a pretrained model"]
+    """Return a remark if the largest text has few pairs."""
+    pairs = max((text.total for text in texts), default=ENOUGH_PAIRS)
+    few = f"{pairs:,} pairs are few to train on: translation needs {ENOUGH_PAIRS:,} or more, or a pretrained model"
+    return [few] * (pairs < ENOUGH_PAIRS)
 
 
 def compare_texts(texts: Sequence[PairText]) -> tuple[list[str], bool]:
-    """Compares texts with the largest one, as with a training text; returns remarks, and whether one is serious."""
+    """Compare texts with the largest one, and return remarks, and whether one is serious."""
     largest = max(texts, key=lambda text: text.total)
     words, report = TrainingWords(largest), CorpusReport()
     for text in texts:
         if text is not largest:
             called = f"{text.names[0]} and {text.names[1]}"
             alone = {finding.text for finding in examine(text._replace(called=called)).findings}
-            found = examine(text._replace(called=called), words).findings
-            _add(report, [each for each in found if each.text not in alone])
+            findings = examine(text._replace(called=called), words).findings
+            _add(report, [finding for finding in findings if finding.text not in alone])
     heading = f"compared with {largest.names[0]} and {largest.names[1]}:"
     return [heading, *(f"  {remark}" for remark in report.remarks or ["nothing differs"])], report.is_serious
 
 
 def _texts(files: Sequence[Path], is_table: bool) -> Iterator[tuple[str | DataError | None, ...]]:
-    """The text of each side of every line: a DataError if it cannot be read, None after the end of a file."""
+    """Yield the sides of every line: a DataError if unreadable, None after the end of a file."""
     if not is_table:
         yield from zip_longest(*map(_decoded, files))
         return
@@ -272,38 +286,38 @@ def _texts(files: Sequence[Path], is_table: bool) -> Iterator[tuple[str | DataEr
 def _decoded(path: Path) -> Iterator[str | DataError]:
     for number, raw in enumerate(raw_lines(path), start=1):
         try:
-            # Training leaves out a longer line; its beginning shows that.
+            # The beginning of a longer line, which training leaves out.
             yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)[: MAX_LINE_BYTES + 1]
         except DataError as error:
             yield error
 
 
 def _languages(report: CorpusReport, names: Sequence[str], sample: CorpusSample) -> list[list[str]]:
-    """Return the usual languages of each side, without the main one of the other side; empty where none is known."""
+    """Return the usual languages of each side, except the main one of the other side."""
     if not can_identify():
         report.remarks.append("not checked: the language of lines, which needs py3langid; pip install py3langid")
         return [[] for _ in names]
-    found = [usual_languages(texts) for _, texts in zip(names, zip(*sample.pairs, strict=True), strict=False)]
-    for name, shares in zip(names, found, strict=True):
+    by_side = [usual_languages(texts) for _, texts in zip(names, zip(*sample.pairs, strict=True), strict=False)]
+    for name, shares in zip(names, by_side, strict=True):
         said = ", ".join(f"{language} {share:.0%}" for language, share in shares.items())
         report.remarks.append(
-            f"{name}: {f'languages {said}' if said else 'not checked: no language of lines is known'}"
+            f"{name}: {f'languages {said}' if said else 'not checked: no language of lines is recognized'}"
         )
-    main = [next(iter(shares), "") for shares in found]
-    named = [base_language(language_of_file(name)) for name in names]
-    if len(set(named)) == 2 and main == named[::-1]:
+    main = [next(iter(shares), "") for shares in by_side]
+    languages_of_names = [base_language(language_of_file(name)) for name in names]
+    if len(set(languages_of_names)) == 2 and main == languages_of_names[::-1]:
         problem = f"{names[0]} is in {main[0]}, and {names[1]} in {main[1]}: the files have each other's names"
         _add(report, [Finding("swapped", problem, is_serious=True)])
     return [
         [language for language in shares if language == main[side] or language not in main]
-        for side, shares in enumerate(found)
+        for side, shares in enumerate(by_side)
     ]
 
 
 def _check_lines(
     report: CorpusReport, names: Sequence[str], sample: CorpusSample, languages: Sequence[Sequence[str]], rows: Rows
 ) -> LineShift:
-    """Compares every line and pair with the sample; returns the lags of the lines."""
+    """Compare every line and pair with the sample, and return the lags of the lines."""
     scripts = [_usual_scripts(side) for side in (sample.source, sample.target)]
     usual = float(np.median([(len(pair.source) + 1) / (len(pair.target) + 1) for pair in sample.pairs]))
     hashes, numbers = [array("q") for _ in range(len(names) + 1)], array("q")
@@ -314,9 +328,9 @@ def _check_lines(
         numbers.extend(lines)
         hashes[-1].extend(hash(row) for _, row in chunk)
         for side, name in enumerate(names):
-            own = [row[side] for _, row in chunk]
-            hashes[side].extend(map(hash, own))
-            for number, text in zip(lines, own, strict=True):
+            texts = [row[side] for _, row in chunk]
+            hashes[side].extend(map(hash, texts))
+            for number, text in zip(lines, texts, strict=True):
                 _check_line(report, name, number, text, scripts[side])
             other = next(iter(languages[1 - side]), "") if len(names) == 2 else ""
             for number, row in chunk if languages[side] else ():
@@ -328,14 +342,14 @@ def _check_lines(
             for number, pair in zip(lines, pairs, strict=True):
                 _check_pair(report, f"{names[0]}:{number}", pair, usual)
             lengths.extend(len(text) for pair in pairs for text in pair)
-    _check_repeated(report, names, np.array(numbers), [np.array(each) for each in hashes], rows)
+    _check_repeated(report, names, np.array(numbers), [np.array(values) for values in hashes], rows)
     # The last part is not shorter than the others.
     bounds = [*range(0, max(len(lengths) // 2 - SHIFT_LINES + 1, 1), SHIFT_LINES), len(lengths) // 2]
     of_pairs = np.array(lengths).reshape(-1, 2)
     parts = [line_shift(np.array(numbers[a:b]) - 1, of_pairs[a:b]) for a, b in pairwise(bounds)]
     shift = _joined(parts)
-    unknown = ", ".join(f"{part.stretches[0].line:,}" for part in parts if not part.is_known)
-    if shift.is_known and unknown:
+    unknown = ", ".join(f"{part.stretches[0].line:,}" for part in parts if not part.lengths_agree)
+    if shift.lengths_agree and unknown:
         where = f"in {SHIFT_LINES:,} lines or more from line {unknown}"
         report.remarks.append(f"no sign that the sides are translations {where}: the lengths of pairs do not agree")
     return shift
@@ -348,8 +362,8 @@ def _check_line(report: CorpusReport, name: str, number: int, text: str, scripts
     if len(text) > LONG_LINE:
         report.add(name, LONG, where, text)
     if not (text.isascii() and "LATIN" in scripts):
-        found = [script_of(letter) for letter in text if letter.isalpha()]
-        if len(found) >= MIN_LETTERS and 2 * sum(script in scripts for script in found) < len(found):
+        letters = [script_of(letter) for letter in text if letter.isalpha()]
+        if len(letters) >= MIN_LETTERS and 2 * sum(script in scripts for script in letters) < len(letters):
             report.add(name, SCRIPT, where, text)
     if not unicodedata.is_normalized("NFC", text):
         report.add(name, DECOMPOSED, where, text)
@@ -374,22 +388,22 @@ def _check_pair(report: CorpusReport, where: str, pair: SentencePair, usual: flo
 def _check_repeated(
     report: CorpusReport, names: Sequence[str], numbers: np.ndarray, hashes: Sequence[np.ndarray], rows: Rows
 ) -> None:
-    """Counts boilerplate on each side, and pairs that repeat an earlier one."""
-    found: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
+    """Count boilerplate on each side, and pairs that repeat an earlier one."""
+    examples: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
     for side, name in enumerate(names):
         _, first, counts = np.unique(hashes[side], return_index=True, return_counts=True)
         is_frequent = counts >= max(BOILERPLATE, len(numbers) / BOILERPLATE_SHARE)
         report.count(name, FREQUENT, int(counts[is_frequent].sum()))
-        for index in sorted(np.flatnonzero(is_frequent), key=lambda each: -counts[each])[:EXAMPLES]:
-            found[int(numbers[first[index]])].append((name, FREQUENT, side))
+        for index in sorted(np.flatnonzero(is_frequent), key=lambda at: -counts[at])[:EXAMPLES]:
+            examples[int(numbers[first[index]])].append((name, FREQUENT, side))
     _, first = np.unique(hashes[-1], return_index=True)
     is_later = np.ones(len(numbers), bool)
     is_later[first] = False
     report.count("", TWICE, int(is_later.sum()))
     for number in numbers[is_later][:EXAMPLES].tolist():
-        found[number].append(("", TWICE, 0))
-    for number, texts in takewhile(lambda row: row[0] <= max(found, default=0), rows()):
-        for name, fault, side in found.get(number, ()):
+        examples[number].append(("", TWICE, 0))
+    for number, texts in takewhile(lambda row: row[0] <= max(examples, default=0), rows()):
+        for name, fault, side in examples.get(number, ()):
             report.show(name, fault, f"{names[side]}:{number}", texts[side])
 
 
@@ -400,7 +414,7 @@ def _usual_scripts(side: SideText) -> frozenset[str]:
 
 
 def _joined(parts: Sequence[LineShift]) -> LineShift:
-    """The shift of consecutive parts of a corpus."""
+    """Join the shifts of consecutive parts of a corpus."""
     stretches: list[Stretch] = []
     for stretch in chain.from_iterable(part.stretches for part in parts):
         if not stretches or stretches[-1].lag != stretch.lag:
@@ -411,11 +425,14 @@ def _joined(parts: Sequence[LineShift]) -> LineShift:
 def _check_filters(
     report: CorpusReport, sample: CorpusSample, names: Sequence[str], data: DataConfig, tokenizer: TokenizerConfig
 ) -> list[str]:
-    """Counts the pairs of the sample that the filters of training remove, with tokens of a vocabulary learned from it."""
+    """Count the pairs of the sample that the filters of training remove.
+
+    A vocabulary learned from the sample counts tokens.
+    """
     learned = []
     for side, texts in zip((sample.source, sample.target), zip(*sample.pairs, strict=True), strict=True):
-        chosen = vocabulary_of(side, side, tokenizer.kind, tokenizer.vocabulary_size).settings
-        config = replace(tokenizer, vocabulary_size=chosen["tokenizer.vocabulary_size"])
+        vocabulary = vocabulary_of(side, side, tokenizer.kind, tokenizer.vocabulary_size).settings
+        config = replace(tokenizer, vocabulary_size=vocabulary["tokenizer.vocabulary_size"])
         learned.append(train_supported(config, texts))
     sides = encoded_sides(sample.pairs, TokenizerPair(*learned), data)
     for index, reason in sorted(reasons_to_drop(data, sample.pairs, sides).items()):
@@ -423,19 +440,19 @@ def _check_filters(
     return [FILTERED + reason for reason in training_filters(data)]
 
 
-def texts_named(given: Sequence[str]) -> list[list[Path]]:
-    """The files of each text: one, or the two sides of a pair."""
+def files_of_texts(names: Sequence[str]) -> list[list[Path]]:
+    """Return one file for each text, or the two sides of a pair."""
     texts: list[list[Path]] = []
     alone: list[Path] = []
-    for name in given:
+    for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
             files = sorted(file for file in path.iterdir() if file.is_file())
-            found = [group for group in _by_name(files) if len(group) == 2 or _is_one_text(group[0])]
-            if not found:
+            groups = [group for group in _by_name(files) if len(group) == 2 or _is_one_text(group[0])]
+            if not groups:
                 problem = "has no pair of files such as train.en and train.de, no .tsv and no .txt"
                 raise ConfigError("data check", f"{path} {problem}")
-            texts += found
+            texts += groups
         elif re.search("[,{]", name):
             texts.append(list(named_files(name, "data check")))
         elif file := path if path.is_file() else plain_or_compressed(path):
@@ -448,7 +465,7 @@ def texts_named(given: Sequence[str]) -> list[list[Path]]:
 
 
 def remarks_on_pairs(texts: Sequence[Sequence[Path]]) -> list[str]:
-    """A remark on each two single texts whose names, such as a.en.txt and a.de.txt, differ only in their language."""
+    """Return remarks on single texts that look like a pair, such as a.en.txt and a.de.txt."""
     groups: dict[Path, list[Path]] = defaultdict(list)
     for file in (files[0] for files in texts if len(files) == 1 and plain_name(files[0]).endswith(".txt")):
         name = plain_name(file).removesuffix(".txt")
@@ -466,7 +483,7 @@ def _is_one_text(path: Path) -> bool:
 
 
 def _by_name(paths: Sequence[Path]) -> list[list[Path]]:
-    """Groups files: two names that differ only in the language at their end are a pair."""
+    """Group files. Two names that differ only in the language at their end are a pair."""
     groups: dict[str, list[Path]] = defaultdict(list)
     for path in paths:
         name = plain_name(path)

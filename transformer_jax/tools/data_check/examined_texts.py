@@ -1,4 +1,4 @@
-"""The texts of a run, examined: training, validation and test text, and texts of a user."""
+"""Examination of training, validation and test text of a run, and of texts of a user."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,24 +18,27 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import plain_name
 from transformer_jax.tools.data_check.pair_examination import Examination, Finding, PairText, TrainingWords, examine
 
-# The first training pairs that other texts are compared with; the share of pairs in training that makes scores useless.
-READ_TO_COMPARE, REPEATED = 4000, 0.2
+# The first training pairs, for comparison with other texts.
+READ_TO_COMPARE = 4000
+# Share of pairs that occur in training which makes scores useless.
+REPEATED = 0.2
 
 
 def examine_run(config: ExperimentConfig, *, only_training: bool = False) -> list[str]:
-    """Examine the training text of a run and, unless ``only_training``, its validation and its test text; return warnings.
+    """Examine the texts of a run, or ``only_training`` text, and return warnings.
 
-    Raises DataError at a serious fault: always of the training text, of the others unless ``data.faults`` is ``warn``.
+    Raises DataError for a serious fault of the training text, and of other texts unless
+    ``data.faults`` is ``warn``.
     """
     data = config.data
     if not _has_files(config):
         return []
-    named = [split for split in ("validation", "test") if getattr(data, split)]
-    splits = [*["validation"] * bool(config.training.evaluate_every and not data.held_out), *named]
+    other_splits = [split for split in ("validation", "test") if getattr(data, split)]
+    splits = [*["validation"] * bool(config.training.evaluate_every and not data.held_out), *other_splits]
     trained = {} if data.store else _texts(config, "train")
     words = {name: TrainingWords(text) for name, text in trained.items()}
     examinations = [examine(text, words[name]) for name, text in trained.items()]
-    for finding in (finding for each in examinations for finding in each.findings if finding.is_serious):
+    for finding in (finding for examination in examinations for finding in examination.findings if finding.is_serious):
         # Training would leave out all pairs.
         raise DataError(finding.text)
     for split in dict.fromkeys(() if only_training else splits):
@@ -48,7 +51,7 @@ def examine_run(config: ExperimentConfig, *, only_training: bool = False) -> lis
 
 
 def examine_split(config: ExperimentConfig, split: str) -> list[str]:
-    """Examine a split that is scored, as ``examine_run`` does; return warnings."""
+    """Examine a split that is scored, as ``examine_run`` does, and return warnings."""
     name = config.data.split_name(split)
     if not _has_files(config) or name in (config.data.train_split, *["validation"] * bool(config.data.held_out)):
         return []
@@ -58,48 +61,48 @@ def examine_split(config: ExperimentConfig, split: str) -> list[str]:
 def _examined(
     config: ExperimentConfig, split: str, texts: Mapping[str, PairText], words: Mapping[str, TrainingWords]
 ) -> list[Examination]:
-    """Examine the texts of a split, by corpus, and the names of their files."""
+    """Examine the texts of a split and the names of their files."""
     examinations = []
     for part, text in texts.items():
-        examinations.append(Examination(_reversed_names(config, part, split), [], {}))
+        files = _corpora(config, split)[part].files(config.data.split_name(split))
+        if len(files) == 2:
+            called, names = f"data.{split}" + f" of {part}" * bool(part), [file.name for file in files]
+            examinations.append(Examination(_swapped(called, names, _endings(config, part)), [], {}))
         examinations.append(examine(text, words.get(part)))
     return examinations
 
 
 def examine_pairs(config: ExperimentConfig, files: Sequence[str], pairs: Sequence[SentencePair]) -> list[str]:
-    """Examine two files of a user, sources and their translations, as ``examine_run`` does; return warnings."""
+    """Examine sources and translations of a user, as ``examine_run`` does, and return warnings."""
     words = _words_to_compare(config) if _has_files(config) else {}
     names = _names([Path(file) for file in files])
     text = PairText(" and ".join(names), names, len(pairs), np.arange(1, len(pairs) + 1), pairs)
     examination = examine(text, words.get(""))
     if "" not in words:
-        examination.unchecked["swapped"] = (
-            "whether the files have the languages of the training text, which was not read"
-        )
-    if config.data.has_pairs and _is_reversed(names, _endings(config, "")):
-        examination.findings.insert(
-            0, Finding("swapped", _swapped(text.called, names, _endings(config, "")), is_serious=True)
-        )
+        problem = "whether the files have the languages of the training text, which was not read"
+        examination.unchecked["swapped"] = problem
+    if config.data.has_pairs:
+        examination.findings[:0] = _swapped(text.called, names, _endings(config, ""))
     return warnings_of(config, [examination])
 
 
 def warnings_of(config: ExperimentConfig, examinations: Iterable[Examination]) -> list[str]:
-    """Return a line for each fault, and one for the checks that were not made.
+    """Return a line for each fault, and one for the checks that were not possible.
 
-    Raises DataError at the first serious fault, unless ``data.faults`` is ``warn``.
+    Raises DataError for a serious fault, unless ``data.faults`` is ``warn``.
     """
     examinations = list(examinations)
-    findings = dict.fromkeys(finding for each in examinations for finding in each.findings)
+    findings = dict.fromkeys(finding for examination in examinations for finding in examination.findings)
     for finding in findings:
         if finding.is_serious and config.data.faults == "refuse":
             raise DataError(f"{finding.text}; if that is intended, set --config.data.faults=warn")
-    unchecked = dict.fromkeys(reason for each in examinations for reason in each.unchecked.values())
+    unchecked = dict.fromkeys(reason for examination in examinations for reason in examination.unchecked.values())
     said = [f"not checked: {'; '.join(unchecked)}"] if unchecked else []
     return [*(f"WARNING: {finding.text}" for finding in findings), *said]
 
 
 def text_of(corpus: TextCorpus, split: str, called: str) -> PairText:
-    """Return a sample of a split."""
+    """Sample a split."""
     count = corpus.count(split)
     sample = sampled_pairs(corpus.pairs(split), count)
     lines = np.array([line + 1 for line, _ in sample], np.int64)
@@ -111,7 +114,7 @@ def _has_files(config: ExperimentConfig) -> bool:
 
 
 def _corpora(config: ExperimentConfig, split: str) -> dict[str, TextCorpus]:
-    """Return the corpora that have a split, by name, as their files are: without tags, and with held-out pairs."""
+    """Return the corpora with a split, by name, without tags and with held-out pairs."""
     source = open_corpus(config.data, config.data_seed, config.parts)
     parts = parts_of(source, config.data.split_name(split)).items()
     return {name: replace(part, tag="", held_out=0.0) for name, part in parts if isinstance(part, TextCorpus)}
@@ -125,7 +128,7 @@ def _texts(config: ExperimentConfig, split: str) -> dict[str, PairText]:
 
 
 def _words_to_compare(config: ExperimentConfig) -> dict[str, TrainingWords]:
-    """Return the words of the training text, by corpus; empty where it cannot be read here."""
+    """Return the words of the training text, by corpus, as far as it can be read."""
     split, words = config.data.train_split, {}
     with suppress(ConfigError, DataError, OSError):
         for name, corpus in _corpora(config, "train").items():
@@ -137,7 +140,7 @@ def _words_to_compare(config: ExperimentConfig) -> dict[str, TrainingWords]:
 
 
 def _repeated(config: ExperimentConfig, part: str, text: PairText) -> list[Finding]:
-    """Return a finding where many pairs of a text occur in the training text."""
+    """Find a text with many pairs of the training text."""
     corpus = _corpora(config, "train")[part]
     pairs = set(text.pairs)
     trained = islice(corpus.pairs(config.data.train_split), MAX_READ)
@@ -172,19 +175,9 @@ def _ending(name: str) -> str:
     return plain_name(Path(name)).rpartition(".")[2]
 
 
-def _is_reversed(names: Sequence[str], endings: tuple[str, str]) -> bool:
-    return endings[0] != endings[1] and (_ending(names[0]), _ending(names[1])) == endings[::-1]
-
-
-def _reversed_names(config: ExperimentConfig, part: str, split: str) -> list[Finding]:
-    files = _corpora(config, split)[part].files(config.data.split_name(split))
-    endings = _endings(config, part)
-    if len(files) < 2 or not _is_reversed([file.name for file in files], endings):
+def _swapped(called: str, names: Sequence[str], endings: tuple[str, str]) -> list[Finding]:
+    """Find files whose suffixes are in another order than in training."""
+    if endings[0] == endings[1] or (_ending(names[0]), _ending(names[1])) != endings[::-1]:
         return []
-    text = _swapped(f"data.{split}" if not part else f"data.{split} of {part}", [file.name for file in files], endings)
-    return [Finding("swapped", text, is_serious=True)]
-
-
-def _swapped(called: str, names: Sequence[str], endings: tuple[str, str]) -> str:
     order = f"{called}: source and target are in another order than in training, {endings[0]} to {endings[1]}"
-    return f"{order}; write {names[1]} first"
+    return [Finding("swapped", f"{order}; write {names[1]} first", is_serious=True)]

@@ -1,7 +1,8 @@
-"""A lexicon learned from sentence pairs: which words belong to each side, and which words translate each other.
+"""A lexicon learned from sentence pairs: the words of each side, and their translations.
 
-IBM model 1 (Brown et al. 1993). Learned from 2,000 pairs of Multi30k, Tatoeba, Tanaka or Python documentation, it gives 96 to
-99.9 % of other pairs a higher score than the same source with the target of another pair.
+IBM model 1 (Brown et al. 1993). Learned from 2,000 pairs of Multi30k, Tatoeba, Tanaka or Python
+documentation, it gives 96 to 99.9 % of other pairs a higher score than the same source with the
+target of another pair.
 """
 
 from collections import Counter
@@ -17,13 +18,18 @@ from transformer_jax.data.sentence_pairs import SentencePair
 # Characters are the words of scripts without spaces.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 _WORD = regex.compile(rf"[[\p{{L}}\p{{M}}]--[{_UNSPACED}]]+|[{_UNSPACED}]|\p{{N}}+", regex.V1)
-MAX_CHARACTERS, WORDS_OF_LINE, ITERATIONS, POWER_ITERATIONS = 250, 30, 4, 30
+# Of a line, only its beginning is read: characters, then words.
+MAX_CHARACTERS = 250
+WORDS_OF_LINE = 30
+# Iterations of model 1, and of the leading direction.
+ITERATIONS = 4
+POWER_ITERATIONS = 30
 # Weight of the probability of a word without its source.
 UNIGRAM_WEIGHT = 0.1
 
 
 class LineWords(NamedTuple):
-    """The distinct words of lines: ``ids`` one after the other, -1 where unknown, and their number in each line."""
+    """The distinct words of lines: ``ids`` in order, -1 if unknown, and their number by line."""
 
     ids: np.ndarray
     counts: np.ndarray
@@ -34,9 +40,10 @@ class LineWords(NamedTuple):
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def without_unknown(self) -> "LineWords":
-        """Return these words without the ones whose id is -1."""
-        is_known = self.ids >= 0
-        return LineWords(self.ids[is_known], np.bincount(self.lines[is_known], minlength=len(self.counts)))
+        is_in_vocabulary = self.ids >= 0
+        return LineWords(
+            self.ids[is_in_vocabulary], np.bincount(self.lines[is_in_vocabulary], minlength=len(self.counts))
+        )
 
     def of_lines(self, lines: np.ndarray) -> "LineWords":
         """Return the words of some lines, in their order."""
@@ -59,7 +66,7 @@ class Lexicon:
 
     @property
     def overlap(self) -> float:
-        """How much the two sides share their words, from 0 to 1."""
+        """The share of words that both sides have, from 0 to 1."""
         return _overlap(self._side_counts)
 
     def words(self, texts: Sequence[str]) -> LineWords:
@@ -78,7 +85,7 @@ class Lexicon:
         return float(np.mean((words.ids < 0) | (self._side_counts[side][words.ids] == 0)))
 
     def orientation(self, sources: LineWords, targets: LineWords) -> np.ndarray:
-        """Return for each pair the log-likelihood of its sides in this order, minus the one of the reverse order."""
+        """Return the log-likelihood of pairs in this order minus the reverse order."""
         smoothed = self._side_counts + 0.5
         ratio = np.diff(np.log(smoothed / smoothed.sum(axis=1, keepdims=True)), axis=0)[0]
         ratios = np.zeros(len(sources.counts))
@@ -87,7 +94,7 @@ class Lexicon:
         return ratios
 
     def scores(self, sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each pair the mean over known target words of log p(word | source) / p(word), and their number."""
+        """Return the mean of log p(word | source) / p(word) over known words, and their number."""
         sources, targets = sources.without_unknown(), targets.without_unknown()
         source, target, of_target = _links(sources, targets)
         keys = source * len(self._unigrams) + target
@@ -116,10 +123,10 @@ class Lexicon:
 
 
 def reversed_lines(pairs: Sequence[SentencePair], frequent: int = 100) -> tuple[np.ndarray, float, float]:
-    """Return which pairs have their sides in the rarer order, the overlap of the sides in the common order, and its coverage.
+    """Return which pairs have the rarer order of sides, and overlap and coverage of the other one.
 
-    The coverage is the number of ``frequent`` words in a line. The leading direction of the differences in frequent words
-    between the sides of a pair separates two languages.
+    The coverage is the number of ``frequent`` words in a line. The leading direction of the
+    differences in frequent words between the sides of a pair separates two languages.
     """
     sides = [[_words(pair[side]) for pair in pairs] for side in (0, 1)]
     counted = Counter(word for side in sides for line in side for word in line)
@@ -142,7 +149,7 @@ def reversed_lines(pairs: Sequence[SentencePair], frequent: int = 100) -> tuple[
 
 
 def _overlap(counts: np.ndarray) -> float:
-    """Return the sum over words of the smaller of two relative frequencies; ``counts`` [2, words]."""
+    """Sum the smaller of two relative frequencies over words; ``counts`` [2, words]."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     return float(shares.min(axis=0).sum())
 
@@ -152,10 +159,7 @@ def _words(text: str) -> Sequence[str]:
 
 
 def _links(sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the source word, the target word and the index of the target word of each link.
-
-    Every word of a pair is linked with every word of the other side.
-    """
+    """Link all words of a pair: source word, target word, index of the target word."""
     counts = np.repeat(sources.counts, targets.counts)
     starts = np.repeat(np.cumsum(sources.counts) - sources.counts, targets.counts)
     of_target = np.repeat(np.arange(len(targets.ids)), counts)
@@ -163,5 +167,5 @@ def _links(sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarr
 
 
 def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the numbers from each start on, ``counts`` of them, one after the other."""
+    """Concatenate the ranges of ``counts`` numbers from ``starts`` on."""
     return np.arange(counts.sum()) + np.repeat(starts - np.cumsum(counts) + counts, counts)

@@ -1,30 +1,34 @@
-"""The languages of a text, and lines in another one, by the identifier langid (Lui and Baldwin 2012) of py3langid.
+"""The languages of a text, and lines in another one, by py3langid (Lui and Baldwin 2012).
 
-Measured on 10,000 pairs each of Multi30k, Tatoeba, Python documentation, WMT and Tanaka with 3 % of the lines of each side
-exchanged: lines of the other side are found to 98 %, of a third language to 99 %. docs/data.md has the figures.
+Measured on 10,000 pairs each of Multi30k, Tatoeba, Python documentation, WMT and Tanaka with 3 % of
+the lines of each side exchanged: lines of the other side are found to 98 %, of a third language to
+99 %. docs/internals/token_stores.md has the figures.
 """
 
 import importlib.util
 from collections import Counter
 from collections.abc import Sequence
 
-# Sampled lines, and the share of them that makes a language usual.
-SAMPLED_LINES, USUAL_SHARE = 2000, 0.05
-# The gain in log-likelihood that assigns a line to another language; the minimum of letters in the line.
-MARGIN, MIN_LETTERS = 15.0, 6
+SAMPLED_LINES = 2000
+# Share of the sampled lines that makes a language usual.
+USUAL_SHARE = 0.05
+# Gain in log-likelihood that assigns a line to another language.
+MARGIN = 15.0
+# A line with fewer letters has no language.
+MIN_LETTERS = 6
 # The label of numbers, names of files and markup.
 NO_LANGUAGE = "zxx"
 
 
 def can_identify() -> bool:
-    """Whether py3langid is installed."""
     return importlib.util.find_spec("py3langid") is not None
 
 
 def usual_languages(texts: Sequence[str]) -> dict[str, float]:
-    """Return the share of each language with at least a twentieth of the lines that have letters, the largest first.
+    """Return the shares of usual languages among lines with letters, the largest first.
 
-    Empty where these are fewer than half of the lines, as in a language that the identifier does not know.
+    Return nothing if these are less than half of the lines, as in a language that the identifier
+    does not know.
     """
     from py3langid import classify
 
@@ -35,21 +39,21 @@ def usual_languages(texts: Sequence[str]) -> dict[str, float]:
     return usual if sum(usual.values()) >= 0.5 else {}
 
 
-def foreign_language(text: str, own: Sequence[str], other: str) -> str:
-    """Return the language of a line that is in none of its ``own``; empty if it is, or if the line is too short to tell.
+def foreign_language(text: str, usual: Sequence[str], other: str) -> str:
+    """Return the language of a line that is in none of the ``usual`` ones, or ``""``.
 
-    ``other``: the language of the other side, which is preferred to one that is not much more likely.
+    ``other``: the language of the other side, preferred to one that is not much more likely.
     """
     from py3langid import classify, rank
 
-    if classify(text)[0] in (*own, NO_LANGUAGE) or not _is_long(text):
+    if classify(text)[0] in (*usual, NO_LANGUAGE) or not _is_long(text):
         return ""
     scores = dict(rank(text))
-    usual = max(scores[language] for language in own)
+    usual_score = max(scores[language] for language in usual)
     best = next(language for language in scores if language != NO_LANGUAGE)
-    if other and scores[best] - scores[other] < MARGIN < scores[other] - usual:
+    if other and scores[best] - scores[other] < MARGIN < scores[other] - usual_score:
         return other
-    return best if scores[best] - usual > MARGIN else ""
+    return best if scores[best] - usual_score > MARGIN else ""
 
 
 def _is_long(text: str) -> bool:

@@ -1,7 +1,8 @@
 """Detection of shifted lines in parallel text, by the lengths of lines and their neighbors.
 
-Translations have similar lengths (Gale and Church 1993). The evidence for a lag is a log-likelihood ratio of the two lengths as
-correlated normal variables. The most likely sequence of lags, with a cost for each change, tells where the sides are shifted.
+Translations have similar lengths (Gale and Church 1993). The evidence for a lag is a log-likelihood
+ratio of the two lengths as correlated normal variables. The most likely sequence of lags, with a
+cost for each change, tells where the sides are shifted.
 """
 
 from collections.abc import Sequence
@@ -10,13 +11,19 @@ from typing import NamedTuple
 import numpy as np
 
 LAGS = range(-3, 4)
-# Lines that share a lag; lines over which lengths are standardized.
-GROUP, NEIGHBORHOOD = 64, 256
-# Log-likelihood that a change of lag, and a lag at the start, must gain; maximum evidence of one line.
-PRICE_OF_CHANGE, PRICE_OF_START, MAX_OF_LINE = 30.0, 10.0, 3.0
-MIN_CORRELATION, MAX_CORRELATION = 0.05, 0.95
+# Lines that share a lag.
+GROUP = 64
+# Lines over which lengths are standardized.
+NEIGHBORHOOD = 256
+# Log-likelihood that a change of lag must gain, and a lag at the start.
+PRICE_OF_CHANGE = 30.0
+PRICE_OF_START = 10.0
+# Maximum evidence of one line.
+MAX_OF_LINE = 3.0
+MIN_CORRELATION = 0.05
+MAX_CORRELATION = 0.95
 # The mean of the largest of seven random correlations of a group is 0.16.
-MIN_KNOWN = 0.2
+MIN_AGREEING = 0.2
 
 
 class Stretch(NamedTuple):
@@ -34,16 +41,15 @@ class LineShift(NamedTuple):
 
     @property
     def is_shifted(self) -> bool:
-        """Whether any stretch has a lag."""
         return any(stretch.lag for stretch in self.stretches)
 
     @property
-    def is_known(self) -> bool:
+    def lengths_agree(self) -> bool:
         """Whether the lengths of pairs agree."""
-        return self.correlation >= MIN_KNOWN
+        return self.correlation >= MIN_AGREEING
 
     def descriptions(self, source: str, target: str) -> list[str]:
-        """A description of each shifted stretch, with the names of the files."""
+        """Describe the shifted stretches of two files."""
         ends = [f"to {stretch.line - 1:,}" for stretch in self.stretches[1:]] + ["to the end"]
         return [
             f"from line {line:,} {end}, line n of {source} translates line n{lag:+} of {target}"
@@ -53,29 +59,30 @@ class LineShift(NamedTuple):
 
 
 def line_shift(lines: Sequence[int] | np.ndarray, lengths: np.ndarray) -> LineShift:
-    """The lags, from -3 to 3, of pairs with ``lengths`` [pairs, 2] in characters at ascending ``lines`` (from 0).
+    """Return the lags of pairs with ``lengths`` [pairs, 2] in characters at ``lines`` (from 0).
 
-    The lag is 0 if there are fewer than ``GROUP`` pairs, or nothing shows that they are translations.
+    The lag is 0 for fewer than ``GROUP`` pairs, or if nothing shows that they are translations.
     """
     number = np.asarray(lines)
     unshifted = [Stretch(int(number[0]) + 1 if len(number) else 1, 0)]
     if len(lengths) < GROUP:
         return LineShift(unshifted, 0.0)
     correlation, evidence = _evidence(number, lengths)
-    found = LineShift(unshifted, correlation)
-    if not found.is_known:
-        return found
-    return found._replace(stretches=stretches_of(number, evidence, LAGS, GROUP))
+    shift = LineShift(unshifted, correlation)
+    if not shift.lengths_agree:
+        return shift
+    return shift._replace(stretches=stretches_of(number, evidence, LAGS, GROUP))
 
 
 def stretches_of(number: np.ndarray, evidence: np.ndarray, lags: Sequence[int], group: int) -> list[Stretch]:
-    """Return the most likely stretches of lines ``number`` (from 0) by their ``evidence`` [lags, lines], in groups of lines."""
+    """Return the most likely stretches of lines ``number`` by their ``evidence`` [lags, lines]."""
     starts = np.arange(0, max(len(number) - group // 2, 1), group)
     path = _best_path(np.add.reduceat(evidence, starts, axis=1).T, lags)
     stretches = [Stretch(int(number[0]) + 1, lags[path[0]])]
     for at in (np.flatnonzero(np.diff(path)) + 1).tolist():
         before, after = int(path[at - 1]), int(path[at])
-        # The path may change a group too early or too late: the exact line is where the evidence for the first lag ends.
+        # The path may change a group too early or too late. The evidence for the first lag ends at
+        # the exact line.
         first, last = int(starts[at - 1]), min(int(starts[at]) + group, len(number))
         gain = np.cumsum(evidence[before, first:last] - evidence[after, first:last])
         index = min(first + int(np.argmax(gain)) + 1, len(number) - 1)
@@ -84,17 +91,22 @@ def stretches_of(number: np.ndarray, evidence: np.ndarray, lags: Sequence[int], 
 
 
 def _evidence(number: np.ndarray, lengths: np.ndarray) -> tuple[float, np.ndarray]:
-    """The correlation of the log-lengths of pairs, and their evidence for each lag [lags, lines]."""
+    """Return the correlation of log-lengths, and the evidence for each lag [lags, lines]."""
     ours, theirs = map(_standardized, np.log(lengths.T + 3))
     lagged = np.array([_at_lag(number, theirs, lag) for lag in LAGS])
-    correlation = np.clip(_of_best_lag(ours * lagged), MIN_CORRELATION, MAX_CORRELATION)
+    starts = np.arange(0, len(number), GROUP)
+    sums = np.add.reduceat(np.nan_to_num(ours * lagged), starts, axis=1)
+    counts = np.add.reduceat(np.isfinite(lagged), starts, axis=1)
+    # The median over groups of the largest correlation over lags.
+    largest = float(np.median((sums / np.maximum(counts, 1)).max(axis=0)))
+    correlation = np.clip(largest, MIN_CORRELATION, MAX_CORRELATION)
     rest = 1 - correlation**2
     evidence = lagged**2 / 2 - (lagged - correlation * ours) ** 2 / (2 * rest) - np.log(rest) / 2
     return float(correlation), np.nan_to_num(np.clip(evidence, -MAX_OF_LINE, MAX_OF_LINE))
 
 
 def _standardized(values: np.ndarray) -> np.ndarray:
-    """Deviations from the mean of the neighborhood, in standard deviations from -3 to 3."""
+    """Return deviations from the mean of the neighborhood, in standard deviations up to 3."""
     kernel = np.ones(min(NEIGHBORHOOD, len(values)))
     count = np.convolve(np.ones(len(values)), kernel, "same")
     mean = np.convolve(values, kernel, "same") / count
@@ -103,22 +115,14 @@ def _standardized(values: np.ndarray) -> np.ndarray:
 
 
 def _at_lag(number: np.ndarray, values: np.ndarray, lag: int) -> np.ndarray:
-    """For every line the value of the line ``lag`` lines below; NaN if there is none."""
+    """Return the values ``lag`` lines below, NaN if there is no such line."""
     indices = np.arange(len(number)) + lag
     inside = np.clip(indices, 0, len(number) - 1)
     return np.where((indices == inside) & (number[inside] - number == lag), values[inside], np.nan)
 
 
-def _of_best_lag(values: np.ndarray) -> float:
-    """The median over groups of the largest mean over lags."""
-    starts = np.arange(0, values.shape[1], GROUP)
-    sums = np.add.reduceat(np.nan_to_num(values), starts, axis=1)
-    counts = np.add.reduceat(np.isfinite(values), starts, axis=1)
-    return float(np.median((sums / np.maximum(counts, 1)).max(axis=0)))
-
-
 def _best_path(evidence: np.ndarray, lags: Sequence[int]) -> np.ndarray:
-    """The most likely lag of each group [groups] from the evidence [groups, lags] (Viterbi 1967)."""
+    """Return the most likely lags [groups] from the evidence [groups, lags] (Viterbi 1967)."""
     best = evidence[0] - PRICE_OF_START * (np.array(lags) != 0)
     origins = []
     for row in evidence[1:]:

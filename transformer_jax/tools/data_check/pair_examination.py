@@ -1,6 +1,6 @@
-"""Examination of a pair of files, or of a .tsv: faults that make training or scores useless, from a sample of the pairs.
+"""Faults of two files, or of a .tsv, that make training or scores useless, from a sample of pairs.
 
-Training, validation, test and other texts are examined alike; all but the training text are compared with it.
+All texts are examined alike. All but the training text are compared with it.
 """
 
 from collections.abc import Sequence
@@ -16,28 +16,85 @@ from transformer_jax.data.text_files import says_nothing
 from transformer_jax.tools.data_check.lexicon import Lexicon, reversed_lines
 from transformer_jax.tools.data_check.line_shift import GROUP, LineShift, Stretch, line_shift, stretches_of
 
-# Pairs of a run, two thirds of which teach the lexicon while the others are scored.
-RUN, LEARNED_OF_THREE = 64, 2
-MIN_LEARNED, MIN_SCORED, MIN_KNOWN_WORDS = 500, 30, 3
-# Training pairs that are read for the lexicon, by default and for a thorough examination, and scored pairs of other texts.
-READ, READ_THOROUGHLY, READ_OF_TEXT = 2400, 15_000, 1000
-# Estimated shares of lines that translate another line or none, from which on they are reported: by the number of scored pairs,
-# of a text that resembles the training text (more than in that), of few pairs, and of another domain. Clean text has up to 3 %
-# by 2,500 pairs, 4.5 % by 600, 10 % by 300; noisy pairs of WMT have 7 to 13 %, a text of another domain up to 18 %.
+# Consecutive pairs that are read together. Two thirds of them teach the lexicon, and the others are
+# scored.
+RUN = 64
+LEARNED_OF_THREE = 2
+# Fewer pairs teach no lexicon.
+MIN_LEARNED = 500
+# Fewer scored pairs, or words of a pair, tell nothing.
+MIN_SCORED = 30
+MIN_KNOWN_WORDS = 3
+# Training pairs that are read for the lexicon, by default and for a thorough examination.
+READ = 2400
+READ_THOROUGHLY = 15_000
+# Pairs of another text that are scored.
+READ_OF_TEXT = 1000
+# Estimated share of lines that translate another line or none which is reported, by the number of
+# scored pairs. Clean text has up to 3 % by 2,500 pairs, 4.5 % by 600 and 10 % by 300.
 MISMATCHED = {2500: 0.04, 600: 0.08, 300: 0.16}
-MISMATCHED_MORE, MISMATCHED_OF_FEW, MISMATCHED_OF_OTHER, MANY_OF_TEXT = 0.06, 0.25, 0.4, 500
-# Share of pairs that score higher than three quarters of random pairs: with words of any relation, and with a good lexicon.
-RELATED, TELLS_APART = 0.45, 0.75
-SEARCHED_LAGS, LAG_GROUP, MAX_EVIDENCE = range(-20, 21), 8, 3.0
-# The mean evidence that confirms a lag; the lexicon of a shifted text is searched with this many pairs.
-MIN_EVIDENCE, LAG_PAIRS = 0.75, 900
-MIN_REVERSED, REVERSED, REVERSED_OF_FEW, REVERSED_PAIRS = 60, 0.02, 0.1, 1000
-SWAPPED, MAX_OVERLAP, IN_ORDER, MIN_FREQUENT = 0.8, 0.4, 0.9, 1.0
-COPIES, MORE_COPIES, ALL_COPIES, ALL_EMPTY = 0.2, 0.04, 0.95, 0.95
-UNKNOWN, MORE_UNKNOWN, MORE_UNKNOWN_IN_DOMAIN = 0.7, 0.4, 0.06
-READ_FOR_FORM, MIN_CASED, LOWER, CASED, UPPER = 400, 500, 0.001, 0.01, 0.9
-MISREAD, DUPLICATES = 0.02, 0.2
-MIN_MARKS, SPACED_MARKS, MIN_PIECED, PIECED = 20, 0.9, 20, 0.3
+# The same share of a text that resembles the training text, above the share of that. Noisy pairs of
+# WMT have 7 to 13 %.
+MISMATCHED_MORE = 0.06
+# The same share of a text with fewer scored pairs than MANY_OF_TEXT.
+MISMATCHED_OF_FEW = 0.25
+MANY_OF_TEXT = 500
+# The same share of a text of another domain, which has up to 18 %.
+MISMATCHED_OF_OTHER = 0.4
+# Share of pairs that score higher than TELLS_APART of random pairs, if their words have a relation.
+RELATED = 0.45
+TELLS_APART = 0.75
+# Lags in lines that the words are searched for, and scored pairs that share a lag.
+SEARCHED_LAGS = range(-20, 21)
+LAG_GROUP = 8
+# Maximum evidence of one pair, and the mean evidence that confirms a lag.
+MAX_EVIDENCE = 3.0
+MIN_EVIDENCE = 0.75
+# Pairs that teach the lexicon of a shifted text.
+LAG_PAIRS = 900
+# Pairs that are searched for reversed sides.
+REVERSED_PAIRS = 1000
+MIN_REVERSED = 60
+# Reported share of lines with reversed sides, of many pairs and of few.
+REVERSED = 0.02
+REVERSED_OF_FEW = 0.1
+# Share of lines with reversed sides in a text with swapped sides.
+SWAPPED = 0.8
+# Sides that share more of their words do not tell the direction.
+MAX_OVERLAP = 0.4
+# Share of held-out pairs in the right order, if words tell the direction.
+IN_ORDER = 0.9
+# Frequent words of a line, on average, that tell the direction.
+MIN_FREQUENT = 1.0
+# Reported shares of copies in a training text, and in another text above that.
+COPIES = 0.2
+MORE_COPIES = 0.04
+# Shares that make training or scores useless.
+ALL_COPIES = 0.95
+ALL_EMPTY = 0.95
+# Reported share of unknown words, and the difference to held-out pairs.
+UNKNOWN = 0.7
+MORE_UNKNOWN = 0.4
+# Difference in unknown words of a text of another domain.
+MORE_UNKNOWN_IN_DOMAIN = 0.06
+# Lines that are read for their form.
+READ_FOR_FORM = 400
+# Letters with a case, in text whose case is compared.
+MIN_CASED = 500
+# Shares of capitals: lower-cased text is below LOWER, text in capitals from UPPER on. Between LOWER
+# and CASED nothing is said.
+LOWER = 0.001
+CASED = 0.01
+UPPER = 0.9
+# Punctuation marks of tokenized text, and the share of them after a space.
+MIN_MARKS = 20
+SPACED_MARKS = 0.9
+# Lines of text that is split into subwords, and the share of them with signs of that.
+MIN_PIECED = 20
+PIECED = 0.3
+# Reported shares of misread lines and of duplicates.
+MISREAD = 0.02
+DUPLICATES = 0.2
 SHOWN_LINES = 3
 # Lower-case letters without upper-case ones in use.
 _UNICAMERAL = regex.compile(r"\p{Georgian}+")
@@ -46,9 +103,9 @@ _PIECES = regex.compile(r"@@ |^\u2581| \u2581")
 
 
 class Finding(NamedTuple):
-    """A fault of some ``kind``; ``is_serious``: training would be useless, or scores meaningless.
+    """A fault. ``is_serious``: training would be useless, or scores meaningless.
 
-    ``share``: estimated share of the lines, the first or worst of which are ``lines``.
+    ``share``: estimated share of the lines. ``lines``: the first or worst of them.
     """
 
     kind: str
@@ -59,7 +116,7 @@ class Finding(NamedTuple):
 
 
 class Examination(NamedTuple):
-    """Faults, remarks on the form of the text, and, by the kind of fault, checks that were not made, with the reason."""
+    """Faults, remarks on the form of the text, and reasons why checks are missing, by fault."""
 
     findings: list[Finding]
     notes: list[str]
@@ -67,7 +124,7 @@ class Examination(NamedTuple):
 
 
 class PairText(NamedTuple):
-    """Sampled ``pairs`` of a text of ``total`` lines, their ``lines`` from 1, and the ``names`` of its sides.
+    """Sampled ``pairs`` of a text of ``total`` lines, their ``lines`` from 1, and side ``names``.
 
     ``called``: ``the training text``.
     """
@@ -86,7 +143,7 @@ class PairText(NamedTuple):
 
 
 class Form(NamedTuple):
-    """Letters and spaces of one side; None where there is too little text to tell."""
+    """Letters and spaces of one side, None if there is too little text to tell."""
 
     is_lower: bool | None
     is_upper: bool | None
@@ -96,14 +153,14 @@ class Form(NamedTuple):
     @property
     def names(self) -> list[str]:
         """The forms that raw text does not have."""
-        named = {"lower-cased": self.is_lower, "in capitals": self.is_upper}
-        named["tokenized, with spaces before commas and periods"] = self.is_tokenized
-        named["split into subwords"] = self.has_pieces
-        return [name for name, has in named.items() if has]
+        descriptions = {"lower-cased": self.is_lower, "in capitals": self.is_upper}
+        descriptions["tokenized, with spaces before commas and periods"] = self.is_tokenized
+        descriptions["split into subwords"] = self.has_pieces
+        return [name for name, has in descriptions.items() if has]
 
 
 class TrainingWords:
-    """A lexicon and the forms of the sides of a training text; held-out pairs of it tell what they are good for."""
+    """A lexicon of a training text, the forms of its sides, and scores of held-out pairs."""
 
     def __init__(self, text: PairText, most: int = READ) -> None:
         read = _runs(len(text.pairs), most)
@@ -130,22 +187,22 @@ class TrainingWords:
 
 
 class ScoredPairs:
-    """Some pairs of a text, by a lexicon: scores with their own target and with the target of another pair."""
+    """Pairs of a text with scores by a lexicon, compared with the targets of other pairs."""
 
     def __init__(self, lexicon: Lexicon, text: PairText, indices: np.ndarray) -> None:
         self.text, self.indices, self._lexicon = text, indices, lexicon
         self.sources, self.targets = (
             lexicon.words([text.pairs[index][side] for index in indices.tolist()]) for side in (0, 1)
         )
-        self.own, known = lexicon.scores(self.sources, self.targets)
+        self.scores, known_words = lexicon.scores(self.sources, self.targets)
         other = self.targets.of_lines(np.roll(np.arange(len(indices)), len(indices) // 2))
         others, other_known = lexicon.scores(self.sources, other)
         is_copy = np.array([_is_copy(text.pairs[index]) for index in indices.tolist()], bool)
-        self.is_known = (known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0) & ~is_copy
+        self.is_scored = (known_words >= MIN_KNOWN_WORDS) & (self.sources.counts > 0) & ~is_copy
         others = others[(other_known >= MIN_KNOWN_WORDS) & (self.sources.counts > 0)]
         self.threshold = float(np.median(others)) if len(others) else 0.0
         self.relation = (
-            float(np.mean(self.own[self.is_known] > np.quantile(others, TELLS_APART)))
+            float(np.mean(self.scores[self.is_scored] > np.quantile(others, TELLS_APART)))
             if len(others) and self.number
             else 0.0
         )
@@ -153,60 +210,67 @@ class ScoredPairs:
     @property
     def number(self) -> int:
         """Number of pairs with enough known words."""
-        return int(self.is_known.sum())
+        return int(self.is_scored.sum())
 
     @cached_property
     def orientation(self) -> np.ndarray:
-        """Of each pair with different sides, the log-likelihood of their order minus that of the reverse."""
+        """The log-likelihood of the order of sides minus the reverse order, if they differ."""
         differences = self._lexicon.orientation(self.sources, self.targets)
         return differences[np.abs(differences) > 1]
 
     @property
     def mismatched(self) -> float:
-        """The estimated share of pairs that do not translate each other: half of these are below the threshold."""
-        return min(2 * float(np.mean(self.own[self.is_known] < self.threshold)), 1.0) if self.number else 0.0
+        """The estimated share of pairs that do not translate each other.
+
+        Half of these are below the threshold.
+        """
+        return min(2 * float(np.mean(self.scores[self.is_scored] < self.threshold)), 1.0) if self.number else 0.0
 
     @property
     def worst(self) -> list[int]:
         """The pairs of the text below the threshold, the lowest score first."""
-        below = np.flatnonzero(self.is_known & (self.own < self.threshold))
-        return self.indices[below[np.argsort(self.own[below])]].tolist()
+        below = np.flatnonzero(self.is_scored & (self.scores < self.threshold))
+        return self.indices[below[np.argsort(self.scores[below])]].tolist()
 
     def unknown(self, side: int) -> float:
-        """Return the share of words that the lexicon does not have on this side."""
+        """Return the share of words that the lexicon lacks on this side."""
         return self._lexicon.unknown((self.sources, self.targets)[side], side)
 
 
 def examine(text: PairText, training: TrainingWords | None = None, *, thorough: bool = False) -> Examination:
-    """Examines a text; ``training`` is of the same text, or of the text that a model is trained on.
+    """Examine a text. ``training`` is of the same text, or of the training text.
 
     ``thorough``: report small shares of lines that translate another one.
     """
-    examination = Examination(
-        [*_empty(text), *_columns(text), *_returns_of_sides(text), *_copies(text, training)], [], {}
-    )
-    examination.findings.extend([*_misread(text), *_duplicates(text)])
-    if any(finding.is_serious for finding in examination.findings):
+    sides = zip(text.names, zip(*text.pairs, strict=True) if text.pairs else (), strict=False)
+    returns = [finding for name, side in sides for finding in carriage_returns(name, text.lines, side)]
+    findings = [*_empty(text), *_columns(text), *returns, *_copies(text, training), *_misread(text), *_duplicates(text)]
+    examination = Examination(findings, [], {})
+    if any(finding.is_serious for finding in findings):
         return examination
-    is_own = training is not None and training.text is text
-    if training is None or is_own:
-        examination.notes.extend(_notes(text))
+    is_training_text = training is not None and training.text is text
+    if training is None or is_training_text:
+        examination.notes.extend(
+            f"{name} is {' and '.join(form.names)}; BLEU of raw text cannot be compared with its scores"
+            for name, form in zip(text.names, _forms(text), strict=True)
+            if form.names
+        )
     learned = training if training is not None and training.has_lexicon else None
     scored = None
     if learned:
-        indices = learned.scored if is_own else _runs(len(text.pairs), READ_OF_TEXT)
-        scored = learned.held_out if is_own else ScoredPairs(learned.lexicon, text, indices)
+        indices = learned.scored if is_training_text else _runs(len(text.pairs), READ_OF_TEXT)
+        scored = learned.held_out if is_training_text else ScoredPairs(learned.lexicon, text, indices)
     order = _order_of_sides(text, learned, examination.unchecked)
-    if learned and scored and not is_own:
+    if learned and scored and not is_training_text:
         order = _against_training(scored, learned, examination.unchecked) or order
-    if training is not None and not is_own and not order:
-        examination.findings.extend(_other_forms(text, training))
-    examination.findings.extend(order or _lines(text, scored, learned, examination.unchecked, thorough=thorough))
+    if training is not None and not is_training_text and not order:
+        findings.extend(_other_forms(text, training))
+    findings.extend(order or _lines(text, scored, learned, examination.unchecked, thorough=thorough))
     return examination
 
 
 def _runs(number: int, most: int) -> np.ndarray:
-    """About ``most`` of the indices below ``number``: runs of consecutive ones at even distances."""
+    """Return about ``most`` indices below ``number``, in runs at even distances."""
     if number <= most:
         return np.arange(number)
     starts = np.unique(np.linspace(0, number // RUN, max(most // RUN, 1)).astype(int)) * RUN
@@ -222,9 +286,9 @@ def _lines(
     *,
     thorough: bool,
 ) -> list[Finding]:
-    """Find lines that translate another line, or none, by the lengths of lines and by their words."""
-    lengths = _shift_of_lengths(text)
-    is_own = training is not None and training.text is text
+    """Find lines that translate another line or none, by lengths and words."""
+    lengths = line_shift(text.lines - 1, np.array([[*map(len, pair)] for pair in text.pairs]).reshape(-1, 2))
+    is_training_text = training is not None and training.text is text
     if training is None or scored is None:
         if len(text.pairs) < GROUP:
             unchecked["shifted"] = f"whether lines are shifted, which needs {GROUP} lines or a training text"
@@ -233,19 +297,19 @@ def _lines(
     elif min(float(np.mean(side.counts)) for side in (scored.sources, scored.targets)) < MIN_KNOWN_WORDS:
         unchecked["mismatched"] = "whether the words of lines translate each other, since lines have few words"
     elif training.held_out.relation < RELATED:
-        findings = _unrelated(text, lengths) if is_own else []
+        findings = _unrelated(text, lengths) if is_training_text else []
         # Lines of one language, such as questions and answers, need not translate each other.
         if findings and (training.lexicon.overlap <= MAX_OVERLAP or findings[0].kind == "shifted"):
             return findings
         reason = "which the training text does not teach"
         unchecked["mismatched"] = f"whether the words of lines translate each other, {reason}"
-        if is_own:
+        if is_training_text:
             return []
     elif scored.number < MIN_SCORED:
         reason = f"which needs {MIN_SCORED} lines with {MIN_KNOWN_WORDS} words of the training text"
         unchecked["mismatched"] = f"whether the words of lines translate each other, {reason}"
     else:
-        limit = _limit(scored, training, thorough=thorough and is_own)
+        limit = _limit(scored, training, thorough=thorough and is_training_text)
         if lengths.is_shifted or scored.mismatched >= limit:
             lengths = _confirmed(lengths, scored, training.lexicon)
         if not lengths.is_shifted and scored.mismatched >= limit:
@@ -261,7 +325,7 @@ def _lines(
 
 
 def _limit(scored: ScoredPairs, training: TrainingWords, *, thorough: bool) -> float:
-    """Return the estimated share of mismatched lines from which on it is reported."""
+    """Return the estimated share of mismatched lines that is reported."""
     if scored is training.held_out:
         limits = [limit for number, limit in MISMATCHED.items() if scored.number >= number]
         return next(iter(limits if thorough else limits[-1:]), MISMATCHED_OF_FEW)
@@ -288,34 +352,28 @@ def _empty(text: PairText) -> list[Finding]:
 
 
 def _columns(text: PairText) -> list[Finding]:
-    """Sides of several columns, as a table has that was named in place of a text."""
-    found = []
+    """Find sides of several columns: a table instead of a text."""
+    findings = []
     for side, name in enumerate(text.names):
         tabs = [pair[side].count("\t") for pair in text.pairs]
         if len(tabs) >= SHOWN_LINES and min(tabs) == max(tabs) > 0:
             columns = f"all {text.of_lines} have {tabs[0] + 1} columns, separated by tabs"
             remedy = f"keep one column: cut -f{side + 1} {name} > TEXT"
-            found.append(Finding("columns", f"{name}: {columns}; {remedy}", is_serious=True))
-    return found
+            findings.append(Finding("columns", f"{name}: {columns}; {remedy}", is_serious=True))
+    return findings
 
 
-def _returns_of_sides(text: PairText) -> list[Finding]:
-    sides = zip(*text.pairs, strict=True) if text.pairs else ()
-    findings = (carriage_returns(name, text.lines, side) for name, side in zip(text.names, sides, strict=False))
-    return [finding for finding in findings if finding]
-
-
-def carriage_returns(name: str, lines: np.ndarray, texts: Sequence[str]) -> Finding | None:
-    """Return a finding where lines have carriage returns, as in files with another end of line; None where none has."""
+def carriage_returns(name: str, lines: np.ndarray, texts: Sequence[str]) -> list[Finding]:
+    """Find carriage returns in lines, as in files with another end of line."""
     counts = np.array([text.count("\r") for text in texts])
     if not counts.sum():
-        return None
+        return []
     if counts.sum() >= len(counts):
         remedy = f"lines end with carriage returns only; convert them: tr '\\r' '\\n' < {name}"
-        return Finding("carriage returns", f"{name}: {remedy}", is_serious=True)
+        return [Finding("carriage returns", f"{name}: {remedy}", is_serious=True)]
     number, first = np.count_nonzero(counts), lines[np.flatnonzero(counts)[0]]
     inside = f"{number:,} of {len(counts):,} lines have a carriage return inside, the first is line {first:,}"
-    return Finding("carriage returns", f"{name}: {inside}")
+    return [Finding("carriage returns", f"{name}: {inside}")]
 
 
 def _is_copy(pair: SentencePair) -> bool:
@@ -325,8 +383,9 @@ def _is_copy(pair: SentencePair) -> bool:
 def _copies(text: PairText, training: TrainingWords | None) -> list[Finding]:
     full = [(line, pair) for line, pair in zip(text.lines, text.pairs, strict=True) if not says_nothing(pair.source)]
     copies = [line for line, pair in full if _is_copy(pair)]
-    is_other = training is not None and training.text is not text
-    least = _share_of_copies(training.text) + MORE_COPIES if training and is_other else COPIES
+    is_other, least = training is not None and training.text is not text, COPIES
+    if training and is_other:
+        least = sum(map(_is_copy, training.text.pairs)) / max(len(training.text.pairs), 1) + MORE_COPIES
     if not full or len(copies) < least * len(full) or len(full) < MIN_SCORED:
         return []
     source, target = text.names
@@ -337,18 +396,14 @@ def _copies(text: PairText, training: TrainingWords | None) -> list[Finding]:
     return [Finding("copies", f"{target}: {share}{'; such training pairs are left out' * (not is_other)}")]
 
 
-def _share_of_copies(text: PairText) -> float:
-    return sum(map(_is_copy, text.pairs)) / max(len(text.pairs), 1)
-
-
 def _misread(text: PairText) -> list[Finding]:
-    found = []
+    findings = []
     for side, name in enumerate(text.names):
         lines = [line for line, pair in zip(text.lines, text.pairs, strict=True) if _is_misread(pair[side])]
         if len(lines) >= max(SHOWN_LINES, MISREAD * len(text.pairs)):
             share = f"{len(lines) / len(text.pairs):.0%} of the lines are UTF-8 that was read as Latin-1"
-            found.append(Finding("misread", f"{name}: {share}, the first is line {lines[0]:,}"))
-    return found
+            findings.append(Finding("misread", f"{name}: {share}, the first is line {lines[0]:,}"))
+    return findings
 
 
 def _is_misread(line: str) -> bool:
@@ -369,11 +424,6 @@ def _duplicates(text: PairText) -> list[Finding]:
     return [Finding("duplicates", f"{share}, the first is line {line:,}")]
 
 
-def _shift_of_lengths(text: PairText) -> LineShift:
-    lengths = np.array([[len(side) for side in pair] for pair in text.pairs]).reshape(-1, 2)
-    return line_shift(text.lines - 1, lengths)
-
-
 def _shifted(text: PairText, shift: LineShift) -> list[Finding]:
     if not shift.is_shifted:
         return []
@@ -382,7 +432,7 @@ def _shifted(text: PairText, shift: LineShift) -> list[Finding]:
 
 
 def _order_of_sides(text: PairText, training: TrainingWords | None, unchecked: dict[str, str]) -> list[Finding]:
-    """Find lines with their sides in the other order than most, by the words of the text itself, and of the training text."""
+    """Find lines whose sides are in the rarer order, by the words of both texts."""
     spread = np.linspace(0, max(len(text.pairs) - 1, 0), REVERSED_PAIRS if text.pairs else 0)
     indices = np.unique(spread.astype(int))
     if len(indices) < MIN_REVERSED:
@@ -398,7 +448,7 @@ def _order_of_sides(text: PairText, training: TrainingWords | None, unchecked: d
         return []
     least = REVERSED if len(indices) >= REVERSED_PAIRS / 2 else REVERSED_OF_FEW
     if training and training.tells_sides:
-        # Few lines have frequent words enough to tell alone.
+        # Few lines have enough frequent words to tell alone.
         sides = (training.lexicon.words([pair[side] for pair in pairs]) for side in (0, 1))
         is_other, least = training.lexicon.orientation(*sides) < -1, REVERSED
         is_reversed &= is_other if is_other.mean() < 0.5 else ~is_other
@@ -415,7 +465,7 @@ def _reversed(text: PairText, share: float, lines: np.ndarray, least: float = RE
 
 
 def _against_training(scored: ScoredPairs, training: TrainingWords, unchecked: dict[str, str]) -> list[Finding]:
-    """Find sides that have the words of the other side of the training text, or of neither."""
+    """Find sides with words of the other side of the training text, or of neither."""
     text, (source, target) = scored.text, scored.text.names
     if not training.tells_sides:
         unchecked["swapped"] = "whether sides are swapped, since both sides of the training text have similar words"
@@ -423,9 +473,7 @@ def _against_training(scored: ScoredPairs, training: TrainingWords, unchecked: d
         is_reversed = scored.orientation < 0
         share = float(np.mean(is_reversed))
         if share >= SWAPPED:
-            names = (
-                f"{source} has the words of {training.text.names[1]}, and {target} those of {training.text.names[0]}"
-            )
+            names = f"{source} has the words of {training.text.names[1]}, and {target} of {training.text.names[0]}"
             return [Finding("swapped", f"the sides of {text.called} are swapped: {names}", is_serious=True)]
         if share >= REVERSED_OF_FEW and is_reversed.sum() >= 3:
             orders = training.lexicon.orientation(scored.sources, scored.targets)
@@ -444,7 +492,7 @@ def _against_training(scored: ScoredPairs, training: TrainingWords, unchecked: d
 
 
 def _confirmed(lengths: LineShift, scored: ScoredPairs, lexicon: Lexicon) -> LineShift:
-    """Return the shift that the words confirm: ``lengths``, whose beginning is more exact, or one of up to 20 lines."""
+    """Return the shift that words confirm: ``lengths``, which is more exact, or up to 20 lines."""
     text, lags = scored.text, list(SEARCHED_LAGS)
     index_of = {int(line): index for index, line in enumerate(text.lines)}
     targets = lexicon.words([pair.target for pair in text.pairs])
@@ -452,9 +500,9 @@ def _confirmed(lengths: LineShift, scored: ScoredPairs, lexicon: Lexicon) -> Lin
     for row, lag in zip(evidence, lags, strict=True):
         others = np.array([index_of.get(int(line) + lag, -1) for line in lines])
         has_other = np.flatnonzero(others >= 0)
-        scores, known = lexicon.scores(scored.sources.of_lines(has_other), targets.of_lines(others[has_other]))
+        scores, known_words = lexicon.scores(scored.sources.of_lines(has_other), targets.of_lines(others[has_other]))
         # Half of the scores of other lines are below 0.
-        row[has_other] = np.where(known >= MIN_KNOWN_WORDS, scores - scored.threshold, 0.0)
+        row[has_other] = np.where(known_words >= MIN_KNOWN_WORDS, scores - scored.threshold, 0.0)
     evidence = np.clip(evidence, -MAX_EVIDENCE, MAX_EVIDENCE)
     words = LineShift(stretches_of(lines - 1, evidence, lags, LAG_GROUP), 1.0)
 
@@ -476,7 +524,7 @@ def _confirmed(lengths: LineShift, scored: ScoredPairs, lexicon: Lexicon) -> Lin
 
 
 def _unrelated(text: PairText, lengths: LineShift) -> list[Finding]:
-    """Find sides whose words have no relation in lines of the same number: shifted ones, or no translations."""
+    """Find sides whose words have no relation: they are shifted, or no translations."""
     pairs = text.pairs[:LAG_PAIRS]
     likely = [stretch.lag for stretch in lengths.stretches]
     for lag in dict.fromkeys([*likely, *sorted(SEARCHED_LAGS, key=abs)]):
@@ -486,9 +534,9 @@ def _unrelated(text: PairText, lengths: LineShift) -> list[Finding]:
         if learned.has_lexicon and learned.held_out.relation >= TELLS_APART:
             scored = ScoredPairs(learned.lexicon, text, _runs(len(text.pairs), READ_OF_TEXT))
             return _shifted(text, _confirmed(lengths, scored, learned.lexicon))
-    if lengths.is_known and not lengths.is_shifted:
+    if lengths.lengths_agree and not lengths.is_shifted:
         return []
-    problem = f"neither lengths nor words of lines agree, also not with those up to {SEARCHED_LAGS[-1]} lines away"
+    problem = f"neither lengths nor words of lines agree, also not up to {SEARCHED_LAGS[-1]} lines away"
     return [Finding("unrelated", f"nothing shows that the sides of {text.called} are translations: {problem}")]
 
 
@@ -516,20 +564,14 @@ def _form(lines: Sequence[str]) -> Form:
 
 def _other_forms(text: PairText, training: TrainingWords) -> list[Finding]:
     findings = []
-    for name, own, other, forms in zip(text.names, training.text.names, _forms(text), training.forms, strict=True):
+    for name, trained_name, other, forms in zip(
+        text.names, training.text.names, _forms(text), training.forms, strict=True
+    ):
         for is_form, trained, description in zip(other, forms, Form(True, True, True, True).names, strict=True):
             if is_form is not None and trained is not None and is_form != trained:
-                first, second = (name, own) if is_form else (own, name)
+                first, second = (name, trained_name) if is_form else (trained_name, name)
                 findings.append(Finding("form", f"{first} is {description}, and {second} is not"))
     return findings
-
-
-def _notes(text: PairText) -> list[str]:
-    return [
-        f"{name} is {' and '.join(form.names)}; BLEU of raw text cannot be compared with its scores"
-        for name, form in zip(text.names, _forms(text), strict=True)
-        if form.names
-    ]
 
 
 def _listed(lines: Sequence[int]) -> str:

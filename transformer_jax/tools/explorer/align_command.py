@@ -35,15 +35,16 @@ if TYPE_CHECKING:
     flags.string("output", None, "where to write (default: alignment in the run directory)"),
 )
 def align(values: flags.Values) -> int:
-    """Align the words of given translations by the attention of a trained model, and measure the alignment error rate.
+    """Align words by the attention of a model, and measure the alignment error rate.
 
     Example:
-        transformer-jax align --workdir=runs/m30k --source=test.en --target=test.de --gold=test.talp --layer=3 --head=2
+        transformer-jax align runs/m30k --source=test.en --target=test.de --gold=test.talp --head=2
 
-    Every target word is linked to the source word with the largest weight. Writes OUTPUT.pharaoh (links source-target from 0,
-    a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n [target pieces, source pieces], source_n, target_n and
-    word_weights_n [target words, source words]. Spaces separate words; without spaces, pieces of the tokenizer count as words.
-    A gold file has a pair a line: 0-0 is a sure link, 1?2 or 1p2 a possible one.
+    Every target word is linked to the source word with the largest weight. Writes OUTPUT.pharaoh
+    (links source-target from 0, a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n
+    [target pieces, source pieces], source_n, target_n and word_weights_n [target words, source
+    words]. Spaces separate words. Without spaces, pieces of the tokenizer count as words. A gold
+    file has a pair a line: 0-0 is a sure link, 1?2 or 1p2 a possible one.
     """
     config = run_config(values)
     if config.task != "translation":
@@ -64,22 +65,22 @@ def align(values: flags.Values) -> int:
     for warning in warnings_on_files(config, (values.source, values.target), sources, targets):
         print(warning, file=sys.stderr)
     for flag in [flag for flag, texts in (("--source", sources), ("--target", targets)) if lack_spaces(texts)]:
-        print(f"{flag}: no spaces between words; words of the links are pieces of the tokenizer", file=sys.stderr)
+        print(f"{flag}: no spaces between words, so links are between pieces of the tokenizer", file=sys.stderr)
     trained = open_runs(chosen_runs(values, config), values.average)
     alignments = soft_alignments(trained, sources, targets, layer=values.layer, head=values.head)
-    links = [word_alignment.best_links(each.word_weights) for each in alignments]
+    links = [word_alignment.best_links(alignment.word_weights) for alignment in alignments]
     if gold:
-        word_alignment.require_words(gold, [each.word_weights.shape for each in alignments], values.gold)
+        word_alignment.require_words(gold, [alignment.word_weights.shape for alignment in alignments], values.gold)
 
     write_whole(
-        stem.with_name(f"{stem.name}.pharaoh"), "".join(f"{word_alignment.to_pharaoh(each)}\n" for each in links)
+        stem.with_name(f"{stem.name}.pharaoh"), "".join(f"{word_alignment.to_pharaoh(pair)}\n" for pair in links)
     )
     arrays: dict[str, np.ndarray] = {}
-    for number, each in enumerate(alignments):
-        arrays[f"weights_{number}"] = each.weights.astype(np.float32)
-        arrays[f"word_weights_{number}"] = each.word_weights.astype(np.float32)
-        arrays[f"source_{number}"] = np.array(each.source_pieces)
-        arrays[f"target_{number}"] = np.array(each.target_pieces)
+    for number, alignment in enumerate(alignments):
+        arrays[f"weights_{number}"] = alignment.weights.astype(np.float32)
+        arrays[f"word_weights_{number}"] = alignment.word_weights.astype(np.float32)
+        arrays[f"source_{number}"] = np.array(alignment.source_pieces)
+        arrays[f"target_{number}"] = np.array(alignment.target_pieces)
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
     write_whole(stem.with_name(f"{stem.name}.npz"), packed.getvalue())
@@ -99,7 +100,10 @@ def align(values: flags.Values) -> int:
 def read_pairs(
     source: str, target: str, gold: str | None, first_word: int
 ) -> "tuple[list[str], list[str], list[GoldAlignment]]":
-    """The sentences of both files, and their gold alignments, if given; raises DataError where the numbers of lines differ."""
+    """Return the sentences of both files, and their gold alignments if there is such a file.
+
+    Raises DataError if the numbers of lines differ.
+    """
     from transformer_jax.tools.explorer.word_alignment import read_gold
 
     sources, targets = (list(read_lines(Path(name))) for name in (source, target))

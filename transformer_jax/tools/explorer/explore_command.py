@@ -1,4 +1,3 @@
-import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +10,17 @@ from transformer_jax.tools.explorer.align_command import read_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from socket import socket
 
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
     from transformer_jax.tools.explorer.page import Page
     from transformer_jax.tools.explorer.readers import Reader
     from transformer_jax.tools.explorer.readings import Reading
-    from transformer_jax.tools.explorer.searches import Forced
     from transformer_jax.tools.explorer.word_alignment import GoldAlignment
 
     Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
 
 EXAMPLES = 6
-READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": "search", "port": "serve"}
+READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": "search"}
 
 
 @flags.command(
@@ -43,30 +40,28 @@ READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": 
     flags.integer("first_word", 0, "number of the first word in the gold file", lower_bound=0, upper_bound=1),
     flags.string("checkpoints", None, "all, or updates: 500,1000; a slider over these checkpoints of the run"),
     flags.boolean("live", False, "the model too: edit the text and switch parts off in the page"),
-    flags.boolean("serve", False, "serve the page from the run, on 127.0.0.1 only"),
-    flags.integer("port", 8000, "where to serve; 0 is any free port", lower_bound=0, upper_bound=65535),
     flags.string("output", None, "the page (default: explore.html in the run directory, or live.html)"),
 )
 def explore(values: flags.Values) -> int:
-    """Write one HTML page to explore the attention and the beam search of a trained model; it needs no network.
+    """Write a self-contained page to explore the attention and the search of a trained model.
 
     Example:
-        transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --translation="Zwei Hunde." --output=dogs.html
-        transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
+        transformer-jax explore runs/m30k --text="Two dogs play." --translation="Zwei Hunde."
+        transformer-jax explore runs/m30k --text="A man sleeps." --against=runs/rnn,runs/m30k:500
         transformer-jax explore runs/m30k --live
 
-    Without a text it reads a sentence of the validation split. By default each run reads its own translation.
-    --checkpoints=all reads the texts with every checkpoint that the run keeps (training.keep_last), each with the same
-    target. --live puts the model of a translation run or language model into the page, where you can edit the text, switch
-    off heads and layers, and force words. --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1,
-    where you can request other continuations and texts. docs/explorer.md explains the views.
+    Without a text it reads a sentence of the validation split. By default each run reads its own
+    translation. --checkpoints=all reads the texts with every checkpoint that the run keeps
+    (training.keep_last), each with the same target. --live puts the model of a translation run or
+    language model into the page, where you can edit the text, switch off heads and layers, and
+    force words. docs/explorer.md explains the views.
     """
     from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
 
-    chosen = chosen_runs(values, run_config(values))
+    runs = chosen_runs(values, run_config(values))
     for text in values.against:
         folder, checkpoint = split_checkpoint(text, "--against")
-        chosen.append(ChosenRun(folder, run_config(values, workdir=folder), checkpoint or values.checkpoint))
+        runs.append(ChosenRun(folder, run_config(values, workdir=folder), checkpoint or values.checkpoint))
     texts = _texts(values)
     if values.translation and len(values.translation) != len(texts):
         raise ConfigError(
@@ -79,7 +74,6 @@ def explore(values: flags.Values) -> int:
     if values.gold:
         sources, translations, gold = read_pairs(*names, values.first_word)
         aligned = list(zip(sources, translations, strict=True)), gold
-    # Mistakes are found before anything is computed.
     for flag, reader in READERS_OF_FLAGS.items():
         if flag in values.present and not getattr(values, reader):
             raise ConfigError(f"--{flag}", f"only --{reader} reads it", f"give --{reader} too, or leave --{flag} out")
@@ -87,30 +81,22 @@ def explore(values: flags.Values) -> int:
         # This imports JAX.
         from transformer_jax.tasks.texts import require_targets
 
-        for each in chosen:
-            require_targets(each.config, "--workdir", each.workdir, "--translation", is_given=True, is_optional=True)
+        for run in runs:
+            require_targets(run.config, "--workdir", run.workdir, "--translation", is_set=True, is_optional=True)
     checkpoints = _checkpoints(values)
-    listener = None
     if values.live:
         from transformer_jax.tools.explorer.live_settings import require_live
 
-        require_live(chosen[0].config)
-        if values.serve:
-            raise ConfigError("--live", "the page computes by itself", "leave --serve out")
-    if values.serve:
-        from transformer_jax.tools.explorer.server import listen_locally
-
-        if "output" in values.present:
-            raise ConfigError("--output", "--serve writes no page", "leave one of them out")
-        listener = listen_locally(values.port)
-    elif (path := output_path(values, "live.html" if values.live else "explore.html")).suffix != ".html":
+        require_live(runs[0].config)
+    path = output_path(values, "live.html" if values.live else "explore.html")
+    if path.suffix != ".html":
         raise ConfigError("--output", f"{path} is not the name of a page", "end it in .html")
 
     _tell("restoring the model ...")
     from transformer_jax.files.atomic_files import write_whole
     from transformer_jax.tools.explorer.readers import open_readers
 
-    opened = open_readers(chosen, values.average)
+    opened = open_readers(runs, values.average)
     examples = opened[0].examples(EXAMPLES) if values.live or not texts else []
     texts = texts or examples[:1]
     if not texts:
@@ -122,19 +108,17 @@ def explore(values: flags.Values) -> int:
     for run_reader in opened:
         run_reader.require_texts(texts, with_search=values.search)
     opened += [opened[0].at_checkpoint(RunDirectory(values.workdir), step) for step in checkpoints]
-    tables = [_tables(values, each, aligned) for each in opened]
+    tables = [_tables(values, run_reader, aligned) for run_reader in opened]
     page = _page(values, opened, tables, list(zip(texts, targets, strict=True)), checkpoints)
     if values.live:
         page.add_examples(examples)
-    if listener:
-        return _serve(values, opened, tables, page, listener)
     write_whole(path, page.html())
     print(str(path))
     return 0
 
 
 def _checkpoints(values: flags.Values) -> list[int]:
-    """The updates of --checkpoints, oldest first; raises ConfigError unless there are two of them, and no --serve."""
+    """Return the updates of --checkpoints, oldest first. Raise ConfigError for fewer than two."""
     from transformer_jax.run_directory.layout import RunDirectory
     from transformer_jax.run_directory.selection import chosen_step
 
@@ -143,28 +127,26 @@ def _checkpoints(values: flags.Values) -> list[int]:
     run = RunDirectory(values.workdir)
     names = map(str.strip, values.checkpoints.split(","))
     steps = (
-        run.checkpoint_steps() if values.checkpoints == "all" else sorted({chosen_step(run, each) for each in names})
+        run.checkpoint_steps() if values.checkpoints == "all" else sorted({chosen_step(run, name) for name in names})
     )
     if len(steps) < 2:
         raise ConfigError("--checkpoints", f"{len(steps)} of {run.path}", "a slider needs two (training.keep_last)")
-    if values.serve:
-        raise ConfigError("--checkpoints", "the server reads with one checkpoint", "leave --serve out")
     return steps
 
 
 def _tables(values: flags.Values, reader: "Reader", aligned: "Aligned | None") -> "list[HeadStatistics]":
-    """The averages of the heads of a run over --split, and their alignment error rates, where the flags are given."""
+    """Return the statistics of the heads over --split, and their alignment error rates."""
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 
     if values.split or aligned:
         _tell(f"{reader.name.name}: statistics of its heads ...")
     of_split = reader.statistics(values.split, values.sentences) if values.split else []
-    found = [replace(each, source=f"{each.source} of {values.split}") for each in of_split]
+    tables = [replace(table, source=f"{table.source} of {values.split}") for table in of_split]
     if aligned:
         rates = reader.error_rates(*aligned, values.gold)
         source = f"{len(aligned[0])} pairs of {Path(values.gold).name}"
-        found.append(HeadStatistics("cross", {"alignment": rates}, source))
-    return found
+        tables.append(HeadStatistics("cross", {"alignment": rates}, source))
+    return tables
 
 
 def _page(
@@ -172,81 +154,56 @@ def _page(
     opened: "list[Reader]",
     tables: "list[list[HeadStatistics]]",
     texts: list[tuple[str, str | None]],
-    checkpoints: "Sequence[int]" = (),
+    checkpoints: "Sequence[int]",
 ) -> "Page":
-    """The page of some texts, with the tables of each run; the last of ``opened`` are ``checkpoints`` of the first."""
+    """Return the page of some texts. The last of ``opened`` are ``checkpoints`` of the first."""
     from transformer_jax.tools.explorer.live import live_model, logits_error
     from transformer_jax.tools.explorer.page import Page
 
     first = len(opened) - len(checkpoints)
     updates = {first + number: update for number, update in enumerate(checkpoints)}
-    page = Page(f"{opened[0].name.name}: attention", [each.name for each in opened], updates, is_served=values.serve)
+    page = Page(f"{opened[0].name.name}: attention", [reader.name for reader in opened], updates)
     readings: dict[int, list[Reading]] = {}
-    for number, (each, statistics) in enumerate(zip(opened, tables, strict=True)):
+    for number, (reader, statistics) in enumerate(zip(opened, tables, strict=True)):
         # Before the readings: a model that does not fit is refused at once.
-        model = live_model(each.trained) if values.live and not number else None
+        model = live_model(reader.trained) if values.live and not number else None
         is_checkpoint = number in updates
         for index, (text, target) in enumerate(texts):
             # All checkpoints read one target, so that their attention can be compared.
-            chosen = readings[0][index].translation if is_checkpoint else target
-            told = f"{each.name.name}, {each.name.detail}" if len(opened) > 1 else "reading"
-            _tell(f"{told}: text {index + 1} of {len(texts)} ...")
+            translation = readings[0][index].translation if is_checkpoint else target
+            task = f"{reader.name.name}, {reader.name.detail}" if len(opened) > 1 else "reading"
+            _tell(f"{task}: text {index + 1} of {len(texts)} ...")
             options = {"with_gradients": values.gradients and not is_checkpoint, "with_importance": is_checkpoint}
-            reading = each.read(text, chosen, index + 1, **options)
+            reading = reader.read(text, translation, index + 1, **options)
             readings.setdefault(number, []).append(reading)
             if values.search and not is_checkpoint:
-                _tell(f"{told}: its beam search ...")
-            search = each.search(text, values.alternatives) if values.search and not is_checkpoint else None
-            remarks = each.trained.remarks("this text")
+                _tell(f"{task}: its beam search ...")
+            search = reader.search(text, values.alternatives) if values.search and not is_checkpoint else None
+            remarks = reader.trained.remarks("this text")
             remarks.read([text])
             page.add_reading(reading, search, remarks.lines(), text=index, run=number)
         page.add_statistics(statistics, run=number)
         if model:
             _tell("comparing the logits of the page with the run's ...")
             read = [(reading.text, reading.translation) for reading in readings[number]]
-            page.add_model(model, logits_error(each.trained, read))
+            page.add_model(model, logits_error(reader.trained, read))
     _add_curves(page, [readings[number] for number in updates], [tables[number] for number in updates])
     return page
 
 
 def _add_curves(page: "Page", readings: "list[list[Reading]]", tables: "list[list[HeadStatistics]]") -> None:
-    """Adds the curves over checkpoints: of every text, and of the statistics of all sentences."""
+    """Add the curves over checkpoints of each text, and of the statistics of all sentences."""
     from transformer_jax.tools.explorer.page import TITLES
     from transformer_jax.tools.explorer.readings import CURVES, curve_points
 
     for text, of_text in enumerate(zip(*readings, strict=True)):
-        points = [curve_points(each) for each in of_text]
+        points = [curve_points(reading) for reading in of_text]
         for kind, curves in points[0].items() if points else ():
-            for name in (name for name in curves if all(name in each[kind] for each in points)):
-                page.add_curves(kind, CURVES[name], [each[kind][name] for each in points], text=text)
+            for name in (name for name in curves if all(name in point[kind] for point in points)):
+                page.add_curves(kind, CURVES[name], [point[kind][name] for point in points], text=text)
     for of_kind in zip(*tables, strict=True):
-        for name in (name for name in of_kind[0].values if all(name in each.values for each in of_kind)):
-            page.add_curves(of_kind[0].kind, TITLES[name], [each.values[name] for each in of_kind], text=None)
-
-
-def _serve(
-    values: flags.Values,
-    opened: "list[Reader]",
-    tables: "list[list[HeadStatistics]]",
-    first: "Page",
-    listener: "socket",
-) -> int:
-    """Serves the page, and pages of other texts, until it is interrupted; 0."""
-    from transformer_jax.tools.explorer.server import HOST, make_app, make_local_server
-
-    def render(text: str | None) -> str:
-        return first.html() if text is None else _page(values, opened, tables, [(text, None)]).html()
-
-    def force(run: int, text: str, prefix: "Sequence[int]") -> "Forced":
-        if not 0 <= run < len(opened):
-            raise ConfigError("run", f"{run} is not one of {len(opened)} runs, counted from 0")
-        return opened[run].forced(text, prefix)
-
-    server = make_local_server(make_app(render, force), listener)
-    print(f"http://{HOST}:{server.port}/ until Ctrl-C", flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.serve_forever()
-    return 0
+        for name in (name for name in of_kind[0].values if all(name in table.values for table in of_kind)):
+            page.add_curves(of_kind[0].kind, TITLES[name], [table.values[name] for table in of_kind], text=None)
 
 
 def _tell(progress: str) -> None:
@@ -257,9 +214,9 @@ def _texts(values: flags.Values) -> list[str]:
     from transformer_jax.data.text_files import read_lines, says_nothing, visible
 
     lines = list(read_lines(Path(values.source))) if values.source else []
-    named = [(f"--text {number}", text) for number, text in enumerate(values.text, start=1)]
-    named += [(f"{values.source}, line {number}", text) for number, text in enumerate(lines, start=1)]
-    for name, text in named:
+    texts = [(f"--text {number}", text) for number, text in enumerate(values.text, start=1)]
+    texts += [(f"{values.source}, line {number}", text) for number, text in enumerate(lines, start=1)]
+    for name, text in texts:
         if says_nothing(text):
             raise DataError(f"{name}: '{visible(text)}' has no visible character; give a text")
-    return [text for _, text in named]
+    return [text for _, text in texts]

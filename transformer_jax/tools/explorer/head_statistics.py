@@ -1,4 +1,4 @@
-"""Statistics of each head over many sentences: entropy, distance, attended tokens and alignment error rate."""
+"""Statistics of heads over many sentences: entropy, distance, tokens, alignment error rate."""
 
 import re
 import unicodedata
@@ -31,7 +31,7 @@ from transformer_jax.tools.explorer.word_alignment import (
 
 BATCH_TOKENS = 2048
 OFFSETS = {"previous": -1, "same": 0, "next": 1}
-# Titles on the page. All are averages over all queries of all sentences.
+# Titles on the page. All are means over all queries of all sentences.
 STATISTICS = {
     "entropy": "entropy in bits",
     "distance": "mean distance |i - j| in tokens",
@@ -48,9 +48,9 @@ SumsOfHeads = dict[str, tuple[dict[str, Float[Array, " H"]], Array]]
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """Values [L, H] for the layers and heads of a kind of attention, by statistic; ``source`` describes the sentences.
+    """Statistics [L, H] of one kind of attention, by name.
 
-    There is no entropy where a head has negative weights, which ``source`` names.
+    ``source`` describes the sentences, and names heads without entropy: their weights are negative.
     """
 
     kind: str
@@ -65,11 +65,14 @@ def head_statistics(
     sides: Sequence[Sequence[list[int]]],
     longest: int | None = None,
 ) -> list[HeadStatistics]:
-    """The statistics of every kind of attention in teacher-forced passes over sentences.
+    """Return the statistics of every kind of attention in teacher-forced passes over sentences.
 
-    ``sums_of``: ``sums_of_heads`` of the model, compiled; it keeps a program for each width.
-    ``sides``: ids of all sentences with EOS, source and target or the text alone, with one of ``tokenizers`` each.
-    ``longest``: maximum number of tokens of the model, or None.
+    Args:
+        sums_of: ``sums_of_heads`` of the model, compiled.
+        params: Parameters of the model.
+        tokenizers: Source and target tokenizer, or the tokenizer of a language model.
+        sides: Ids with EOS of all sentences, for each tokenizer.
+        longest: Maximum number of tokens of the model, or None.
     """
     marks = [np.array(punctuation(tokenizer)) for tokenizer in tokenizers]
     totals: dict[str, dict[str, np.ndarray]] = {}
@@ -79,7 +82,7 @@ def head_statistics(
             before = totals.get(path, {})
             totals[path] = {name: before.get(name, 0.0) + value for name, value in sums.items()}
             counts[path] = counts.get(path, 0.0) + float(count)
-    found = []
+    statistics = []
     for kind, layers in layers_by_kind(totals).items():
         values = {name: np.stack([layers[path][name] / counts[path] for path in layers]) for name in STATISTICS}
         source = f"averages over the first {len(sides[0])}"
@@ -87,20 +90,20 @@ def head_statistics(
             heads = ", ".join(f"layer {layer + 1} head {head + 1}" for layer, head in unknown)
             del values["entropy"]
             source += f"; no entropy: negative weights in {heads}"
-        found.append(HeadStatistics(kind, values, source))
-    return found
+        statistics.append(HeadStatistics(kind, values, source))
+    return statistics
 
 
 def punctuation(tokenizer: Tokenizer) -> list[bool]:
-    """Whether the piece of each id has only punctuation, apart from spaces; ``<0x2E>`` is the byte of a period."""
+    """Return, by id, whether a piece is only punctuation and spaces (``<0x2E>`` is a period)."""
     pieces = tokenizer.pieces(list(range(tokenizer.vocabulary_size)))
-    ascii_of = partial(re.sub, r"<0x([0-7][0-9A-F])>", lambda found: chr(int(found[1], 16)))
+    ascii_of = partial(re.sub, r"<0x([0-7][0-9A-F])>", lambda match: chr(int(match[1], 16)))
     letters = [ascii_of(piece).replace(SPACE_SIGN, "").strip() for piece in pieces]
-    return [bool(each) and all(unicodedata.category(letter)[0] == "P" for letter in each) for each in letters]
+    return [bool(text) and all(unicodedata.category(letter)[0] == "P" for letter in text) for text in letters]
 
 
 def _batches(sides: Sequence[Sequence[list[int]]], longest: int | None) -> Iterator[list[Tokens]]:
-    """Batches of sentences of similar length, longest first, each side padded to one of few widths."""
+    """Yield batches of sentences of similar length, the longest first, padded to few widths."""
     longer_sides = [max(rows, key=len) for rows in zip(*sides, strict=True)]
     for batch in source_batches(longer_sides, batch_tokens=BATCH_TOKENS):
         inputs = []
@@ -114,30 +117,30 @@ def _batches(sides: Sequence[Sequence[list[int]]], longest: int | None) -> Itera
 
 
 def sums_of_heads(model: Module, params: PyTree, marks: list[Array], *inputs: Tokens) -> SumsOfHeads:
-    """Sums over the queries of a batch, and the number of queries, by the path of the attention."""
+    """Return the sums over the queries of a batch, and their number, by path of the attention."""
     target = inputs[-1]
-    # Ids, whether a position is a token and not padding, and whether the piece of each id is punctuation.
+    # Ids, which positions are tokens and not padding, and which ids are punctuation.
     axes = {
         "source": (inputs[0].ids, inputs[0].ids != PAD_ID, marks[0]),
         "target": (target.ids, target.ids != PAD_ID, marks[-1]),
         "input": (shift_right(target), target.ids != PAD_ID, marks[-1]),
     }
-    found = {}
+    sums = {}
     for kind, layers in layers_by_kind(attention_maps(model, params, *inputs)).items():
         _, is_query, _ = axes[ATTENTION_KINDS[kind].rows]
         ids, is_key, is_mark = axes[ATTENTION_KINDS[kind].columns]
         is_boundary = (ids == EOS_ID) | (ids == BOS_ID)
         for path, weights in layers.items():
             shown = jnp.where(is_query[:, None, :, None] & is_key[:, None, None, :], weights, 0.0)
-            found[path] = _sums_of_layer(shown, jnp.asarray(is_mark)[ids], is_boundary), is_query.sum()
-    return found
+            sums[path] = _sums_of_layer(shown, jnp.asarray(is_mark)[ids], is_boundary), is_query.sum()
+    return sums
 
 
 def entropies(weights: Float[Array, "*N M"]) -> Float[Array, "*N"]:
-    """Entropy in bits of each row of weights divided by its sum; not a number for a row with negative weights."""
+    """Return the entropy in bits of rows divided by their sum; NaN for negative weights."""
     shares = weights / jnp.maximum(weights.sum(axis=-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
-    found = -jnp.sum(shares * jnp.log2(jnp.where(shares > 0, shares, 1.0)), axis=-1)
-    return jnp.where(jnp.any(weights < 0, axis=-1), jnp.nan, found)
+    entropy = -jnp.sum(shares * jnp.log2(jnp.where(shares > 0, shares, 1.0)), axis=-1)
+    return jnp.where(jnp.any(weights < 0, axis=-1), jnp.nan, entropy)
 
 
 def _sums_of_layer(
@@ -161,10 +164,17 @@ def head_error_rates(
     gold: Sequence[GoldAlignment],
     name: str,
 ) -> np.ndarray:
-    """AER [L, H] of each head, if every target word is linked to the source word with the largest weight (see ``align``).
+    """Return the alignment error rate [L, H] of heads that link words as ``align`` does.
 
-    ``weights``: index of a pair and its weights [L, H, T, S], EOS included, each pair once. ``name``: the file of ``gold``, for
-    errors. Raises DataError if ``gold`` is empty or does not fit the pairs.
+    Args:
+        weights: Index of a pair, and its weights [L, H, T, S] with EOS.
+        tokenizers: Tokenizers of source and target.
+        pairs: Source and target of each pair.
+        gold: Manual alignments of the pairs.
+        name: The file of ``gold``, for errors.
+
+    Raises:
+        DataError: There is no pair, or ``gold`` does not fit the pairs.
     """
     if not pairs:
         raise DataError(f"{name}: no pairs to align; give at least one")

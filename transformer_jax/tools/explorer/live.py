@@ -1,4 +1,4 @@
-"""A trained model for the page: settings, parameters in 16 or 8 bits, and tokenizers, for the JavaScript in ``live``."""
+"""A model for the JavaScript in ``live``: settings, parameters in 16 or 8 bits, tokenizers."""
 
 import inspect
 import re
@@ -27,44 +27,50 @@ WORKER = (
 )
 """The modules of the worker, in order: one script."""
 
-FLOAT16_BYTES, INT8_BYTES = 8 << 20, 64 << 20
-"""Largest size of the parameters in 16 bits, and in 8 bits."""
+# Larger parameters are stored in 8 bits.
+FLOAT16_BYTES = 8 << 20
+# Larger parameters are refused.
+INT8_BYTES = 64 << 20
 INT8_STEPS = 127
-LONGEST, LONGEST_SOURCE = 1 << 30, 1024
-"""Maximum number of source tokens in the page; longer ones take minutes."""
-NEW_TOKENS, BEAMS_OF_SAMPLING = 30, 4
-"""Of a language model: tokens that the page adds to a prompt, and beams where the run samples."""
+# No limit.
+LONGEST = 1 << 30
+# Source tokens; the page takes minutes for more.
+LONGEST_SOURCE = 1024
+# Tokens that the page adds to a prompt.
+NEW_TOKENS = 30
+# Beams for a run that samples, which has no tree of a search.
+BEAMS_OF_SAMPLING = 4
 
 
 class LiveModel(NamedTuple):
-    """A model as the page stores it: ``description`` is JSON, ``parameters`` the bytes of all arrays in order."""
+    """A model as the page stores it: JSON, and the bytes of all arrays in order."""
 
     description: dict[str, Any]
     parameters: bytes
 
 
 def worker_source() -> str:
-    """The script of the worker."""
+    """Return the modules of the worker as one script."""
     return "\n".join(part_of_page(f"live/{name}.js") for name in WORKER)
 
 
 def part_of_page(name: str) -> str:
-    """A file of the page: HTML, style or script."""
+    """Return a file of the page: HTML, style or script."""
     return files("transformer_jax.tools.explorer").joinpath(name).read_text(encoding="utf-8")
 
 
 def code_of_tour() -> dict[str, str]:
-    """File and line of the code that each step of the guided tour names as ``module:object``."""
-    found = {}
+    """Return file and line of the ``module:object`` of each step of the guided tour."""
+    lines = {}
     for step, module, name in re.findall(r'(\w+): "([\w.]+):([\w.]+)"', part_of_page("live/tour.js")):
         code: Any = reduce(getattr, name.split("."), import_module(f"transformer_jax.{module}"))
         line = inspect.getsourcelines(inspect.unwrap(code))[1]
-        found[step] = f"transformer_jax/{module.replace('.', '/')}.py:{line} {name}"
-    return found
+        lines[step] = f"transformer_jax/{module.replace('.', '/')}.py:{line} {name}"
+    return lines
 
 
 def live_model(trained: TrainedRun[Any]) -> LiveModel:
-    """The model of a run that ``require_live`` accepts.
+    """Return the model of a run that ``require_live`` accepts.
 
     Raises DataError for parameters that have no 16-bit value, ConfigError for too many.
     """
@@ -93,7 +99,7 @@ def live_model(trained: TrainedRun[Any]) -> LiveModel:
                 "unseen": sorted(trained.training_input.unseen_ids(source)),
             },
             "entries": entries,
-            "tokenizers": [tokenizer_table(each) for each in ([source] if source is target else [source, target])],
+            "tokenizers": [*map(tokenizer_table, [source] if source is target else [source, target])],
             "search": search,
             "bits": 8 if "scales" in entries[0] else 16,
         },
@@ -102,7 +108,6 @@ def live_model(trained: TrainedRun[Any]) -> LiveModel:
 
 
 def beams_of(beam_width: int) -> int:
-    """The beams of the search that is shown: a run that samples has a width of 1, which gives no tree."""
     return beam_width if beam_width > 1 else BEAMS_OF_SAMPLING
 
 
@@ -160,7 +165,7 @@ def _recurrent_settings(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree]:
-    """Descriptions of all arrays by path, their bytes in that order, and the values that these stand for."""
+    """Return the path and shape of all arrays, their bytes in that order, and the rounded tree."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(jax.device_get(params))
     arrays = {"/".join(str(key.key) for key in path): np.asarray(array, np.float32) for path, array in leaves}
     size = sum(array.size for array in arrays.values())
@@ -190,20 +195,20 @@ def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree
 
 
 def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, str | None]]) -> float:
-    """The largest difference of teacher-forced logits between the run's and the page's parameters, both in float32.
+    """Return the largest difference of teacher-forced logits that rounding the parameters makes.
 
-    ``texts``: source and target, or the text and None.
+    ``texts``: source and target, or a text and None. Both sides are computed in float32.
     """
     model = type(trained.task)(with_exact_products(trained.config), trained.tokenizers, trained.mesh).objective.model
-    # Compiled, since several devices do not divide one row otherwise.
+    # Several devices do not divide one row unless the program is compiled.
     logits = jax.jit(lambda params, *inputs: call(model, params, "__call__", *inputs, train=False))
     _, _, stored = pack_parameters(trained.params)
     largest = 0.0
     for text, translation in texts:
         sides = [text] if translation is None else [text, translation]
         inputs = [
-            Tokens.from_ids(jnp.asarray([[*each.encode(side), EOS_ID]], jnp.int32))
-            for each, side in zip(trained.tokenizers[-len(sides) :], sides, strict=True)
+            Tokens.from_ids(jnp.asarray([[*tokenizer.encode(side), EOS_ID]], jnp.int32))
+            for tokenizer, side in zip(trained.tokenizers[-len(sides) :], sides, strict=True)
         ]
         exact, rounded = (logits(params, *inputs) for params in (trained.params, stored))
         largest = max(largest, float(jnp.abs(exact - rounded).max()))
@@ -211,7 +216,7 @@ def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, str | None
 
 
 def tokenizer_table(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The vocabulary of a tokenizer for ``tokenizer.js``."""
+    """Return the vocabulary of a tokenizer for ``tokenizer.js``."""
     ids = range(tokenizer.vocabulary_size)
     table: dict[str, Any] = {"kind": tokenizer.kind, "pieces": tokenizer.pieces(list(ids))}
     if isinstance(tokenizer, WordTokenizer):

@@ -6,7 +6,6 @@ from typing import Any
 from transformer_jax.config import ConfigError, ExperimentConfig
 
 Choices = dict[str, tuple[Any, ...]]
-# Of several names each must be one of the choices.
 TRANSFORMER: Choices = {
     "model.normalization": ("post", "pre"),
     "model.norm": ("layer_norm", "rmsnorm"),
@@ -34,21 +33,22 @@ IMPLEMENTED: dict[str, Choices] = {
 
 
 def require_live(config: ExperimentConfig) -> None:
-    """Raises ConfigError, with the setting, unless the JavaScript implements the model, its tokenizer and its search."""
+    """Raise ConfigError unless the JavaScript implements model, tokenizer and search."""
     if config.task not in IMPLEMENTED:
         raise ConfigError("--live", f"a run of task={config.task}", f"the live page takes {' and '.join(IMPLEMENTED)}")
     parts = RECURRENT if config.model.is_recurrent else TRANSFORMER
     for name, choices in (IMPLEMENTED[config.task] | parts).items():
         block, _, setting = name.partition(".")
         value = getattr(getattr(config, block), setting)
-        for each in re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else (value,):
-            if each not in choices:
-                known = ", ".join(str(choice) or "''" for choice in choices)
-                raise ConfigError("--live", f"{name}={value} is not implemented in the page", f"it implements {known}")
+        for part in re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else (value,):
+            if part not in choices:
+                implemented = ", ".join(str(choice) or "''" for choice in choices)
+                problem = f"{name}={value} is not implemented in the page"
+                raise ConfigError("--live", problem, f"it implements {implemented}")
 
 
 def live_page_to_try(config: ExperimentConfig) -> list[str]:
-    """Return the command for a live page of a run, where its model is implemented in the page."""
+    """Return the command for a live page of a run if the page implements its model."""
     try:
         require_live(config)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Readers of trained runs for tasks that read text: attention, searches and head statistics."""
+"""Readers of trained runs, by task: attention, searches and statistics of heads."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -58,18 +58,34 @@ class _RunReader(Generic[AnyTask]):
         return RunName(self._name, f"update {', '.join(f'{step:,}' for step in self.trained.steps)}", layers)
 
     def examples(self, limit: int) -> list[str]:
-        """At most ``limit`` short texts of the validation split; none where its files are gone."""
+        """Return up to ``limit`` short validation texts, none if the files are gone."""
         least, most = EXAMPLE_TOKENS
         encode, texts = self.trained.tokenizers.source.encode, []
         with suppress(DataError, ConfigError, OSError):
             texts = self._validation_texts(20 * limit)
-        return [each for each in dict.fromkeys(texts) if least <= len(encode(each)) <= most][:limit]
+        return [text for text in dict.fromkeys(texts) if least <= len(encode(text)) <= most][:limit]
 
     def _validation_texts(self, limit: int) -> list[str]:
         raise NotImplementedError
 
+    @property
+    def _searches(self) -> Searches:
+        raise NotImplementedError
+
+    def _inputs(self, text: str) -> tuple[np.ndarray, int, int]:
+        """Return padded ids of a row, maximum length of a hypothesis, capacity of its arrays."""
+        raise NotImplementedError
+
+    def search(self, text: str, alternatives: int) -> SearchTree:
+        """Return the beam search for a text, and its results when forced to begin otherwise."""
+        return self._searches.tree(self.trained.params, *self._inputs(text), alternatives)
+
+    def forced(self, text: str, prefix: tuple[int, ...]) -> Forced:
+        """Return the best hypothesis that begins with ``prefix``."""
+        return self._searches.forced(self.trained.params, *self._inputs(text), [prefix])[0]
+
     def at_checkpoint(self, run: RunDirectory, step: int) -> Self:
-        """A reader of another checkpoint of the run, with the same compiled programs."""
+        """Return a reader of another checkpoint of the run, with the same compiled programs."""
         task, other = self.trained.task, copy(self)
         params, steps = restored_params(run, task.param_shapes(), task.mesh, str(step), 1)
         other.trained = replace(self.trained, params=params, steps=tuple(steps))
@@ -77,14 +93,14 @@ class _RunReader(Generic[AnyTask]):
 
 
 class TranslationReader(_RunReader[TranslationTask]):
-    """Reads pairs with one run; raises DataError for a side longer than ``decoding.max_source_tokens``."""
+    """Reads pairs. Raises DataError for a side longer than ``decoding.max_source_tokens``."""
 
     def __init__(self, trained: TrainedRun[TranslationTask], name: str = "") -> None:
         super().__init__(trained, name)
         self._weigh = compiled_weights(trained, partial(jnp.stack, axis=1))
 
     def require_texts(self, texts: Sequence[str], *, with_search: bool) -> None:
-        """Raises DataError, which has its number, for the first text that is too long or blank."""
+        """Raise DataError with its number for the first text that is too long or blank."""
         source = self.trained.tokenizers.source
         encoded = list(map(source.encode, texts))
         for number, (text, ids) in enumerate(zip(texts, encoded, strict=True), start=1):
@@ -96,9 +112,9 @@ class TranslationReader(_RunReader[TranslationTask]):
         require_translatable(np.array([len(ids) + 1 for ids in rows]), limit, name, first, longest)
 
     def read(self, text: str, target: str | None = None, number: int = 1, **options: bool) -> Reading:
-        """A teacher-forced pass over a text and its translation, by default the translation of the run.
+        """Return a teacher-forced pass over a text and its translation, by default the run's own.
 
-        ``number``: of the text, for errors. ``options``: ``with_gradients`` and ``with_importance``, see ``TextReader``.
+        ``number`` of the text is for errors. ``options`` are those of ``TextReader``.
         """
         trained, name = self.trained, "--translation"
         if target is None:
@@ -121,16 +137,7 @@ class TranslationReader(_RunReader[TranslationTask]):
             self.trained.tokenizers.target,
         )
 
-    def search(self, text: str, alternatives: int) -> SearchTree:
-        """The beam search for a text, and its results if forced to begin with the best ``alternatives``."""
-        return self._searches.tree(self.trained.params, *self._source(text), alternatives)
-
-    def forced(self, text: str, prefix: Sequence[int]) -> Forced:
-        """The best hypothesis that begins with the tokens ``prefix``; raises DataError if there is none."""
-        return self._searches.forced(self.trained.params, *self._source(text), prefix)
-
-    def _source(self, text: str) -> tuple[np.ndarray, int, int]:
-        """The padded source ids, the maximum length of the translation in tokens, and the capacity of its arrays."""
+    def _inputs(self, text: str) -> tuple[np.ndarray, int, int]:
         config, longest = self.trained.config.decoding, self.trained.config.model.longest_sequence
         ids = [*self.trained.tokenizers.source.encode(text), EOS_ID]
         require_translatable(np.array([len(ids)]), config.max_source_tokens, "text", longest=longest)
@@ -141,7 +148,7 @@ class TranslationReader(_RunReader[TranslationTask]):
         return batch.ids, min(int(limits_of(batch.ids, extra)[0]), capacity), capacity
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
-        """Statistics of every head over the first ``limit`` examples of a split of the run's data."""
+        """Return the statistics of heads over the first ``limit`` examples of a split."""
         trained, pairs = self.trained, self._pairs(self.trained.config.data.split_name(split), limit)
         sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
         limit, longest = trained.config.decoding.max_source_tokens, trained.config.model.longest_sequence
@@ -155,22 +162,22 @@ class TranslationReader(_RunReader[TranslationTask]):
         return self.trained.task.evaluator.pairs(split, limit)
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
-        """Alignment error rate [L, H] of every cross-attention head; ``name`` is the file of ``gold``."""
+        """Return the error rates [L, H] of cross attention; ``name`` is the file of ``gold``."""
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
         weights = cross_attention(self.trained, sources, targets, self._weigh)
         return head_error_rates(weights, self.trained.tokenizers, pairs, gold, name)
 
 
 class ParsingReader(TranslationReader):
-    """Reads sentences with a parser; the reading has the tree."""
+    """Reads sentences with a parser. The reading has the tree."""
 
     def read(self, text: str, target: str | None = None, number: int = 1, **options: bool) -> Reading:
-        found = super().read(text, target, number, **options)
-        tree = self.trained.task.outline(found.text, found.translation or "")  # type: ignore[attr-defined]  # ParsingTask
-        return replace(found, tree=tree)
+        reading = super().read(text, target, number, **options)
+        tree = self.trained.task.outline(reading.text, reading.translation or "")  # type: ignore[attr-defined]  # ParsingTask
+        return replace(reading, tree=tree)
 
     def _pairs(self, split: str, limit: int) -> list[SentencePair]:
-        """Sentences and the symbols of their trees; the evaluator has the trees."""
+        """Return sentences and the symbols of their trees."""
         return list(islice(self.trained.task.corpus.pairs(split), limit))
 
 
@@ -178,9 +185,10 @@ PROMPT_WORDS = 6
 
 
 class LanguageModelReader(_RunReader[LanguageModelTask]):
-    """Reads and continues texts with one run; ``target`` is not used.
+    """Reads and continues texts. ``target`` is not used.
 
-    Raises DataError if a text, plus ``decoding.max_new_tokens`` in a search, exceeds the context length in training.
+    Raises DataError if a text, plus ``decoding.max_new_tokens`` in a search, exceeds the context
+    length in training.
     """
 
     def require_texts(self, texts: Sequence[str], *, with_search: bool) -> None:
@@ -215,20 +223,14 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
             self.trained.task.tokenizer,
         )
 
-    def search(self, text: str, alternatives: int) -> SearchTree:
-        return self._searches.tree(self.trained.params, *self._prompt(text), alternatives)
-
-    def forced(self, text: str, prefix: Sequence[int]) -> Forced:
-        return self._searches.forced(self.trained.params, *self._prompt(text), prefix)
-
-    def _prompt(self, text: str) -> tuple[np.ndarray, int, int]:
+    def _inputs(self, text: str) -> tuple[np.ndarray, int, int]:
         limit = self.trained.config.decoding.max_new_tokens
         return np.asarray(self._windows([text]), np.int32), limit, limit
 
     def _windows(self, texts: Sequence[str]) -> list[list[int]]:
         ids, remark = self.trained.task.generator.windows(texts, "--text")
         if remark:
-            raise DataError(f"{remark}; shorten the text")
+            raise DataError(f"{remark}: shorten the text")
         return ids
 
     def _validation_texts(self, limit: int) -> list[str]:
@@ -236,15 +238,17 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
 
     def _documents(self, split: str, limit: int) -> list[str]:
         data, seed = self.trained.config.data, self.trained.config.data_seed
-        return [each.text for each in islice(open_documents(data, seed).documents(data.split_name(split)), limit)]
+        return [
+            document.text for document in islice(open_documents(data, seed).documents(data.split_name(split)), limit)
+        ]
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
         config, tokenizer = self.trained.config, self.trained.task.tokenizer
         encoded = tokenizer.encode_batch(self._documents(split, limit))
         side = [[*ids, EOS_ID][: config.batching.context_length] for ids in encoded]
-        found = head_statistics(self._sums, self.trained.params, [tokenizer], [side], config.model.longest_sequence)
+        tables = head_statistics(self._sums, self.trained.params, [tokenizer], [side], config.model.longest_sequence)
         cut = f"documents (at most {config.batching.context_length} tokens of each)"
-        return [replace(each, source=f"{each.source} {cut}") for each in found]
+        return [replace(table, source=f"{table.source} {cut}") for table in tables]
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
         raise ConfigError("--gold", "a language model has no source to align with")
@@ -259,13 +263,16 @@ READERS: dict[str, Callable[..., Reader]] = {
 
 
 def open_readers(runs: Sequence[ChosenRun], average: int) -> list[Reader]:
-    """Restores runs, each with the mean of ``average`` checkpoints; raises ConfigError if the task of one reads no text."""
-    for each in runs:
-        if each.config.task not in READERS:
-            problem = f"{each.workdir} is a run of task={each.config.task}; explore takes {', '.join(READERS)}"
+    """Restore runs with the mean of ``average`` checkpoints.
+
+    Raises ConfigError if the task of a run reads no text.
+    """
+    for run in runs:
+        if run.config.task not in READERS:
+            problem = f"{run.workdir} is a run of task={run.config.task}; explore takes {', '.join(READERS)}"
             raise ConfigError("--workdir", problem)
-    names = short_names([as_path(each.workdir) for each in runs])
+    names = short_names([as_path(run.workdir) for run in runs])
     return [
-        READERS[each.config.task](open_trained(each, average=average), name)
-        for each, name in zip(runs, names, strict=True)
+        READERS[run.config.task](open_trained(run, average=average), name)
+        for run, name in zip(runs, names, strict=True)
     ]

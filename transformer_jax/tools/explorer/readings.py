@@ -1,4 +1,4 @@
-"""Readings of one text by a trained model: attention, rollout, gradients and probabilities as NumPy arrays."""
+"""Readings of one text by a model: attention, rollout, gradients, probabilities (NumPy)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,12 +30,16 @@ SHARE_OF_ATTENTION = 0.5
 
 @dataclass(frozen=True)
 class AttentionReading:
-    """One kind of attention (``encoder``, ``decoder`` or ``cross``) in all layers and heads, from ``rows`` to ``columns``.
+    """One kind of attention (``encoder``, ``decoder`` or ``cross``) in all layers and heads.
 
-    ``weights`` [L, H, Q, M]. ``value_norms`` [L, H, M]: norms of the transformed values; multiplied by the weight, the norm of
-    the head's contribution (Kobayashi et al. 2020, section 3.2). ``value_cosines`` [L, pairs, M]: cosines between the
-    transformed values of two heads, (1, 0), (2, 0), (2, 1), ..., which determine the norm of the sum over heads. ``rollout``
-    [L, Q, M] (Abnar and Zuidema 2020): None unless all layers have self-attention.
+    Attributes:
+        rows: The axis of the queries, ``source``, ``target`` or ``input``; ``columns`` of the keys.
+        weights: [L, H, Q, M].
+        value_norms: [L, H, M], norms of the transformed values. A weight times its norm is the norm
+            of the head's contribution (Kobayashi et al. 2020, section 3.2).
+        value_cosines: [L, pairs, M], cosines between the transformed values of the heads (1, 0),
+            (2, 0), (2, 1), ..., which determine the norm of the sum over heads.
+        rollout: [L, Q, M] (Abnar and Zuidema 2020), None unless all layers have self-attention.
     """
 
     kind: str
@@ -49,12 +53,15 @@ class AttentionReading:
 
 @dataclass(frozen=True)
 class Reading:
-    """A text, its translation if any, and the tokens of every axis, attention, gradients and probabilities.
+    """A text as one model reads it.
 
-    ``gradients`` [Q, M] by kind of attention: gradient x input of the log-probability of the token of each row. ``log_probs``
-    [T]: of the tokens of the axis ``target``. ``tree``: of a parser, depth, text and index of the target token of each node.
-    ``importance`` [L, H] by kind, of a model with heads: the loss of the target, in nats, without the head minus the loss with
-    it (Michel et al. 2019, section 3.2, with the loss as the score).
+    Attributes:
+        tokens: Pieces of the axes ``source``, ``target`` and ``input``.
+        gradients: [Q, M] by kind, gradient x input of the log-probability of the token of a row.
+        log_probs: [T], log-probabilities of the target tokens.
+        tree: Depth, text and index of the target token of each node of a parse.
+        importance: [L, H] by kind, the loss of the target in nats without the head minus the loss
+            with it (Michel et al. 2019, section 3.2, with the loss as the score).
     """
 
     text: str
@@ -68,15 +75,14 @@ class Reading:
 
     @property
     def is_finite(self) -> bool:
-        """Whether every number is finite."""
-        found = [np.asarray(self.log_probs), *self.gradients.values(), *self.importance.values()]
-        for each in self.attentions:
-            found += [each.weights, each.value_norms, each.value_cosines]
-        return all(bool(np.isfinite(values).all()) for values in found)
+        arrays = [np.asarray(self.log_probs), *self.gradients.values(), *self.importance.values()]
+        for attention in self.attentions:
+            arrays += [attention.weights, attention.value_norms, attention.value_cosines]
+        return all(bool(np.isfinite(values).all()) for values in arrays)
 
 
 class TextReader:
-    """Teacher-forced passes of one model over one text at a time; keeps one compiled program for each width.
+    """Teacher-forced passes of one model over one text at a time, compiled for each width.
 
     ``longest``: maximum number of positions of the model, or None.
     """
@@ -98,15 +104,15 @@ class TextReader:
         with_gradients: bool = True,
         with_importance: bool = False,
     ) -> Reading:
-        """Reads the ids of all sides, the target last; ``tokens`` are the pieces of every axis."""
+        """Read the ids of all sides, the target last. ``tokens`` are the pieces of every axis."""
         inputs = [self._padded(ids) for ids in sides]
         lengths = [len(ids) for ids in sides]
         records = jax.device_get(self._records(params, *inputs))
         log_probs = np.asarray(self._log_probs(params, *inputs))[: lengths[-1]]
         gradients: dict[str, np.ndarray] = {}
         if with_gradients:
-            found = jax.device_get(self._gradients(params, *inputs))
-            for kind, values, length in zip(("cross", "decoder")[-len(sides) :], found, lengths, strict=True):
+            products = jax.device_get(self._gradients(params, *inputs))
+            for kind, values, length in zip(("cross", "decoder")[-len(sides) :], products, lengths, strict=True):
                 gradients[kind] = np.asarray(values, np.float32)[: lengths[-1], :length]
         importance: dict[str, np.ndarray] = {}
         if with_importance:
@@ -118,7 +124,9 @@ class TextReader:
                 for path, count in head_counts(params).items()
                 if path in records
             }
-            importance = {kind: np.sum(list(each.values()), axis=-1) for kind, each in layers_by_kind(changes).items()}
+            importance = {
+                kind: np.sum(list(layers.values()), axis=-1) for kind, layers in layers_by_kind(changes).items()
+            }
         readings = attention_readings(records, {name: len(pieces) for name, pieces in tokens.items()})
         readings = with_rollout(readings, sum(name.startswith("decoder_layers_") for name in params))
         return Reading(text, translation, tokens, readings, gradients, log_probs.tolist(), importance=importance)
@@ -136,14 +144,15 @@ CURVES = {
 
 
 def opening(reading: Reading) -> dict[str, int | str]:
-    """The attention with which the page opens: ``kind``, ``layer`` and ``head``, from 1, 0 for all heads, and ``why``.
+    """Return the attention that the page shows first: ``kind``, ``layer``, ``head`` and ``why``.
 
-    Of attention to a source, the head that is nearest to a one-to-one alignment of words: its rows and its columns, of tokens
-    with a letter or digit, have the largest maxima. Without a source, all heads of the last layer.
+    Layer and head count from 1, and head 0 is all heads. With a source it is the cross-attention
+    head nearest to a one-to-one alignment of words: rows and columns of tokens with a letter or
+    digit have the largest maxima. Without a source it is the last layer with all heads.
     """
     if not reading.attentions:
         return {}
-    shown = next((each for each in reading.attentions if each.kind == "cross"), reading.attentions[-1])
+    shown = next((attention for attention in reading.attentions if attention.kind == "cross"), reading.attentions[-1])
     layers, heads = shown.weights.shape[:2]
     rows, columns = (_words(reading.tokens[side]) for side in (shown.rows, shown.columns))
     if shown.kind != "cross" or not rows or not columns:
@@ -156,32 +165,32 @@ def opening(reading: Reading) -> dict[str, int | str]:
 
 
 def _words(pieces: Sequence[str]) -> list[int]:
-    """The indices of tokens with a letter or digit, without special ones."""
+    """Return the indices of tokens with a letter or digit that are not special."""
     is_special = re.compile("<.*>").fullmatch
     return [index for index, piece in enumerate(pieces) if any(map(str.isalnum, piece)) and not is_special(piece)]
 
 
 def curve_points(reading: Reading) -> dict[str, dict[str, np.ndarray]]:
-    """For every kind of attention, entropy and importance [L, H] of every head on one text, see ``CURVES``."""
+    """Return the values [L, H] of ``CURVES`` on one text, by kind of attention."""
     points = {}
-    for each in reading.attentions:
-        entropy = np.asarray(entropies(jnp.asarray(each.weights))).mean(axis=-1)
-        # Negative weights have none.
-        points[each.kind] = {"entropy": entropy} if np.isfinite(entropy).all() else {}
-        if each.kind in reading.importance:
-            points[each.kind]["importance"] = reading.importance[each.kind]
+    for attention in reading.attentions:
+        entropy = np.asarray(entropies(jnp.asarray(attention.weights))).mean(axis=-1)
+        # Negative weights have no entropy.
+        points[attention.kind] = {"entropy": entropy} if np.isfinite(entropy).all() else {}
+        if attention.kind in reading.importance:
+            points[attention.kind]["importance"] = reading.importance[attention.kind]
     return points
 
 
 def attention_readings(records: Mapping[str, AttentionRecord], lengths: Mapping[str, int]) -> list[AttentionReading]:
-    """Readings of the first row of a batch for every kind of attention, truncated to the ``lengths`` of the token axes."""
+    """Return all kinds of attention in the first row of a batch, cut to the lengths of the axes."""
     readings = []
     for kind, layers in layers_by_kind(records).items():
         rows, columns = ATTENTION_KINDS[kind].rows, ATTENTION_KINDS[kind].columns
         num_rows, num_columns = lengths[rows], lengths[columns]
-        weights = [np.asarray(each.weights[0, :, :num_rows, :num_columns], np.float32) for each in layers.values()]
+        weights = [np.asarray(record.weights[0, :, :num_rows, :num_columns], np.float32) for record in layers.values()]
         transformed_LHMD = np.stack(
-            [np.asarray(each.transformed[0, :, :num_columns], np.float32) for each in layers.values()]
+            [np.asarray(record.transformed[0, :, :num_columns], np.float32) for record in layers.values()]
         )
         norms_LHM = np.linalg.norm(transformed_LHMD, axis=-1)
         first, second = np.tril_indices(norms_LHM.shape[1], -1)
@@ -192,27 +201,28 @@ def attention_readings(records: Mapping[str, AttentionRecord], lengths: Mapping[
 
 
 def with_rollout(readings: list[AttentionReading], depth: int) -> list[AttentionReading]:
-    """The readings with their rollouts; none unless all ``depth`` layers of the decoder have self-attention."""
-    weights = {each.kind: each.weights for each in readings}
-    found: dict[str, np.ndarray] = {}
+    """Return the readings with rollouts if all ``depth`` decoder layers have self-attention."""
+    weights = {reading.kind: reading.weights for reading in readings}
+    rollouts: dict[str, np.ndarray] = {}
     if len(weights.get("decoder", ())) < depth:
         return readings
     if weights.keys() == {"decoder"}:
-        found["decoder"] = rollout(weights["decoder"])
+        rollouts["decoder"] = rollout(weights["decoder"])
     elif weights.keys() == ATTENTION_KINDS.keys():
-        found["encoder"] = rollout(weights["encoder"])
-        found["decoder"], found["cross"] = decoder_rollout(weights["decoder"], weights["cross"], found["encoder"][-1])
-    return [replace(each, rollout=found.get(each.kind)) for each in readings]
+        rollouts["encoder"] = rollout(weights["encoder"])
+        whole = decoder_rollout(weights["decoder"], weights["cross"], rollouts["encoder"][-1])
+        rollouts["decoder"], rollouts["cross"] = whole
+    return [replace(reading, rollout=rollouts.get(reading.kind)) for reading in readings]
 
 
 def _with_residual(weights_LHQM: np.ndarray) -> np.ndarray:
-    """0.5 A + 0.5 I of every layer, where A is the mean over heads: [L, H, N, N] to [L, N, N] (section 3)."""
+    """Return 0.5 A + 0.5 I with the mean A over heads: [L, H, N, N] to [L, N, N] (section 3)."""
     mean = weights_LHQM.mean(axis=1)
     return SHARE_OF_ATTENTION * mean + (1 - SHARE_OF_ATTENTION) * np.eye(mean.shape[-1])
 
 
 def rollout(weights_LHQM: np.ndarray) -> np.ndarray:
-    """Rollout from every layer to the embeddings: [L, H, N, N] to [L, N, N] (Abnar and Zuidema, section 3)."""
+    """Return the rollout from every layer to the embeddings: [L, H, N, N] to [L, N, N]."""
     layers = [np.eye(weights_LHQM.shape[-1])]
     for mixing in _with_residual(weights_LHQM):
         layers.append(mixing @ layers[-1])
@@ -220,17 +230,18 @@ def rollout(weights_LHQM: np.ndarray) -> np.ndarray:
 
 
 def decoder_rollout(
-    own_LHTT: np.ndarray, cross_LHTS: np.ndarray, source_SS: np.ndarray
+    self_LHTT: np.ndarray, cross_LHTS: np.ndarray, source_SS: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rollout from every decoder layer to the embeddings of both sides: [L, T, T] and [L, T, S].
+    """Return the rollout from decoder layers to the embeddings of both sides: [L, T, T], [L, T, S].
 
-    The paper defines rollout for self-attention only. Here a layer first mixes target states by self-attention, then averages
-    the state and the cross-attention to the encoder output. ``source_SS``: rollout of the encoder.
+    The paper defines rollout for self-attention only. Here a layer first mixes target states by
+    self-attention, then averages the state and the cross-attention to the encoder output.
+    ``source_SS``: rollout of the encoder.
     """
-    to_target, to_source = np.eye(own_LHTT.shape[-1]), np.zeros(cross_LHTS.shape[-2:])
+    to_target, to_source = np.eye(self_LHTT.shape[-1]), np.zeros(cross_LHTS.shape[-2:])
     layers = []
-    for own, cross in zip(_with_residual(own_LHTT), cross_LHTS.mean(axis=1), strict=True):
-        to_target, to_source = own @ to_target, own @ to_source
+    for to_self, cross in zip(_with_residual(self_LHTT), cross_LHTS.mean(axis=1), strict=True):
+        to_target, to_source = to_self @ to_target, to_self @ to_source
         kept = 1 - SHARE_OF_ATTENTION
         to_target, to_source = kept * to_target, kept * to_source + SHARE_OF_ATTENTION * cross @ source_SS
         layers.append((to_target, to_source))

@@ -1,4 +1,8 @@
-"""Beam searches of a trained model as trees of all prefixes (kept, dropped or finished), and forced searches."""
+"""Beam searches of a model as trees of prefixes (kept, dropped or finished), and forced searches.
+
+A search is replayed a token at a time, with every continuation that it weighed. The ordinary search
+is unchanged.
+"""
 
 import itertools
 import math
@@ -9,18 +13,76 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Int, PyTree
-from transformer_jax.config import DataError
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Float, Int, PyTree
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, length_penalty_divisor
+from transformer_jax.decoding.beam_search import (
+    BeamState,
+    Hypotheses,
+    Rules,
+    beam_search,
+    choose_tokens,
+    expand,
+    length_penalty_divisor,
+    start_search,
+)
 from transformer_jax.decoding.segmented_search import InitCache, MakeStep
-from transformer_jax.tools.explorer.search_trace import SearchTrace, TracedStep
 
 KEPT, DROPPED, FINISHED = "kept", "dropped", "finished"
 ROOT = -1
+# Of UTF-8: a character has at most so many pieces.
 MAX_CHARACTER_BYTES = 4
+# Most probable next tokens that a kept prefix shows.
 NUM_BEST = 10
+# Rows of the program of forced searches.
 ROWS_AT_ONCE = 8
+
+
+class TracedStep(NamedTuple):
+    """One step of the search of one sentence, with ``C`` candidates, the most probable first.
+
+    A candidate adds a token to the beam ``parents``. ``log_probs`` are of its whole prefix, -inf if
+    there is no candidate. PAD and BOS, which no search chooses, have ``best_log_probs`` of -inf.
+    """
+
+    tokens: Int[Array, " C"]
+    parents: Int[Array, " C"]
+    log_probs: Float[Array, " C"]
+    best_tokens: Int[Array, "W K"]
+    best_log_probs: Float[Array, "W K"]
+
+
+class SearchTrace:
+    """Replays searches with one model, a sentence at a time. Compiled programs are kept."""
+
+    def __init__(self, init_cache: InitCache, make_step: MakeStep, rules: Rules, num_best: int) -> None:
+        def start(params: PyTree, inputs: PyTree, limit: Int[Array, ""], *, capacity: int) -> BeamState:
+            return start_search(init_cache(params, inputs, capacity), limit[None], capacity, rules=rules)
+
+        def advance(params: PyTree, state: BeamState) -> tuple[BeamState, TracedStep]:
+            logits, after = make_step(params)(state.alive.last_ids, state.cache)
+            candidates, parents = expand(state, logits, rules)
+            log_probs = jax.nn.log_softmax(logits[0].astype(jnp.float32))
+            log_probs = log_probs.at[:, np.array([PAD_ID, BOS_ID])].set(-jnp.inf)
+            best_log_probs, best_tokens = jax.lax.top_k(log_probs, min(num_best, log_probs.shape[-1]))
+            traced = TracedStep(
+                candidates.last_ids[0], parents[0], candidates.log_probs[0], best_tokens, best_log_probs
+            )
+            cache = after._replace(per_sentence=state.cache.per_sentence)
+            return choose_tokens(state._replace(cache=cache), logits, rules), traced
+
+        self._start = jax.jit(start, static_argnames="capacity")
+        self._advance = jax.jit(advance)
+
+    def __call__(
+        self, params: PyTree, inputs: PyTree, limit: int, *, capacity: int
+    ) -> tuple[list[TracedStep], Hypotheses]:
+        """Return the steps of the search for one row, and its hypotheses [1, N, ...]."""
+        state = self._start(params, inputs, np.int32(limit), capacity=capacity)
+        steps: list[TracedStep] = []
+        while not state.is_done[0] and len(steps) < limit:
+            state, traced = self._advance(params, state)
+            steps.append(jax.device_get(traced))
+        return steps, jax.device_get(state.finished)
 
 
 class Next(NamedTuple):
@@ -32,11 +94,16 @@ class Next(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A prefix: index of its parent, its last token, log-probability, and rank among the candidates of the step.
+    """A prefix, by its last token.
 
-    ``status``: ``kept`` in the beam, ``dropped``, or ``finished`` (EOS was among the best ``beam_width`` candidates).
-    ``score``: log-probability divided by the length penalty ``divisor``, for a finished prefix. ``following``: the most
-    probable next tokens of a kept prefix.
+    Attributes:
+        parent: Index of the prefix without its last token.
+        rank: Rank among the candidates of the step.
+        status: ``kept`` in the beam, ``dropped``, or ``finished`` (EOS was among the best
+            ``beam_width`` candidates).
+        score: Log-probability divided by ``divisor``, for a finished prefix.
+        divisor: The length penalty.
+        following: The most probable next tokens of a kept prefix.
     """
 
     parent: int
@@ -52,7 +119,7 @@ class Node(NamedTuple):
 
 
 class Forced(NamedTuple):
-    """The result of a search forced to begin with ``prefix``: text, score and log-probability, prefix included."""
+    """The result of a search forced to begin with ``prefix``, which text and score include."""
 
     prefix: tuple[int, ...]
     text: str
@@ -61,7 +128,7 @@ class Forced(NamedTuple):
 
 
 class SearchTree(NamedTuple):
-    """All prefixes of a beam search; ``first`` are the most probable first tokens."""
+    """All prefixes of a beam search, and the most probable ``first`` tokens."""
 
     beam_width: int
     length_penalty: float
@@ -70,7 +137,7 @@ class SearchTree(NamedTuple):
     forced: Sequence[Forced] = ()
 
     def path(self, number: int) -> list[Node]:
-        """The nodes that lead to a node, from the first."""
+        """Return the nodes from the first one to node ``number``."""
         nodes: list[Node] = []
         while number != ROOT:
             nodes.insert(0, self.nodes[number])
@@ -78,29 +145,28 @@ class SearchTree(NamedTuple):
         return nodes
 
     def hypotheses(self) -> list[int]:
-        """The finished nodes, best score first."""
+        """Return the finished nodes, best score first."""
         finished = [number for number, node in enumerate(self.nodes) if node.status == FINISHED]
         return sorted(finished, key=lambda number: -(self.nodes[number].score or 0.0))
 
     def alternatives(self, count: int) -> list[tuple[int, ...]]:
-        """The ``count`` most probable tokens that the best hypothesis did not choose, each with its prefix."""
-        found: list[tuple[float, tuple[int, ...]]] = []
+        """Return the ``count`` most probable prefixes beside the best hypothesis."""
+        rejected: list[tuple[float, tuple[int, ...]]] = []
         before: tuple[int, ...] = ()
         following = self.first
         for node in [node for number in self.hypotheses()[:1] for node in self.path(number)]:
-            found += [(each.log_prob, (*before, each.token)) for each in following if each.token != node.token]
+            rejected += [(token.log_prob, (*before, token.token)) for token in following if token.token != node.token]
             before, following = (*before, node.token), node.following
-        return [prefix for _, prefix in sorted(found, key=lambda pair: -pair[0])[:count]]
+        return [prefix for _, prefix in sorted(rejected, key=lambda pair: -pair[0])[:count]]
 
 
 def build_tree(
     steps: Sequence[TracedStep], shown: Callable[[list[int]], list[str]], beam_width: int, length_penalty: float
 ) -> SearchTree:
-    """Return the tree of a traced search; ``shown`` returns the text of each of consecutive tokens."""
+    """Return the tree of a traced search. ``shown`` returns the texts of consecutive tokens."""
     nodes: list[Node] = []
 
     def piece_after(parent: int, token: int) -> str:
-        # A character has at most four pieces.
         tokens = [token]
         while parent != ROOT and len(tokens) < MAX_CHARACTER_BYTES:
             tokens.insert(0, nodes[parent].token)
@@ -137,9 +203,10 @@ def build_tree(
 
 
 class Searches:
-    """Beam searches of one model by ``rules``, with the target's ``tokenizer``; keeps compiled programs.
+    """Beam searches of one model by ``rules``, with the tokenizer of the target.
 
-    ``inputs``: arrays of one row. ``limit``: maximum tokens of a hypothesis. ``capacity``: length of its arrays.
+    ``inputs``: arrays of one row. ``limit``: maximum number of tokens of a hypothesis.
+    ``capacity``: length of its arrays.
     """
 
     def __init__(self, init_cache: InitCache, make_step: MakeStep, rules: Rules, tokenizer: Tokenizer) -> None:
@@ -164,51 +231,35 @@ class Searches:
         self._forced = jax.jit(forced, static_argnames="capacity")
 
     def tree(self, params: PyTree, inputs: PyTree, limit: int, capacity: int, alternatives: int) -> SearchTree:
-        """The search for ``inputs``, and its results if forced to begin with the best ``alternatives``."""
+        """Return the search for ``inputs``, with forced searches for the best ``alternatives``."""
         steps, _ = self._trace(params, inputs, limit, capacity=capacity)
         tree = build_tree(steps, self._shown, self._rules.beam_width, float(self._rules.length_penalty))
-        prefixes = [prefix for prefix in tree.alternatives(alternatives) if _can_end(prefix, limit)]
-        found: list[Forced] = []
+        # Others leave no position for EOS.
+        prefixes = [
+            prefix
+            for prefix in tree.alternatives(alternatives)
+            if len(prefix) < limit or (len(prefix) == limit and prefix[-1] == EOS_ID)
+        ]
+        results: list[Forced] = []
         for some in itertools.batched(prefixes, ROWS_AT_ONCE):
-            found += self._beginning_with(params, inputs, limit, capacity, some, ROWS_AT_ONCE)
-        return tree._replace(forced=found)
+            results += self.forced(params, inputs, limit, capacity, some)
+        return tree._replace(forced=results)
 
-    def forced(self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefix: Sequence[int]) -> Forced:
-        """The best hypothesis that begins with ``prefix``; raises DataError if there is none."""
-        require_prefix(prefix, self._tokenizer.vocabulary_size, limit)
-        (found,) = self._beginning_with(params, inputs, limit, capacity, [tuple(prefix)], 1)
-        return found
-
-    def _beginning_with(
-        self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefixes: Sequence[tuple[int, ...]], rows: int
+    def forced(
+        self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefixes: Sequence[tuple[int, ...]]
     ) -> list[Forced]:
-        """The best hypothesis for each of ``prefixes``, computed by one program of ``rows`` rows."""
-        repeated = jax.tree.map(lambda leaf: np.repeat(leaf, rows, axis=0), inputs)
-        limits = np.where(np.arange(rows) < len(prefixes), limit, 0).astype(np.int32)
-        ids = np.full((rows, capacity), PAD_ID, np.int32)
+        """Return the best hypothesis for each of up to ``ROWS_AT_ONCE`` prefixes."""
+        repeated = jax.tree.map(lambda leaf: np.repeat(leaf, ROWS_AT_ONCE, axis=0), inputs)
+        limits = np.where(np.arange(ROWS_AT_ONCE) < len(prefixes), limit, 0).astype(np.int32)
+        ids = np.full((ROWS_AT_ONCE, capacity), PAD_ID, np.int32)
         for row, prefix in enumerate(prefixes):
             ids[row, : len(prefix)] = prefix
-        found = jax.device_get(self._forced(params, repeated, limits, ids, capacity=capacity))
+        best = jax.device_get(self._forced(params, repeated, limits, ids, capacity=capacity))
         results = []
         for row, prefix in enumerate(prefixes):
-            text = self._tokenizer.decode(found.ids[row, 0, : found.lengths[row, 0]].tolist())
-            results.append(Forced(prefix, text, float(found.scores[row, 0]), float(found.log_probs[row, 0])))
+            text = self._tokenizer.decode(best.ids[row, 0, : best.lengths[row, 0]].tolist())
+            results.append(Forced(prefix, text, float(best.scores[row, 0]), float(best.log_probs[row, 0])))
         return results
 
     def _shown(self, tokens: list[int]) -> list[str]:
         return ["</s>"] * len(tokens) if tokens[-1] == EOS_ID else self._tokenizer.shown(tokens)
-
-
-def require_prefix(prefix: Sequence[int], vocabulary_size: int, limit: int) -> None:
-    """Raises DataError unless a hypothesis of at most ``limit`` tokens can begin with ``prefix``."""
-    for number, token in enumerate(prefix, start=1):
-        if not 0 <= token < vocabulary_size or token in (PAD_ID, BOS_ID):
-            raise DataError(f"prefix: token {number}, {token}, is never generated; ids go up to {vocabulary_size - 1}")
-        if token == EOS_ID and number < len(prefix):
-            raise DataError(f"prefix: token {number} is EOS, but {prefix[number]} follows it")
-    if not _can_end(prefix, limit):
-        raise DataError(f"prefix: {len(prefix)} tokens leave no position for EOS; the limit is {limit} tokens")
-
-
-def _can_end(prefix: Sequence[int], limit: int) -> bool:
-    return len(prefix) < limit or (len(prefix) == limit and prefix[-1] == EOS_ID)

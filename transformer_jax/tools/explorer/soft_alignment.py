@@ -1,4 +1,4 @@
-"""Soft word alignment: the attention of a trained model from the words of a given translation to the source words."""
+"""Soft word alignment: attention from the words of a translation to the source words."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -20,15 +20,17 @@ from transformer_jax.tasks.translation.pairs import encode_pairs
 from transformer_jax.tasks.translation.translation_task import TranslationTask
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
+# Source and target positions of a batch.
 ALIGNMENT_TOKENS = 4096
 MEAN_OF_LAYERS = -1
 
 
 class SoftAlignment(NamedTuple):
-    """Attention weights ``[T, S]`` of a pair: row i belongs to the prediction of target piece i; EOS is the last.
+    """Attention weights ``[T, S]`` of a pair. Row i predicts target piece i, and EOS is the last.
 
-    ``word_weights`` [target words, source words] sums over the pieces of a source word and averages over the pieces of a target
-    word. Words are separated by white space, or are pieces (see ``lack_spaces``).
+    ``word_weights`` [target words, source words] sums over the pieces of a source word and averages
+    over the pieces of a target word. White space separates words, and without it pieces are words
+    (see ``lack_spaces``).
     """
 
     weights: np.ndarray
@@ -45,12 +47,11 @@ def soft_alignments(
     layer: int = 0,
     head: int = 0,
 ) -> list[SoftAlignment]:
-    """Teacher-forced cross attention of every pair, in order.
+    """Return the teacher-forced cross attention of every pair, in order.
 
-    ``layer`` and ``head`` count from 1. Layer 0 is the last but one, or the only one: in a Transformer it aligns best (Garg et
-    al. 2019). Layer -1 and head 0 are the mean of all. Writes progress lines to standard error.
-
-    Raises DataError when the numbers of sentences differ or one is too long.
+    ``layer`` and ``head`` count from 1. Layer 0 is the last but one, or the only one: in a
+    Transformer it aligns best (Garg et al. 2019). Layer -1 and head 0 are the mean of all. Writes
+    progress lines to standard error. Raises DataError if a sentence is too long.
     """
     sources, targets = (
         ["" if tokenizer.is_blank(text, tokenizer.encode(text)) else text for text in texts]
@@ -58,25 +59,26 @@ def soft_alignments(
     )
     are_words = lack_spaces(sources), lack_spaces(targets)
     weights, progress = {}, BuildProgress("words", len(sources), doing="aligning")
-    weigh = compiled_weights(trained, partial(_chosen, layer=layer, head=head))
-    for pair, found in cross_attention(trained, sources, targets, weigh):
-        weights[pair] = found
+    weigh = compiled_weights(trained, partial(_selected, layer=layer, head=head))
+    for pair, matrix in cross_attention(trained, sources, targets, weigh):
+        weights[pair] = matrix
         progress.advance(1)
     texts = zip(sources, targets, strict=True)
-    return [_described(weights[pair], each, are_words, trained.tokenizers) for pair, each in enumerate(texts)]
+    return [
+        _described(weights[pair], pair_texts, are_words, trained.tokenizers) for pair, pair_texts in enumerate(texts)
+    ]
 
 
 Weigh = Callable[[PyTree, Tokens, Tokens], Float[Array, "B ... T S"]]
-"""Weights of a teacher-forced pass from parameters, source and target."""
+"""Returns the weights of a teacher-forced pass from parameters, source and target."""
 
 
 def compiled_weights(
-    trained: TrainedRun[TranslationTask],
-    choose: Callable[[list[Float[Array, "B H T S"]]], Float[Array, "B ... T S"]],
+    trained: TrainedRun[TranslationTask], choose: Callable[[list[Float[Array, "B H T S"]]], Float[Array, "B ... T S"]]
 ) -> Weigh:
-    """``choose(layers)`` of the cross attention, compiled; keeps a program for each shape.
+    """Compile ``choose(layers)`` of the cross attention.
 
-    Its call raises ConfigError when nothing attends to the source.
+    A call raises ConfigError if nothing attends to the source.
     """
 
     def weigh(params: PyTree, source: Tokens, target: Tokens) -> Float[Array, "B ... T S"]:
@@ -91,22 +93,22 @@ def compiled_weights(
 def cross_attention(
     trained: TrainedRun[TranslationTask], sources: Sequence[str], targets: Sequence[str], weigh: Weigh
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the index of every pair and its weights [..., T, S] by ``weigh``, the longest pairs first.
+    """Yield the index and the weights [..., T, S] of every pair, the longest pairs first.
 
-    Raises DataError when the numbers of sentences differ or one is too long, ConfigError when nothing attends to the source.
+    Raises DataError if a sentence is too long, ConfigError if nothing attends to the source.
     """
     limit, longest = trained.config.decoding.max_source_tokens, trained.config.model.longest_sequence
     pairs = encode_pairs(trained.tokenizers, sources, targets, limit, longest)
     source_lengths, target_lengths = pairs.lengths
-    for chosen, batch in pairs.batches(ALIGNMENT_TOKENS, row_groups(trained.mesh), longest):
-        found = jax.device_get(weigh(trained.params, *put_rows(batch, trained.mesh)))
-        for row, pair in enumerate(chosen.tolist()):
-            yield pair, found[row, ..., : target_lengths[pair], : source_lengths[pair]]
+    for rows, batch in pairs.batches(ALIGNMENT_TOKENS, row_groups(trained.mesh), longest):
+        maps = jax.device_get(weigh(trained.params, *put_rows(batch, trained.mesh)))
+        for row, pair in enumerate(rows.tolist()):
+            yield pair, maps[row, ..., : target_lengths[pair], : source_lengths[pair]]
 
 
-def _chosen(layers: list[Float[Array, "B H T S"]], *, layer: int, head: int) -> Float[Array, "B T S"]:
-    chosen = layer - 1 if layer else max(len(layers) - 2, 0)
-    weights = jnp.mean(jnp.stack(layers), axis=0) if layer == MEAN_OF_LAYERS else layers[chosen]
+def _selected(layers: list[Float[Array, "B H T S"]], *, layer: int, head: int) -> Float[Array, "B T S"]:
+    index = layer - 1 if layer else max(len(layers) - 2, 0)
+    weights = jnp.mean(jnp.stack(layers), axis=0) if layer == MEAN_OF_LAYERS else layers[index]
     return weights[:, head - 1] if head else jnp.mean(weights, axis=1)
 
 
@@ -119,7 +121,7 @@ def _described(
 
 
 def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndarray) -> np.ndarray:
-    """Weights ``[T, S]`` of pieces, EOS last: summed over a source word's pieces, averaged over a target word's pieces.
+    """Sum weights ``[T, S]``, EOS last, over pieces of a source word, and average over a target's.
 
     ``to_source`` and ``to_target`` come from ``word_membership``.
     """
@@ -127,17 +129,18 @@ def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndar
 
 
 def word_membership(tokenizer: Tokenizer, text: str, are_words: bool = False) -> np.ndarray:
-    """1 where a piece of a text belongs to a word, else 0 [words, pieces]; ``are_words`` as in ``words_of_pieces``."""
+    """Return 1 where a piece belongs to a word, else 0 [words, pieces]; see ``words_of_pieces``."""
     words = words_of_pieces(tokenizer.surfaces(text), are_words)
     count = max(words, default=-1) + 1
     return (np.arange(count)[:, None] == np.array(words, np.int64)[None, :]).astype(np.float32)
 
 
 def words_of_pieces(surfaces: Sequence[bytes], are_words: bool = False) -> list[int]:
-    """For each piece the index of its word; space belongs to the word after it, at the end to the last word.
+    """Return the index of the word of each piece. A space belongs to the word after it.
 
-    Pieces ``a``, `` d``, ``og`` of ``a dog`` give ``[0, 1, 1]``. With ``are_words``, letters of a script without spaces also
-    separate words at the borders of pieces: ``私は``, ``JA``, ``X``, ``が`` give ``[0, 1, 1, 2]``.
+    Pieces ``a``, `` d``, ``og`` of ``a dog`` give ``[0, 1, 1]``. Space at the end belongs to the
+    last word. With ``are_words``, letters of a script without spaces also separate words at the
+    borders of pieces: ``私は``, ``JA``, ``X``, ``が`` give ``[0, 1, 1, 2]``.
     """
     text = b"".join(surfaces).decode("utf-8", "surrogatepass")
     is_space = [character.isspace() for character in text]
@@ -145,10 +148,10 @@ def words_of_pieces(surfaces: Sequence[bytes], are_words: bool = False) -> list[
     ends = np.cumsum([len(surface) for surface in surfaces], dtype=int)
     lengths = [len(character.encode("utf-8", "surrogatepass")) for character in text]
     if are_words:
-        own = [writes_without_spaces(character) for character in text]
+        is_unspaced = [writes_without_spaces(character) for character in text]
         starts = np.isin(np.cumsum(lengths) - lengths, ends)
         begins = [
-            begin or bool(starts[index] and not is_space[index] and (own[index] or own[index - 1]))
+            begin or bool(starts[index] and not is_space[index] and (is_unspaced[index] or is_unspaced[index - 1]))
             for index, begin in enumerate(begins)
         ]
     begun = np.cumsum(begins)

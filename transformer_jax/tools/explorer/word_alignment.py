@@ -16,7 +16,7 @@ Links = frozenset[tuple[int, int]]
 
 
 class GoldAlignment(NamedTuple):
-    """Links on which the annotators agreed (``sure``), and links of at least one annotator (``possible``, a superset)."""
+    """Links of all annotators (``sure``), and links of at least one (``possible``, a superset)."""
 
     sure: Links
     possible: Links
@@ -24,7 +24,7 @@ class GoldAlignment(NamedTuple):
 
 @dataclass(frozen=True)
 class AlignmentScores:
-    """Alignment error rate, precision against the possible links, and recall of the sure links, all from 0 to 1."""
+    """Error rate, precision against possible links and recall of sure links, from 0 to 1."""
 
     error_rate: float
     precision: float
@@ -34,7 +34,7 @@ class AlignmentScores:
 
 
 def best_links(weights: np.ndarray) -> Links:
-    """Links each target word to the source word that it attends to most; weights ``[T, S]``.
+    """Link target words to the source words with the largest weights ``[T, S]``.
 
     ``[[0.1, 0.9], [0.8, 0.2]]`` gives ``{(1, 0), (0, 1)}``.
     """
@@ -44,14 +44,15 @@ def best_links(weights: np.ndarray) -> Links:
 
 
 def to_pharaoh(links: Links) -> str:
-    """The links as ``0-0 1-2`` (source-target), sorted by source word."""
+    """Return the links as ``0-0 1-2`` (source-target), sorted by source word."""
     return " ".join(f"{source}-{target}" for source, target in sorted(links))
 
 
 def read_gold(lines: Iterable[str], name: str, first_index: int = 0) -> list[GoldAlignment]:
-    """Alignments in the Pharaoh format, one sentence a line: ``0-0`` is a sure link, ``1?2`` or ``1p2`` a possible one.
+    """Read the Pharaoh format, a sentence a line: ``0-0`` is a sure link, ``1?2`` a possible one.
 
-    ``first_index`` is the number of the first word, 0 or 1. Raises DataError, with file and line, on any other text.
+    ``1p2`` is a possible link too. ``first_index``: the number of the first word, 0 or 1. Raises
+    DataError with file and line.
     """
     gold = []
     for number, line in enumerate(lines, start=1):
@@ -70,30 +71,30 @@ def read_gold(lines: Iterable[str], name: str, first_index: int = 0) -> list[Gol
 
 
 def require_words(gold: Sequence[GoldAlignment], shapes: Sequence[tuple[int, ...]], name: str) -> None:
-    """Raises DataError, with file and line, if a link exceeds its sentence; ``shapes``: number of (target, source) words."""
-    for number, (each, (targets, sources)) in enumerate(zip(gold, shapes, strict=True), start=1):
-        for source, target in sorted(each.possible):
+    """Raise DataError if a link exceeds its sentence; ``shapes``: (target, source) words."""
+    for number, (links, (targets, sources)) in enumerate(zip(gold, shapes, strict=True), start=1):
+        for source, target in sorted(links.possible):
             if source >= sources or target >= targets:
                 problem = f"links word {source} with {target}, from 0, of a pair of {sources} and {targets} words"
                 raise DataError(f"{name}, line {number}: {problem}; if the file counts from 1, set --first_word=1")
 
 
-def score_alignments(found: Sequence[Links], gold: Sequence[GoldAlignment]) -> AlignmentScores:
-    """AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) over all sentences (Och and Ney 2003, section 5.2).
+def score_alignments(alignments: Sequence[Links], gold: Sequence[GoldAlignment]) -> AlignmentScores:
+    """Return AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) (Och and Ney 2003, section 5.2).
 
-    Raises DataError when the numbers of sentences differ, or there are no links.
+    Raises DataError if the numbers of sentences differ, or there are no links.
     """
-    if len(found) != len(gold):
-        raise DataError(f"{len(found)} alignments but {len(gold)} lines of gold; line i of each is sentence i")
-    links, sure = sum(map(len, found)), sum(len(each.sure) for each in gold)
-    in_sure = sum(len(links & each.sure) for links, each in zip(found, gold, strict=True))
-    in_possible = sum(len(links & each.possible) for links, each in zip(found, gold, strict=True))
+    if len(alignments) != len(gold):
+        raise DataError(f"{len(alignments)} alignments but {len(gold)} lines of gold; line i is sentence i")
+    links, sure = sum(map(len, alignments)), sum(len(reference.sure) for reference in gold)
+    in_sure = sum(len(links & reference.sure) for links, reference in zip(alignments, gold, strict=True))
+    in_possible = sum(len(links & reference.possible) for links, reference in zip(alignments, gold, strict=True))
     if not links + sure:
-        raise DataError("there is no link to compare, neither found nor in the gold alignment")
+        raise DataError("there is no link to compare, neither in the model nor in the gold alignment")
     return AlignmentScores(
         error_rate=1 - (in_sure + in_possible) / (links + sure),
         precision=in_possible / max(links, 1),
         recall=in_sure / max(sure, 1),
         num_links=links,
-        num_sentences=len(found),
+        num_sentences=len(alignments),
     )

@@ -1,8 +1,8 @@
-"""The archive format: parameters in safetensors, settings, tokenizers, and a manifest with digests of the files.
+"""The archive format: parameters in safetensors, settings, tokenizers, and a manifest.
 
-``model.safetensors`` has the parameters by path, in this package's layout. ``golden.safetensors`` has token ids of a few
-sentences and their logits, to check other implementations. ``manifest.json`` has digests of the files, and shapes and types of
-the tensors.
+``model.safetensors`` has the parameters by path, in this package's layout. ``golden.safetensors``
+has token ids of a few sentences and their logits, to check other implementations. ``manifest.json``
+has digests of the files, and shapes and types of the tensors.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ MODEL, GOLDEN = "model.safetensors", "golden.safetensors"
 
 
 def export(model: OpenedModel, folder: Path, texts: Sequence[str]) -> None:
-    """Writes the archive of a translation or language model, with logits for the first ``texts`` that are not too long."""
-    write_tensors(folder / MODEL, model.named)
+    """Write the archive of a model, with logits of the first ``texts`` that are not too long."""
+    write_tensors(folder / MODEL, model.arrays)
     texts = model.short_enough(texts, model.config.model.longest_sequence)[:GOLDEN_SENTENCES]
     examples = model.examples(texts) if texts else []
     golden = {}
@@ -47,22 +47,20 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str]) -> None:
         "schema_version": SCHEMA_VERSION,
         "steps": list(model.steps),
         "files": {str(file.relative_to(folder)): _digest(file) for file in files},
-        "tensors": _described(model.named),
+        "tensors": _described(model.arrays),
         "golden": _described(golden),
     }
     write_json(folder / MANIFEST, manifest)
 
 
 def read(folder: Path) -> ImportedModel:
-    """Settings, tokenizers and parameters; raises DataError if a file or the golden logits do not match."""
-    found = _read_files(folder)
-    for check in _golden_checks(folder, found.opened()):
+    """Read an archive. Raises DataError if a file or the golden logits do not match."""
+    model = _read_files(folder)
+    for check in _golden_checks(folder, model.opened()):
         if check.agreeing < check.total:
             problem = f"the logits of {check.total - check.agreeing} of {check.total} sentences differ"
-            raise DataError(
-                f"{folder / GOLDEN}: {problem} from the ones that this version computes with {MODEL} and {CONFIG}"
-            )
-    return found
+            raise DataError(f"{folder / GOLDEN}: {problem} from the logits of this version with {MODEL} and {CONFIG}")
+    return model
 
 
 class ArchiveCounterpart(Counterpart):
@@ -73,9 +71,9 @@ class ArchiveCounterpart(Counterpart):
     def __init__(self, folder: Path, model: OpenedModel) -> None:
         require_same_tokenizers(folder / TOKENIZER, model)
         self._folder = folder
-        found = _read_files(folder).opened(model.mesh)
-        self._model = replace(found, config=replace(found.config, decoding=model.config.decoding))
-        self.longest = found.config.model.longest_sequence
+        stored = _read_files(folder).opened(model.mesh)
+        self._model = replace(stored, config=replace(stored.config, decoding=model.config.decoding))
+        self.longest = stored.config.model.longest_sequence
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
         return self._model.logits(examples)
@@ -85,7 +83,7 @@ class ArchiveCounterpart(Counterpart):
         return [target[:-1] for target in self._model.greedy(sources)]
 
     def checks(self, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
-        """Checks the golden logits."""
+        """Compare the golden logits."""
         del texts, examples
         return _golden_checks(self._folder, self._model)
 
@@ -98,11 +96,11 @@ def _read_files(folder: Path) -> ImportedModel:
     manifest = read_object(path)
     version = value_of(manifest, "schema_version", int, path)
     if version != SCHEMA_VERSION:
-        raise DataError(f"{path}: schema_version {version}; this version reads {SCHEMA_VERSION}")
+        raise DataError(f"{path}: schema_version {version}, but this version reads {SCHEMA_VERSION}")
     for name, digest in value_of(manifest, "files", dict, path).items():
         file = folder / name
         if not file.resolve().is_relative_to(folder.resolve()):
-            raise DataError(f"{path}: {name!r} is outside of the archive; its files are in {folder}")
+            raise DataError(f"{path}: {name!r} is outside of the archive {folder}")
         if not file.is_file() or _digest(file) != digest:
             problem = "is not what the manifest describes" if file.is_file() else "is missing"
             raise DataError(f"{file}: {problem}; copy the archive again")
@@ -111,7 +109,7 @@ def _read_files(folder: Path) -> ImportedModel:
 
 
 def _golden_checks(folder: Path, model: OpenedModel) -> list[Check]:
-    """Compares the logits of the sentences in the archive with the stored ones; no check of an archive without sentences."""
+    """Compare the stored logits with computed ones, if the archive has sentences."""
     stored = read_tensors(folder / GOLDEN)
     numbers = range(sum(name.startswith("target_") for name in stored))
     none = np.zeros(0, np.int32)
@@ -129,5 +127,5 @@ def _digest(file: Path) -> str:
 
 
 def _described(tensors: Mapping[str, np.ndarray]) -> dict[str, dict[str, object]]:
-    """Shape and type of each array."""
+    """Return shape and type by name."""
     return {name: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)} for name, leaf in sorted(tensors.items())}

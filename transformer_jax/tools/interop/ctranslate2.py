@@ -1,8 +1,9 @@
-"""Export of translation models to the CTranslate2 runtime (https://github.com/OpenNMT/CTranslate2), and its counterpart.
+"""Export of translation models to CTranslate2 (https://github.com/OpenNMT/CTranslate2).
 
-Its models are the encoder-decoder of Vaswani et al. 2017. Matrices are [out, in]; self-attention fuses query, key and value,
-cross-attention key and value. Its length penalty divides by length^alpha (not equation 14 of Wu et al. 2016), so beam search
-ranks slightly differently; greedy decoding is the same. A bias suppresses PAD and BOS, which search here never chooses, so that
+Its models are the encoder-decoder of Vaswani et al. 2017. Matrices are [out, in]. Self-attention
+fuses query, key and value, and cross-attention key and value. The length penalty divides by
+length^alpha (not equation 14 of Wu et al. 2016), so beam search ranks slightly differently, and
+greedy decoding is the same. A bias suppresses PAD and BOS, which search here never chooses, so that
 probabilities are over all other tokens.
 """
 
@@ -24,9 +25,9 @@ from transformer_jax.tools.interop.parity import Counterpart, Tolerance, require
 from transformer_jax.tools.interop.weight_files import needing, read_object
 
 SINUSOIDS = {"sinusoidal": sinusoid_table, "fairseq": fairseq_table}
-# Rows of the sinusoid table; the runtime refuses longer sequences.
+# Rows of the sinusoid table. The runtime refuses longer sequences.
 POSITIONS = 4096
-# Logit of PAD and BOS, which search here never chooses; representable in float16.
+# Logit of PAD and BOS, in the range of float16.
 SUPPRESSED_LOGIT = np.float32(-1e4)
 # jax.nn.gelu is the approximation with tanh (Hendrycks and Gimpel 2016).
 ACTIVATIONS = {
@@ -37,9 +38,10 @@ ACTIVATIONS = {
     "geglu": "GELUTanh",
     "swiglu": "SWISH",
 }
-# Differences of a token's log-probability that rounded weights explain. Measured maximum and mean: 0.13 and 0.010 with int8,
-# 0.04 and 0.022 with int8 at base size, 0.004 and 0.0006 with float16. With int8 the maximum over many tokens has outliers, so
-# the mean decides. Sources without EOS, or another norm epsilon, exceed these bounds.
+# Differences of a token's log-probability that rounded weights explain. Measured maximum and mean:
+# 0.13 and 0.010 with int8, 0.04 and 0.022 with int8 at base size, 0.004 and 0.0006 with float16.
+# With int8 the maximum over many tokens has outliers, so the mean decides. A source without EOS or
+# another norm epsilon exceeds these bounds.
 TOLERANCES = {
     "float32": Tolerance(1e-4, 1e-5),
     "float16": Tolerance(1e-2, 2e-3, greedy=0.9),
@@ -48,9 +50,11 @@ TOLERANCES = {
 Matrices = Mapping[str, np.ndarray]
 
 
-def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quantization: str = "float32") -> None:
-    """Writes a model directory with tokenizer files; raises ConfigError for a setting that the runtime does not support."""
-    del texts
+def export(model: OpenedModel, folder: Path, *, quantization: str = "float32") -> None:
+    """Write a model directory with tokenizer files.
+
+    Raises ConfigError for a setting that the runtime does not support.
+    """
     choices = {"feed_forward": ACTIVATIONS, "positions": (*SINUSOIDS, "learned")}
     require_plain_transformer(model, "ctranslate2", "is not supported by CTranslate2", choices)
     with needing("ctranslate2"):
@@ -63,10 +67,10 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quant
         activation=getattr(specs.Activation, ACTIVATIONS[config.feed_forward]),
         alignment_layer=-1,
         alignment_heads=0,
-        ffn_glu="decoder_layers_0/feed_forward/gate_kernel" in model.named,
+        ffn_glu="decoder_layers_0/feed_forward/gate_kernel" in model.arrays,
     )
     # The quantizer modifies the arrays.
-    matrices = {name: np.array(leaf) for name, leaf in as_matrices(model.named).items()}
+    matrices = {name: np.array(leaf) for name, leaf in as_matrices(model.arrays).items()}
     _set_stack(spec.encoder, "encoder", matrices, config)
     _set_stack(spec.decoder, "decoder", matrices, config)
     spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight, projection = tables(matrices, config)
@@ -75,7 +79,7 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quant
     bias = matrices.get("projection/logits_bias", np.zeros(len(projection), np.float32))
     bias[[PAD_ID, BOS_ID]] = SUPPRESSED_LOGIT
     spec.decoder.projection.bias = np.maximum(bias, SUPPRESSED_LOGIT)
-    source, target = (each.pieces(range(each.vocabulary_size)) for each in model.tokenizers)
+    source, target = (tokenizer.pieces(range(tokenizer.vocabulary_size)) for tokenizer in model.tokenizers)
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     spec.config.bos_token = spec.config.decoder_start_token = target[BOS_ID]
@@ -94,7 +98,6 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quant
 
 
 def _set_stack(spec: Any, side: str, matrices: Matrices, config: TransformerConfig) -> None:
-    """Sets layers, positions and final norm of the ``encoder`` or ``decoder``."""
     for number, layer in enumerate(spec.layer):
         path = f"{side}_layers_{number}"
         _set_attention(layer.self_attention, f"{path}/self_attention", matrices, fused=["query", "key", "value"])
@@ -134,7 +137,7 @@ def _set_norm(spec: Any, path: str, matrices: Matrices) -> None:
 
 
 class CTranslate2Counterpart(Counterpart):
-    """A model directory, run on the CPU in its precision; compares log-probabilities."""
+    """A model directory, run on the CPU in its precision. Compares log-probabilities."""
 
     compares_logits = False
 
@@ -142,8 +145,8 @@ class CTranslate2Counterpart(Counterpart):
         path = folder / "config.json"
         quantization = read_object(path).get("quantization")
         if quantization not in TOLERANCES:
-            known = ", ".join(TOLERANCES)
-            raise DataError(f"{path}: quantization={quantization!r} is not one of {known}; export the model again")
+            names = ", ".join(TOLERANCES)
+            raise DataError(f"{path}: quantization={quantization!r} is not one of {names}; export the model again")
         require_same_tokenizers(folder, model)
         self._source, self._target = model.tokenizers
         with needing("ctranslate2"):
@@ -162,13 +165,13 @@ class CTranslate2Counterpart(Counterpart):
         sources = [self._source.pieces(example.source[:-1]) for example in examples]
         targets = [self._target.pieces(example.target[:-1]) for example in examples]
         scored = self._translator.score_batch(sources, targets, max_input_length=0)
-        return [np.asarray(each.log_probs, np.float32) for each in scored]
+        return [np.asarray(result.log_probs, np.float32) for result in scored]
 
     def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
         pieces = [self._source.pieces(source[:-1]) for source in sources]
         # Tokens that begin every translation of the run, such as a language token.
         prefix = self._target.pieces(self._target.encode(""))
-        found = self._translator.translate_batch(
+        results = self._translator.translate_batch(
             pieces,
             target_prefix=[prefix] * len(pieces) if prefix else None,
             beam_size=1,
@@ -177,7 +180,7 @@ class CTranslate2Counterpart(Counterpart):
             max_decoding_length=longest,
             max_batch_size=32,
         )
-        return [[self._ids.get(piece, UNK_ID) for piece in each.hypotheses[0]] for each in found]
+        return [[self._ids.get(piece, UNK_ID) for piece in result.hypotheses[0]] for result in results]
 
 
 open_counterpart = CTranslate2Counterpart

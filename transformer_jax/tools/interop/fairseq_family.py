@@ -1,4 +1,4 @@
-"""Encoder-decoders with the parameter names of fairseq (Marian, M2M-100): names, vocabularies, import."""
+"""Encoder-decoders with the parameter names of fairseq, such as Marian and M2M-100."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -35,25 +35,26 @@ WIDTH_LAST = re.compile(r"(table|attention/(query|key|value)|(wide|gate)_kernel)
 WIDTH_FIRST = re.compile(r"(attention/output|narrow_kernel|narrow_bias|output_bias|norm/(scale|bias))$")
 
 SPECIAL_PIECES = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
+# The foreign id of a piece that the foreign vocabulary lacks.
 NOWHERE = -1
-# So low that the id is never chosen, and does not change other probabilities.
+# Low enough to be never chosen and to change no other probability.
 MISSING_LOGIT = -1e9
 
 
 def fairseq_name(name: str) -> str:
-    """Layer parameters: ``encoder.layers.0.self_attn.q_proj.weight`` for ``encoder_layers_0/self_attention/query``."""
+    """Return ``encoder.layers.0.fc1.weight`` for ``encoder_layers_0/feed_forward/wide_kernel``."""
     for pattern, replacement in PARTS:
         name = re.sub(pattern, replacement, name)
     return name
 
 
 def halves(d_model: int) -> np.ndarray:
-    """The order 0, 2, 4, ..., 1, 3, 5, ..., which moves sines before cosines in interleaved sinusoids."""
+    """Return 0, 2, 4, ..., 1, 3, 5, ..., which moves sines before cosines."""
     return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
 
 
 def reordered_width(name: str, matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """A parameter with its width axis reordered; if all parameters are reordered, the outputs do not change."""
+    """Reorder the width axis. With all parameters reordered, the outputs do not change."""
     if WIDTH_LAST.search(name):
         return np.ascontiguousarray(matrix[..., order])
     return np.ascontiguousarray(matrix[order]) if WIDTH_FIRST.search(name) else matrix
@@ -75,7 +76,6 @@ class VocabularyOrder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether ids correspond one to one."""
         return len(self.ours) == len(self.theirs)
 
     @property
@@ -84,25 +84,27 @@ class VocabularyOrder:
         return [i for i, there in enumerate(self.theirs) if self.ours.get(int(there), i) != i]
 
     def pieces(self, theirs: Mapping[int, str]) -> list[str]:
-        """Pieces by id here, from pieces by foreign id."""
+        """Return pieces by id here, from pieces by foreign id."""
         return [SPECIAL_PIECES.get(i) or theirs.get(int(there), f"<{there}>") for i, there in enumerate(self.theirs)]
 
     def rows(self, table: np.ndarray) -> np.ndarray:
-        """Rows of a foreign table in the order of this package; missing ones are zero."""
+        """Return the rows of a foreign table in the order of this package, 0 if missing."""
         rows = table[self.theirs]
         rows[self.theirs == NOWHERE] = 0.0
         return rows
 
     def to_theirs(self, ids: Sequence[int]) -> list[int]:
-        """Foreign ids."""
         return [int(self.theirs[i]) for i in ids]
 
     def to_ours(self, ids: Sequence[int]) -> list[int]:
-        """Ids here; UNK for an id without one."""
+        """Return ids here, UNK for an id without one."""
         return [self.ours.get(int(i), UNK_ID) for i in ids]
 
     def logits(self, theirs: np.ndarray) -> np.ndarray:
-        """Foreign logits [..., V] in the order of this package; missing and repeated ids get ``MISSING_LOGIT``."""
+        """Return foreign logits [..., V] in the order of this package.
+
+        Missing and repeated ids get ``MISSING_LOGIT``.
+        """
         ours, is_missing = theirs[..., self.theirs], self.theirs == NOWHERE
         is_missing[self.repeated] = True
         ours[..., is_missing] = MISSING_LOGIT
@@ -110,9 +112,10 @@ class VocabularyOrder:
 
 
 def vocabulary_order(size: int, *, pad: int, start: int, eos: int, unk: int) -> VocabularyOrder:
-    """The order with ``pad`` as PAD and ``start``, with which the foreign decoder begins, as BOS; other ids keep their order.
+    """Return the order with ``start``, the first token of the foreign decoder, as BOS.
 
-    A ``pad`` that is also another special id is treated as missing; an id that is both ``start`` and ``eos`` is BOS and EOS.
+    Other ids keep their order. A ``pad`` that is also another special id counts as missing. An id
+    that is both ``start`` and ``eos`` is BOS and EOS.
     """
     special = {BOS_ID: start, EOS_ID: eos, UNK_ID: unk, PAD_ID: NOWHERE if pad in (start, eos, unk) else pad}
     theirs = [special[i] for i in sorted(special)]
@@ -120,11 +123,11 @@ def vocabulary_order(size: int, *, pad: int, start: int, eos: int, unk: int) -> 
 
 
 Orders = tuple[VocabularyOrder, VocabularyOrder]
-"""Orders of source and target; the same object if they share a vocabulary."""
+"""Orders of source and target: one object if they share a vocabulary."""
 
 
 class Tables(NamedTuple):
-    """Source and target embeddings and output projection [V, D], and logits bias [V], by foreign id."""
+    """Embeddings of both sides and output projection [V, D], logits bias [V], by foreign id."""
 
     source: np.ndarray
     target: np.ndarray
@@ -132,12 +135,11 @@ class Tables(NamedTuple):
     bias: np.ndarray
 
     def tying(self, has_one_vocabulary: bool) -> str:
-        """The setting ``model.tying`` that these tables allow."""
+        """Return the setting ``model.tying`` that these tables allow."""
         is_source = has_one_vocabulary and np.array_equal(self.source, self.target)
-        is_output = np.array_equal(self.target, self.projection)
-        return {(True, True): "all", (True, False): "embeddings", (False, True): "output"}.get(
-            (is_source, is_output), "none"
-        )
+        if np.array_equal(self.target, self.projection):
+            return "all" if is_source else "output"
+        return "embeddings" if is_source else "none"
 
 
 def imported_translation(
@@ -149,12 +151,21 @@ def imported_translation(
     orders: Orders,
     width_order: np.ndarray | None = None,
 ) -> ImportedModel:
-    """A translation model with biased attention from its settings ``model``, a ``state`` with exactly its layers, and tables.
+    """Return a translation model, without biases of attention and logits that are all zero.
 
-    ``width_order``: the order that converts the foreign width axis. Omits attention and logits biases that are all zero. Raises
-    DataError naming tensors that are missing, unexpected or of another shape.
+    Args:
+        model: Settings of the model.
+        languages: Settings of the data.
+        tokenizers: Tokenizers of source and target.
+        state: Exactly the layers.
+        tables: Tables by foreign id.
+        orders: Orders of the vocabularies.
+        width_order: The order that converts the foreign width axis.
+
+    Raises:
+        DataError: Tensors are missing, unexpected or of another shape.
     """
-    joint, size = orders[0] is orders[1], max(each.vocabulary_size for each in tokenizers)
+    joint, size = orders[0] is orders[1], max(tokenizer.vocabulary_size for tokenizer in tokenizers)
     tokenizer = {"kind": tokenizers.source.kind, "vocabulary_size": size, "joint": joint}
     model = model | {"attention": "biased", "tying": tables.tying(joint)}
     config = from_dict({"tokenizer": tokenizer, "model": model, "data": dict(languages)})
@@ -181,10 +192,10 @@ def imported_translation(
         matrices[name] = order.rows(table)
     if width_order is not None:
         matrices = {name: reordered_width(name, leaf, width_order) for name, leaf in matrices.items()}
-    named = as_kernels(matrices, all_shapes)
+    arrays = as_kernels(matrices, all_shapes)
     if has_bias:
-        named["projection/logits_bias"] = bias
-    kept = without_zero_biases(named)
-    if len(kept) < len(named):
+        arrays["projection/logits_bias"] = bias
+    kept = without_zero_biases(arrays)
+    if len(kept) < len(arrays):
         config = replace(config, model=replace(config.model, attention="multi_head"))
     return ImportedModel(config, tokenizers, kept)

@@ -1,8 +1,9 @@
 """Export of language models as ``GPT2LMHeadModel`` of transformers (Radford et al. 2019).
 
-GPT-2 is a pre-norm decoder with learned positions and attention biases; absent biases are written as zeros. If the embedding is
-scaled, the scaled table and a separate output projection are written. The tokenizer is written in this package's format, since
-transformers has no tokenizer class with these ids. GPT-2 has no ``activation_dropout``.
+GPT-2 is a pre-norm decoder with learned positions and attention biases. Absent biases are written
+as zeros. If the embedding is scaled, the scaled table and a separate output projection are written.
+The tokenizer is written in this package's format, since transformers has no tokenizer class with
+these ids. GPT-2 has no ``activation_dropout``.
 """
 
 from pathlib import Path
@@ -30,22 +31,26 @@ ATTENTION = {"attn.c_attn": ("query", "key", "value"), "attn.c_proj": ("output",
 
 
 def export(model: OpenedModel, folder: Path) -> None:
-    """Writes weights, configuration and tokenizer; raises ConfigError naming a setting that GPT-2 does not support."""
+    """Write weights, configuration and tokenizer.
+
+    Raises ConfigError for a setting that GPT-2 does not support.
+    """
     config: DecoderOnlyConfig = model.config.model
     choices = {"normalization": ("pre",), "positions": ("learned",), "feed_forward": ACTIVATIONS}
     require_settings(config, "is not supported by GPT-2", choices)
     if config.logits_bias:
         raise ConfigError("model.logits_bias", "True is not supported by GPT-2", "export with --format=safetensors")
     is_tied = config.tying == "output" and config.embedding == "unscaled"
-    matrices = as_matrices(model.named)
+    matrices = as_matrices(model.arrays)
     table = matrices["embedding/table"]
     matrices.setdefault("projection/table", table)
     matrices["embedding/table"] = table * np.float32(config.d_model**0.5 if config.embedding == "scaled" else 1.0)
     parts: dict[str, list[np.ndarray]] = {}
     for ours, theirs in _parameter_names(config.num_layers, is_tied).items():
-        absent = np.zeros(config.d_model, np.float32)
-        parts.setdefault(theirs, []).append(_transposed(ours, matrices.get(ours, absent)))
-    state = {name: np.concatenate(each, axis=-1) for name, each in parts.items()}
+        leaf = matrices.get(ours, np.zeros(config.d_model, np.float32))
+        # Matrices are [in, out] there.
+        parts.setdefault(theirs, []).append(leaf.T if leaf.ndim == 2 and not ours.endswith("table") else leaf)
+    state = {name: np.concatenate(leaves, axis=-1) for name, leaves in parts.items()}
     prefix = {name: "" if name.startswith("lm_head") else "transformer." for name in state}
     write_tensors(folder / "model.safetensors", {prefix[name] + name: leaf for name, leaf in state.items()})
     content = {
@@ -68,7 +73,7 @@ def export(model: OpenedModel, folder: Path) -> None:
 
 
 def _parameter_names(num_layers: int, is_tied: bool) -> dict[str, str]:
-    """GPT-2's name of each parameter, without ``transformer.``; queries, keys and values share a name."""
+    """Return GPT-2's names without ``transformer.``. Queries, keys and values share a name."""
     names = {"embedding/table": "wte.weight", "positions/table": "wpe.weight"}
     names |= {} if is_tied else {"projection/table": "lm_head.weight"}
     norms = {"decoder_norm": "ln_f"}
@@ -83,8 +88,3 @@ def _parameter_names(num_layers: int, is_tied: bool) -> dict[str, str]:
     for ours, theirs in norms.items():
         names |= {f"{ours}/scale": f"{theirs}.weight", f"{ours}/bias": f"{theirs}.bias"}
     return names
-
-
-def _transposed(name: str, leaf: np.ndarray) -> np.ndarray:
-    """The transposed matrix, [in, out] in GPT-2; tables and vectors unchanged."""
-    return leaf.T if leaf.ndim == 2 and not name.endswith("table") else leaf

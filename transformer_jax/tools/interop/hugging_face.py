@@ -1,4 +1,4 @@
-"""Folders of the library transformers: export and import by architecture, and counterparts that the library runs."""
+"""Folders of the library transformers: export, import, and counterparts that it runs."""
 
 import itertools
 import warnings
@@ -22,19 +22,18 @@ CLASSES = {marian.MODEL_TYPE: "MarianMTModel", m2m.MODEL_TYPE: "M2M100ForConditi
 VOCABULARIES = {marian.MODEL_TYPE: marian.vocabulary_orders, m2m.MODEL_TYPE: m2m.vocabulary_orders}
 
 
-def export(model: OpenedModel, folder: Path, texts: Sequence[str] = ()) -> None:
-    """Writes a folder for ``from_pretrained``: a Marian model for translation, GPT-2 for a language model.
+def export(model: OpenedModel, folder: Path) -> None:
+    """Write a folder for ``from_pretrained``: Marian for translation, GPT-2 for a language model.
 
-    Raises ConfigError naming a setting that the class does not support.
+    Raises ConfigError for a setting that the class does not support.
     """
-    del texts
     (marian if model.translates else gpt2).export(model, folder)
 
 
 def read(folder: Path, **languages: str) -> ImportedModel:
-    """The model in a folder that ``save_pretrained`` wrote; M2M-100 takes ``source_language`` and ``target_language``.
+    """Read a folder that ``save_pretrained`` wrote. ``languages`` are for M2M-100 alone.
 
-    Raises ConfigError for an unsupported architecture, and as the ``read`` of the architecture does.
+    Raises ConfigError for an unsupported architecture, and errors of its ``read``.
     """
     kind = _model_type(folder, READERS)
     if languages and kind != m2m.MODEL_TYPE:
@@ -44,17 +43,17 @@ def read(folder: Path, **languages: str) -> ImportedModel:
 
 
 def open_counterpart(folder: Path, model: OpenedModel) -> Counterpart:
-    """The model in ``folder``; raises ConfigError for an unsupported architecture."""
+    """Open the model in ``folder``. Raise ConfigError for an unsupported architecture."""
     is_gpt2 = _model_type(folder, [*READERS, gpt2.MODEL_TYPE]) == gpt2.MODEL_TYPE
     return Gpt2Counterpart(folder, model) if is_gpt2 else TranslationCounterpart(folder, model)
 
 
-def _model_type(folder: Path, known: Collection[str]) -> str:
-    """The architecture that ``config.json`` names; raises ConfigError if it is not ``known``."""
+def _model_type(folder: Path, kinds: Collection[str]) -> str:
+    """Return the architecture in ``config.json``. Raise ConfigError unless it is of ``kinds``."""
     path = folder / "config.json"
     kind = str(read_object(path).get("model_type"))
-    if kind not in known:
-        raise ConfigError(path, f"model_type={kind!r} is not one of {', '.join(known)}")
+    if kind not in kinds:
+        raise ConfigError(path, f"model_type={kind!r} is not one of {', '.join(kinds)}")
     return kind
 
 
@@ -64,7 +63,7 @@ class HuggingFaceCounterpart(Counterpart):
     tolerance = Tolerance(1e-4, 2e-5)
 
     def _load(self, folder: Path, class_name: str) -> Any:
-        """Loads the model and returns the library; raises DataError if that fails."""
+        """Load the model, and return the library. Raise DataError if it cannot be loaded."""
         self._torch = torch_library()
         with needing("transformers"):
             import transformers
@@ -114,13 +113,13 @@ class TranslationCounterpart(HuggingFaceCounterpart):
                 problem = f"{len(order.theirs):,} ids, but the run has {tokenizer.vocabulary_size:,}"
                 raise DataError(f"{folder}: a vocabulary of {problem}; give the same model")
         with warnings.catch_warnings():
-            # A warning recommends sacremoses, which would change punctuation.
+            # It recommends sacremoses, which would change punctuation.
             warnings.simplefilter("ignore")
             self._tokenizer = self._load(folder, CLASSES[kind]).AutoTokenizer.from_pretrained(
                 folder, trust_remote_code=False
             )
         if kind == m2m.MODEL_TYPE:
-            # The settings may name the language otherwise, as for a corpus.
+            # The settings may have another name of the language, for a corpus.
             source = model.tokenizers.source
             self._tokenizer.src_lang = "".join(source.pieces(source.encode(""))).strip("_")
 
@@ -137,7 +136,7 @@ class TranslationCounterpart(HuggingFaceCounterpart):
         theirs = self._target.to_theirs([PAD_ID, BOS_ID])
         eos = int(self._target.theirs[EOS_ID])
         never = [[i] for i in set(theirs) if i not in (NOWHERE, eos)]
-        found: list[list[int]] = []
+        outputs: list[list[int]] = []
         for rows in itertools.batched(sources, ROWS_AT_ONCE):
             inputs = self._sources(rows)
             with self._torch.inference_mode():
@@ -151,12 +150,12 @@ class TranslationCounterpart(HuggingFaceCounterpart):
                     forced_bos_token_id=self._forced[0] if self._forced else None,
                 )
             translations = [itertools.takewhile(lambda i: i != eos, row[1:]) for row in ids.tolist()]
-            found += [self._target.to_ours([*each]) for each in translations]
-        return found
+            outputs += [self._target.to_ours([*translation]) for translation in translations]
+        return outputs
 
     def checks(self, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
-        """Compares the tokens of both tokenizers, except for texts that only this package escapes."""
-        plain = [(text, each.source) for text, each in zip(texts, examples, strict=True) if not is_escaped(text)]
+        """Compare the tokens of texts that this package does not escape."""
+        plain = [(text, example.source) for text, example in zip(texts, examples, strict=True) if not is_escaped(text)]
         alike = [self._source.to_ours(self._tokenizer(text).input_ids) == ids for text, ids in plain]
         return [Check("tokenized alike", sum(alike), len(plain))]
 

@@ -1,8 +1,9 @@
 """Models of other toolkits: ``export``, ``import`` and ``verify``."""
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, run_config, run_flags
@@ -13,12 +14,17 @@ from transformer_jax.files.atomic_files import appearing_folder, require_local, 
 from transformer_jax.files.terminal import text_table
 from transformer_jax.run_directory.layout import write_json
 from transformer_jax.run_directory.package_origin import package_origin
-from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart
 from transformer_jax.tools.interop.weight_files import require_plain_files
 
 if TYPE_CHECKING:
     from transformer_jax.tools.interop.models import OpenedModel
+    from transformer_jax.tools.interop.parity import Counterpart
 
+# The module of a format is imported on first use, with its libraries.
+MODULES = {"ctranslate2": "ctranslate2", "huggingface": "hugging_face", "safetensors": "archive"}
+IMPORTED = ("huggingface", "safetensors")
+# Files by which a format is recognized. Every format has config.json.
+MARKS = {"model.bin": "ctranslate2", "manifest.json": "safetensors", "config.json": "huggingface"}
 LANGUAGES = ("source_language", "target_language")
 FIXED = ("task", "model.", "tokenizer.")
 # Beside the files of every format.
@@ -37,35 +43,37 @@ TEXT_FLAGS = (
 
 @flags.command(
     run_flags,
-    flags.enum("format", None, EXPORTED, "format to write", required=True),
+    flags.enum("format", None, list(MODULES), "format to write", required=True),
     flags.string("output", None, "folder to write", required=True),
     flags.enum("quantization", "float32", ("float32", "float16", "int8"), "precision of the weights (ctranslate2)"),
     flags.boolean("verify", True, "compare the exported model with the run"),
     *TEXT_FLAGS,
 )
 def export(values: flags.Values) -> int:
-    """Write a trained model in the format of another toolkit, and verify that it computes the same there.
+    """Write a trained model in the format of another toolkit, and compare both.
 
     Example:
-        transformer-jax export --workdir=runs/m30k --format=ctranslate2 --output=m30k-ct2
-        transformer-jax export --workdir=runs/m30k --format=ctranslate2 --quantization=int8 --output=m30k-int8
+        transformer-jax export runs/m30k --format=ctranslate2 --output=m30k-ct2
+        transformer-jax export runs/m30k --format=ctranslate2 --quantization=int8 --output=m30k-int8
 
-    Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive
-    with settings, tokenizers, and a manifest with digests). --output is a new folder, which is written completely or not at
-    all, with origin.json (version and commit of this package, run and updates). The exported model is then loaded and compared
-    with the run, as by verify, on the first sentences of --source (default: the validation split); --no_verify skips this. Exit
-    status 1: they differ by more than the tolerance. Libraries: pip install ctranslate2 safetensors torch transformers.
+    Formats: ctranslate2, huggingface (a Marian model of transformers, or GPT-2 for a language
+    model) and safetensors (an archive with settings, tokenizers, and a manifest with digests).
+    --output is a new folder, written completely or not at all, with origin.json (version and commit
+    of this package, run and updates). Then verify compares the exported model with the run on the
+    first sentences of --source (default: the validation split), unless --no_verify is set. Exit
+    status 1: they differ by more than the tolerance. Libraries: pip install ctranslate2 safetensors
+    torch transformers.
     """
     (run,) = chosen_runs(values, run_config(values))
     output = _new_folder(values.output, "--output")
     if "quantization" in values.present and values.format != "ctranslate2":
         raise ConfigError("--quantization", f"not an option of --format={values.format}", "leave it out")
-    options = {"quantization": values.quantization} if values.format == "ctranslate2" else {}
     require_writable(output.parent, "--output")
     model = _open(values, run.config)
     texts = _texts_to_compare(values, model)
+    options = {"ctranslate2": {"quantization": values.quantization}, "safetensors": {"texts": texts}}
     with appearing_folder(output) as folder:
-        format_module(values.format).export(model, folder, texts, **options)
+        format_module(values.format).export(model, folder, **options.get(values.format, {}))
         write_json(folder / ORIGIN, {"package": package_origin(), "run": values.workdir, "steps": list(model.steps)})
     steps = ", ".join(map(str, model.steps))
     print(f"{output}: {values.format}, checkpoint {steps} of {values.workdir}")
@@ -84,13 +92,15 @@ def import_model(values: flags.Values) -> int:
 
     Example:
         transformer-jax import --format=safetensors --input=m30k-archive --workdir=runs/again
-        transformer-jax import --format=huggingface --input=nllb --source_language=eng_Latn --target_language=deu_Latn runs/a
+        transformer-jax import --format=huggingface --input=nllb --source_language=eng_Latn \
+            --target_language=deu_Latn --workdir=runs/nllb
 
-    Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100 or of NLLB); safetensors (written by
-    export). No code in the input is run: a pickle with more than tensors is refused. Data, decoding and training are set as
-    for train, for example --config.data.source=text --config.data.directory=data/wmt; model, its parts and tokenizers are
-    fixed by the input. The run directory is written completely or not at all. Fine-tune with train --config=RUN
-    --config.init.run=RUN. Libraries: pip install safetensors torch transformers.
+    Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100 or of NLLB) and
+    safetensors (written by export). No code in the input is run: a pickle with more than tensors is
+    refused. Data, decoding and training are set as for train, for example --config.data.source=text
+    --config.data.directory=data/wmt. The input fixes model, parts and tokenizers. The run directory
+    is written completely or not at all. Fine-tune with train --config=RUN --config.init.run=RUN.
+    Libraries: pip install safetensors torch transformers.
     """
     source, workdir = Path(values.input).expanduser(), _new_folder(values.workdir, "--workdir")
     if not source.exists():
@@ -100,15 +110,15 @@ def import_model(values: flags.Values) -> int:
         raise ConfigError(f"--{next(iter(languages))}", f"not an option of --format={values.format}", "leave it out")
     require_plain_files(source)
     require_writable(workdir.parent, "--workdir")
-    found = format_module(values.format).read(source, **languages)
-    config = flags.resolve_config(values, base=found.config)
-    fixed = *FIXED, *(f"parts.{name}." for name in default_parts(found.config.model))
-    for key, before, _ in difference(found.config, config):
+    model = format_module(values.format).read(source, **languages)
+    config = flags.resolve_config(values, base=model.config)
+    fixed = *FIXED, *(f"parts.{name}." for name in default_parts(model.config.model))
+    for key, before, _ in difference(model.config, config):
         if key.startswith(fixed):
             raise ConfigError(f"--config.{key}", f"the imported model has {before!r}")
     with appearing_folder(workdir) as folder:
-        replace(found, config=config).write(folder, format=values.format, path=str(source.absolute()))
-    print(f"run directory {workdir}: {sum(leaf.size for leaf in found.named.values()):,} parameters")
+        replace(model, config=config).write(folder, format=values.format, path=str(source.absolute()))
+    print(f"run directory {workdir}: {sum(leaf.size for leaf in model.arrays.values()):,} parameters")
     return 0
 
 
@@ -116,21 +126,43 @@ def import_model(values: flags.Values) -> int:
     run_flags, flags.string("against", None, "folder of the exported or imported model", required=True), *TEXT_FLAGS
 )
 def verify(values: flags.Values) -> int:
-    """Compare a run with the same model in another format: outputs for given tokens, and greedy translations.
+    """Compare a run with the same model in another format: outputs and greedy translations.
 
     Example:
-        transformer-jax verify --workdir=runs/m30k --against=m30k-ct2 --source=test.en --sentences=1000
+        transformer-jax verify runs/m30k --against=m30k-ct2 --source=test.en --sentences=1000
 
-    Both compute on this machine, the run in float32. The targets are the run's greedy translations of --source (default: the
-    validation split). Prints a table, and the greedy translations that differ. Exit status 1: an output differs by more than
-    the tolerance of the format, greedy translations differ elsewhere than at a near tie (float16: more than a
-    tenth of them, int8: more than four tenths), or a text is tokenized differently.
+    Both compute on this machine, the run in float32. The targets are the run's greedy translations
+    of --source (default: the validation split). Prints a table, and the greedy translations that
+    differ. Exit status 1: an output differs by more than the tolerance of the format, greedy
+    translations differ elsewhere than at a near tie (float16: more than a tenth of them, int8: more
+    than four tenths), or a text is tokenized differently.
     """
     (run,) = chosen_runs(values, run_config(values))
     against = Path(values.against).expanduser()
     require_plain_files(against)
     model = _open(values, run.config)
     return _compare(model, against, _texts_to_compare(values, model))
+
+
+def format_module(name: str) -> Any:
+    """Return the module of a format.
+
+    It has ``export(model, folder, **options)`` and ``open_counterpart(folder, model)``. A format in
+    ``IMPORTED`` also has ``read(path, **options)``.
+    """
+    return importlib.import_module(f"transformer_jax.tools.interop.{MODULES[name]}")
+
+
+def open_counterpart(folder: Path, model: "OpenedModel") -> "Counterpart":
+    """Open the exported model in ``folder``. Raise ConfigError for an unknown format."""
+    if not folder.is_dir():
+        raise ConfigError("--against", f"{folder} is not a folder", "give one that export wrote")
+    for file, name in MARKS.items():
+        if (folder / file).is_file():
+            counterpart: Counterpart = format_module(name).open_counterpart(folder, model)
+            return counterpart
+    names = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
+    raise ConfigError("--against", f"{folder} has no model in a format of {', '.join(MODULES)}", f"it has {names}")
 
 
 def _new_folder(name: str, flag: str) -> Path:
@@ -148,7 +180,10 @@ def _open(values: flags.Values, config: ExperimentConfig) -> "OpenedModel":
 
 
 def _texts_to_compare(values: flags.Values, model: "OpenedModel") -> list[str]:
-    """Sentences of --source, or of the validation split of the run; with --no_verify none where the split cannot be read."""
+    """Return the sentences of --source, or of the validation split of the run.
+
+    With --no_verify there may be none, if the split cannot be read.
+    """
     if values.source is not None:
         texts = [line for line in read_lines(Path(values.source).expanduser()) if line.strip()][: values.sentences]
         if not texts:
@@ -165,6 +200,6 @@ def _texts_to_compare(values: flags.Values, model: "OpenedModel") -> list[str]:
 def _compare(model: "OpenedModel", folder: Path, texts: list[str]) -> int:
     from transformer_jax.tools.interop.parity import compare
 
-    found = compare(model, open_counterpart(folder, model), texts)
-    print(text_table(found.rows()))
-    return 0 if found.holds else 1
+    comparison = compare(model, open_counterpart(folder, model), texts)
+    print(text_table(comparison.rows()))
+    return 0 if comparison.holds else 1

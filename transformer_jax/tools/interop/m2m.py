@@ -1,7 +1,8 @@
-"""Import of M2M-100 (Fan et al. 2020) and NLLB (NLLB Team 2022): ``M2M100ForConditionalGeneration`` of transformers.
+"""Import of M2M-100 (Fan et al. 2020) and NLLB (NLLB Team 2022) from transformers.
 
-It is a pre-norm Transformer with the sinusoids of fairseq. The source begins with the token of its language; the decoder begins
-with EOS and the token of the target language. One pair of languages is chosen; its tokenizers add these tokens to every text.
+``M2M100ForConditionalGeneration`` is a pre-norm Transformer with the sinusoids of fairseq. The
+source begins with the token of its language, and the decoder with EOS and the token of the target
+language. A run has one pair of languages, and its tokenizers add these tokens to every text.
 """
 
 import re
@@ -28,12 +29,12 @@ LANGUAGE_TOKEN = re.compile(r"__\w+__|[a-z]{3}_[A-Z][a-z]{3}")
 
 
 def read(folder: Path, source_language: str = "", target_language: str = "") -> ImportedModel:
-    """Settings, tokenizers and parameters for one pair of languages, such as ``en``, or ``eng_Latn`` for NLLB.
+    """Read a folder for one pair of languages, such as ``en``, or ``eng_Latn`` for NLLB.
 
-    Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming an unsupported setting
-    or language.
+    Raises DataError for a file or tensor that is missing, damaged or unexpected, ConfigError for a
+    setting or language that is not supported.
     """
-    # The default of M2M-100, where it is not stated.
+    # The default of M2M-100.
     theirs = {"scale_embedding": True} | read_object(folder / "config.json")
     model = model_settings(theirs, {"model_type": MODEL_TYPE}) | {"normalization": "pre", "positions": "fairseq"}
     by_id = pieces_by_id(folder)
@@ -52,7 +53,7 @@ def read(folder: Path, source_language: str = "", target_language: str = "") -> 
 
 
 def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
-    """The shared vocabulary, twice; raises DataError if the tokenizer has more pieces than config.json has ids."""
+    """Return the shared vocabulary, twice. Raise DataError if it exceeds config.json."""
     path = folder / "config.json"
     size = value_of(theirs, "vocab_size", int, path)
     by_id = pieces_by_id(folder)
@@ -66,12 +67,12 @@ def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
 
 
 def pieces_by_id(folder: Path) -> dict[int, str]:
-    """All pieces and language tokens: from ``vocab.json`` and the languages, or from NLLB's ``tokenizer.json``."""
+    """Return pieces and language tokens, from ``vocab.json`` or from NLLB's ``tokenizer.json``."""
     if not (folder / "vocab.json").is_file():
         path = folder / "tokenizer.json"
         content = read_object(path)
         try:
-            added = {each["id"]: each["content"] for each in content["added_tokens"]}
+            added = {token["id"]: token["content"] for token in content["added_tokens"]}
             return {number: piece for piece, number in content["model"]["vocab"].items()} | added
         except (KeyError, TypeError, AttributeError):
             raise DataError(f"{path}: has no vocabulary") from None
@@ -80,7 +81,7 @@ def pieces_by_id(folder: Path) -> dict[int, str]:
 
 
 def _listed_languages(folder: Path) -> list[str]:
-    """Language tokens in the order of their ids, as listed in the folder, else as published; they follow ``vocab.json``."""
+    """Return language tokens by id, as the folder lists them, else as published."""
     described: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         described |= read_object(folder / name) if (folder / name).is_file() else {}
@@ -92,10 +93,10 @@ def _listed_languages(folder: Path) -> list[str]:
 
 
 def language_token(by_id: Mapping[int, str], language: str, flag: str) -> str:
-    """The token of ``language``; raises ConfigError, which names ``flag`` and the known languages, if there is none."""
-    known = [piece for piece in by_id.values() if LANGUAGE_TOKEN.fullmatch(piece)]
+    """Return the token of ``language``. Raise ConfigError with the languages if there is none."""
+    tokens = [piece for piece in by_id.values() if LANGUAGE_TOKEN.fullmatch(piece)]
     for token in (language, f"__{language}__"):
-        if token in known:
+        if token in tokens:
             return token
-    names = ", ".join(sorted(token.strip("_") for token in known)[:200])
+    names = ", ".join(sorted(token.strip("_") for token in tokens)[:200])
     raise ConfigError(flag, f"{language!r} is not a language of this model", f"it has {names}")

@@ -1,9 +1,11 @@
-"""Export and import of Marian models such as OPUS-MT: ``MarianMTModel`` of transformers (Junczys-Dowmunt et al. 2018).
+"""Export and import of Marian models such as OPUS-MT (Junczys-Dowmunt et al. 2018).
 
-A Marian model is a post-norm Transformer with attention biases, sinusoids with all sines before all cosines, and a layer norm
-epsilon of 1e-5. Absent biases are written as zeros; the width axis of every matrix is permuted, which is exact. An epsilon of
-1e-6 becomes 1e-5, which changes logits by about 1e-5; a larger difference is refused. transformers divides by length^alpha (not
-equation 14 of Wu et al. 2016), so its beam search ranks slightly differently, and has one dropout rate, ``model.dropout``.
+``MarianMTModel`` of transformers is a post-norm Transformer with attention biases, sinusoids with
+all sines before all cosines, and a layer norm epsilon of 1e-5. Absent biases are written as zeros.
+The width axis of every matrix is permuted, which is exact. An epsilon of 1e-6 becomes 1e-5, which
+changes logits by about 1e-5, and a larger difference is refused. transformers divides by
+length^alpha (not equation 14 of Wu et al. 2016), so its beam search ranks slightly differently, and
+has one dropout rate, ``model.dropout``.
 """
 
 import json
@@ -59,7 +61,10 @@ SIZES = {
 
 
 def export(model: OpenedModel, folder: Path) -> None:
-    """Writes weights, configuration and tokenizer; raises ConfigError naming a setting that Marian does not support."""
+    """Write weights, configuration and tokenizer.
+
+    Raises ConfigError for a setting that Marian does not support.
+    """
     choices = {"normalization": ("post",), "feed_forward": ACTIVATIONS, "positions": ("sinusoidal",)}
     require_plain_transformer(model, "huggingface", "is not supported by Marian models", choices)
     config: TransformerConfig = model.config.model
@@ -93,7 +98,6 @@ def export(model: OpenedModel, folder: Path) -> None:
     }
     write_json(folder / "config.json", content | special_ids)
     decoding = model.config.decoding
-    # PAD and BOS are never chosen, as here.
     content = {"bad_words_ids": [[PAD_ID], [BOS_ID]], "max_length": POSITIONS}
     content |= {"num_beams": decoding.beam_width, "length_penalty": decoding.length_penalty}
     write_json(folder / "generation_config.json", content | special_ids)
@@ -117,10 +121,9 @@ def export(model: OpenedModel, folder: Path) -> None:
 
 
 def _state_dict(model: OpenedModel) -> dict[str, np.ndarray]:
-    """The parameters under Marian's names."""
     config: TransformerConfig = model.config.model
     order = halves(config.d_model)
-    matrices = {name: reordered_width(name, leaf, order) for name, leaf in as_matrices(model.named).items()}
+    matrices = {name: reordered_width(name, leaf, order) for name, leaf in as_matrices(model.arrays).items()}
     layers = {name: leaf for name, leaf in matrices.items() if name.startswith(("encoder_", "decoder_"))}
     state = {f"model.{fairseq_name(name)}": leaf for name, leaf in layers.items()}
     for name in [name for name in state if name.endswith("_proj.weight")]:
@@ -138,7 +141,7 @@ def _state_dict(model: OpenedModel) -> dict[str, np.ndarray]:
 
 
 def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
-    """The sentencepiece model of a tokenizer; raises ConfigError if it has none."""
+    """Return the sentencepiece model of a tokenizer. Raise ConfigError if it has none."""
     if tokenizer.kind in ("bpe", "unigram"):
         return tokenizer.to_bytes()
     if tokenizer.kind == "mapped":
@@ -149,37 +152,38 @@ def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
 
 
 def read(folder: Path) -> ImportedModel:
-    """Settings, tokenizers and parameters.
+    """Read a folder.
 
-    Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming an unsupported setting.
+    Raises DataError for a file or tensor that is missing, damaged or unexpected, ConfigError for a
+    setting that is not supported.
     """
     theirs = read_object(folder / "config.json")
     model = model_settings(theirs, NEEDED)
     state = layers_and_tables(folder)
     try:
         orders = vocabulary_orders(folder, theirs)
-        found = tables_of(state, theirs.get("tie_word_embeddings", True))
+        embeddings = tables_of(state, theirs.get("tie_word_embeddings", True))
         tokenizers = _tokenizers(folder, orders)
         width_order = np.argsort(halves(model["d_model"]))
-        return imported_translation(model, _languages(folder), tokenizers, state, found, orders, width_order)
+        return imported_translation(model, _languages(folder), tokenizers, state, embeddings, orders, width_order)
     except DataError as error:
         raise DataError(f"{folder}: {error}") from None
 
 
 def layers_and_tables(folder: Path) -> dict[str, np.ndarray]:
-    """The tensors of a model without the prefix ``model.``, and without the sinusoids in files of older versions."""
+    """Return tensors without the prefix ``model.`` and without sinusoids of earlier versions."""
     state = {name.removeprefix("model."): leaf for name, leaf in read_weights(folder).items()}
     return {name: leaf for name, leaf in state.items() if not re.search(r"embed_positions\.weights?$", name)}
 
 
 def special_ids_of(theirs: Mapping[str, Any], path: Path) -> dict[str, int]:
-    """The ids of PAD, EOS, and the first token of the decoder."""
+    """Return the ids of PAD, EOS, and the first token of the decoder."""
     names = {"pad": "pad_token_id", "start": "decoder_start_token_id", "eos": "eos_token_id"}
     return {role: value_of(theirs, name, int, path) for role, name in names.items()}
 
 
 def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
-    """Source and target vocabularies; raises DataError unless their sizes equal the sizes in config.json."""
+    """Return both vocabularies. Raise DataError unless their sizes are those in config.json."""
     path = folder / "config.json"
     ids = special_ids_of(theirs, path)
     source_size = value_of(theirs, "vocab_size", int, path)
@@ -192,12 +196,12 @@ def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
 def _order(path: Path, size: int, ids: Mapping[str, int]) -> VocabularyOrder:
     pieces = read_object(path)
     if sorted(map(str, pieces.values())) != sorted(map(str, range(len(pieces)))) or len(pieces) != size:
-        raise DataError(f"{path}: {len(pieces):,} pieces; config.json says {size:,}, with ids from 0 to {size - 1:,}")
+        raise DataError(f"{path}: {len(pieces):,} pieces, but config.json has {size:,}, with ids from 0")
     return vocabulary_order(size, unk=value_of(pieces, "<unk>", int, path), **ids)
 
 
 def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings ``model``; raises ConfigError naming an unsupported setting, such as one that differs from ``needed``."""
+    """Return the settings ``model``. Raise ConfigError for one that differs from ``needed``."""
     path = "config.json"
     both = {f"encoder_{name}": theirs.get(f"decoder_{name}") for name in ("ffn_dim", "attention_heads")}
     require_values(theirs, {**needed, **both}, path)
@@ -217,10 +221,10 @@ def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict
 
 
 def tables_of(state: dict[str, np.ndarray], ties_output: bool) -> Tables:
-    """Removes the tables from ``state``; a side without its own table has the shared one."""
-    own = [state.pop(f"{side}.embed_tokens.weight", None) for side in ("encoder", "decoder")]
+    """Remove the tables from ``state``. A side without a table has the shared one."""
+    sides = [state.pop(f"{side}.embed_tokens.weight", None) for side in ("encoder", "decoder")]
     shared = state.pop("shared.weight", None)
-    source, target = (shared if each is None else each for each in own)
+    source, target = (shared if table is None else table for table in sides)
     if source is None or target is None:
         raise DataError("tensors are missing: shared.weight")
     head = state.pop("lm_head.weight", None)
@@ -240,7 +244,7 @@ def _tokenizers(folder: Path, orders: Orders) -> TokenizerPair:
 
 
 def _languages(folder: Path) -> dict[str, str]:
-    """The languages, if the tokenizer names two."""
+    """Return the languages if the tokenizer has two."""
     path = folder / "tokenizer_config.json"
     theirs = read_object(path) if path.is_file() else {}
     languages = {f"{side}_language": theirs.get(f"{side}_lang") for side in ("source", "target")}

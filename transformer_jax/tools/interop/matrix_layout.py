@@ -15,7 +15,10 @@ TRANSPOSED = re.compile(r"attention/(query|key|value|output)$|_kernel$")
 
 
 def as_matrix(name: str, leaf: np.ndarray) -> np.ndarray:
-    """A parameter as a matrix W for x Wᵀ, with heads concatenated; vectors and tables are unchanged."""
+    """Return a parameter as a matrix W for x Wᵀ, with heads concatenated.
+
+    Vectors and tables are unchanged.
+    """
     if HEADS_IN.search(name):
         leaf = leaf.reshape(leaf.shape[0], -1)
     elif HEADS_OUT.search(name):
@@ -25,13 +28,12 @@ def as_matrix(name: str, leaf: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(leaf.T) if TRANSPOSED.search(name) else leaf
 
 
-def as_matrices(named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Parameters by path, as matrices."""
-    return {name: as_matrix(name, np.asarray(leaf)) for name, leaf in named.items()}
+def as_matrices(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: as_matrix(name, np.asarray(leaf)) for name, leaf in arrays.items()}
 
 
 def as_kernels(matrices: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """The exact inverse of ``as_matrices`` for parameters of these shapes."""
+    """Invert ``as_matrices`` for parameters of these shapes, exactly."""
     return {
         name: np.ascontiguousarray((leaf.T if TRANSPOSED.search(name) else leaf).reshape(shapes[name]))
         for name, leaf in matrices.items()
@@ -39,29 +41,29 @@ def as_kernels(matrices: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[in
 
 
 def matrix_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the matrices of parameters with these shapes."""
+    """Return the shapes of matrices, from shapes of parameters."""
     return {name: as_matrix(name, np.empty(shape, bool)).shape for name, shape in shapes.items()}
 
 
-def without_zero_biases(named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Parameters by path, without attention biases if all of them are zero."""
-    biases = {name for name in named if ATTENTION_BIAS.search(name)}
-    left_out = set() if any(np.any(named[name]) for name in biases) else biases
-    return {name: leaf for name, leaf in named.items() if name not in left_out}
+def without_zero_biases(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the parameters without attention biases if all of these are zero."""
+    biases = {name for name in arrays if ATTENTION_BIAS.search(name)}
+    left_out = set() if any(np.any(arrays[name]) for name in biases) else biases
+    return {name: leaf for name, leaf in arrays.items() if name not in left_out}
 
 
 def table_names(config: TransformerConfig) -> tuple[str, str, str]:
-    """The paths of source table, target table and projection."""
-    own = "projection/embedding/table" if config.logits_bias else "projection/table"
+    """Return the paths of source table, target table and projection."""
+    projection = "projection/embedding/table" if config.logits_bias else "projection/table"
     source, target = "source_embedding/table", "target_embedding/table"
     return {
         "all": (source, source, source),
-        "embeddings": (source, source, own),
+        "embeddings": (source, source, projection),
         "output": (source, target, target),
-        "none": (source, target, own),
+        "none": (source, target, projection),
     }[config.tying]
 
 
 def tables(matrices: Mapping[str, np.ndarray], config: TransformerConfig) -> list[np.ndarray]:
-    """Source table, target table and projection [V, D]; tied ones are the same array."""
+    """Return source table, target table and projection [V, D]. Tied ones are one array."""
     return [matrices[name] for name in table_names(config)]

@@ -1,4 +1,4 @@
-"""A model between this package and another toolkit: a trained run to export, or an imported model to write as a run."""
+"""A model to export from a run, or to write as a run."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -39,14 +39,15 @@ from transformer_jax.training.sharding import make_mesh, path_of
 from transformer_jax.training.state import param_shapes
 
 ROWS_AT_ONCE = 16
-# Layers and widths of a model that is built in seconds, to say which of its tensors are missing.
-BUILT_LAYERS, BUILT_WIDTH = 1_000, 65_536
-# Step of the only checkpoint of an imported run; 0 would mean untrained.
+# A model of this many layers and this width is built in seconds, to name its missing tensors.
+BUILT_LAYERS = 1_000
+BUILT_WIDTH = 65_536
+# Step of the only checkpoint of an imported run. Step 0 would mean untrained.
 STEP = 1
 
 
 class Example(NamedTuple):
-    """Token ids of a source and its target, each with EOS; the source of a language model is empty."""
+    """Token ids of source and target, with EOS. The source of a language model is empty."""
 
     source: list[int]
     target: list[int]
@@ -54,9 +55,9 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """Settings, tokenizers, model (with float32 compute) and parameters of a run, restored from the checkpoints ``steps``.
+    """Settings, tokenizers, model (with float32 compute) and parameters of a run.
 
-    ``saved_config``: the settings saved in the run, except for decoding.
+    ``saved_config``: the settings of the run, except for decoding. ``steps``: its checkpoints.
     """
 
     config: ExperimentConfig
@@ -73,12 +74,12 @@ class OpenedModel:
         return self.config.task == "translation"
 
     @cached_property
-    def named(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, np.ndarray]:
         """The parameters by path, such as ``encoder_layers_0/self_attention/query``."""
         return {name: np.asarray(leaf, np.float32) for name, leaf in named_leaves(self.params).items()}
 
     def validation_texts(self, count: int) -> list[str]:
-        """The first ``count`` sources or documents of the validation split that are not blank."""
+        """Return the first ``count`` validation sources or documents that are not blank."""
         config = self.config
         split = config.data.split_name("validation")
         texts: Iterator[str]
@@ -91,14 +92,17 @@ class OpenedModel:
         return list(itertools.islice((text for text in texts if text.strip()), count))
 
     def short_enough(self, texts: Sequence[str], longest: int | None) -> list[str]:
-        """Texts whose sources have at most ``longest`` tokens with EOS (None: any); of a language model, all."""
+        """Return the texts with at most ``longest`` source tokens, all for a language model."""
         if not self.translates or longest is None:
             return list(texts)
         encoded = self.tokenizers.source.encode_batch(texts)
         return [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
 
     def examples(self, texts: Sequence[str]) -> list[Example]:
-        """Texts with their greedy translations; for a language model, texts as targets, truncated to its context length."""
+        """Return texts with greedy translations.
+
+        A language model has the texts as targets, truncated to its context length.
+        """
         if not self.translates:
             longest = self.config.batching.context_length
             encoded = self.tokenizers.target.encode_batch(texts)
@@ -107,20 +111,20 @@ class OpenedModel:
         return [Example(source, target) for source, target in zip(sources, self.greedy(sources), strict=True)]
 
     def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
-        """The greedy translation of each source, both with EOS."""
+        """Translate sources greedily, all with EOS."""
         decoding = replace(self.config.decoding, search="beam", beam_width=1)
         longest = self.config.model.longest_sequence
         translator = Translator(lambda: self.model, self.tokenizers, decoding, self.mesh, longest)
         return [best[0].token_ids for best in translator.translate_ids(self.params, sources)]
 
     def logits(self, examples: Sequence[Example]) -> list[np.ndarray]:
-        """Teacher-forced logits [T, V] for each target."""
+        """Return teacher-forced logits [T, V] for each target."""
         results: list[np.ndarray] = []
         for rows in itertools.batched(examples, ROWS_AT_ONCE):
             sides = zip(*rows, strict=True) if self.translates else [[row.target for row in rows]]
             inputs = [self._padded(side) for side in sides]
-            found = np.asarray(self._compiled(self.params, *inputs))
-            results += [found[index, : len(row.target)] for index, row in enumerate(rows)]
+            logits = np.asarray(self._compiled(self.params, *inputs))
+            results += [logits[index, : len(row.target)] for index, row in enumerate(rows)]
         return results
 
     @cached_property
@@ -128,7 +132,7 @@ class OpenedModel:
         return jax.jit(lambda params, *sides: self.model.apply({"params": params}, *sides, train=False))
 
     def _padded(self, rows: Sequence[list[int]]) -> Tokens:
-        """``ROWS_AT_ONCE`` rows of one of few widths."""
+        """Pad to ``ROWS_AT_ONCE`` rows of one of few widths."""
         width = padded_width(max(map(len, rows)), self.config.model.longest_sequence)
         ids = np.zeros((ROWS_AT_ONCE, width), np.int32)
         for row, tokens in enumerate(rows):
@@ -137,10 +141,10 @@ class OpenedModel:
 
 
 def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str, average: int) -> OpenedModel:
-    """Restores ``checkpoint``, or the mean of the last ``average`` checkpoints up to it, with float32 compute.
+    """Restore ``checkpoint``, or the mean of the last ``average`` ones up to it.
 
-    Raises ConfigError if ``workdir`` is not a run of a translation or language model, CheckpointError if it has no such
-    checkpoint.
+    Raises ConfigError if ``workdir`` is not a run of a translation or language model,
+    CheckpointError if it has no such checkpoint.
     """
     run = RunDirectory(workdir)
     run.require_run()
@@ -159,45 +163,48 @@ class ImportedModel:
 
     config: ExperimentConfig
     tokenizers: TokenizerPair
-    named: dict[str, np.ndarray]
+    arrays: dict[str, np.ndarray]
 
     def write(self, folder: Path, **origin: Any) -> None:
-        """Writes a run directory; raises DataError as ``params`` does."""
+        """Write a run directory. Raise DataError as ``params`` does."""
         params = self.params()
         names = ["tokenizer"] if self.config.task == "language_model" else ["source tokenizer", "target tokenizer"]
         progress = {
             "config": to_json(self.config),
-            "data": {name: each.fingerprint() for name, each in zip(names, self.tokenizers, strict=False)},
+            "data": {name: tokenizer.fingerprint() for name, tokenizer in zip(names, self.tokenizers, strict=False)},
             "tokenizer": tokenizers_to_json(self.tokenizers),
             "counters": {},
         }
         write_run_directory(folder, self.config, self.tokenizers, STEP, params, progress, imported_from=origin)
 
     def opened(self, mesh: Mesh | None = None) -> OpenedModel:
-        """The opened model without a run, by default on one device; raises DataError as ``params`` does."""
+        """Open the model without a run, by default on one device. Raise DataError as ``params``."""
         params, mesh = self.params(), mesh or _one_device()
         model = replace(self, config=with_exact_products(self.config)).objective(mesh).model
         return OpenedModel(self.config, self.config, self.tokenizers, model, params, mesh, (STEP,))
 
     def objective(self, mesh: Mesh) -> Any:
-        """The model on the devices of ``mesh``, and its loss."""
-        source, target = (each.vocabulary_size for each in self.tokenizers)
+        """Return model and loss on the devices of ``mesh``."""
+        source, target = (tokenizer.vocabulary_size for tokenizer in self.tokenizers)
         return task_class(self.config.task).new_objective(self.config, (source, target), mesh)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the parameters by path, according to the settings."""
+        """Return the shapes of the parameters by path, according to the settings."""
         return {name: leaf.shape for name, leaf in named_leaves(self._abstract()).items()}
 
     def params(self) -> Any:
-        """The parameters as a tree; raises DataError naming a tensor that does not fit the settings or is not finite."""
-        # Building a model that is too large would take all time and memory.
-        require_sizes(self.config, {name: leaf.shape for name, leaf in self.named.items()})
-        require_same_shapes(self.named, self.shapes(), "the model")
-        for name, leaf in self.named.items():
+        """Return the parameters as a tree.
+
+        Raises DataError for a tensor that does not fit the settings or is not finite.
+        """
+        # A model that is too large would take all time and memory.
+        require_sizes(self.config, {name: leaf.shape for name, leaf in self.arrays.items()})
+        require_same_shapes(self.arrays, self.shapes(), "the model")
+        for name, leaf in self.arrays.items():
             if not np.all(np.isfinite(leaf)):
                 problem = "has values that are not finite; the model is damaged, or diverged in training"
                 raise DataError(f"{name}: {problem}")
-        return jax.tree_util.tree_map_with_path(lambda path, _: self.named[path_of(path)], self._abstract())
+        return jax.tree_util.tree_map_with_path(lambda path, _: self.arrays[path_of(path)], self._abstract())
 
     def _abstract(self) -> Any:
         return param_shapes(self.objective(_one_device()).init_params)
@@ -208,7 +215,7 @@ def _one_device() -> Mesh:
 
 
 def require_sizes(config: ExperimentConfig, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise DataError where a width or a number of layers, heads ... of the settings is larger than the tensors allow."""
+    """Raise DataError for a width or a number of layers, heads ... that no tensor has."""
     widest = max((size for shape in shapes.values() for size in shape), default=0)
     is_scanned = getattr(config.model, "scan_layers", False)
     for key, value in flatten(config).items():
@@ -223,26 +230,26 @@ def require_sizes(config: ExperimentConfig, shapes: Mapping[str, tuple[int, ...]
 
 
 def require_same_shapes(
-    found: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]], where: object
+    arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]], where: object
 ) -> None:
-    """Raises DataError naming tensors that are missing, unexpected or of another shape in ``where``."""
+    """Raise DataError for tensors that are missing, unexpected or of another shape."""
     for problem, names in (
-        ("tensors are missing", expected.keys() - found.keys()),
-        ("unexpected tensors", found.keys() - expected.keys()),
+        ("tensors are missing", expected.keys() - arrays.keys()),
+        ("unexpected tensors", arrays.keys() - expected.keys()),
     ):
         if names:
             raise DataError(f"{where}: {problem}: {some_of(sorted(names))}")
     for name, shape in expected.items():
-        if found[name].shape != shape:
-            raise DataError(f"{where}: {name} has shape {found[name].shape}, expected {shape}")
+        if arrays[name].shape != shape:
+            raise DataError(f"{where}: {name} has shape {arrays[name].shape}, expected {shape}")
 
 
 def require_plain_transformer(
     model: OpenedModel, format_name: str, problem: str, choices: Mapping[str, Collection[str]]
 ) -> None:
-    """Raises ConfigError naming task or setting unless the model is a Transformer for translation that the format supports.
+    """Raise ConfigError unless the format supports the model, a Transformer for translation.
 
-    ``choices``: supported values of settings; ``problem``: the message for any other value.
+    ``choices``: supported values of settings. ``problem``: the message for any other value.
     """
     config = model.config.model
     if not model.translates or config.kind != "transformer":
@@ -254,7 +261,7 @@ def require_plain_transformer(
 
 
 def require_settings(config: TransformerLayersConfig, problem: str, choices: Mapping[str, Collection[str]]) -> None:
-    """Raises ConfigError naming a setting that is not among ``choices``, or that no format supports."""
+    """Raise ConfigError for a setting that is not among ``choices``, or that no format supports."""
     width = config.d_model // config.num_heads
     both = {
         "attention": ("multi_head", "biased"),

@@ -1,4 +1,4 @@
-"""Comparison of a run with the same model in another toolkit: outputs for given tokens, and greedy translations."""
+"""Comparison of a run with the same model in another toolkit: outputs and greedy translations."""
 
 import itertools
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ DIVERGENCES_SHOWN = 10
 
 
 class Tolerance(NamedTuple):
-    """Upper bounds of the largest and the mean difference of outputs, and the minimum share of equal greedy translations."""
+    """Bounds of the largest and mean difference, and the least share of equal translations."""
 
     largest: float
     mean: float
@@ -38,8 +38,8 @@ class Check(NamedTuple):
 class Counterpart:
     """The model in another toolkit, with the token ids of the run.
 
-    ``compares_logits``: whether outputs are logits, else log-probabilities. ``longest``: maximum number of tokens of a source
-    or target, EOS included, or None.
+    ``compares_logits``: whether outputs are logits, and not log-probabilities. ``longest``: maximum
+    number of tokens of a source or target with EOS, or None.
     """
 
     name = ""
@@ -48,21 +48,21 @@ class Counterpart:
     tolerance = Tolerance(0.0, 0.0)
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
-        """For each target the logits [T, V], or the log-probability of each token [T]."""
+        """Return the logits [T, V] for each target, or the log-probabilities [T] of its tokens."""
         raise NotImplementedError
 
     def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
-        """The greedy translation, without EOS, of each source, at most ``longest`` tokens; only for translation models."""
+        """Translate sources greedily, without EOS, in at most ``longest`` tokens."""
         raise NotImplementedError
 
     def checks(self, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
-        """Further comparisons with the run on ``texts`` and their tokens."""
+        """Return further comparisons on ``texts`` and their tokens."""
         del texts, examples
         return []
 
 
 def require_same_tokenizers(folder: Path, model: OpenedModel) -> None:
-    """Raises DataError unless ``folder`` has the tokenizers of the run."""
+    """Raise DataError unless ``folder`` has the tokenizers of the run."""
     for side, theirs, ours in zip(("source", "target"), load_tokenizers(folder), model.tokenizers, strict=True):
         if theirs.fingerprint() != ours.fingerprint():
             sizes = f"{theirs.vocabulary_size:,} pieces there, {ours.vocabulary_size:,} here"
@@ -86,9 +86,10 @@ class Divergence(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The largest and the mean difference of outputs over ``tokens`` of ``sentences``, and the greedy translations that differ.
+    """The largest and the mean difference of outputs, and the greedy translations that differ.
 
-    ``divergences``: None for a language model. ``left_out``: number of texts too long for the counterpart.
+    ``divergences``: None for a language model. ``left_out``: number of texts that are too long for
+    the counterpart.
     """
 
     counterpart: str
@@ -105,18 +106,18 @@ class Comparison(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether outputs and greedy translations agree within the tolerance, and all further checks pass."""
+        """Whether all differences are within the tolerance, and all further checks pass."""
         is_near = self.largest <= self.tolerance.largest and self.mean <= self.tolerance.mean
         agrees = self.divergences is None or self.agreeing >= self.tolerance.greedy * self.sentences
-        return is_near and agrees and all(each.agreeing == each.total for each in self.checks)
+        return is_near and agrees and all(check.agreeing == check.total for check in self.checks)
 
     @property
     def agreeing(self) -> int:
         """Number of greedy translations that are equal or differ at a near tie."""
-        return self.sentences - sum(not each.is_near_tie for each in self.divergences or ())
+        return self.sentences - sum(not divergence.is_near_tie for divergence in self.divergences or ())
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Name, value and remark of each line of the table."""
+        """Return the table: name, value and remark."""
         compared = "logit" if self.compares_logits else "log-probability of a token"
         rows = [
             ("compared with", self.counterpart, "this package in float32"),
@@ -130,25 +131,26 @@ class Comparison(NamedTuple):
             equal = self.sentences - len(self.divergences)
             near = f"and {self.agreeing - equal} that differ at a near tie"
             rows.append(("greedy, equal", f"{equal:,}", f"{near}; together at least {self.tolerance.greedy:.0%}"))
-        rows += [(each.name, f"{each.agreeing:,}", f"of {each.total:,}") for each in self.checks]
-        for each in (self.divergences or ())[:DIVERGENCES_SHOWN]:
-            kind = "near tie" if each.is_near_tie else "different"
-            rows.append((kind, f"{each.gap:.2g}", f"between two logits: sentence {each.sentence}, token {each.token}"))
+        rows += [(check.name, f"{check.agreeing:,}", f"of {check.total:,}") for check in self.checks]
+        for divergence in (self.divergences or ())[:DIVERGENCES_SHOWN]:
+            kind = "near tie" if divergence.is_near_tie else "different"
+            position = f"sentence {divergence.sentence}, token {divergence.token}"
+            rows.append((kind, f"{divergence.gap:.2g}", f"between two logits: {position}"))
         return rows
 
 
 def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) -> Comparison:
-    """Compares outputs on the greedy translations of ``texts`` by ``model``; for a language model on the texts themselves."""
-    given = len(texts)
+    """Compare outputs on the run's translations of ``texts``, or on texts of a language model."""
+    num_texts = len(texts)
     texts, examples = _short_enough(model, counterpart, texts)
     largest, total, count = 0.0, 0.0, 0
     for rows in itertools.batched(examples, ROWS_AT_ONCE):
         logits = model.logits(rows)
         ours = logits if counterpart.compares_logits else token_log_probabilities(logits, rows)
         for mine, theirs in zip(ours, counterpart.outputs(rows), strict=True):
-            found = differences(mine, theirs)
-            largest = max(largest, float(np.max(found, initial=0.0)))
-            total, count = total + float(np.sum(found)), count + found.size
+            errors = differences(mine, theirs)
+            largest = max(largest, float(np.max(errors, initial=0.0)))
+            total, count = total + float(np.sum(errors)), count + errors.size
     lengths = [len(example.target) for example in examples]
     return Comparison(
         counterpart.name,
@@ -161,17 +163,17 @@ def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) 
         total / max(count, 1),
         _divergences(model, counterpart, examples) if model.translates else None,
         tuple(counterpart.checks(texts, examples)),
-        given - len(examples),
+        num_texts - len(examples),
     )
 
 
 def differences(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Absolute differences of outputs, infinite if one is not finite, without logits of ids that both sides suppress.
+    """Return absolute differences of outputs, infinite if one is not finite.
 
-    Raises DataError if the shapes differ.
+    Logits of ids that both sides suppress are left out. Raises DataError if the shapes differ.
     """
     if mine.shape != theirs.shape:
-        raise DataError(f"outputs have shape {theirs.shape}, but {mine.shape} here; give the same model and vocabulary")
+        raise DataError(f"outputs have shape {theirs.shape}, but {mine.shape} here: give the same model and vocabulary")
     is_finite = np.isfinite(mine) & np.isfinite(theirs)
     apart = np.full(mine.shape, np.inf)
     np.subtract(mine, theirs, out=apart, where=is_finite)
@@ -180,21 +182,21 @@ def differences(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
 
 
 def token_log_probabilities(logits: Sequence[np.ndarray], examples: Sequence[Example]) -> list[np.ndarray]:
-    """Log-probabilities of target tokens [T] among all ids except PAD and BOS, from logits [T, V], in float64."""
+    """Return log-probabilities [T] of targets among all ids but PAD and BOS, in float64."""
     results = []
-    for each, example in zip(logits, examples, strict=True):
-        choosable = each.astype(np.float64)
+    for row, example in zip(logits, examples, strict=True):
+        choosable = row.astype(np.float64)
         choosable[:, [PAD_ID, BOS_ID]] = -np.inf
         shifted = choosable - choosable.max(axis=-1, keepdims=True)
-        chosen = shifted[np.arange(len(example.target)), example.target]
-        results.append(chosen - np.log(np.sum(np.exp(shifted), axis=-1)))
+        scores = shifted[np.arange(len(example.target)), example.target]
+        results.append(scores - np.log(np.sum(np.exp(shifted), axis=-1)))
     return results
 
 
 def _short_enough(
     model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]
 ) -> tuple[list[str], list[Example]]:
-    """The texts and examples within the limits of the counterpart; raises DataError if there are none."""
+    """Return texts and examples that the counterpart takes. Raise DataError without any."""
     if not texts:
         raise DataError(f"{counterpart.name}: no text to compare on; give one with --source")
     longest = counterpart.longest or np.inf
@@ -210,9 +212,9 @@ def _divergences(model: OpenedModel, counterpart: Counterpart, examples: Sequenc
     extra = model.config.decoding.max_extra_tokens + len(model.tokenizers.target.encode(""))
     longest = counterpart.longest or np.inf
     limits = [int(min(len(example.source) - 1 + extra, longest)) for example in examples]
-    found = counterpart.greedy([example.source for example in examples], max(limits))
+    translations = counterpart.greedy([example.source for example in examples], max(limits))
     divergences = []
-    for number, (example, theirs, limit) in enumerate(zip(examples, found, limits, strict=True), start=1):
+    for number, (example, theirs, limit) in enumerate(zip(examples, translations, limits, strict=True), start=1):
         # The last token of a translation at the limit is always EOS.
         mine, theirs = ([*ids, EOS_ID][: limit - 1] for ids in (example.target[:-1], theirs))
         if mine != theirs:

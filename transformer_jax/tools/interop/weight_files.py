@@ -1,4 +1,4 @@
-"""Files of other toolkits: JSON, safetensors, PyTorch. Errors name the file; code in a file is never run."""
+"""Files of other toolkits: JSON, safetensors, PyTorch. Code in a file is never run."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 @contextlib.contextmanager
 def needing(package: str) -> Iterator[None]:
-    """Turns ImportError into a ConfigError that tells how to install ``package``."""
+    """Turn ImportError into a ConfigError with the command that installs ``package``."""
     try:
         yield
     except ImportError:
@@ -25,21 +25,21 @@ def needing(package: str) -> Iterator[None]:
 
 
 def torch_library() -> Any:
-    """The package torch; raises ConfigError if it is missing."""
+    """Import torch. Raise ConfigError if it is missing."""
     with needing("torch"):
         import torch
     return torch
 
 
 def require_plain_files(source: Path) -> None:
-    """Raise DataError where the input has something else than files and folders: reading a pipe would never end."""
+    """Raise DataError for a pipe or a device, which might never end."""
     for path in (source, *source.rglob("*")):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise DataError(f"{path}: a pipe or a device, not a file; copy the model again")
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file; raises DataError if it cannot be read."""
+    """Read a file. Raise DataError if that fails."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -47,7 +47,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; raises DataError if the file is missing or has no JSON object."""
+    """Read the JSON object in a file. Raise DataError if there is none."""
     data = read_bytes(path)
     with contextlib.suppress(ValueError):
         if isinstance(content := parse_json(data), dict):
@@ -56,7 +56,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def value_of(content: Mapping[str, Any], key: str, kind: type[Value], where: object) -> Value:
-    """``content[key]``; raises DataError naming ``where`` and the key if it is missing or not of type ``kind``."""
+    """Return ``content[key]``. Raise DataError if it is missing or not of type ``kind``."""
     value = content.get(key)
     # In Python JSON's true is an int.
     if type(value) is not kind:
@@ -65,27 +65,28 @@ def value_of(content: Mapping[str, Any], key: str, kind: type[Value], where: obj
 
 
 def require_values(content: Mapping[str, Any], needed: Mapping[str, Any], where: object) -> None:
-    """Raises ConfigError naming ``where`` unless each key of ``needed`` has that value or is missing."""
+    """Raise ConfigError unless each key of ``needed`` has that value or is missing."""
     for name, value in needed.items():
         if content.get(name, value) != value:
             raise ConfigError(where, f"{name}={content[name]!r} is not supported", f"expected {value!r}")
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a safetensors file; raises ConfigError if the library is missing."""
+    """Write a safetensors file. Raise ConfigError if the library is missing."""
     with needing("safetensors"):
         from safetensors.numpy import save_file
     path.touch()
     mode = path.stat().st_mode
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
-    # The library makes a file that only its owner can read.
+    # The library writes a file that only its owner can read.
     path.chmod(mode)
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file by name.
+    """Read the arrays of a safetensors file by name.
 
-    Raises ConfigError if the library is missing, DataError if the file is missing, damaged, or has tensors of an unknown type.
+    Raises ConfigError if the library is missing, DataError if the file is missing, damaged, or has
+    tensors of an unknown type.
     """
     with needing("safetensors"):
         from safetensors.numpy import load_file
@@ -98,9 +99,9 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def load_tensors_only(path: Path) -> Any:
-    """The content of a ``.bin`` file: tensors and containers.
+    """Read a ``.bin`` file of tensors and containers.
 
-    Raises DataError if it is missing, damaged, or has objects of other classes, which could run code.
+    Raises DataError if it is missing or damaged, or has other objects, which could run code.
     """
     torch = torch_library()
     try:
@@ -112,35 +113,34 @@ def load_tensors_only(path: Path) -> Any:
 
 
 def as_arrays(tensors: Any, where: object) -> dict[str, np.ndarray]:
-    """Tensors as float32 arrays, integers unchanged; raises DataError for anything but a dictionary of dense tensors."""
+    """Return dense tensors in float32, and integers unchanged. Raise DataError for others."""
     torch = torch_library()
     if not isinstance(tensors, dict):
-        raise DataError(f"{where}: expected tensors by name, found a {type(tensors).__name__}")
-    for name, each in tensors.items():
-        if not isinstance(each, torch.Tensor) or each.layout != torch.strided:
-            raise DataError(f"{where}: {name!r} is not a dense tensor but a {type(each).__name__}")
-    return {
-        name: (each.float() if each.is_floating_point() else each).detach().numpy() for name, each in tensors.items()
-    }
+        raise DataError(f"{where}: expected tensors by name, and not a {type(tensors).__name__}")
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+            raise DataError(f"{where}: {name!r} is not a dense tensor but a {type(tensor).__name__}")
+    floats = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    return {name: tensor.detach().numpy() for name, tensor in floats.items()}
 
 
 def read_weights(folder: Path) -> dict[str, np.ndarray]:
-    """The tensors of ``model.safetensors``, else of ``pytorch_model.bin``, by name in float32.
+    """Read ``model.safetensors``, else ``pytorch_model.bin``, by name in float32.
 
-    Either may be split into parts, which an index such as ``model.safetensors.index.json`` lists. Raises DataError if neither
-    exists, or a file cannot be read.
+    An index such as ``model.safetensors.index.json`` lists the parts of a split file. Raises
+    DataError if there is neither, or a file cannot be read.
     """
     for name in NAMES:
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
             return _read_part(folder / name)
         if index.is_file():
-            # The name alone: an index must not lead to files of another folder.
+            # Without folders: an index must not lead to files elsewhere.
             parts = {Path(str(part)).name for part in value_of(read_object(index), "weight_map", dict, index).values()}
             return {name: leaf for part in sorted(parts) for name, leaf in _read_part(folder / part).items()}
     raise DataError(f"{folder}: has neither {NAMES[0]} nor {NAMES[1]}")
 
 
 def _read_part(path: Path) -> dict[str, np.ndarray]:
-    named = read_tensors(path) if path.suffix == ".safetensors" else as_arrays(load_tensors_only(path), path)
-    return {name: leaf.astype(np.float32) for name, leaf in named.items()}
+    arrays = read_tensors(path) if path.suffix == ".safetensors" else as_arrays(load_tensors_only(path), path)
+    return {name: leaf.astype(np.float32) for name, leaf in arrays.items()}

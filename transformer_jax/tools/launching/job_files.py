@@ -1,9 +1,10 @@
-"""Job files for SLURM, Kubernetes and SkyPilot: the templates in this folder, filled for a chain of jobs.
+"""Job files for SLURM, Kubernetes and SkyPilot: templates, filled for a chain of jobs.
 
-From the manuals of sbatch, srun, scancel and scontrol (slurm.schedmd.com), the references of batch/v1, JobSet
-(jobset.sigs.k8s.io) and Kueue, GKE's pages on TPUs (cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e}), and the schema of SkyPilot
-(docs.skypilot.co). In tasks of SLURM and on TPUs of GKE, JAX reads the variables of the cluster; elsewhere the script sets
-JAX's three, for ``jax.distributed.initialize``.
+From the manuals of sbatch, srun, scancel and scontrol (slurm.schedmd.com), the references of
+batch/v1, JobSet (jobset.sigs.k8s.io) and Kueue, GKE's pages on TPUs
+(cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e}), and the schema of SkyPilot (docs.skypilot.co). In
+tasks of SLURM and on TPUs of GKE, JAX reads the variables of the cluster. Elsewhere the script sets
+the three variables of ``jax.distributed.initialize``.
 """
 
 import hashlib
@@ -12,7 +13,6 @@ import math
 import os
 import re
 import shlex
-import string
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
@@ -37,7 +37,7 @@ FLAT = "1x1|2x2|2x4|4x4|4x8|8x8|8x16|16x16"
 CUBIC = "2x2x1|2x2x2|2x2x4|2x4x4|4x4x4|4x4x8|4x8x8|8x8x8|8x8x16|8x16x16"
 SLICE = rf"(v5e|v6e):({FLAT})|(v4|v5p):({CUBIC})|v5p:16x16x16", f"v5e: or v6e: and {FLAT}, or v4: or v5p: and {CUBIC}"
 SHELL = r"(?s).+", "a command of the shell"
-# Flags with text: the launchers that take it, its meaning, and the pattern and description of its values.
+# Flags with text: launchers that take it, meaning, and pattern and description of its values.
 TEXTS = {
     "name": ("slurm, kubernetes, skypilot", "of the job (default: from the folder of the run or store)", NAME),
     "time": ("slurm", "limit, D-HH:MM:SS or HH:MM:SS; before it the run saves and is queued again", WORD),
@@ -55,20 +55,26 @@ TEXTS = {
 }
 # Value of GKE's node selector.
 TPUS = {"v4": "tpu-v4-podslice", "v5e": "tpu-v5-lite-podslice", "v5p": "tpu-v5p-slice", "v6e": "tpu-v6e-slice"}
-# SLURM gives a task one core otherwise, and clusters with quotas refuse pods that state no CPU and memory.
+# SLURM gives a task one core otherwise. Clusters with quotas refuse pods without CPU and memory.
 REQUIRED = {"slurm": ("gpus_per_node", "cpus"), "kubernetes": ("image", "cpus", "memory"), "skypilot": ()}
 EXAMPLES = {"gpus_per_node": "8, or 0 for CPUs", "cpus": "8", "memory": "32Gi", "image": "REGISTRY/IMAGE"}
-# Plugins go along with a job: Kubernetes mounts them from a ConfigMap of at most 1 MiB, SkyPilot copies them.
+# Plugins go along with a job: Kubernetes mounts them from a ConfigMap of at most 1 MiB, SkyPilot
+# copies them.
 SHIPPED = {"kubernetes": "/plugins", "skypilot": "/tmp/transformer_jax_plugins"}
 MOST_SHIPPED = 2**20 - 2**14
-TOKENIZING, FOLLOWERS, SWEEPS = ("tokenizers", "tokens"), ("evaluate", "sweep"), ("workers", "sweep")
+# Kinds of jobs.
+TOKENIZING = ("tokenizers", "tokens")
+FOLLOWERS = ("evaluate", "sweep")
+SWEEPS = ("workers", "sweep")
+_FIELD = re.compile(r"\{\{([a-z_]+)\}\}")
 Fields = Mapping[str, Any]
 
 
 class Job(NamedTuple):
-    """A job of the chain tokenizers, tokens, run, and evaluate, sweep; or the ``workers`` of a sweep.
+    """A job of the chain tokenizers, tokens, run, evaluate, sweep, or the ``workers`` of a sweep.
 
-    ``words``: the command; ``after``: the kind of the job before; ``copies``: processes that do not communicate.
+    ``words``: the command. ``after``: the kind of the job before. ``copies``: processes that do not
+    communicate.
     """
 
     kind: str
@@ -80,17 +86,11 @@ class Job(NamedTuple):
     budget: str | None = None
 
 
-class _Line(string.Template):
-    """A line of a template, with fields such as ``{{name}}``."""
-
-    pattern = r"\{\{(?:(?P<named>[a-z_]+)\}\}|(?P<escaped>(?!))|(?P<braced>(?!))|(?P<invalid>))"  # type: ignore[assignment]
-
-
 def filled(file: str, fields: Fields) -> str:
-    """Fill the fields of a template; a line with a field that is None is left out."""
-    lines = map(_Line, resources.files(__name__).joinpath(file).read_text(encoding="utf-8").splitlines(keepends=True))
-    kept = (line for line in lines if not any(fields[name] is None for name in line.get_identifiers()))
-    return "".join(line.substitute(fields) for line in kept)
+    """Fill the fields of a template. A line with a field that is None is left out."""
+    lines = resources.files(__package__).joinpath(file).read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = (line for line in lines if all(fields[name] is not None for name in _FIELD.findall(line)))
+    return "".join(_FIELD.sub(lambda field: str(fields[field[1]]), line) for line in kept)
 
 
 def shell_words(words: Sequence[str]) -> str:
@@ -100,12 +100,12 @@ def shell_words(words: Sequence[str]) -> str:
 
 
 def yaml_value(value: Any) -> str:
-    """Write text, a list or a dictionary as YAML, on one line: JSON, but without pairs of surrogates."""
+    """Write a value as YAML on one line: JSON, but without pairs of surrogates."""
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in json.dumps(value, ensure_ascii=False))
 
 
 def job_name(path: str) -> str:
-    """Name a job after a path: ``base`` remains, ``runs/base`` becomes ``base-`` and a digest, which no other path gives."""
+    """Name a job after a path: ``base`` is kept, ``runs/base`` is ``base-`` and a digest."""
     path = path.rstrip("/")
     last = unicodedata.normalize("NFKD", path.rpartition("/")[2].casefold()).encode("ascii", "ignore").decode()
     name = re.sub("[^a-z0-9]+", "-", last).strip("-").lstrip("-0123456789")
@@ -115,13 +115,13 @@ def job_name(path: str) -> str:
 
 
 def beside(workdir: str, name: str) -> str | None:
-    """The folder ``name`` next to a run directory, on the same shared disk; None for a relative path."""
+    """Return the folder ``name`` next to a run directory, None for a relative path."""
     parent = workdir.rstrip("/").rpartition("/")[0]
     return f"{parent}/{name}" if workdir.startswith(("~/", "/")) and parent not in ("", "~") else None
 
 
 def job_file(launcher: str, flags: Fields, jobs: Sequence[Job]) -> str:
-    """Return a script for sbatch, or for bash if there are several jobs; a JobSet; or a task or pipeline of SkyPilot."""
+    """Return a script for sbatch, or for bash with several jobs, a JobSet, or a SkyPilot task."""
     _require_flags(launcher, flags)
     texts = [filled(TEMPLATES[launcher], _fields(launcher, flags, job)) for job in jobs]
     if launcher == "kubernetes":
@@ -145,12 +145,12 @@ def job_file(launcher: str, flags: Fields, jobs: Sequence[Job]) -> str:
 
 
 def _plugins_of(jobs: Iterable[Job]) -> dict[str, str]:
-    """The files that ``--plugin`` names in the commands of jobs, by their name on the machines of the job."""
+    """Return the files of ``--plugin`` in the commands, by their names on the machines."""
     files = dict.fromkeys(word.partition("=")[2] for job in jobs for word in job.words if word.startswith("--plugin="))
-    named = {Path(file).name: file for file in files}
-    if len(named) < len(files):
+    by_name = {Path(file).name: file for file in files}
+    if len(by_name) < len(files):
         raise ConfigError("--plugin", f"{', '.join(files)}: two files have one name", "rename one")
-    return named
+    return by_name
 
 
 def _require_flags(launcher: str, flags: Fields) -> None:
@@ -174,7 +174,7 @@ def _require_flags(launcher: str, flags: Fields) -> None:
 
 
 def _hosts(flags: Fields, job: Job) -> tuple[int, int, str | None]:
-    """Return hosts, devices of each (0: CPUs) and topology of a TPU; raise ConfigError unless mesh and batch fit."""
+    """Return hosts, devices of a host (0: CPUs) and TPU topology, if mesh and batch fit them."""
     if job.kind in TOKENIZING:
         return 1, 0, None
     hosts, devices, topology = flags["nodes"], flags["gpus_per_node"] or 0, (flags["tpu"] or "").partition(":")[2]
@@ -184,7 +184,7 @@ def _hosts(flags: Fields, job: Job) -> tuple[int, int, str | None]:
         topology = topology and ("1x1" if topology.count("x") == 1 else "2x2x1")
     if topology:
         chips = math.prod(map(int, topology.split("x")))
-        # Up to eight chips of v5e and v6e are one host; otherwise each host has four.
+        # Up to eight chips of v5e and v6e are one host. Other hosts have four.
         devices = chips if topology.count("x") == 1 and chips <= 8 else 4
         hosts = -(-chips // devices)
     if job.kind == "workers" and hosts > 1:
@@ -198,7 +198,6 @@ def _hosts(flags: Fields, job: Job) -> tuple[int, int, str | None]:
 
 
 def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
-    """Return the fields of all templates for a job."""
     if launcher != "slurm":
         _require_on_volume(launcher, flags, job)
     (hosts, devices, topology), is_run, words = _hosts(flags, job), job.kind == "run", list(job.words)
@@ -238,7 +237,7 @@ def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
         "array": f"{int(job.kind == 'tokens')}-{job.copies - 1}" if job.kind in ("tokens", *SWEEPS) else None,
         # Without the signal, a shard that takes longer than the limit ends: tokenizing cannot save.
         "seconds_before_limit": flags["seconds_to_save"] if flags["time"] and job.kind not in TOKENIZING else None,
-        # A failed job would restart the run, so those after it have the largest number that Kubernetes takes.
+        # A failed job would restart the run, so later jobs have the largest number of restarts.
         "restarts": 0 if is_run else None,
         "restarts_of_each": None if is_run else 2**31 - 1 if job.kind in FOLLOWERS else flags["max_restarts"],
         "storage_variable": STORAGE_VARIABLE if job.kind in SWEEPS and os.environ.get(STORAGE_VARIABLE) else None,
@@ -255,7 +254,7 @@ def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
 
 
 def _require_on_volume(launcher: str, flags: Fields, job: Job) -> None:
-    """Raise ConfigError unless run and token store are at addresses, or on a volume, or on a disk that --setup may mount."""
+    """Raise ConfigError unless run and token store are at addresses or on a shared disk."""
     is_mounted = launcher == "skypilot" and flags["setup"] and not flags["volume_claim"]
     folder = "/" if is_mounted else flags["mount_path"].rstrip("/") + "/"
     stores = [("data.store", config.data.store) for config in job.configs if job.kind == "run"]

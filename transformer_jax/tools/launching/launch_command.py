@@ -35,19 +35,22 @@ USAGE = f"{'|'.join(TEMPLATES)} [--flag=value ...] -- COMMAND [-- evaluate|sweep
     flags.boolean("spot", False, "kubernetes, skypilot: machines that may be preempted"),
 )
 def launch(values: flags.Values) -> int:
-    r"""Write a job that runs, sweeps or tokenizes on a cluster: an sbatch script, a Kubernetes JobSet, or a SkyPilot task.
+    r"""Write a job that runs, sweeps or tokenizes on SLURM, Kubernetes or SkyPilot.
 
     Examples:
-        transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --cpus=12 --time=24:00:00 --output=run.sbatch \
-            -- train --config=multi30k:tiny --config.batching.row_multiple=32 --workdir=/shared/runs/base
-        transformer-jax launch kubernetes --tpu=v5e:2x4 --cpus=24 --memory=96Gi --image=REGISTRY/IMAGE --volume_claim=runs \
+        transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --cpus=12 --time=24:00:00 \
+            --output=run.sbatch -- train --config=multi30k:tiny \
+            --config.batching.row_multiple=32 --workdir=/shared/runs/base
+        transformer-jax launch kubernetes --tpu=v5e:2x4 --cpus=24 --memory=96Gi \
+            --image=REGISTRY/IMAGE --volume_claim=runs \
             -- sweep --sweep=sweep.py --workdir=/shared/sweep --workers=16
 
-    After -- comes the command for one machine: train, sweep or tokenize. With --tokenize_shards=64 and a data.store, jobs on
-    CPUs tokenize before the run begins. A second -- and evaluate or sweep add a job on one device after the run. Settings, mesh
-    and batch are checked here; data are read on the cluster, where relative paths start in the working directory. A run that is
-    stopped saves, and resumes when it is restarted. Files of --plugin go along, by a ConfigMap of Kubernetes or file_mounts of
-    SkyPilot; SLURM reads them on the shared disk. See docs/clusters.md.
+    After -- comes the command for one machine: train, sweep or tokenize. With --tokenize_shards=64
+    and a data.store, jobs on CPUs tokenize before the run begins. A second -- and evaluate or sweep
+    add a job on one device after the run. Settings, mesh and batch are checked here. Data are read
+    on the cluster, where relative paths start in the working directory. A run that is stopped
+    saves, and resumes when it is restarted. A ConfigMap of Kubernetes or file_mounts of SkyPilot
+    take files of --plugin along. SLURM reads them on the shared disk. See docs/clusters.md.
     """
     launcher, *command = values.arguments or [""]
     if launcher not in TEMPLATES:
@@ -64,16 +67,16 @@ def launch(values: flags.Values) -> int:
         jobs.append(_follower(other, main))
         if jobs[-1].kind in [job.kind for job in jobs[:-1]]:
             raise ConfigError("--", f"{jobs[-1].kind!r} is there twice", "launch one of them by itself")
-    given = dict(vars(values))
+    fields = dict(vars(values))
     if main.kind in TOKENIZING:
         for flag in ("nodes", "gpus_per_node", "gpu_type", "tpu"):
             if flag in values.present and getattr(values, flag) != 0:
                 raise ConfigError(
                     f"--{flag}", "each shard of tokenize takes CPUs of one machine (--cpus)", "leave it out"
                 )
-        given["gpus_per_node"] = 0
-    given |= {"name": values.name or job_name(main.workdir), "mount_path": values.mount_path or "/shared"}
-    content = job_file(launcher, given, jobs)
+        fields["gpus_per_node"] = 0
+    fields |= {"name": values.name or job_name(main.workdir), "mount_path": values.mount_path or "/shared"}
+    content = job_file(launcher, fields, jobs)
     if values.output is None:
         print(content, end="")
         return 0
@@ -85,7 +88,7 @@ def launch(values: flags.Values) -> int:
 
 
 def _jobs(command: list[str], shards: int | None) -> list[Job]:
-    """The jobs of a ``train``, ``sweep`` or ``tokenize`` command, with its flags and settings checked."""
+    """Check a ``train``, ``sweep`` or ``tokenize`` command, and return its jobs."""
     name, *arguments = command
     if name == "train":
         values = flags.parse(train.flags, arguments)
@@ -119,7 +122,7 @@ def _jobs(command: list[str], shards: int | None) -> list[Job]:
                 "--shard", "each job gets its own", "write --tokenize_shards=64 before --, and no --shard"
             )
         words = [*command, *_shared_cache(store, config)]
-        # The first shard alone, since it trains the tokenizers; then all.
+        # The first shard alone trains the tokenizers.
         first = Job("tokenizers", [*words, f"--shard=0/{shards}"], store)
         return [first, Job("tokens", words, store, first.kind, shards)]
     if shards is not None:
@@ -163,7 +166,7 @@ def _sweep(arguments: list[str], kind: str, after: str | None) -> Job:
 
 
 def _shared_cache(workdir: str, config: ExperimentConfig) -> list[str]:
-    """The flag for a cache of token stores and programs that all machines share, unless the settings state a folder."""
+    """Return the flag for a cache that all machines share, unless the settings have one."""
     folder, default = beside(workdir, "cache"), getattr(type(config.data), "cache_directory", None)
     is_open = folder and default is not None and config.data.cache_directory == default
     return [f"--config.data.cache_directory={folder}"] if is_open else []

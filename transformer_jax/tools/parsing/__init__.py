@@ -1,1 +1,1 @@
-"""Constituency parsing: trees, their linearizations and scores, and the task that learns to write them."""
+"""Constituency parsing: trees, linearizations, scores, and the task that learns to write trees."""

@@ -1,4 +1,4 @@
-"""Scores of parsers as EVALB computes them with the parameters of COLLINS.prm, and the comparison of two parsers."""
+"""Scores of parsers as of EVALB with the parameters of COLLINS.prm, and comparisons of two."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ RULES = "EVALB, COLLINS.prm: without root and punctuation, ADVP = PRT"
 
 
 Bracket = tuple[str, int, int]
-"""A constituent: its label, and the words from the second number to before the third, punctuation not counted."""
+"""A constituent: label, first word, and word after the last, without counting punctuation."""
 
 
 class BracketCounts(NamedTuple):
-    """Counts of a sentence. Sums of them give the scores of a corpus; ``exact``, ``uncrossed`` are 0 or 1, ``sentences`` 1."""
+    """Counts of a sentence, with ``exact`` and ``uncrossed`` 0 or 1. Their sums score a corpus."""
 
     matched: int
     gold: int
@@ -34,8 +34,8 @@ class BracketCounts(NamedTuple):
 
 
 def brackets_of(tree: Tree, is_deleted: Sequence[bool]) -> list[Bracket]:
-    """The constituents that count, innermost first; ``is_deleted`` says of each word whether it is left out."""
-    found: list[Bracket] = []
+    """Return the constituents that count, innermost first, without ``is_deleted`` words."""
+    brackets: list[Bracket] = []
     before = np.concatenate([[0], np.cumsum(~np.asarray(is_deleted, bool))]).tolist()
 
     # A constituent comes twice, the second time with its start, after its words.
@@ -47,33 +47,31 @@ def brackets_of(tree: Tree, is_deleted: Sequence[bool]) -> list[Bracket]:
         elif start < 0:
             stack += [(part, end), *((child, -1) for child in reversed(part.children))]
         elif before[start] < before[end] and part.label not in ROOTS:
-            found.append((EQUAL.get(part.label, part.label), before[start], before[end]))
-    return found
+            brackets.append((EQUAL.get(part.label, part.label), before[start], before[end]))
+    return brackets
 
 
 def bracket_counts(gold: Tree, predicted: Tree) -> BracketCounts:
-    """The counts of one sentence; the parts of speech of ``gold`` say which words are punctuation.
+    """Return the counts of a sentence. The parts of speech of ``gold`` show its punctuation.
 
-    A bracket matches at most one other. Raises DataError when the trees have different words.
+    A bracket matches at most one other. Raises DataError if the trees have different words.
     """
     if without_escapes(gold.sentence) != without_escapes(predicted.sentence):
         raise DataError(f"trees of different sentences: {gold.sentence!r} and {predicted.sentence!r}")
     is_deleted = [leaf.label in DELETED for leaf in gold.leaves()]
-    wanted, found = brackets_of(gold, is_deleted), brackets_of(predicted, is_deleted)
-    matched = (Counter(wanted) & Counter(found)).total()
-    spans = {(start, end) for _, start, end in wanted}
+    right, guessed = brackets_of(gold, is_deleted), brackets_of(predicted, is_deleted)
+    matched = (Counter(right) & Counter(guessed)).total()
+    spans = {(start, end) for _, start, end in right}
     crossing = sum(
         any(start < first < end < last or first < start < last < end for first, last in spans)
-        for _, start, end in found
+        for _, start, end in guessed
     )
-    is_exact = matched == len(wanted) == len(found)
-    return BracketCounts(
-        matched, len(wanted), len(found), crossing, int(is_exact), int(not crossing), 1, len(is_deleted)
-    )
+    is_exact = int(matched == len(right) == len(guessed))
+    return BracketCounts(matched, len(right), len(guessed), crossing, is_exact, int(not crossing), 1, len(is_deleted))
 
 
 class BracketScores(NamedTuple):
-    """Labelled recall, precision, F1 and exact match in percent; crossing brackets a sentence, and sentences without any."""
+    """Labelled scores in percent. ``crossing`` is brackets a sentence, ``no_crossing`` percent."""
 
     f1: float
     precision: float
@@ -84,45 +82,40 @@ class BracketScores(NamedTuple):
 
 
 def scores_of(counts: np.ndarray) -> BracketScores:
-    matched, gold, predicted, crossing, exact, uncrossed, sentences, _ = (float(each) for each in counts)
+    matched, gold, predicted, crossing, exact, uncrossed, sentences, _ = (float(count) for count in counts)
     precision, recall = 100 * matched / max(predicted, 1), 100 * matched / max(gold, 1)
     f1 = 200 * matched / max(gold + predicted, 1)
-    sentences = max(sentences, 1)
-    return BracketScores(
-        f1, precision, recall, 100 * exact / sentences, crossing / sentences, 100 * uncrossed / sentences
-    )
+    means = np.array([100 * exact, crossing, 100 * uncrossed]) / max(sentences, 1)
+    return BracketScores(f1, precision, recall, *means.tolist())
 
 
 def counts_of(gold: Sequence[Tree], predicted: Sequence[Tree]) -> np.ndarray:
-    """``BracketCounts`` of each sentence, ``[sentences, counts]``; raises DataError unless there are equally many."""
+    """Return ``BracketCounts`` as an array ``[sentences, counts]``."""
     if len(gold) != len(predicted) or not gold:
         raise DataError(f"{len(predicted)} trees for {len(gold)} sentences: nothing to score")
     return np.array([bracket_counts(*pair) for pair in zip(gold, predicted, strict=True)])
 
 
 def f1_by_length(counts: np.ndarray) -> dict[str, tuple[int, float]]:
-    """The number of sentences and their F1 by length: 1-10, 11-20, 21-30, 31-40, over 40 words, and 1-40."""
-    words, found = counts[:, -1], {}
+    """Return sentences and F1 by words: 1-10, 11-20, 21-30, 31-40, over 40, and 1-40."""
+    words, by_length = counts[:, -1], {}
     for low, high in [*zip((0, *LENGTHS), (*LENGTHS, np.inf), strict=True), (0, 40)]:
-        chosen = counts[(words > low) & (words <= high)]
+        group = counts[(words > low) & (words <= high)]
         name = f"over {low}" if high == np.inf else f"{low + 1}-{high}"
-        if len(chosen):
-            found[name] = len(chosen), scores_of(chosen.sum(axis=0)).f1
-    return found
+        if len(group):
+            by_length[name] = len(group), scores_of(group.sum(axis=0)).f1
+    return by_length
 
 
 def sentence_f1(outputs: Sequence[str], references: Sequence[str]) -> list[float]:
-    """The F1 of each tree, given as text."""
+    """Return the F1 of trees in texts."""
     return [scores_of(counts).f1 for counts in counts_of(trees_of_texts(references), trees_of_texts(outputs))]
 
 
 def compare_parsers(
     first: Sequence[str], second: Sequence[str], references: Sequence[str], resamples: int = RESAMPLES
 ) -> list[SystemComparison]:
-    """F1 of two parsers of the same sentences, and of their difference, by sacreBLEU's paired tests.
-
-    Trees are given as text.
-    """
+    """Compare the F1 of two parsers, whose trees are texts, by sacreBLEU's paired tests."""
 
     def count(outputs: Sequence[str], references: Sequence[str]) -> np.ndarray:
         return counts_of(trees_of_texts(references), trees_of_texts(outputs))

@@ -27,7 +27,7 @@ def linearized(tree: Tree, data: TreebankConfig) -> str:
 
 
 class TreeCorpus(ABC):
-    """A ``Corpus`` of trees; ``removed(split)`` counts what was removed from them."""
+    """A ``Corpus`` of trees."""
 
     def __init__(self, data: TreebankConfig) -> None:
         if not hasattr(data, "linearization"):
@@ -37,14 +37,14 @@ class TreeCorpus(ABC):
 
     @abstractmethod
     def trees(self, split: str) -> Iterator[Tree]:
-        """Streams the normalized trees of a split."""
+        """Stream the normalized trees of a split."""
 
     @abstractmethod
     def fingerprint(self, split: str) -> str:
-        """Hexadecimal digest that changes when the content of the split changes."""
+        """Return a hexadecimal digest that changes with the content of the split."""
 
     def removed(self, split: str) -> Counter[str]:
-        """Counts of what normalization removed; empty here."""
+        """Count the removals of normalization by kind, none here."""
         return Counter()
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
@@ -61,9 +61,9 @@ class TreeCorpus(ABC):
 
 
 class Treebank(TreeCorpus):
-    """Files of bracketed trees (``.mrg``): ``{split}.mrg``, plain, .gz or .xz, or all ``.mrg`` below ``{split}/``, sorted.
+    """Files of bracketed trees: ``{split}.mrg``, plain or compressed, or those below ``{split}/``.
 
-    Raises DataError, with file and line, on trees that are damaged, and when a split is missing or empty.
+    Raises DataError, with file and line, for damaged trees, and for missing and empty splits.
     """
 
     def trees(self, split: str) -> Iterator[Tree]:
@@ -99,7 +99,7 @@ class Treebank(TreeCorpus):
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """The files of trees, each once, though it may be there plain and compressed."""
+    """Return the sorted files of trees, plain or compressed, of both the first."""
     files: dict[Path, Path] = {}
     for path in sorted(folder.rglob("*.mrg*")):
         if (name := plain_name(path)).endswith(".mrg"):
@@ -108,7 +108,7 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 def _trees(files: tuple[Path, ...]) -> Iterator[Tree]:
-    return (found.tree for file in files for found in read_trees(file))
+    return (located.tree for file in files for located in read_trees(file))
 
 
 @cache
@@ -117,7 +117,7 @@ def _roots(files: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def _further_roots(files: tuple[Path, ...]) -> list[str]:
-    """Return the roots of the first tree; none if its root has no label, or TOP, ROOT or S1, as earlier versions removed."""
+    """Return the roots of the first tree, or none if earlier versions removed them too."""
     counts, tree = Counter[str](), next(_trees(files), Tree(""))
     normalized(tree, counts, _roots(files))
     roots = [""] * (not tree.label) + sorted(name for name in counts if name.startswith("roots "))
@@ -127,8 +127,8 @@ def _further_roots(files: tuple[Path, ...]) -> list[str]:
 def _read(files: tuple[Path, ...], counts: Counter[str]) -> Iterator[Tree]:
     is_empty, roots = True, _roots(files)
     for file in files:
-        for found in read_trees(file):
-            tree = normalized(found.tree, counts, roots)
+        for located in read_trees(file):
+            tree = normalized(located.tree, counts, roots)
             if tree is None:
                 counts["trees of traces only, left out"] += 1
                 continue
@@ -140,13 +140,13 @@ def _read(files: tuple[Path, ...], counts: Counter[str]) -> Iterator[Tree]:
 
 @cache
 def _survey(files: tuple[Path, ...]) -> tuple[int, Counter[str]]:
-    """The number of trees, and what was removed."""
+    """Return the number of trees, and the counts of removals."""
     counts = Counter[str]()
     return sum(1 for _ in _read(files, counts)), counts
 
 
 class GeneratedTreebank(TreeCorpus):
-    """Trees of the grammar of ``generated``: ``data.generated_pairs`` to train on, 500 others for each of the other splits."""
+    """Trees of a grammar: ``data.generated_pairs`` to train on, 500 others for other splits."""
 
     def __init__(self, data: TreebankConfig, seed: int) -> None:
         super().__init__(data)
@@ -156,11 +156,11 @@ class GeneratedTreebank(TreeCorpus):
         splits = self.config.train_split, self.config.validation_split, self.config.test_split
         require_split(split, splits, "data.source=generated_treebank")
         generator = random.Random(f"{self.seed} {split}")
-        drawn = (random_tree(generator) for _ in iter(int, 1))
+        trees = (random_tree(generator) for _ in iter(int, 1))
         if split == self.config.train_split:
-            return islice(drawn, self.config.generated_pairs)
-        known = {tree.sentence for tree in self.trees(self.config.train_split)}
-        return islice((tree for tree in drawn if tree.sentence not in known), GENERATED_TREES)
+            return islice(trees, self.config.generated_pairs)
+        trained = {tree.sentence for tree in self.trees(self.config.train_split)}
+        return islice((tree for tree in trees if tree.sentence not in trained), GENERATED_TREES)
 
     def count(self, split: str) -> int:
         return self.config.generated_pairs if split == self.config.train_split else GENERATED_TREES

@@ -1,14 +1,16 @@
-"""A generated treebank: a small probabilistic grammar of English whose trees can be told from the words alone.
+"""A generated treebank: a small probabilistic grammar of English whose words determine the tree.
 
-Attachment, which is what makes parsing hard, depends on words: ``of`` and ``from`` phrases belong to the noun before them,
-``with`` and ``during`` phrases to the verb, and a clause after ``who`` to the last noun.
+Attachment, the hard part of parsing, depends on words: ``of`` and ``from`` phrases belong to the
+noun before them, ``with`` and ``during`` phrases to the verb, and a clause after ``who`` to the
+last noun.
 """
 
 import random
 
 from transformer_jax.tools.parsing.trees import Tree
 
-# Right-hand sides with their weights. Below depth ``DEEP`` the first rule is used; it does not recur.
+# Right-hand sides with their weights. Below depth ``DEEP`` the first rule is used, which does not
+# recur.
 RULES = {
     "S": "6 NP VP . | 1 NP ADVP VP . | 1.5 PP , NP VP . | 1 S- , CC S- . | 0.7 `` S- , '' NP VSAY .",
     "S-": "1 NP VP",
@@ -53,10 +55,10 @@ DEEP = 7
 
 
 def random_tree(generator: random.Random, symbol: str = "S", depth: int = 0) -> Tree:
-    """A tree drawn from the grammar."""
+    """Sample a tree from the grammar."""
     if symbol not in RULES:
         return Tree(TAGS.get(symbol, symbol), (), generator.choice(WORDS.get(symbol, symbol).split()))
-    weights, rules = zip(*(rule.split(maxsplit=1) for rule in RULES[symbol].split(" | ")), strict=True)
-    chosen = rules[0] if depth >= DEEP else generator.choices(rules, list(map(float, weights)))[0]
-    children = tuple(random_tree(generator, each, depth + 1) for each in chosen.split())
+    weights, rules = zip(*(text.split(maxsplit=1) for text in RULES[symbol].split(" | ")), strict=True)
+    rule = rules[0] if depth >= DEEP else generator.choices(rules, list(map(float, weights)))[0]
+    children = tuple(random_tree(generator, part, depth + 1) for part in rule.split())
     return Tree(LABELS.get(symbol, symbol), children)

@@ -12,12 +12,13 @@ def parse(values: flags.Values) -> int:
 
     Example:
         transformer-jax parse runs/parsing < sentences.txt > trees.mrg
-        transformer-jax parse runs/parsing --n_best=3 --config.decoding.beam_width=10 < sentences.txt
+        transformer-jax parse runs/parsing --n_best=3 --config.decoding.beam_width=9 < sentences.txt
 
-    Words and punctuation marks have spaces between them, as in treebanks; ( and ) become -LRB- and -RRB-. Every tree has
-    exactly the words of its sentence: without decoding.constrained, malformed output is repaired (docs/parsing.md has the
-    rules). With --n_best=N every line in gives up to N lines out: line number, score and tree, separated by tabs; with
-    --remarks or --json, remarks too (translate explains them). translate prints the symbols of the model instead.
+    Words and punctuation marks have spaces between them, as in treebanks. ( and ) become -LRB- and
+    -RRB-. Every tree has exactly the words of its sentence: without decoding.constrained, malformed
+    output is repaired (docs/parsing.md has the rules). With --n_best=N a line in gives up to N
+    lines out: line number, score and tree, separated by tabs. --remarks and --json add remarks,
+    which translate explains. translate prints the symbols of the model instead.
     """
     config = run_config(values, "parse")
     sampling_of(config.decoding, {"n_best": values.n_best})

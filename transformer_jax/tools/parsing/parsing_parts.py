@@ -1,4 +1,4 @@
-"""The task ``parsing``, its data sources and tokenizers, registered as a plugin does; imports no JAX."""
+"""Registers the task ``parsing``, its data sources and tokenizers without JAX."""
 
 from transformer_jax.config.data import BatchingConfig
 from transformer_jax.config.model import RnnConfig, TransformerConfig

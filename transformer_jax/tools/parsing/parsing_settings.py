@@ -25,8 +25,8 @@ class TreebankConfig(DataConfig):
     )
     directory: str = setting(
         "",
-        "treebank: folder with a file {split}.mrg (plain, .gz or .xz) or a folder {split} of such files for each split; 02-21 "
-        "stands for the folders 02, 03, ..., 21.",
+        "treebank: folder with files {split}.mrg (plain, .gz or .xz) or folders {split} of such files. The split 02-21 stands "
+        "for the folders 02, 03, ..., 21.",
         changeable=True,
     )
     source_language: str = same_setting("en", DataConfig, "source_language")
@@ -39,7 +39,7 @@ class TreebankConfig(DataConfig):
     )
     part_of_speech: bool = setting(False, "Words of a linearized tree are their parts of speech instead of XX.")
     word_positions: bool = setting(
-        False, "The position of each word in the sentence, modulo 64, is written before it: @0 XX, @1 XX."
+        False, "The positions of words in the sentence, modulo 64, are written before them: @0 XX, @1 XX."
     )
 
     def __post_init__(self) -> None:
@@ -57,16 +57,15 @@ class ParserConfig(DecodingConfig):
 
     max_extra_tokens: int = same_setting(300, DecodingConfig, "max_extra_tokens")
     constrained: bool = setting(
-        True, "Only trees over exactly the words of the sentence; False: any symbols, repaired afterwards."
+        True, "Only trees over exactly the words of the sentence. False: any symbols, repaired afterwards."
     )
 
     def check_new_run(self, config: Any) -> None:
-        """Raises ConfigError where the constraint would count wrong words, since ids do not show where words begin."""
+        """Raise ConfigError if the constraint cannot count words by the ids of a tokenizer."""
         kind = config.tokenizer.kind
-        problem = f"the ids of {kind} do not show where words begin; use bpe, unigram or word_class, or "
-        hides_words = self.constrained and kind in ("word", "lower_word", "character", "byte")
-        if hides_words:
-            raise ConfigError("tokenizer.kind", f"{problem}--config.decoding.constrained=False")
+        if self.constrained and kind in ("word", "lower_word", "character", "byte"):
+            remedy = "use bpe, unigram or word_class, or --config.decoding.constrained=False"
+            raise ConfigError("tokenizer.kind", f"the ids of {kind} do not show where words begin", remedy)
 
 
 def check_parsing(
@@ -76,7 +75,7 @@ def check_parsing(
     model: TransformerConfig | RnnConfig,
     decoding: ParserConfig,
 ) -> None:
-    """Raises ConfigError when the blocks of a run that parses exclude each other."""
+    """Raise ConfigError when the blocks of a run that parses exclude each other."""
     if tokenizer.joint:
-        raise ConfigError("tokenizer.joint", "symbols of trees have a vocabulary of their own", "set it to False")
+        raise ConfigError("tokenizer.joint", "words and symbols of trees have separate vocabularies", "set it to False")
     check_translation(data, tokenizer, batching, model, decoding)

@@ -1,4 +1,4 @@
-"""Parsing as translation of words into linearized trees, with the data, model, loss and search of translation."""
+"""Parsing as translation of words into linearized trees."""
 
 import sys
 from collections import Counter
@@ -36,7 +36,7 @@ from transformer_jax.tools.parsing.bracket_scores import (
 )
 from transformer_jax.tools.parsing.corpus import TreeCorpus, linearized
 from transformer_jax.tools.parsing.parsing_settings import ParserConfig
-from transformer_jax.tools.parsing.tokenizers import SentenceTokenizer, SymbolTokenizer, known_positions
+from transformer_jax.tools.parsing.tokenizers import SentenceTokenizer, SymbolTokenizer, count_positions
 from transformer_jax.tools.parsing.trees import (
     UNKNOWN,
     is_position,
@@ -51,9 +51,9 @@ from transformer_jax.tools.parsing.well_formed import well_formed
 
 
 class Parse(NamedTuple):
-    """A tree as text, its length-normalized log-probability, the symbols of the model, and what was repaired in them.
+    """A tree as text, its length-normalized log-probability, and the model's symbols with repairs.
 
-    ``remarks``: of the symbols, as of a ``Translation``.
+    ``remarks`` are as of a ``Translation``.
     """
 
     text: str
@@ -64,7 +64,7 @@ class Parse(NamedTuple):
 
 
 class ParsingReport(NamedTuple):
-    """Scores of one split (see ``BracketScores``), how it was decoded, and the number of outputs that were repaired.
+    """Scores of a split, its decoding, and the number of outputs that were repaired.
 
     ``loss`` is nats per symbol, without label smoothing.
     """
@@ -115,27 +115,26 @@ class ParsingReport(NamedTuple):
 
 
 def open_trees(config: ExperimentConfig) -> TreeCorpus:
-    """The source of the trees, which reads nothing yet; raises ConfigError where a plugin's is no ``TreeCorpus``."""
+    """Return the source of the trees, which reads nothing yet."""
     corpus = open_corpus(config.data, config.data_seed, config.parts)
     if not isinstance(corpus, TreeCorpus):
-        problem = f"the corpus of {config.data.source} is not a TreeCorpus; subclass TreeCorpus of tools.parsing.corpus"
-        raise ConfigError("data.source", problem)
+        remedy = "subclass TreeCorpus of tools.parsing.corpus"
+        raise ConfigError("data.source", f"the corpus of {config.data.source} is not a TreeCorpus", remedy)
     return corpus
 
 
 class ParsingEvaluator(Evaluator):
-    """Parses splits and scores the trees; the search is perhaps constrained."""
+    """Parses splits and scores the trees."""
 
     def pairs_by_corpus(self, split: str, limit: int) -> dict[str, list[SentencePair]]:
-        """Sentences and their trees, all or the first ``limit``."""
         return {"": ParsingTask.scored_pairs(self.config, split, limit)}
 
     def scored(
         self, measured: Measured, pairs: Sequence[SentencePair], references: Any, translations: Sequence[Translation]
     ) -> TranslationEvaluation:
-        """The report of the trees of outputs, one a line."""
+        """Report on the trees of outputs."""
         repairs, repaired, trees = Counter[str](), 0, []
-        form, positions = self.config.data.linearization, known_positions(self.translator.tokenizers.target)
+        form, positions = self.config.data.linearization, count_positions(self.translator.tokenizers.target)
         for pair, output in zip(pairs, translations, strict=True):
             of_sentence = Counter[str]()
             symbols, words = ascii_words(output.text), ascii_words(pair.source)
@@ -172,7 +171,7 @@ class ParsingTask(TranslationTask):
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-        """Of words in a sample as ``tokenizer`` says, of all symbols as they are; trained, and not saved yet."""
+        """Train tokenizers: of words as ``tokenizer`` says, and of all symbols."""
         symbols = Counter[str]()
 
         def sentences() -> Iterator[str]:
@@ -185,7 +184,7 @@ class ParsingTask(TranslationTask):
         return TokenizerPair(source, SymbolTokenizer(sorted(symbols, key=lambda symbol: (-symbols[symbol], symbol))))
 
     def training_data(self) -> TranslationData:
-        """As of translation, with the counts of what was removed from the trees, unless a store has them tokenized."""
+        """Return data as of translation, with a warning that counts removals from trees."""
         data = super().training_data()
         if self.config.data.store or jax.process_index():
             return data
@@ -194,14 +193,14 @@ class ParsingTask(TranslationTask):
         return replace(data, warnings=(f"removed from the trees: {counts}",)) if counts else data
 
     def new_translator(self, config: ExperimentConfig, constraint: Constraint | None = None) -> Translator:
-        """A translator whose search is constrained if ``decoding.constrained``."""
+        """Return a translator, constrained if ``decoding.constrained``."""
         if config.decoding.constrained:
             constraint = well_formed(self.tokenizers, config.data, config.decoding, self.objective.longest_sequence)
         return super().new_translator(config, constraint)
 
     @staticmethod
     def scored_pairs(config: ExperimentConfig, split: str, limit: int = 0) -> list[SentencePair]:
-        """Sentences and their trees, all or the first ``limit``."""
+        """Return sentences and their trees, all or the first ``limit``."""
         trees = islice(open_trees(config).trees(split), limit or None)
         return [SentencePair(tree.sentence, str(tree)) for tree in trees]
 
@@ -212,61 +211,61 @@ class ParsingTask(TranslationTask):
     def parse_each(
         self, params: PyTree, sentences: Sequence[str], on_parse: Callable[[int, list[Parse]], None], **options: Any
     ) -> None:
-        """Find the best trees of each sentence of words with spaces between them, as ``Translator.translate_each`` does.
+        """Call ``on_parse`` with the index and the best trees of sentences, as ``translate_each``.
 
-        Trees have round brackets as ``-LRB-`` and ``-RRB-``.
+        Words have spaces between them. Trees have round brackets as ``-LRB-`` and ``-RRB-``.
         """
 
         def on_translation(index: int, results: list[Translation]) -> None:
-            on_parse(index, [self._parse(sentences[index], each) for each in results])
+            on_parse(index, [self._parse(sentences[index], result) for result in results])
 
         self.translator.translate_each(params, sentences, on_translation, **options)
 
     def parse(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Parse]]:
-        """Return the best trees of each sentence; options as for ``parse_each``."""
+        """Return the best trees of sentences. Options are as for ``parse_each``."""
         parsed: list[list[Parse]] = []
         self.parse_each(params, sentences, lambda _, trees: parsed.append(trees), **options)
         return parsed
 
     def outline(self, sentence: str, symbols: str) -> list[tuple[int, str, int]]:
-        """The tree of an output, from the root: depth, label or word, and the index of the symbol that wrote it, or -1."""
+        """Return the tree of an output from the root: depth, label or word, index of its symbol."""
         numbered = [
-            each if each[0] == ")" or each == UNKNOWN or is_position(each) else f"{each} {index}"
-            for index, each in enumerate(ascii_words(symbols))
+            symbol if symbol[0] == ")" or symbol == UNKNOWN or is_position(symbol) else f"{symbol} {index}"
+            for index, symbol in enumerate(ascii_words(symbols))
         ]
-        stack, found = [(0, tree_of_symbols(numbered, ascii_words(sentence), self.config.data.linearization))], []
+        stack, lines = [(0, tree_of_symbols(numbered, ascii_words(sentence), self.config.data.linearization))], []
         while stack:
             depth, tree = stack.pop()
             label, _, index = tree.label.partition(" ")
-            found.append((depth, tree.word or label, int(index or -1)))
+            lines.append((depth, tree.word or label, int(index or -1)))
             stack += [(depth + 1, child) for child in reversed(tree.children)]
-        return found
+        return lines
 
-    def _parse(self, sentence: str, found: Translation) -> Parse:
+    def _parse(self, sentence: str, output: Translation) -> Parse:
         repairs, source = Counter[str](), self.tokenizers.source
-        form, positions = self.config.data.linearization, known_positions(self.tokenizers.target)
+        form, positions = self.config.data.linearization, count_positions(self.tokenizers.target)
         is_blank = source.is_blank(sentence, source.encode(sentence))
-        words, symbols = ascii_words(sentence), ascii_words(found.text)
+        words, symbols = ascii_words(sentence), ascii_words(output.text)
         tree = "" if is_blank else str(tree_of_symbols(symbols, words, form, repairs, positions))
-        return Parse(tree, found.score, found.text, dict(+repairs), found.remarks)
+        return Parse(tree, output.score, output.text, dict(+repairs), output.remarks)
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
-        """The sentences of a file, and the trees of another; raises DataError where they do not fit."""
+        """Return the sentences of a file and their trees in another."""
         if len(references) != 1:
             raise ConfigError("--references", "give one file of trees for the sentences of --source")
         name, sentences = references[0], list(read_lines(Path(source)))
-        found = list(read_trees(Path(name)))
-        roots, counts = roots_of(lambda: (each.tree for each in found)), Counter[str]()
-        trees = [(tree, each.line) for each in found if (tree := normalized(each.tree, counts, roots))]
+        located = list(read_trees(Path(name)))
+        roots, counts = roots_of(lambda: (tree for tree, _ in located)), Counter[str]()
+        trees = [(tree, line) for raw, line in located if (tree := normalized(raw, counts, roots))]
         for root, count in counts.items():
             if root.startswith("roots "):
                 say(f"{name}: {count:,} {root} removed, which are no constituents", sys.stderr)
         num_blank = sum(map(says_nothing, sentences))
         if num_blank and len(trees) == len(sentences) - num_blank:
             lines = f"{num_blank:,} empty line{'s' * (num_blank > 1)}"
-            say(f"{source}: {lines} left out, which have no tree; the others are counted without them", sys.stderr)
-            sentences = [each for each in sentences if not says_nothing(each)]
+            say(f"{source}: {lines} left out, which have no tree. The others are counted without them.", sys.stderr)
+            sentences = [text for text in sentences if not says_nothing(text)]
         if not sentences:
             raise DataError(f"{source}: no sentence; expected one a line")
         if len(trees) != len(sentences):
@@ -280,11 +279,11 @@ class ParsingTask(TranslationTask):
         return ReferencedText([tree.sentence for tree, _ in trees], [[str(tree) for tree, _ in trees]])
 
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
-        """Scores of a text; the result is called ``text-NAME-DIGEST``."""
+        """Score a text as ``text-NAME-DIGEST``."""
         (trees,) = text.references
         symbols = [linearized(tree, self.config.data) for tree in trees_of_texts(trees)]
         nll, tokens = sum_of_scores(self.scorer.score(params, text.sources, symbols))
         pairs = [SentencePair(*pair) for pair in zip(text.sources, trees, strict=True)]
-        called = f"text-{name}-{digest(trees)[:8]}"
-        found = self.evaluator.translated(params, called, pairs, trees, nll, tokens)
-        return replace(found, references=text.references)
+        split = f"text-{name}-{digest(trees)[:8]}"
+        evaluation = self.evaluator.translated(params, split, pairs, trees, nll, tokens)
+        return replace(evaluation, references=text.references)

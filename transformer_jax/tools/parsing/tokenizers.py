@@ -1,4 +1,4 @@
-"""Tokenizers of parsing: words with classes of unknown words, and the symbols of linearized trees."""
+"""Tokenizers of parsing: words with classes of unknown words, and symbols of trees."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ _SUFFIX = re.compile(rf"({'|'.join(sorted(SUFFIXES, key=len, reverse=True))})$")
 
 
 class SymbolTokenizer(ListedTokenizer):
-    """Symbols with ASCII white space between them; a symbol that is not listed decodes to ``<unk>``."""
+    """Symbols with ASCII white space between them. An unknown symbol decodes to ``<unk>``."""
 
     kind = "symbol"
     unknown = "<unk>"
@@ -31,25 +31,25 @@ class SymbolTokenizer(ListedTokenizer):
 
 
 class WordClassTokenizer(SymbolTokenizer):
-    """Words with ASCII white space between them; a word with fewer than two occurrences in the training text becomes its class.
+    """Words with ASCII white space between them, of which rare ones become classes.
 
-    Classes are by capital letters, digits, hyphens and suffixes, as in Petrov et al. 2006: ``unk-cap-s``, ``unk-num``.
+    Classes are by capital letters, digits, hyphens and suffixes, as in Petrov et al. 2006:
+    ``unk-cap-s``, ``unk-num``.
     """
 
     kind = "word_class"
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocabulary_size: int, min_count: int = 2) -> "ListedTokenizer":
-        """The most frequent words of ``min_count`` occurrences, and the classes of the others."""
+        """Return the words of ``min_count`` occurrences, and the classes of all."""
         counts = Counter(word for sentence in sentences for word in cls.split(sentence))
         classes = Counter[str]()
         for word, count in counts.items():
             classes[class_of(word)] += count
-        frequent = sorted(
-            (word for word in counts if counts[word] >= min_count), key=lambda word: (-counts[word], word)
+        frequent = (
+            word for word in sorted(counts, key=lambda word: (-counts[word], word)) if counts[word] >= min_count
         )
-        listed = [name for name, _ in classes.most_common()]
-        return cls([*listed, *frequent][: vocabulary_size - NUM_SPECIAL_IDS])
+        return cls([*(name for name, _ in classes.most_common()), *frequent][: vocabulary_size - NUM_SPECIAL_IDS])
 
     def encode(self, text: str) -> list[int]:
         ids = self._ids
@@ -57,16 +57,17 @@ class WordClassTokenizer(SymbolTokenizer):
 
 
 class SentenceTokenizer(Tokenizer):
-    """A tokenizer of the words of trees, for sentences as people write them: whatever reads a sentence reads it in this way.
+    """A tokenizer of the words of trees, for sentences as people write them.
 
-    Words have one space between them; round brackets are ``-LRB-`` and ``-RRB-``, and the other characters of
-    ``FURTHER_ESCAPES`` have the form of the treebank if the vocabulary has pieces of that form.
+    Words have one space between them. Round brackets are ``-LRB-`` and ``-RRB-``, and the other
+    characters of ``FURTHER_ESCAPES`` have the form of the treebank if the vocabulary has pieces of
+    that form.
     """
 
     def __init__(self, of_words: Tokenizer) -> None:
         self.kind, self._of_words = of_words.kind, of_words
         pieces = "\n".join(of_words.pieces(range(NUM_SPECIAL_IDS, of_words.vocabulary_size)))
-        further = {each: form for each, form in FURTHER_ESCAPES.items() if form.strip("-") in pieces}
+        further = {character: form for character, form in FURTHER_ESCAPES.items() if form.strip("-") in pieces}
         self._forms = ESCAPES | further
         # A backslash before a slash or an asterisk is of the form already.
         self._escaped = re.compile(rf"[{re.escape(''.join(set(self._forms).difference('/*')))}]|(?<!\\)[/*]")
@@ -118,13 +119,13 @@ def class_of(word: str) -> str:
     return "-".join([*parts, *([suffix[1]] if suffix else [])])
 
 
-def known_positions(tokenizer: Tokenizer) -> int:
-    """The number of positions of words: fewer than ``POSITIONS`` where no sentence of the training text is as long."""
+def count_positions(tokenizer: Tokenizer) -> int:
+    """Return the number of positions in a vocabulary, at most ``POSITIONS``."""
     return sum(map(is_position, tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))))
 
 
 def word_starts(tokenizer: Tokenizer) -> list[bool]:
-    """Whether each id begins a word of a sentence with one space between words."""
+    """Return by id whether it begins a word of a sentence with one space between words."""
     pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
     is_subword = tokenizer.kind in ("bpe", "unigram")
     return [False] * UNK_ID + [True] + [not is_subword or piece.startswith("\u2581") for piece in pieces]

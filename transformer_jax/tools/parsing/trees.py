@@ -1,4 +1,4 @@
-"""Constituency trees: read from treebank files, without traces and functional tags, and written as sequences of symbols."""
+"""Constituency trees, read from treebank files and written as sequences of symbols."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ CONSTITUENTS = (
     "S SBAR SBARQ SINV SQ SENT ADJP ADVP AP AVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP RRC UCP VP WHADJP WHADVP WHNP "
     "WHPP X IP CP CLP CS CNP CVP DP DVP LCP VN PN"
 )
-"""Labels of constituents in treebanks of several languages: a few trees of one constituent do not make them roots."""
+"""Labels of constituents in treebanks of several languages, no roots in a few trees."""
 MANY_TREES = 50
 EXAMPLE = "(S (NP (NNP Ann)) (VP (VBZ sleeps))), a bracket in a word -LRB- or -RRB-"
 ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
@@ -38,24 +38,24 @@ _TAGS = re.compile(r"(?<=.)[-=|].*")
 
 
 def escaped(text: str) -> str:
-    """Return the text with its brackets as ``-LRB-`` and ``-RRB-``, which is how trees are written."""
+    """Escape round brackets as ``-LRB-`` and ``-RRB-``, as trees have them."""
     return text.replace("(", ESCAPES["("]).replace(")", ESCAPES[")"])
 
 
 def without_escapes(text: str) -> str:
-    """Return the text whatever the treebank escapes: ``-LRB-`` is ``(``, and a slash has no backslash."""
+    """Undo the escapes of treebanks: ``-LRB-`` is ``(``, and a slash has no backslash."""
     return _FORM.sub(lambda match: _FORMS[match[0]], text)
 
 
 class Tree(NamedTuple):
-    """A constituent with its children, or a word with its part of speech as label, which has none."""
+    """A constituent with its children, or a word with its part of speech as label."""
 
     label: str
     children: tuple["Tree", ...] = ()
     word: str = ""
 
     def __str__(self) -> str:
-        """The tree on one line: ``(S (NP (NNP Ann)) (VP (VBZ sleeps)))``, with ``escaped`` words."""
+        """Return the tree on one line, with ``escaped`` words."""
         parts: list[str] = []
         stack: list[Tree | str] = [self]
         while stack:
@@ -70,7 +70,7 @@ class Tree(NamedTuple):
         return "".join(parts)[1:]
 
     def leaves(self) -> Iterator["Tree"]:
-        """The words with their parts of speech, from left to right."""
+        """Yield the words with their parts of speech, from left to right."""
         stack = [self]
         while stack:
             tree = stack.pop()
@@ -80,12 +80,12 @@ class Tree(NamedTuple):
 
     def labels(self) -> set[str]:
         """Return the labels of the constituents."""
-        found, stack = set[str](), [self]
+        labels, stack = set[str](), [self]
         while stack:
             tree = stack.pop()
-            found |= {tree.label} if tree.children else set()
+            labels |= {tree.label} if tree.children else set()
             stack += tree.children
-        return found
+        return labels
 
     @property
     def sentence(self) -> str:
@@ -100,15 +100,15 @@ class Located(NamedTuple):
 
 
 def read_trees(path: Path) -> Iterator[Located]:
-    """Streams the bracketed trees of a file, plain, ``.gz`` or ``.xz``; raises DataError as ``trees_of_lines`` does."""
+    """Stream the bracketed trees of a file, plain, ``.gz`` or ``.xz``."""
     return trees_of_lines(read_lines(path), path)
 
 
 def trees_of_lines(lines: Iterable[str], name: str | Path, max_depth: float = MAX_DEPTH) -> Iterator[Located]:
-    """Streams bracketed trees, several on a line, or one over several lines.
+    """Stream bracketed trees, several on a line, or one over several lines.
 
-    Raises DataError, with the name of the text and the line, on brackets that do not match, text outside of trees, empty
-    constituents, a word beside a constituent, and more than ``max_depth`` open brackets.
+    Raises DataError, with ``name`` and line, for brackets that do not match, text outside of trees,
+    empty constituents, words beside constituents, and more than ``max_depth`` open brackets.
     """
     # Label and word, children, and first line of every open bracket.
     open_trees: list[tuple[list[str], list[Tree], int]] = []
@@ -129,25 +129,22 @@ def trees_of_lines(lines: Iterable[str], name: str | Path, max_depth: float = MA
                 else:
                     yield Located(tree, begun)
             elif open_trees[-1][1]:
-                raise DataError(
-                    f"{where}: the word '{visible(part)}' stands beside a constituent; a tree is written {EXAMPLE}"
-                )
+                problem = f"the word '{visible(part)}' stands beside a constituent"
+                raise DataError(f"{where}: {problem}; a tree is written {EXAMPLE}")
             else:
                 open_trees[-1][0].append(part)
     if open_trees:
-        problem = (
-            f"this tree lacks {len(open_trees)} closing brackets at the end of the file; a tree is written {EXAMPLE}"
-        )
-        raise DataError(f"{name}, line {open_trees[0][2]}: {problem}")
+        problem = f"this tree lacks {len(open_trees)} closing brackets at the end of the file"
+        raise DataError(f"{name}, line {open_trees[0][2]}: {problem}; a tree is written {EXAMPLE}")
 
 
 def trees_of_texts(texts: Iterable[str]) -> list[Tree]:
-    """Trees as ``str`` writes them, one a text, of any depth."""
-    return [found.tree for found in trees_of_lines(texts, "trees", math.inf)]
+    """Return trees as ``str`` writes them, one a text, of any depth."""
+    return [tree for tree, _ in trees_of_lines(texts, "trees", math.inf)]
 
 
 def _tree_of(names: list[str], children: list[Tree], where: str) -> Tree:
-    """The tree between two brackets: a label and constituents, or a part of speech and its word."""
+    """Return the tree between two brackets: a constituent, or a part of speech and its word."""
     if len(names) == 2 and not children:
         return Tree(names[0], (), names[1])
     if len(names) < 2 and children:
@@ -158,11 +155,11 @@ def _tree_of(names: list[str], children: list[Tree], where: str) -> Tree:
 
 
 def normalized(tree: Tree, counts: Counter[str], roots: Sequence[str] = ROOTS) -> Tree | None:
-    """The tree as parsers learn it, or None if it consists of traces.
+    """Return the tree as parsers learn it, or None if it consists of traces.
 
-    Traces (``-NONE-``) and constituents of nothing else go; functional tags and indices (``NP-SBJ-1``, ``NP=2``, ``ADVP|PRT``)
-    leave the label; ``roots`` around one constituent go, however many; a root is TOP if it has several children or a word.
-    ``counts`` what was removed.
+    Removes traces (``-NONE-``) and constituents of nothing else, functional tags and indices of
+    labels (``NP-SBJ-1``, ``NP=2``, ``ADVP|PRT``), and all ``roots`` around one constituent. A root
+    with several children or a word becomes TOP. ``counts`` counts removals.
     """
     cleaned = _without_traces(tree, counts)
     if cleaned is None:
@@ -176,13 +173,13 @@ def normalized(tree: Tree, counts: Counter[str], roots: Sequence[str] = ROOTS) -
 
 
 def roots_of(trees: Callable[[], Iterable[Tree]]) -> tuple[str, ...]:
-    """Return ``ROOTS`` and labels that span every tree as the only child of the root before, so that none is scored.
+    """Return ``ROOTS`` and labels that span all trees as the only child of the root before.
 
-    ``trees`` reads them as a file has them, perhaps several times, until a label has another child. A label inside a tree is no
-    root, and neither is the label of a constituent unless there are ``MANY_TREES``.
+    ``trees`` reads them again for every label. A label inside a tree is no root, and neither is the
+    label of a constituent unless there are ``MANY_TREES``.
     """
     roots: tuple[str, ...] = ROOTS
-    while label := _label_of_all(tree for each in trees() if (tree := normalized(each, Counter(), roots))):
+    while label := _label_of_all(tree for raw in trees() if (tree := normalized(raw, Counter(), roots))):
         roots = (*roots, label)
     return roots
 
@@ -213,11 +210,12 @@ def _without_traces(tree: Tree, counts: Counter[str]) -> Tree | None:
 
 
 def symbols_of(tree: Tree, linearization: str, *, has_tags: bool = False, has_positions: bool = False) -> list[str]:
-    """The tree as symbols: ``(NP`` opens, ``)`` closes, ``XX`` is a word (or its part of speech, where it ``has_tags``).
+    """Return the tree as symbols: ``(NP`` opens, ``)`` closes, ``XX`` is a word.
 
-    ``brackets``: depth first, with the label also where a constituent closes, ``)NP`` (Vinyals et al. 2015, figure 2).
-    ``top_down``: the same with ``)`` (Dyer et al. 2016). ``in_order``: a constituent is opened after its first child (Liu and
-    Zhang 2017). ``has_positions``: ``@0``, ``@1``, ... before the words.
+    ``brackets`` are depth first, with labels that close, ``)NP`` (Vinyals et al. 2015, figure 2),
+    ``top_down`` is the same with ``)`` (Dyer et al. 2016), and ``in_order`` opens a constituent
+    after its first child (Liu and Zhang 2017). With ``has_tags`` words are parts of speech. With
+    ``has_positions`` they have ``@0``, ``@1``, ... before them.
     """
     positions = itertools.count()
 
@@ -233,7 +231,7 @@ def symbols_of(tree: Tree, linearization: str, *, has_tags: bool = False, has_po
 
 
 def is_position(symbol: str) -> bool:
-    """Whether a symbol is the position of a word, ``@17``."""
+    """Return whether a symbol is the position of a word, ``@17``."""
     return bool(_POSITION.fullmatch(symbol))
 
 
@@ -244,14 +242,16 @@ def tree_of_symbols(
     repairs: Counter[str] | None = None,
     positions: int = POSITIONS,
 ) -> Tree:
-    """The inverse of ``symbols_of``, over exactly these words; symbols that are no tree of them are repaired.
+    """Invert ``symbols_of`` over exactly these words, and count ``repairs`` of malformed symbols.
 
-    1. A word beyond the last, a closing bracket without an opening one, a constituent without words and an unknown symbol
-    are dropped. 2. A closing bracket of another label closes the innermost constituent. 3. At the end missing closing
-    brackets are added. 4. Missing words go into the constituent that was open last, before its missing bracket. 5. Several
-    roots, or a word alone, get the root TOP, which scores ignore. 6. ``in_order``: a constituent that opens without a
-    child before it has only the children after it. 7. Positions of words, written modulo ``POSITIONS`` and ``positions``, are
-    dropped; wrong ones count. ``repairs`` counts what was repaired.
+    1. A word beyond the last, a closing bracket without an opening one, a constituent without words
+       and an unknown symbol are dropped.
+    2. A closing bracket of another label closes the innermost constituent.
+    3. At the end missing closing brackets are added.
+    4. Missing words go into the constituent that was open last, before its missing bracket.
+    5. Several roots, or a word alone, get the root TOP, which scores ignore.
+    6. ``in_order``: a constituent without a child before it has only the children after it.
+    7. Positions of words, modulo ``POSITIONS`` and ``positions``, are dropped. Wrong ones count.
     """
     repairs = Counter() if repairs is None else repairs
     stack: list[tuple[str, list[Tree]]] = [("", [])]

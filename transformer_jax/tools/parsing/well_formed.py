@@ -1,4 +1,4 @@
-"""The constraint of parsing: linearized trees over exactly the words of the sentence, within the length limit."""
+"""The constraint of parsing: trees over the words of the sentence, within the length limit."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID,
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.tools.parsing.parsing_settings import ParserConfig, TreebankConfig
-from transformer_jax.tools.parsing.tokenizers import known_positions, word_starts
+from transformer_jax.tools.parsing.tokenizers import count_positions, word_starts
 from transformer_jax.tools.parsing.trees import POSITIONS, is_position
 
 MAX_DEPTH = 64
@@ -18,10 +18,10 @@ START, OPEN, CLOSE, WORD, POSITION, OTHER = range(6)
 
 
 class Prefix(NamedTuple):
-    """The symbols of a hypothesis so far: the kind of its ``last`` symbol, the labels of ``depth`` open constituents.
+    """A hypothesis: the kind of its ``last`` symbol, the ``labels`` of ``depth`` open constituents.
 
-    ``words`` are still to come, after ``written`` ones, in ``capacity`` tokens with EOS. ``labels`` [B, W, 64] are ids of
-    opening symbols, or empty.
+    ``words`` follow after ``written`` ones, in ``capacity`` tokens with EOS. ``labels`` [B, W, 64]
+    are ids of opening symbols, or empty.
     """
 
     last: Int[Array, "B W"]
@@ -35,29 +35,30 @@ class Prefix(NamedTuple):
 def well_formed(
     tokenizers: TokenizerPair, data: TreebankConfig, decoding: ParserConfig, longest: int | None
 ) -> Constraint:
-    """The constraint for one linearization; ``longest``: maximum length of a sequence of the model.
+    """Return the constraint for a linearization and the ``longest`` sequence of the model.
 
-    A constituent has at least one word, the root has them all, and no more than 64 are open. The tokens that are left suffice
-    for the shortest completion. A sentence whose length limit is too short for any tree gets no tree.
+    A constituent has at least one word, the root has them all, and no more than 64 are open. The
+    tokens that are left suffice for the shortest completion. A sentence whose length limit is too
+    short for any tree gets no tree.
     """
     in_order = data.linearization == "in_order"
     symbols = tokenizers.target.pieces(range(NUM_SPECIAL_IDS, tokenizers.target.vocabulary_size))
     kind_of = {"(": OPEN, ")": CLOSE}
-    kinds_of_symbols = [POSITION if is_position(each) else kind_of.get(each[0], WORD) for each in symbols]
+    kinds_of_symbols = [POSITION if is_position(piece) else kind_of.get(piece[0], WORD) for piece in symbols]
     kinds = np.array([OTHER] * NUM_SPECIAL_IDS + kinds_of_symbols)
     opening = {symbol[1:]: number for number, symbol in enumerate(symbols, NUM_SPECIAL_IDS) if symbol[0] == "("}
-    # The opening symbol that each closing symbol needs.
-    partners = np.array([-1] * NUM_SPECIAL_IDS + [opening.get(each[1:], -1) for each in symbols])
+    # The opening symbols that closing symbols need.
+    partners = np.array([-1] * NUM_SPECIAL_IDS + [opening.get(piece[1:], -1) for piece in symbols])
     has_labels, has_positions = data.linearization == "brackets", data.word_positions
-    position_of = np.array([-1] * NUM_SPECIAL_IDS + [int(each[1:]) if is_position(each) else -1 for each in symbols])
-    known = known_positions(tokenizers.target)
+    position_of = np.array([-1] * NUM_SPECIAL_IDS + [int(piece[1:]) if is_position(piece) else -1 for piece in symbols])
+    num_positions = count_positions(tokenizers.target)
     begins_word = np.array(word_starts(tokenizers.source))
 
     def start(source_ids: Int[Array, "B S"], beam_width: int) -> Prefix:
         words = jnp.sum(jnp.asarray(begins_word)[source_ids], axis=1, dtype=jnp.int32)
         capacity = jnp.sum(source_ids != PAD_ID, axis=1, dtype=jnp.int32) + decoding.max_extra_tokens
         capacity = capacity if longest is None else jnp.minimum(capacity, longest)
-        words, capacity = (jnp.tile(each[:, None], (1, beam_width)) for each in (words, capacity))
+        words, capacity = (jnp.tile(number[:, None], (1, beam_width)) for number in (words, capacity))
         zeros = jnp.zeros_like(words)
         return Prefix(
             zeros, zeros, words, zeros, capacity, jnp.zeros((*words.shape, MAX_DEPTH if has_labels else 0), jnp.int32)
@@ -65,7 +66,7 @@ def well_formed(
 
     def advance(state: Prefix, token_ids: Int[Array, "B W"]) -> Prefix:
         kind = jnp.asarray(kinds)[token_ids]
-        opens, closes, is_word = (kind == each for each in (OPEN, CLOSE, WORD))
+        opens, closes, is_word = (kind == other for other in (OPEN, CLOSE, WORD))
         is_top = jax.nn.one_hot(state.depth, state.labels.shape[2], dtype=bool)
         labels = jnp.where(is_top & opens[:, :, None], token_ids[:, :, None], state.labels)
         depth, words, written = state.depth + opens - closes, state.words - is_word, state.written + is_word
@@ -79,11 +80,11 @@ def well_formed(
         last, depth, words, written, capacity, labels = state
         is_start, is_closed, is_position = last == START, (depth == 0) & (last == CLOSE), last == POSITION
         needed = 2 * words - is_position if has_positions else words
-        # Tokens that the shortest completion needs, EOS included, after opening one constituent more.
+        # The shortest completion, EOS included, must fit after another constituent is opened.
         is_deeper = (depth < MAX_DEPTH) & (capacity - 1 >= needed + depth + 2)
         if in_order:
             may_open = is_deeper & ((last == WORD) | (last == CLOSE))
-            # What closes the last open constituent too early needs another around it.
+            # If the last open constituent closes early, another goes around it.
             may_close = (depth > 0) & ((depth > 1) | (words == 0) | (capacity - 1 >= needed + 3))
             may_write = (words > 0) & (is_start | (depth > 0))
             may_end = is_closed & (words == 0)
@@ -96,14 +97,13 @@ def well_formed(
         may = [never, may_open & ~is_position, may_close & ~is_position, may_write, never, never]
         if has_positions:
             may[WORD], may[POSITION] = is_position, may_write & ~is_position
-        found = jnp.stack(may, axis=2)[:, :, jnp.asarray(kinds)]
+        is_allowed = jnp.stack(may, axis=2)[:, :, jnp.asarray(kinds)]
         if has_positions:
-            is_next = jnp.asarray(position_of)[None, None] == (written % POSITIONS % known)[:, :, None]
-            found = found & ((jnp.asarray(kinds) != POSITION)[None, None] | is_next)
+            is_next = jnp.asarray(position_of)[None, None] == (written % POSITIONS % num_positions)[:, :, None]
+            is_allowed &= (jnp.asarray(kinds) != POSITION)[None, None] | is_next
         if has_labels:
             top = jnp.take_along_axis(labels, jnp.clip(depth - 1, 0)[:, :, None], axis=2)
-            fits = (jnp.asarray(kinds) != CLOSE)[None, None] | (jnp.asarray(partners)[None, None] == top)
-            found = found & fits
-        return found.at[:, :, EOS_ID].set(may_end)
+            is_allowed &= (jnp.asarray(kinds) != CLOSE)[None, None] | (jnp.asarray(partners)[None, None] == top)
+        return is_allowed.at[:, :, EOS_ID].set(may_end)
 
     return Constraint(start, advance, allowed)

@@ -1,4 +1,4 @@
-"""Block diagram of a model from its module calls, with shapes and parameter counts (Vaswani et al. 2017, figure 1)."""
+"""Block diagram of a model, from its module calls (Vaswani et al. 2017, figure 1)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,26 +20,43 @@ from transformer_jax.tools.pictures.canvas import FAINT_INK, FONT_FAMILIES, HAIR
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters, param_shapes
 
-# Sizes of the abstract batch, unlike any width of a model, so that a shape shows the side of a module.
-ROWS, SOURCE, TARGET = 1009, 11, 13
+# Sizes of the abstract batch. No width of a model is like them, so that a shape shows its side.
+ROWS = 1009
+SOURCE = 11
+TARGET = 13
 LETTERS = {ROWS: "B", SOURCE: "S", TARGET: "T"}
-# Methods of a shared matrix; each has its own block.
+# Methods of a shared matrix, with a block each.
 ROLES = {"embed": "embedding", "logits": "output projection"}
 WITHOUT_A_BLOCK = {"Dropout"}
-BLOCK_HEIGHT, GAP, PADDING, TITLE_HEIGHT = 40, 18, 14, 20
-WIDTH, COLUMN_GAP, MARGIN, TOP = 340, 70, 30, 60
+# Pixels of a block and its frame.
+BLOCK_HEIGHT = 40
+GAP = 18
+PADDING = 14
+TITLE_HEIGHT = 20
+# Pixels of a column and of the page.
+WIDTH = 340
+COLUMN_GAP = 70
+MARGIN = 30
+TOP = 60
 TITLE_LETTER = 9.5
-BYPASS, PLUS_RADIUS = 12, 6
-FILL, FRAME_FILL, LINE = "#eef5f8", "#fbfcfd", "#5a6b7a"
+# Pixels of a residual connection.
+BYPASS = 12
+PLUS_RADIUS = 6
+FILL = "#eef5f8"
+FRAME_FILL = "#fbfcfd"
+LINE = "#5a6b7a"
 
 
 @dataclass(frozen=True)
 class Block:
-    """A module with all its calls merged: a box, or a frame around its ``inner`` modules, the lowest first.
+    """A module: a box, or a frame around its ``inner`` modules, the lowest first.
 
-    ``role``: the use of a shared matrix, which has a block for each. ``shape``: of its first output. ``leaves``: sizes of its
-    parameters by path. ``repeats``: size of a stack of equal modules, of which the last is drawn. ``is_shared``: all its
-    parameters are in earlier blocks.
+    Attributes:
+        role: The use of a shared matrix, which has a block for each use.
+        shape: The shape of the first output.
+        leaves: Sizes of parameters by path.
+        repeats: Number of equal modules in a stack, of which the last is drawn.
+        is_shared: Whether all parameters are in earlier blocks.
     """
 
     path: tuple[str, ...]
@@ -53,7 +70,7 @@ class Block:
 
     @property
     def key(self) -> str:
-        """Identifies the block in links."""
+        """The name of the block in links."""
         return "/".join(self.path)
 
     @property
@@ -63,7 +80,7 @@ class Block:
 
     @property
     def title(self) -> str:
-        """The class for a residual connection, which is named after its part, else the name."""
+        """The class of a residual connection, or the name of another module."""
         if self.kind.endswith("Residual"):
             return self.kind
         name = self.role or self.name.replace("_", " ")
@@ -71,7 +88,6 @@ class Block:
 
     @property
     def details(self) -> str:
-        """Class and shape."""
         return f"{self.kind}  [{' × '.join(LETTERS.get(size, f'{size:,}') for size in self.shape)}]"
 
     @property
@@ -80,12 +96,11 @@ class Block:
 
     @property
     def count(self) -> str:
-        """The number of parameters of one module, empty if it has none."""
         return "shared" if self.is_shared else f"{self.parameters:,} parameters" if self.leaves else ""
 
     @property
     def sum_before(self) -> int | None:
-        """For a residual connection, the index of the inner block above the sum: the norm if it is last, as in post-norm."""
+        """The index of the block above the sum of a residual connection: the norm of post-norm."""
         if not self.kind.endswith("Residual"):
             return None
         last = len(self.inner) - 1
@@ -93,23 +108,23 @@ class Block:
 
     @property
     def is_beside(self) -> bool:
-        """Whether its input is the input of the block below, not the output: both directions of a recurrent encoder."""
+        """Whether it reads the input of the block below: a direction of a recurrent encoder."""
         return self.name.startswith("backward")
 
     def form(self) -> tuple[object, ...]:
-        """Equal for the layers of a stack."""
-        inner = tuple(each.form() for each in self.inner)
+        """Return what is equal for the layers of a stack."""
+        inner = tuple(block.form() for block in self.inner)
         return self.name, self.kind, self.role, self.shape, self.parameters, inner
 
     def walk(self) -> Iterator["Block"]:
-        """This block and all blocks inside it."""
+        """Yield this block and all blocks inside it."""
         yield self
         for block in self.inner:
             yield from block.walk()
 
 
 class Architecture(NamedTuple):
-    """Blocks of the source and the target side, the lowest first, links between them, and the number of parameters."""
+    """Blocks of both sides, the lowest first, links between them, and number of parameters."""
 
     source: tuple[Block, ...]
     target: tuple[Block, ...]
@@ -118,7 +133,7 @@ class Architecture(NamedTuple):
 
 
 def architecture(config: ExperimentConfig) -> Architecture:
-    """The blocks of the model of ``config`` with the largest vocabulary that its settings allow, by abstract evaluation."""
+    """Return the blocks of a model with the largest vocabulary, by abstract evaluation."""
     config = resolve_for_device(config, lambda: DeviceSettings("float32", 4))
     if config.task not in ("translation", "language_model"):
         raise ConfigError("config", f"task={config.task} cannot be drawn", "give one of translation or language_model")
@@ -137,7 +152,7 @@ def architecture(config: ExperimentConfig) -> Architecture:
 
 
 def draw_architecture(config: ExperimentConfig, source: str, path: Path) -> str:
-    """Draws the model of ``source`` as an SVG; returns its numbers of parameters and blocks."""
+    """Draw the model of ``source`` as an SVG, and return its numbers of parameters and blocks."""
     drawn = architecture(config)
     columns = [side for side in (drawn.source, drawn.target) if side]
     draw_block_diagram(columns, drawn.links, path, title=f"{source}: {drawn.parameters:,} parameters")
@@ -146,7 +161,7 @@ def draw_architecture(config: ExperimentConfig, source: str, path: Path) -> str:
 
 
 def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) -> list[Block]:
-    """The modules among ``calls``, each once at its last call; calls of a module by itself are part of it."""
+    """Merge the calls of a module into one block, at the last of them."""
     merged: dict[tuple[tuple[str, ...], str, object], list[ModuleCall]] = {}
     for call in _in_residuals(calls):
         if call.kind not in WITHOUT_A_BLOCK and call.shape is not None:
@@ -159,18 +174,20 @@ def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) 
         if any(path[:length] in paths for length in range(1, len(path))):
             continue  # Shown inside that module.
         inner = _merged(list(_inner(same, path)), leaves)
-        own = {leaf: size for leaf, size in leaves.items() if leaf[: len(path)] == path}
-        for each in inner:
-            own |= each.leaves
-        blocks.append(Block(path, same[-1].kind, role, same[-1].shape or (), own, tuple(inner)))
+        sizes = {leaf: size for leaf, size in leaves.items() if leaf[: len(path)] == path}
+        for block in inner:
+            sizes |= block.leaves
+        blocks.append(Block(path, same[-1].kind, role, same[-1].shape or (), sizes, tuple(inner)))
     return blocks
 
 
 def _in_residuals(calls: Sequence[ModuleCall]) -> list[ModuleCall]:
-    """Nests the calls between ``before`` and ``after`` of a residual connection in it."""
+    """Nest the calls between ``before`` and ``after`` of a residual connection in it."""
     nested: list[ModuleCall] = []
     for call in calls:
-        starts = [index for index, each in enumerate(nested) if (each.path, each.method) == (call.path, "before")]
+        starts = [
+            index for index, earlier in enumerate(nested) if (earlier.path, earlier.method) == (call.path, "before")
+        ]
         if call.method == "after" and starts:
             before, *inside = nested[starts[-1] :]
             nested[starts[-1] :] = [replace(call, inner=[*before.inner, *inside, *call.inner])]
@@ -181,22 +198,22 @@ def _in_residuals(calls: Sequence[ModuleCall]) -> list[ModuleCall]:
 
 def _inner(calls: Sequence[ModuleCall], path: tuple[str, ...]) -> Iterator[ModuleCall]:
     for call in calls:
-        for each in call.inner:
-            yield from _inner([each], path) if each.path == path else [each]
+        for inside in call.inner:
+            yield from _inner([inside], path) if inside.path == path else [inside]
 
 
 def _stacked(blocks: Sequence[Block], seen: set[tuple[str, ...]]) -> Iterator[Block]:
-    """The blocks, consecutive equal ones as one; ``seen`` are the paths of the parameters in earlier blocks."""
+    """Join consecutive equal blocks; ``seen``: paths of parameters in earlier blocks."""
     for _, group in groupby(blocks, Block.form):
         *_, last = same = list(group)
         is_shared = bool(last.leaves) and last.leaves.keys() <= seen
         inner = tuple(_stacked(last.inner, seen))
-        seen.update(*(each.leaves for each in same))
+        seen.update(*(block.leaves for block in same))
         yield replace(last, inner=inner, repeats=len(same), is_shared=is_shared)
 
 
 def _links(source: Sequence[Block], target: Sequence[Block]) -> Iterator[tuple[str, str]]:
-    """Links from the encoded source to each cross attention, and from an RNN's final state to the decoder."""
+    """Yield links: encoded source to cross attention, or final state to decoder."""
     encoded = [block for block in source if SOURCE in block.shape]
     for block in (inner for outer in target for inner in outer.walk()):
         if encoded and block.path[-1] == "cross_attention":
@@ -225,9 +242,9 @@ class Box(NamedTuple):
 def draw_block_diagram(
     columns: Sequence[Sequence[Block]], links: Sequence[tuple[str, str]], path: str | Path, *, title: str
 ) -> Path:
-    """Writes an SVG of columns of blocks, each from bottom to top, and returns the path.
+    """Write an SVG of columns of blocks from bottom to top, and return the path.
 
-    ``links``: pairs of keys of a block in the first column and a block in the second.
+    ``links``: keys of a block in the first column and of a block in the second.
     """
     heights = [_stack_height(column) for column in columns]
     base = TOP + max(heights) + GAP
@@ -259,7 +276,7 @@ def _stack_height(blocks: Sequence[Block]) -> float:
 
 
 def _stack(blocks: Sequence[Block], outer: Box, boxes: dict[str, Box]) -> Iterator[str]:
-    """The blocks of a column or frame, from bottom to top of ``outer``, and the arrows between them."""
+    """Yield the blocks of a column or frame, from bottom to top, and the arrows between them."""
     bottom = outer.bottom
     for number, block in enumerate(blocks):
         box = Box(outer.left, bottom - _height(block), outer.width, _height(block))
@@ -272,7 +289,7 @@ def _stack(blocks: Sequence[Block], outer: Box, boxes: dict[str, Box]) -> Iterat
 
 def _drawn(block: Block, box: Box, boxes: dict[str, Box]) -> Iterator[str]:
     if block.repeats > 1:
-        # Two more edges behind it show a stack.
+        # Two edges behind it show a stack.
         for step in (8, 4):
             behind = Box(box.left + step, box.top - step, box.width, box.height)
             yield _rectangle(behind, FRAME_FILL if block.inner else FILL)
@@ -296,7 +313,7 @@ def _drawn(block: Block, box: Box, boxes: dict[str, Box]) -> Iterator[str]:
 
 
 def _bypass(block: Block, inside: Box) -> Iterator[str]:
-    """The residual connection: from below the inner blocks along their left to a plus sign above the summands."""
+    """Yield the residual connection, on the left of inner blocks to a plus sign above them."""
     below = block.inner[: block.sum_before]
     plus = inside.bottom - _stack_height(below) - GAP / 2
     x, bottom = inside.left - BYPASS, inside.bottom + PADDING / 2

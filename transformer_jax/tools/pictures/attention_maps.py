@@ -18,10 +18,14 @@ MEAN = "mean of heads"
 MOST_TOKENS = 25
 
 PANEL_INCHES = 1.9
-MIN_CELL_INCHES, MAX_CELL_INCHES = 0.125, 0.34
+MIN_CELL_INCHES = 0.125
+MAX_CELL_INCHES = 0.34
+# Inches between panels.
 GAP = 0.14
 POINTS_PER_INCH = 72
-TITLE_POINTS, NOTE_POINTS = 12, 8.5
+TITLE_POINTS = 12
+NOTE_POINTS = 8.5
+# Width of a Chinese letter, in Latin ones.
 WIDE_LETTER = 1.65
 
 
@@ -34,14 +38,23 @@ def draw_attention(
     title: str = "",
     hint: str = "",
 ) -> Path:
-    """Draws attention weights as PNG, PDF or SVG, as ``path`` ends, and returns the path.
+    """Draw attention weights as PNG, PDF or SVG, as ``path`` ends, and return the path.
 
-    As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``: arrays ``[H, Q, M]``, by layer
-    from top to bottom. ``row_pieces``: the ``Q`` querying tokens (target), on the left; ``column_pieces``: the ``M`` attended
-    tokens (source), below. All panels share one color scale from 0 to 1, or, where weights are negative, of two colors from
-    -1 or less to 1 or more. With several heads the last column is their mean, and the sharpest head has a frame, named in a
-    note that ends with ``hint``. With more than 25 tokens on a side, it is drawn alone with the
-    mean of its layer. Raises ValueError, which shows the shapes, if weights and pieces do not fit.
+    As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. All panels share
+    one color scale from 0 to 1, or, with negative weights, of two colors from -1 or less to 1 or
+    more. With several heads the last column is their mean, and the sharpest head has a frame. With
+    more than 25 tokens on a side, only that head and the mean of its layer are drawn.
+
+    Args:
+        weights: Arrays ``[H, Q, M]``, by layer from top to bottom.
+        row_pieces: The ``Q`` querying tokens (target), on the left.
+        column_pieces: The ``M`` attended tokens (source), below.
+        path: The file.
+        title: A heading.
+        hint: The end of the note on the sharpest head.
+
+    Raises:
+        ValueError: Weights and pieces do not fit.
     """
     rows, columns = ([visible_piece(piece) for piece in side] for side in (row_pieces, column_pieces))
     weights = {name: np.asarray(layer, np.float32) for name, layer in weights.items()}
@@ -53,7 +66,8 @@ def draw_attention(
     if focused and max(len(rows), len(columns)) > MOST_TOKENS:
         panels = {focused.layer: [panels[focused.layer][index] for index in (focused.head - 1, -1)]}
 
-    # Sizes in inches. A large grid is viewed at a smaller scale, so headings grow with it; labels grow with the cells.
+    # In inches. A large grid is viewed at a smaller scale, so headings grow with it. Labels grow
+    # with the cells.
     num_columns = max(map(len, panels.values()))
     is_signed = any((layer < 0).any() for layer in weights.values())
     largest = max(1.0, *(float(np.abs(layer).max(initial=0.0)) for layer in weights.values())) if is_signed else 1.0
@@ -135,9 +149,9 @@ class SharpestHead(NamedTuple):
 
 
 def sharpest(layers: Mapping[str, np.ndarray]) -> SharpestHead | None:
-    """Return the sharpest head; None with one head in all.
+    """Return the sharpest head, or None if there is one head.
 
-    Columns count, so that a head is not sharp whose rows all look at one token, such as the end of the sentence.
+    Columns count too, so that a head is not sharp if all its rows look at one token, such as EOS.
     """
     heads = [
         SharpestHead(name, head, float(np.mean([*weights.max(axis=-1), *weights.max(axis=-2)])))
@@ -148,18 +162,18 @@ def sharpest(layers: Mapping[str, np.ndarray]) -> SharpestHead | None:
 
 
 def visible_piece(piece: str) -> str:
-    """Returns a token as shown on an axis: sentencepiece's word start as an open box, unprintable characters escaped."""
+    """Return a token for an axis: spaces as open boxes, unprintable characters escaped."""
     shown = piece.replace(SPACE_SIGN, SPACE_MARK).replace(" ", SPACE_MARK)
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
 
 
 def _panels(layer: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """Heading and matrix of each panel in a row."""
+    """Return heading and matrix of the panels in a row."""
     if len(layer) == 1:
         return [("", layer[0])]
     return [*((f"head {head}", matrix) for head, matrix in enumerate(layer, start=1)), (MEAN, layer.mean(axis=0))]
 
 
 def _letters(piece: str) -> float:
-    """Width of a piece in Latin letters; wide letters, such as Chinese ones, count more."""
+    """Return the width of a piece in Latin letters."""
     return sum(WIDE_LETTER if unicodedata.east_asian_width(letter) in "WF" else 1.0 for letter in piece)

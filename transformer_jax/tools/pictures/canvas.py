@@ -1,6 +1,6 @@
-"""The house style of all plots, and PNG output without matplotlib's global state.
+"""The house style of all plots, and pictures without matplotlib's global state.
 
-Text has a contrast of at least 4.5 with its background, lines one of 3 (WCAG 2.2, 1.4.3 and 1.4.11).
+The contrast with the background is at least 4.5 for text and 3 for lines (WCAG 2.2, 1.4.3, 1.4.11).
 """
 
 import functools
@@ -24,24 +24,27 @@ INK = "#1b2733"
 FAINT_INK = "#5d6b79"
 HAIRLINE = "#c9d1d9"
 LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
-# After all colors are used, they repeat with the next style.
+# Colors repeat with the next style.
 LINE_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 MARK = LINE_COLORS[1]
 # Lightness falls evenly from white to ink, so it also prints in gray.
 SEQUENTIAL = LinearSegmentedColormap.from_list(
     "ink", ["#ffffff", "#d7e8ef", "#8fc1d4", "#3f8fb5", "#1b5a8a", "#0b2a4f"]
 )
-# Of values on both sides of 0: negative ones are orange, positive ones as in SEQUENTIAL.
+# Negative values are orange, and positive ones as in SEQUENTIAL.
 DIVERGING = LinearSegmentedColormap.from_list(
     "signed", ["#6b3208", "#d1702a", "#f3cfae", "#ffffff", "#8fc1d4", "#1b5a8a", "#0b2a4f"]
 )
 DOTS_PER_INCH = 160
-# Of a side of a picture: Agg draws less than 65,536, and 30,000 on both sides take 3.6 GB.
+# Of a side. Agg draws less than 65,536, and 30,000 on both sides take 3.6 GB.
 MOST_PIXELS = 30_000
 # Metadata that would differ between equal figures.
 CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
-MISSING, MOST_SHOWN = r"Glyph (\d+) .*missing from font", 20
-# The first font that has a letter draws it. Fonts of Linux distributions, then of macOS and Windows.
+# The warning of matplotlib.
+MISSING = r"Glyph (\d+) .*missing from font"
+# Missing characters in our warning.
+MOST_SHOWN = 20
+# The first font with a letter draws it: fonts of Linux distributions, of macOS, of Windows.
 FONT_FAMILIES = (
     *("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans JP"),
     *("Noto Sans SC", "Noto Sans KR", "IPAexGothic", "IPAGothic", "TakaoGothic", "WenQuanYi Zen Hei", "NanumGothic"),
@@ -54,26 +57,26 @@ FONT_FAMILIES = (
 
 @functools.cache
 def font(size: int | float, *, weight: str = "normal") -> FontProperties:
-    """Returns a font of ``size`` points with umlauts, and with other scripts if a font for them is installed."""
+    """Return a font of ``size`` points, with all scripts that installed fonts have."""
     installed = set(fontManager.get_font_names())
     return FontProperties(family=[name for name in FONT_FAMILIES if name in installed], size=size, weight=weight)
 
 
 def blank_figure(width: float, height: float) -> Figure:
-    """Returns a white figure of ``width`` x ``height`` inches."""
+    """Return a white figure of ``width`` x ``height`` inches."""
     dots = min(DOTS_PER_INCH, MOST_PIXELS / max(width, height))
     return Figure(figsize=(width, height), dpi=dots, facecolor="white")
 
 
 def add_panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Returns new axes; sizes and offsets from the upper left corner of the figure are in inches."""
+    """Add axes. Sizes and offsets from the upper left corner of the figure are in inches."""
     figure_width, figure_height = figure.get_size_inches()
     bottom = figure_height - top - height
     return figure.add_axes((left / figure_width, bottom / figure_height, width / figure_width, height / figure_height))
 
 
 def style_axes(axes: Axes, x_label: str, y_label: str = "") -> None:
-    """Labels the axes; adds a faint grid, and removes ticks and the right and upper side of the frame.
+    """Label the axes, with a faint grid, without ticks, and with two sides of the frame.
 
     Large numbers along x are written as 10,000.
     """
@@ -90,7 +93,7 @@ def style_axes(axes: Axes, x_label: str, y_label: str = "") -> None:
 
 
 def frame(axes: Axes, linewidth: float | None = None) -> None:
-    """Draws a hairline frame and removes ticks."""
+    """Draw a hairline frame without ticks."""
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
@@ -100,7 +103,7 @@ def frame(axes: Axes, linewidth: float | None = None) -> None:
 
 
 def name_cells(axes: Axes, rows: Sequence[str], columns: Sequence[str], points: float) -> None:
-    """Names the rows (left) and columns (below) of a matrix, without math parsing; an empty sequence adds no names."""
+    """Name the rows (left) and columns (below) of a matrix, without math parsing."""
     for names, set_ticks, angle in ((rows, axes.set_yticks, 0), (columns, axes.set_xticks, 90)):
         if names:
             set_ticks(range(len(names)), labels=list(names), rotation=angle, fontproperties=font(points), color=INK)
@@ -109,7 +112,7 @@ def name_cells(axes: Axes, rows: Sequence[str], columns: Sequence[str], points: 
 
 
 def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
-    """Writes the title, without math parsing, into the upper left corner of the figure."""
+    """Write the title into the upper left corner of the figure, without math parsing."""
     width, height = figure.get_size_inches()
     margin = 0.014 * points
     text = figure.text(margin / width, 1 - margin / height, title, color=INK, va="top", parse_math=False)
@@ -117,20 +120,20 @@ def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
 
 
 def write_png(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure as PDF or SVG if ``path`` ends so, else as PNG; returns the path.
+    """Write the figure as PDF or SVG if ``path`` ends so, else as PNG, and return the path.
 
-    Equal figures give equal PNG and PDF files. Creates missing folders; replaces a symbolic link. Characters that no installed
-    font has are drawn as boxes and listed in a UserWarning.
+    Equal figures give equal PNG and PDF files. Missing folders are created, and a symbolic link is
+    replaced. A UserWarning lists characters that no installed font has.
     """
     path, content = as_path(path), io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", message=MISSING, category=UserWarning)
         ending = path.suffix[1:] if path.suffix in (".pdf", ".svg") else "png"
         figure.savefig(content, format=ending, metadata={CHANGING[ending]: None})
-    found = [(re.match(MISSING, str(each.message)), each) for each in caught]
-    for each in [other for glyph, other in found if not glyph]:
-        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    if missing := "".join(dict.fromkeys(chr(int(glyph[1])) for glyph, _ in found if glyph)):
+    matches = [(re.match(MISSING, str(warning.message)), warning) for warning in caught]
+    for warning in [other for glyph, other in matches if not glyph]:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if missing := "".join(dict.fromkeys(chr(int(glyph[1])) for glyph, _ in matches if glyph)):
         shown = missing[:MOST_SHOWN] + ("..." if len(missing) > MOST_SHOWN else "")
         remedy = "install one that has them, such as the packages fonts-noto-core and fonts-noto-cjk"
         warnings.warn(f"{path}: no installed font has {shown}, drawn as boxes; {remedy}", stacklevel=2)

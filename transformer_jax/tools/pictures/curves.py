@@ -16,7 +16,7 @@ from transformer_jax.runs.train_run import TrainingStart
 from transformer_jax.runtime.distributed import is_first
 
 Series = tuple[list[float], list[float]]
-"""Updates and values of a line."""
+"""Updates and values."""
 
 
 def draw_curves(
@@ -27,12 +27,20 @@ def draw_curves(
     names: Sequence[str] = (),
     columns: int = 0,
 ) -> Path:
-    """Draws a panel per key with a line per ``metrics.jsonl`` as a PNG, and returns its path.
+    """Draw a panel per key with a line per ``metrics.jsonl`` as a PNG, and return its path.
 
-    ``names`` of the lines are by default the shortest that tell the folders of the files apart; a file without a key has no
-    line for it. All panels share one x axis, from 0; a single run has its name and values. Says on standard error which
-    lines are damaged, and leaves them out. ``columns``: panels side by side, by default all. The legend is below the first
-    panel. Raises DataError if a file is missing, or no file has a key.
+    All panels share one x axis from 0. The legend is below the first panel. A single run has its
+    name and values. Damaged lines are left out, with a warning.
+
+    Args:
+        metrics: One file or several.
+        keys: Metrics. A file without a metric has no line for it.
+        path: The picture.
+        names: Names of the lines, by default the shortest that tell the folders apart.
+        columns: Panels side by side, by default all.
+
+    Raises:
+        DataError: A file is missing, or no file has a key.
     """
     # Matplotlib would delay the start of training by 0.4 s.
     from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
@@ -46,8 +54,8 @@ def draw_curves(
     panels, last = [], max((x for run in runs for series in run.values() for x in series[0]), default=1.0)
     for number, key in enumerate(keys):
         if not any(key in run for run in runs):
-            found = ", ".join(dict.fromkeys(name for record in logs[0].records for name in record))
-            raise DataError(f"{files[0]}: no record has {key!r}; it has {found or 'no records'}")
+            others = ", ".join(dict.fromkeys(name for record in logs[0].records for name in record))
+            raise DataError(f"{files[0]}: no record has {key!r}; it has {others or 'no records'}")
         # The only legend is below the first panel.
         unlisted = () if len(files) > 1 and number == 0 else tuple(names)
         lines = {name: run.get(key, ([], [])) for name, run in zip(names, runs, strict=True)}
@@ -76,9 +84,10 @@ def curves_at_end(start: TrainingStart) -> Iterator[Sequence[Hook]]:
 
 
 def read_series(file: Path, keys: Sequence[str]) -> dict[str, Series]:
-    """The series of each of ``keys`` that the file has, in the order of the updates.
+    """Return the series of the ``keys`` that the file has, in the order of the updates.
 
-    If a resumed run wrote an update twice, the later record counts. The unfinished last line of a killed run is skipped.
+    If a resumed run wrote an update twice, the later record counts. The unfinished last line of a
+    killed run is skipped.
     """
     return _series(read_log(file).records, keys)
 

@@ -17,18 +17,16 @@ def figure(values: flags.Values) -> int:
     """Draw the modules or the learning rate of a recipe, and print their numbers.
 
     Example:
-        transformer-jax figure architecture --config=configs/seq2seq.py:bahdanau --output=bahdanau.svg
+        transformer-jax figure architecture --config=configs/seq2seq.py:bahdanau --output=rnn.svg
         transformer-jax figure schedule --config=runs/m30k
 
-    architecture: the modules of a model with shapes and parameter counts.
-    schedule: the learning rate.
-
-    --config=RECIPE, by default the base Transformer, or a run; --config.KEY=VALUE changes its settings.
+    architecture draws modules with shapes and parameter counts, and schedule the learning rate, of
+    --config, a recipe or run (default: the base Transformer). --config.KEY=VALUE changes a setting.
     """
     names = values.arguments or []
     if len(names) != 1 or names[0] not in ENDINGS:
         raise ConfigError(
-            "figure", f"takes one name, found {' '.join(names) or 'none'}", f"names are {', '.join(ENDINGS)}"
+            "figure", f"takes one name (got {' '.join(names) or 'none'})", f"names are {', '.join(ENDINGS)}"
         )
     (name,) = names
     path = Path(values.output or f"figure-{name}{ENDINGS[name]}").expanduser()

@@ -16,12 +16,23 @@ from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, LINE_STYLES, font
 
 COLUMNS = 3
-WIDTH, HEIGHT = 3.9, 2.7
-TOP, RIGHT, BOTTOM, LEFT = 0.45, 0.45, 0.6, 0.75
+# Inches of the axes and of the margins around them.
+WIDTH = 3.9
+HEIGHT = 2.7
+TOP = 0.45
+RIGHT = 0.45
+BOTTOM = 0.6
+LEFT = 0.75
 VALUE_POINTS = 7
-# Of a line with more points only the last has its value, and none a marker.
-MAX_VALUES, MAX_MARKERS = 6, 30
-LEGEND_POINTS, LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 7.5, 0.17, 0.5, 0.062
+# On a line with more points only the last has its value.
+MAX_VALUES = 6
+# A line with more points has no markers.
+MAX_MARKERS = 30
+LEGEND_POINTS = 7.5
+# Inches of a line of the legend, of the mark before a name, and of a letter.
+LEGEND_LINE = 0.17
+LEGEND_HANDLE = 0.5
+LEGEND_LETTER = 0.062
 
 
 class Panel(Protocol):
@@ -40,8 +51,15 @@ class Panel(Protocol):
 
 @dataclass(frozen=True)
 class LinePanel:
-    """Lines by name, each with x and y values; lines in ``dotted`` are for comparison. ``marks``: markers instead of a
-    line. ``x_scale``: ``linear``, ``integer``, ``log`` or ``log2``, which has powers of 2.
+    """Lines by name, with x and y values.
+
+    Attributes:
+        dotted: Names of lines for comparison.
+        x_scale: ``linear``, ``integer``, ``log`` or ``log2``, which has powers of 2.
+        marks: Markers instead of lines.
+        bands: Lower and upper values around lines, by name.
+        unlisted: Names of lines that are not in the legend.
+        has_values: Whether values are written at the points of a line, or at the last of many.
     """
 
     title: str
@@ -53,33 +71,30 @@ class LinePanel:
     y_scale: str = "linear"
     marks: str = ""
     bands: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]] = field(default_factory=dict)
-    """Lower and upper values around lines, by the names of the lines."""
     unlisted: tuple[str, ...] = ()
-    """Names of lines that are not in the legend."""
     x_limits: tuple[float, float] | None = None
     has_values: bool = False
-    """Whether values are written at the points of a line, at the last alone where it has many."""
 
     @property
-    def _named(self) -> list[str]:
+    def _listed(self) -> list[str]:
         return [name for name in self.lines if name not in self.unlisted]
 
     @property
     def _names_per_line(self) -> int:
-        """Names of the legend side by side, as many as the panel is wide."""
-        return max(int(WIDTH / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, self._named), default=1))), 1)
+        """Number of names of the legend that fit side by side."""
+        return max(int(WIDTH / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, self._listed), default=1))), 1)
 
     @property
     def margins(self) -> tuple[float, float]:
-        """Margins on the left and below, in inches; the legend is below, where it hides no line."""
-        return LEFT, BOTTOM + LEGEND_LINE * math.ceil(len(self._named) / self._names_per_line)
+        """Margins on the left and below, in inches, with the legend below."""
+        return LEFT, BOTTOM + LEGEND_LINE * math.ceil(len(self._listed) / self._names_per_line)
 
     def draw(self, axes: Axes) -> None:
         drawn = {}
         for number, (name, (x, y)) in enumerate(self.lines.items()):
             repeated, color = divmod(number, len(LINE_COLORS))
             style = ":" if name in self.dotted else "" if self.marks else LINE_STYLES[repeated % len(LINE_STYLES)]
-            # Straight lines between few points look like measurements where they have no markers.
+            # Without markers, straight lines between few points look like measurements.
             is_marked = name not in self.dotted and 0 < len(np.asarray(x)) <= MAX_MARKERS
             marker = self.marks or "o" * is_marked
             (drawn[name],) = axes.plot(
@@ -100,10 +115,10 @@ class LinePanel:
                 low, high = band
                 axes.fill_between(line.get_xdata(), low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         canvas.style_axes(axes, self.x_label, self.y_label)
-        if self._named:
+        if self._listed:
             legend = axes.legend(
-                [drawn[name] for name in self._named],
-                self._named,
+                [drawn[name] for name in self._listed],
+                self._listed,
                 prop=font(LEGEND_POINTS),
                 labelcolor=INK,
                 frameon=False,
@@ -133,7 +148,7 @@ class LinePanel:
 
 @dataclass(frozen=True)
 class HeatMapPanel:
-    """A matrix of colors with its ``values`` [R, C] written into the cells; a cell that is not a number is empty."""
+    """A matrix of colors with its ``values`` [R, C] in the cells. A cell with NaN is empty."""
 
     title: str
     values: np.ndarray
@@ -163,7 +178,7 @@ class HeatMapPanel:
 
 
 def draw_panels(panels: Sequence[Panel], path: str | Path, *, title: str = "", columns: int = COLUMNS) -> Path:
-    """Draws the panels row by row, up to ``columns`` side by side, as a PNG, and returns its path."""
+    """Draw the panels, up to ``columns`` side by side, as a PNG, and return its path."""
     columns = min(columns, len(panels))
     left = max(panel.margins[0] for panel in panels)
     bottom = max(panel.margins[1] for panel in panels)

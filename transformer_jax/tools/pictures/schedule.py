@@ -13,7 +13,7 @@ POINTS = 1000
 
 
 def schedule_numbers(config: ExperimentConfig, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Updates [N], counted from 1, and rates [N] of the schedule ``name``, with the settings of ``config`` or its defaults."""
+    """Return updates [N] from 1 and rates [N] of a schedule, with settings of ``config``."""
     last, warmup = config.training.num_updates, config.optimizer.warmup_updates
     updates = np.unique(np.append(np.linspace(1, last, POINTS).astype(np.int64), min(warmup, last)))
     settings = settings_class("schedule", name)
@@ -23,23 +23,25 @@ def schedule_numbers(config: ExperimentConfig, name: str) -> tuple[np.ndarray, n
 
 
 def draw_schedule(config: ExperimentConfig, source: str, path: Path) -> str:
-    """Draws the schedule of ``source``, and all schedules with the same warm-up, over their peaks; returns its numbers."""
-    own = config.optimizer.schedule
-    updates, rates = schedule_numbers(config, own)
+    """Draw the schedule of ``source`` and, over their peaks, all others; return its numbers."""
+    selected = config.optimizer.schedule
+    updates, rates = schedule_numbers(config, selected)
     peak = int(np.argmax(rates))
     others: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name in names_of("schedule") if config.optimizer.warmup_updates < config.training.num_updates else ():
         _, rates_of_other = schedule_numbers(config, name)
         shape = rates_of_other / rates_of_other.max()
         # Of two lines that coincide one would hide the other.
-        equal = next((each for each, (_, found) in others.items() if np.allclose(found, shape, atol=1e-3)), "")
+        equal = next((other for other, (_, line) in others.items() if np.allclose(line, shape, atol=1e-3)), "")
         others[f"{equal}, {name}" if equal else name] = others.pop(equal) if equal else (updates, shape)
     panels = [
-        LinePanel(f"{source}: {own}", {own: (updates, rates)}, "update", "learning rate", unlisted=(own,)),
+        LinePanel(
+            f"{source}: {selected}", {selected: (updates, rates)}, "update", "learning rate", unlisted=(selected,)
+        ),
         LinePanel("All schedules with this warm-up, over their peaks", others, "update", ""),
     ]
     draw_panels(panels[: 1 + bool(others)], path, title="Learning rate")
     return (
-        f"{own}: peak {rates[peak]:.3e} at update {updates[peak]:,} (warm-up {config.optimizer.warmup_updates:,}), "
+        f"{selected}: peak {rates[peak]:.3e} at update {updates[peak]:,} (warm-up {config.optimizer.warmup_updates:,}), "
         f"{rates[0]:.1e} at the first, {rates[-1]:.1e} at the last of {config.training.num_updates:,}"
     )

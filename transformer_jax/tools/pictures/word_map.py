@@ -15,7 +15,11 @@ from matplotlib.text import Annotation
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, font
 
-MAP_WIDTH, MAP_HEIGHT, MAP_MARGIN, MAP_TOP = 10.0, 7.5, 0.25, 0.5
+# Inches.
+MAP_WIDTH = 10.0
+MAP_HEIGHT = 7.5
+MAP_MARGIN = 0.25
+MAP_TOP = 0.5
 LABEL_POINTS = 7.5
 SIDES = (
     ((4, 0), "left", "center"),
@@ -27,7 +31,10 @@ SIDES = (
 
 
 def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *, title: str = "") -> Path:
-    """Draws words at ``points [N, 2]`` as a PNG, and returns its path; omits names that would cover an earlier name."""
+    """Draw words at ``points [N, 2]`` as a PNG, and return its path.
+
+    Names that would cover an earlier name are left out.
+    """
     figure = canvas.blank_figure(MAP_WIDTH, MAP_HEIGHT)
     size = MAP_WIDTH - 2 * MAP_MARGIN, MAP_HEIGHT - MAP_TOP - MAP_MARGIN
     axes = canvas.add_panel(figure, MAP_MARGIN, MAP_TOP, *size)
@@ -41,7 +48,7 @@ def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *,
 
 
 def _name_points(axes: Axes, words: Sequence[str], points: np.ndarray) -> None:
-    """Adds each name beside its point where it covers no earlier name and, if possible, no other point."""
+    """Add names beside their points, over no earlier name and, if possible, over no point."""
     axes.autoscale_view()  # Sets the limits that determine positions.
     renderer = FigureCanvasAgg(axes.figure).get_renderer()  # type: ignore[arg-type]
     frame = axes.get_window_extent(renderer)
@@ -63,7 +70,7 @@ def _name_points(axes: Axes, words: Sequence[str], points: np.ndarray) -> None:
                 boxes.append((_overlaps(box, others), len(boxes), box, label))
             else:
                 label.remove()
-        boxes.sort(key=lambda each: each[:2])
+        boxes.sort(key=lambda candidate: candidate[:2])
         if boxes:
             names = np.concatenate([names, [boxes[0][2]]])
         for *_, label in boxes[1:]:
@@ -77,12 +84,12 @@ def _overlaps(box: np.ndarray, others: np.ndarray) -> bool:
 
 
 def word_map_page(words: Sequence[str], points: np.ndarray, near: Sequence[Sequence[str]], title: str) -> str:
-    """A page of words at ``points [N, 2]`` to search, move and zoom; ``page.html#word`` searches for a word.
+    """Return a page of words at ``points [N, 2]`` to search, move and zoom.
 
-    Hovering over a word shows its row of ``near``. The page contains the words as JSON without ``<``, and shows them as text
-    nodes, so that no word is read as HTML.
+    ``page.html#word`` searches for a word. Hovering over a word shows its row of ``near``. Words
+    are JSON without ``<``, so that none is read as HTML.
     """
-    content = {"words": list(words), "points": np.round(points, 4).tolist(), "near": [list(each) for each in near]}
+    content = {"words": list(words), "points": np.round(points, 4).tolist(), "near": [list(row) for row in near]}
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = files("transformer_jax.tools.pictures").joinpath("word_map.html").read_text(encoding="utf-8")
     return Template(page).substitute(title=escape(title), data=data)

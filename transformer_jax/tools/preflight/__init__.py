@@ -1,1 +1,1 @@
-"""Memory, communication and speed of programs compiled for devices that may be absent, and checks of an installation."""
+"""Memory, communication and speed of programs for absent devices; checks of an installation."""

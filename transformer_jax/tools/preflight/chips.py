@@ -1,9 +1,10 @@
 """Absent devices to compile for, with their speeds and memory.
 
-TPU figures are from cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (read 2026): peak bfloat16, memory, memory bandwidth, and
-interconnect bandwidth per chip, both directions of all links. The network between slices is the data center network per chip,
-or per pod divided by its chips (none given for v4). GPU figures are from NVIDIA's data sheets of the SXM modules, without
-sparsity: peak bfloat16 and TF32, half of NVLink's bandwidth (one direction), and the network of DGX machines, one adapter per
+TPU figures are from cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (read 2026): peak bfloat16, memory,
+memory bandwidth, and interconnect bandwidth per chip, both directions of all links. The network
+between slices is the data center network per chip, or per pod divided by its chips (v4 has none).
+GPU figures are from NVIDIA's data sheets of the SXM modules, without sparsity: peak bfloat16 and
+TF32, half of NVLink's bandwidth (one direction), and the network of DGX machines, one adapter per
 GPU (HDR or NDR InfiniBand).
 """
 
@@ -19,14 +20,16 @@ import jax
 from transformer_jax.config import ConfigError
 
 TORUS = ("x", "y", "z")
-NVLINK, NETWORK = "NVLink", "network"
+NVLINK = "NVLink"
+NETWORK = "network"
 GIB = 2.0**30
+# Share of a GPU's memory that XLA's compiler may use.
 GPU_MEMORY_SHARE = 0.8
-"""The share of a GPU's memory that XLA's compiler may use."""
+# GPUs that NVLink connects, in machines of all these kinds.
 GPUS_OF_A_HOST = 8
-"""The largest number of GPUs that NVLink connects, in machines of all these kinds."""
 NOT_INSTALLED = ("No PTX compilation provider", "cuDNN not found", "cuDNN is not detected")
-# Without the first, libtpu queries the network for its machine. Several processes may load it, since nothing runs on the chip.
+# Without the first, libtpu queries the network for its machine. Nothing runs on a chip, so several
+# processes may load it.
 OFFLINE = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
@@ -34,57 +37,27 @@ OFFLINE = {
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 
-# A file in gpu_specs, a GpuTargetConfigProto as text, and the fields to change in it.
-GPU_SPECS: dict[str, tuple[str, dict[str, str]]] = {
-    "a100": ("a100.txtpb", {}),
-    "h100": ("h100.txtpb", {}),
-    "h200": (
-        "h100.txtpb",
-        {
-            "  memory_bandwidth": "4800000000000",
-            "  device_memory_size": str(139 * 2**30),
-            "  name": '"NVIDIA H200"',
-            "device_description_str": '"CUDA NVIDIA H200"',
-        },
-    ),
-    "b200": (
-        "h100.txtpb",
-        {
-            "  core_count": "148",
-            "  memory_bandwidth": "7672320000000",
-            "  l2_cache_size": "132644864",
-            "  clock_rate_ghz": "1.965",
-            "  device_memory_size": str(178 * 2**30),
-            "    major": "10",
-            "  platform_version": '"Compute Capability 10.0a"',
-            "  pcie_bandwidth": "68719476736",
-            "  name": '"NVIDIA B200"',
-            "device_description_str": '"CUDA NVIDIA B200"',
-        },
-    ),
-}
+GPUS = ("a100", "h100", "h200", "b200")
 
 
 def gpu_spec(kind: str) -> str:
-    """The GpuTargetConfigProto of a GPU as text."""
-    file, changes = GPU_SPECS[kind]
-    text = resources.files("transformer_jax.tools.preflight").joinpath("gpu_specs", file).read_text(encoding="utf-8")
-    for field, value in changes.items():
-        text = re.sub(rf"^{field}:.*$", f"{field}: {value}", text, flags=re.MULTILINE)
-    return text
+    """Return the GpuTargetConfigProto of a GPU as text."""
+    return resources.files(__package__).joinpath("gpu_specs", f"{kind}.txtpb").read_text(encoding="utf-8")
 
 
 def gpu_fact(kind: str, field: str) -> float:
-    """A number of a spec, such as ``memory_bandwidth``."""
+    """Return a number of a spec, such as ``memory_bandwidth``."""
     return float(re.findall(rf"^ *{field}: (.*)$", gpu_spec(kind), re.MULTILINE)[0])
 
 
 class Chip(NamedTuple):
     """Speeds and memory of a chip: FLOP/s, bytes available to a program, bytes/s.
 
-    ``flops``: of bfloat16 products. ``float32_flops``: of float32 products, which are one bfloat16 pass on a TPU and TF32 on a
-    GPU. ``exact_flops``: of ``float32_exact``, six bfloat16 passes on a TPU. ``links``: bytes/s that a chip sends along each
-    axis of the interconnect.
+    Attributes:
+        flops: Of bfloat16 products.
+        float32_flops: Of float32 products: one bfloat16 pass on a TPU, and TF32 on a GPU.
+        exact_flops: Of ``float32_exact``, six bfloat16 passes on a TPU.
+        links: Bytes/s that a chip sends along each axis of the interconnect.
     """
 
     name: str
@@ -96,7 +69,7 @@ class Chip(NamedTuple):
     exact_flops: float
 
     def peak(self, compute_dtype: str) -> float:
-        """FLOP/s with operands of this type."""
+        """Return the FLOP/s with operands of this type."""
         return {"bfloat16": self.flops, "float32_exact": self.exact_flops}.get(compute_dtype, self.float32_flops)
 
 
@@ -109,8 +82,9 @@ def _tpu(
     axes: int,
     network: float = 0.0,
 ) -> Chip:
-    # The interconnect bandwidth counts both directions of all links. A chip has two links per axis of the torus, one to each
-    # neighbor, and can send interconnect / (2 axes) along an axis. Small slices are not closed tori and reach less.
+    # The interconnect bandwidth counts both directions of all links. A chip has two links per axis
+    # of the torus, one to each neighbor, and can send interconnect / (2 axes) along an axis. Small
+    # slices are not closed tori and reach less.
     links = dict.fromkeys(TORUS[:axes], interconnect / (2 * axes)) | ({NETWORK: network} if network else {})
     return Chip(name, flops, memory, memory_bandwidth, links, float32_flops=flops, exact_flops=flops / 6)
 
@@ -142,13 +116,14 @@ class Topology(NamedTuple):
 
 
 def open_topology(name: str) -> Topology:
-    """The devices of ``v5e:16x16`` (any TPU slice), ``2xv5e:16x16`` (two slices), ``h100:2x8`` (hosts x GPUs) or ``cpu:8``.
+    """Return the devices of a topology.
 
-    Call it before anything else uses JAX. Raises ConfigError for an unknown name, and if the compiler for these devices is not
-    installed.
+    ``v5e:16x16`` is a TPU slice, ``2xv5e:16x16`` two slices, ``h100:2x8`` hosts x GPUs, ``cpu:8``
+    simulated. Call it before anything else uses JAX. Raises ConfigError for an unknown name, or if
+    the compiler for these devices is not installed.
     """
-    found = re.fullmatch(r"(?:([1-9]\d{0,3})x(?=[a-z]))?([a-z]\w*):(\d+(?:x\d+)*)", name)
-    slices, kind, size = (int(found[1] or 1), found[2], found[3]) if found else (1, "", "")
+    match = re.fullmatch(r"(?:([1-9]\d{0,3})x(?=[a-z]))?([a-z]\w*):(\d+(?:x\d+)*)", name)
+    slices, kind, size = (int(match[1] or 1), match[2], match[3]) if match else (1, "", "")
     if kind == "cpu" and size.isdigit() and int(size) > 0:
         return Topology(name, _cpu_devices(int(size)), None)
     if kind not in CHIPS:
@@ -158,11 +133,11 @@ def open_topology(name: str) -> Topology:
             f"{name!r} is not KIND:SIZE such as v5e:16x16, 2xv5e:16x16, h100:2x8 or cpu:8",
             f"kinds: {kinds}, cpu",
         )
-    if slices > 1 and (kind in GPU_SPECS or NETWORK not in CHIPS[kind].links):
+    if slices > 1 and (kind in GPUS or NETWORK not in CHIPS[kind].links):
         raise ConfigError(
             "--topology", f"{name}: only v5e, v5p and v6e have several slices", "hosts of GPUs are written h100:2x8"
         )
-    devices = _gpu_devices(kind, size) if kind in GPU_SPECS else _tpu_devices(f"{kind}:{size}", slices)
+    devices = _gpu_devices(kind, size) if kind in GPUS else _tpu_devices(f"{kind}:{size}", slices)
     return Topology(name, devices, CHIPS[kind])
 
 
@@ -183,7 +158,7 @@ def _tpu_devices(name: str, slices: int) -> list[jax.Device]:
 
 
 def _cpu_devices(count: int) -> list[jax.Device]:
-    """Simulated devices, unless JAX already runs with at least ``count``."""
+    """Simulate devices, unless JAX already runs with at least ``count``."""
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:
@@ -199,18 +174,18 @@ def _gpu_devices(kind: str, size: str) -> list[jax.Device]:
     # Otherwise the plugin requires libraries that only execution needs.
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     try:
-        found = topologies.get_topology_desc(
+        topology = topologies.get_topology_desc(
             platform="cuda", target_config=gpu_spec(kind), topology=f"{hosts}x1x{gpus}"
         )
     except Exception as error:
         # The plugin raises any type: it is not installed, or has another version.
         raise _missing_wheels(f"{kind}: {error}") from None
-    return list(found.devices)
+    return list(topology.devices)
 
 
 def hosts_and_gpus(kind: str, size: str) -> tuple[int, int]:
-    """The hosts and the GPUs per host: ``2x8`` gives 2 and 8, ``8`` gives 1 and 8; raises ConfigError for other sizes."""
-    sizes = [int(each) for each in size.split("x")]
+    """Return hosts and GPUs per host: 2 and 8 for ``2x8``, 1 and 8 for ``8``."""
+    sizes = [int(part) for part in size.split("x")]
     hosts, gpus = sizes if len(sizes) == 2 else (1, sizes[0])
     if len(sizes) > 2 or hosts < 1 or not 1 <= gpus <= GPUS_OF_A_HOST:
         form = f"{kind}:GPUS or {kind}:HOSTSxGPUS with at most {GPUS_OF_A_HOST} GPUs per host, such as {kind}:2x8"
@@ -219,8 +194,8 @@ def hosts_and_gpus(kind: str, size: str) -> tuple[int, int]:
 
 
 @contextmanager
-def missing_wheels_named() -> Iterator[None]:
-    """Raises ConfigError naming the wheels to install if JAX or the compiler reports a missing part."""
+def naming_missing_wheels() -> Iterator[None]:
+    """Raise ConfigError with the wheels to install if JAX or the compiler misses a part."""
     try:
         yield
     except RuntimeError as error:

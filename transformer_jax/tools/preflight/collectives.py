@@ -1,4 +1,4 @@
-"""Communication of a compiled program: collectives, their groups of devices, and the links that they use."""
+"""Communication of a compiled program: collectives, groups of devices, and links."""
 
 import math
 import re
@@ -13,8 +13,8 @@ from transformer_jax.tools.preflight.chips import NETWORK, NVLINK, TORUS
 from transformer_jax.tools.preflight.hlo_text import Instruction, arrays_of, bytes_of, computations_of, times_of
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+# The TPU compiler's reduce-scatter, a computation that sums everything and keeps a slice.
 SCATTERED = "all-reduce-scatter"
-"""Name of a reduce-scatter by the TPU compiler: a computation that sums everything and keeps a slice."""
 
 _MEGASCALE = re.compile(r'_xla_megascale_target="\{([\d,]+)\}.*_xla_megascale_transfer_type="(\w+)"')
 _CHANNEL = re.compile(r"channel_id=(\d+)")
@@ -29,7 +29,8 @@ _AXIS = re.compile(r"'?([\w.]+)'?(?::\((\d+)\)(\d+))?")
 class Collective(NamedTuple):
     """A collective operation: ``bytes`` of its result on a device, run ``times`` times.
 
-    ``members``: the devices of one of its groups, by index in the flattened mesh, or TPU slices if ``is_between_slices``.
+    ``members``: the devices of one of its groups, by index in the flattened mesh, or TPU slices if
+    ``is_between_slices``.
     """
 
     kind: str
@@ -40,7 +41,6 @@ class Collective(NamedTuple):
 
     @property
     def group(self) -> int:
-        """Number of participating devices."""
         return len(self.members)
 
     @property
@@ -52,45 +52,50 @@ class Collective(NamedTuple):
 
 
 def collectives_of(program: str, num_devices: int) -> list[Collective]:
-    """All collectives in the text of a compiled program; a loop of unknown trip count counts once."""
+    """Return the collectives of a compiled program. A loop of unknown length counts once."""
     computations = computations_of(program)
     times = times_of(computations)
-    calls = [call for instructions in computations.values() for each in instructions.values() for call in each.calls]
+    calls = [
+        call
+        for instructions in computations.values()
+        for instruction in instructions.values()
+        for call in instruction.calls
+    ]
     fused = {callee for role, callee in calls if role == "calls"}
-    found: dict[object, Collective] = {}
+    collectives: dict[object, Collective] = {}
     for name, instructions in computations.items():
-        for each in instructions.values() if times[name] else ():
-            if each.opcode == "send" and (between := _between_slices(each, times[name])):
-                found[name, each.name] = between
-            kind = each.opcode.removesuffix("-start")
-            members = members_of(each.line, num_devices) if kind in KINDS else ()
+        for instruction in instructions.values() if times[name] else ():
+            if instruction.opcode == "send" and (between := _between_slices(instruction, times[name])):
+                collectives[name, instruction.name] = between
+            kind = instruction.opcode.removesuffix("-start")
+            members = members_of(instruction.line, num_devices) if kind in KINDS else ()
             if len(members) < 2:
                 continue
-            size = _result_bytes(each, kind)
+            size = _result_bytes(instruction, kind)
             if kind == "all-reduce" and name.startswith(SCATTERED):
                 kind, size = "reduce-scatter", size // len(members)
-            # An operation that is started, overlapped with computation and finished in fusions appears three times, with one
-            # channel. Outside of fusions different operations may share a channel.
-            channel = _CHANNEL.search(each.line) if name in fused else None
-            key = channel[1] if channel else (name, each.name)
-            found.setdefault(key, Collective(kind, size, members, times[name]))
-    return list(found.values())
+            # An operation that is started, overlapped and finished in fusions is there three times
+            # with one channel. Outside of fusions different operations may share a channel.
+            channel = _CHANNEL.search(instruction.line) if name in fused else None
+            key = channel[1] if channel else (name, instruction.name)
+            collectives.setdefault(key, Collective(kind, size, members, times[name]))
+    return list(collectives.values())
 
 
 def _between_slices(send: Instruction, times: int) -> Collective | None:
-    """The collective between chips at the same position of several TPU slices, through their hosts, if this is one."""
+    """Return the collective between chips of several TPU slices, through hosts, if it is one."""
     match = _MEGASCALE.search(send.line)
     if not match:
         return None
     kind, members = match[2].lower().replace("_", "-"), _numbers(match[1])
-    # The instruction has the size of the operand; the result is a part or a multiple of it.
+    # The instruction has the size of the operand. The result is a part or a multiple of it.
     parts = {"reduce-scatter": 1 / len(members), "all-gather": len(members)}
     size = int(bytes_of(send.result.partition(", u32")[0]) * parts.get(kind, 1))
     return Collective(kind, size, members, times, is_between_slices=True)
 
 
 def _result_bytes(instruction: Instruction, kind: str) -> int:
-    """Bytes of all results, for an asynchronous operation of the second half, since it also returns its operands."""
+    """Return the bytes of results, without the operands that asynchronous operations return."""
     sizes = [array.bytes for array in arrays_of(instruction.result)]
     if instruction.opcode == kind or kind == "all-reduce":
         return sum(sizes)
@@ -99,10 +104,10 @@ def _result_bytes(instruction: Instruction, kind: str) -> int:
 
 
 def members_of(operation: str, num_devices: int) -> tuple[int, ...]:
-    """The first group of devices, by index in the flattened mesh; all devices if no group is written.
+    """Return the first group of devices, by index in the flattened mesh, by default all devices.
 
-    ``{{0,1},{2,3}}``, ``[2,2]<=[4]`` and ``mesh['a'=2,'b'=2] {'b'}`` give 0 and 1. A permutation gives the first pair of sender
-    and receiver, or one device if nothing is sent.
+    ``{{0,1},{2,3}}``, ``[2,2]<=[4]`` and ``mesh['a'=2,'b'=2] {'b'}`` give 0 and 1. A permutation
+    gives the first pair of sender and receiver, or one device if nothing is sent.
     """
     if pairs := _PERMUTATION.search(operation):
         sent = [(int(source), int(target)) for source, target in re.findall(r"(\d+),(\d+)", pairs[1])]
@@ -121,7 +126,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _numbering(text: str) -> np.ndarray:
-    """``[2,3]T(1,0)``: 0, 1, ... in an array of that shape, transposed and flattened: 0, 3, 1, 4, 2, 5."""
+    """Return 0, 3, 1, 4, 2, 5 for ``[2,3]T(1,0)``: a shape, transposed and flattened."""
     match = _NUMBERING.match(text)
     if not match:
         return np.array(_numbers(text))
@@ -130,12 +135,15 @@ def _numbering(text: str) -> np.ndarray:
     return np.arange(math.prod(sizes)).reshape(sizes).transpose(order).ravel()
 
 
-def _members_along(axes: str, device_ids: str | None, chosen: str) -> tuple[int, ...]:
-    """The devices of a mesh ``'a'=2,'b'=4`` along axes ``'a','b':(2)2``; ``:(2)2`` is the factor 2 of 'b' after a factor 2."""
+def _members_along(axes: str, device_ids: str | None, along: str) -> tuple[int, ...]:
+    """Return the devices of a mesh ``'a'=2,'b'=4`` along ``'a','b':(2)2``.
+
+    ``:(2)2`` is the factor 2 of 'b' after a factor 2.
+    """
     sizes = {name: int(size) for name, size in re.findall(r"'?([\w.]+)'?=(\d+)", axes)}
     strides = {name: math.prod(list(sizes.values())[index + 1 :]) for index, name in enumerate(sizes)}
     members = np.zeros(1, int)
-    for name, above, part in _AXIS.findall(chosen):
+    for name, above, part in _AXIS.findall(along):
         size = int(part) if part else sizes[name]
         stride = strides[name] * (sizes[name] // (int(above) * size) if part else 1)
         members = (members[:, None] + stride * np.arange(size)).ravel()
@@ -144,7 +152,7 @@ def _members_along(axes: str, device_ids: str | None, chosen: str) -> tuple[int,
 
 
 def sent_along(collectives: Sequence[Collective], devices: Sequence[jax.Device]) -> dict[str, float]:
-    """Bytes that a device sends along each axis of the interconnect; ``devices`` are in the order of the mesh."""
+    """Return the bytes that a device sends, by axis; ``devices`` in the order of the mesh."""
     sent: tuple[float, ...]
     if _are_gpus(devices):
         sent = bytes_within_and_between(collectives, [device.process_index for device in devices])
@@ -154,7 +162,7 @@ def sent_along(collectives: Sequence[Collective], devices: Sequence[jax.Device])
 
 
 def axis_names(devices: Sequence[jax.Device]) -> tuple[str, ...]:
-    """Axes of the interconnect: the torus of TPUs and the network between slices, or NVLink and the network."""
+    """Return the axes of the interconnect: torus and network of TPUs, or NVLink and network."""
     if _are_gpus(devices):
         return NVLINK, NETWORK
     torus = TORUS[: len(getattr(devices[0], "coords", (0,)))]
@@ -162,21 +170,22 @@ def axis_names(devices: Sequence[jax.Device]) -> tuple[str, ...]:
 
 
 def coordinates_of(devices: Sequence[jax.Device]) -> list[tuple[int, ...]]:
-    """Coordinates of each device: TPUs in the torus, then the slice if there are several; GPUs in the host, then the host.
+    """Return the coordinates of devices.
 
-    The coordinate of any other device is its index.
+    For a TPU in the torus, then the slice if there are several. For a GPU in the host, then the
+    host. For other devices the index.
     """
     if _are_gpus(devices):
         seen: Counter[int] = Counter()
-        found: list[tuple[int, ...]] = []
+        coordinates: list[tuple[int, ...]] = []
         for device in devices:
-            found.append((seen[device.process_index], device.process_index))
+            coordinates.append((seen[device.process_index], device.process_index))
             seen[device.process_index] += 1
-        return found
-    found = [tuple(getattr(device, "coords", (index,))) for index, device in enumerate(devices)]
+        return coordinates
+    coordinates = [tuple(getattr(device, "coords", (index,))) for index, device in enumerate(devices)]
     if _slices(devices) == 1:
-        return found
-    return [(*each, device.slice_index) for each, device in zip(found, devices, strict=True)]
+        return coordinates
+    return [(*coordinate, device.slice_index) for coordinate, device in zip(coordinates, devices, strict=True)]
 
 
 def _slices(devices: Sequence[jax.Device]) -> int:
@@ -188,9 +197,10 @@ def _are_gpus(devices: Sequence[jax.Device]) -> bool:
 
 
 def bytes_along_axes(collectives: Sequence[Collective], coordinates: Sequence[tuple[int, ...]]) -> tuple[float, ...]:
-    """Bytes sent along each axis: each collective is spread evenly over the axes along which its members differ.
+    """Return the bytes sent along each axis.
 
-    With several slices the last axis is the network.
+    A collective is spread evenly over the axes along which its members differ. With several slices
+    the last axis is the network.
     """
     along = [0.0] * len(coordinates[0])
     for collective in collectives:
@@ -205,11 +215,11 @@ def bytes_along_axes(collectives: Sequence[Collective], coordinates: Sequence[tu
 
 
 def bytes_within_and_between(collectives: Sequence[Collective], hosts: Sequence[int]) -> tuple[float, float]:
-    """Bytes that a GPU sends within its host and to other hosts; ``hosts`` has the host of each device.
+    """Return the bytes that a GPU sends within its host and to others; ``hosts`` of all devices.
 
-    A group within a host uses only NVLink. A group over several hosts runs a ring through the network adapter of each member,
-    with equal parts of the data: with k members per host each sends one part in k over the network. An all-to-all sends
-    everything for other hosts over the network.
+    A group within a host uses only NVLink. A group over several hosts runs a ring through the
+    network adapters of its members, with equal parts of the data: with k members per host a member
+    sends one part in k over the network. An all-to-all sends everything for other hosts over it.
     """
     within = between = 0.0
     for collective in collectives:

@@ -1,4 +1,4 @@
-"""Programs compiled for devices that may be absent: costs, roofline, and the training step of a recipe."""
+"""Programs compiled for absent devices: the training step of a recipe, costs, roofline."""
 
 import math
 import re
@@ -43,14 +43,20 @@ class HasBatchShapes(Protocol):
 
 
 class Program(NamedTuple):
-    """Costs of a compiled program in bytes and FLOPs, on one device unless stated otherwise.
+    """Costs of a compiled program in bytes and FLOPs, on one device by default.
 
-    ``rows`` and ``width``: size of the batch over all devices; ``positions``: its target positions. ``state_bytes``: optimizer,
-    or state of a search. ``training_bytes``: of a search, the training state that a run holds beside it when it validates.
-    ``temporaries``: activations, gradients and workspace. ``model_flops``: matrix products on all devices
-    without recomputation; ``flops``: matrix products of this program. ``traffic_kinds``: bytes read and written, by part of the
-    model. ``sent``: bytes along each axis of the interconnect. ``fits``: whether ``available`` memory suffices; if the compiler
-    refused the program, ``temporaries`` is from its message, and traffic and collectives are empty.
+    Attributes:
+        rows: Rows of the batch over all devices.
+        positions: Target positions of the batch.
+        state_bytes: Optimizer, or state of a search.
+        temporaries: Activations, gradients and workspace, or the message of a compiler that refused
+            the program. Then traffic and collectives are empty.
+        fits: Whether ``available`` memory suffices.
+        model_flops: Matrix products on all devices without recomputation.
+        flops: Matrix products of this program.
+        traffic_kinds: Bytes read and written, by part of the model.
+        sent: Bytes along each axis of the interconnect.
+        training_bytes: The training state that a run holds beside a search when it validates.
     """
 
     name: str
@@ -86,7 +92,7 @@ class Program(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """Results of the compiler; see ``Program`` for the fields."""
+    """Results of the compiler, with fields of ``Program``."""
 
     temporaries: int
     available: float
@@ -97,7 +103,7 @@ class Compiled(NamedTuple):
 
 
 def compile_program(config: ExperimentConfig, topology: Topology, length: int = 0) -> Program:
-    """Compiles the training step of ``config`` for a batch with ``length`` positions on either side (0: the maximum).
+    """Compile the training step for rows of ``length`` positions on either side (0: the maximum).
 
     Raises ConfigError if mesh, rows and sizes do not fit.
     """
@@ -111,9 +117,9 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     batch = _task(config).batch_shape(config, rows, width)
     state = update.state_shapes
     parameter_bytes, optimizer_bytes = bytes_on_a_device(state.params), bytes_on_a_device(state.optimizer_state)
-    found = compile_for(update.lower(batch), mesh, topology.chip, parameter_bytes + optimizer_bytes)
+    compiled = compile_for(update.lower(batch), mesh, topology.chip, parameter_bytes + optimizer_bytes)
     needed_flops = model_flops(config, topology, batch)
-    # The compiler counts the body of every loop once; product_flops does so only for loops of unknown length.
+    # The compiler would count the body of every loop once.
     flops = product_flops(update.step, state, batch, update.hyperparameter_shapes) / mesh.size
     return Program(
         name="train_step",
@@ -127,20 +133,19 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
         state_bytes=optimizer_bytes,
         model_flops=needed_flops,
         flops=max(flops, needed_flops / mesh.size),
-        sent=sent_along(found.collectives, list(mesh.devices.flat)),
+        sent=sent_along(compiled.collectives, list(mesh.devices.flat)),
         compile_seconds=time.perf_counter() - started,
-        **found._asdict(),
+        **compiled._asdict(),
     )
 
 
 def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argument_bytes: int) -> Compiled:
-    """Compiles for the devices of ``mesh``; ``fits`` includes the arguments."""
+    """Compile for the devices of ``mesh``. ``fits`` includes the arguments."""
     compiled, text = _compiled_and_text(lowered, mesh.devices.flat[0].platform)
     if isinstance(compiled, jax.errors.JaxRuntimeError):
-        found = needed_and_available(str(compiled), argument_bytes)
-        if not found:
-            raise compiled
-        return Compiled(*found, False, largest_arrays(text), {}, [])
+        if limits := needed_and_available(str(compiled), argument_bytes):
+            return Compiled(*limits, False, largest_arrays(text), {}, [])
+        raise compiled
     memory: Any = compiled.memory_analysis()
     temporaries, available = memory.temp_size_in_bytes, chip.memory if chip else math.inf
     fits = argument_bytes + temporaries <= available
@@ -151,10 +156,10 @@ def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argu
 def _compiled_and_text(
     lowered: jax.stages.Lowered, platform: str
 ) -> tuple[jax.stages.Compiled | jax.errors.JaxRuntimeError, str]:
-    """The compiled program, or the error of the TPU compiler, and the text of the program.
+    """Return the compiled program, or the error of the TPU compiler, and the text of the program.
 
-    The TPU compiler may use operations that JAX cannot read back. It writes the text to a file, usually also if it refuses the
-    program.
+    The TPU compiler may use operations that JAX cannot read back. It writes the text to a file,
+    usually also if it refuses the program.
     """
     if platform != "tpu":
         compiled = lowered.compile()
@@ -177,7 +182,7 @@ def _task(config: ExperimentConfig) -> HasBatchShapes:
 
 
 def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
-    """Rows of a batch over all devices, and positions of a row: ``length``, or the maximum for 0."""
+    """Return rows of a batch over all devices, and positions of a row (0: the maximum)."""
     batching = config.batching
     width = length or _task(config).longest_row(config)
     rows = max_rows if getattr(batching, "count", "positions") == "tokens" else rows_of
@@ -185,12 +190,12 @@ def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
 
 
 def bytes_on_a_device(tree: PyTree) -> int:
-    """Bytes on one device of arrays, or of shapes with shardings."""
+    """Return the bytes of arrays, or of shapes with shardings, on one device."""
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def without_recomputation(config: ExperimentConfig) -> ExperimentConfig:
-    """The same model, with every matrix product once in its jaxpr."""
+    """Return the model with every matrix product once in its jaxpr."""
     if not config.model.has_attention_backend:
         return config
     plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
@@ -198,7 +203,7 @@ def without_recomputation(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> int:
-    """FLOPs of the matrix products of a step, with all attention scores and without recomputation."""
+    """Count the FLOPs of a step's products, with all scores and without recomputation."""
     config = without_recomputation(config)
     objective = objective_of(config, make_mesh(config.mesh, topology.devices))
     key = jax.eval_shape(lambda: jax.random.key(0))
@@ -208,7 +213,7 @@ def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> 
 
 
 def product_flops(function: Callable[..., Any], *arguments: Any) -> int:
-    """FLOPs of the matrix products and convolutions of one call, from its jaxpr: two per multiply-add.
+    """Count the FLOPs of products and convolutions of a call, two per multiply-add.
 
     Arguments may be shapes. A loop of unknown length counts once.
     """
@@ -219,9 +224,9 @@ def _flops_of(jaxpr: core.Jaxpr) -> int:
     total = 0
     for equation in jaxpr.eqns:
         total += _product_flops(equation)
-        inner = [_flops_of(each) for each in _inner(equation)]
+        inner = [*map(_flops_of, _inner(equation))]
         if equation.primitive.name == "cond":
-            # One branch runs. Inside the scope once_in_10 the largest runs in one of 10 calls.
+            # One branch runs. In the scope once_in_10 the largest runs in one of 10 calls.
             scope = re.search(r"once_in_(\d+)", str(equation.source_info.name_stack))
             every = int(scope[1]) if scope else 1
             total += (max(inner) + (every - 1) * min(inner)) // every
@@ -234,16 +239,17 @@ def _flops_of(jaxpr: core.Jaxpr) -> int:
 
 
 def _product_flops(equation: core.JaxprEqn) -> int:
-    """FLOPs of a matrix product, also of groups of rows, or of a convolution, padding included; 0 of anything else.
+    """Count the FLOPs of a matrix product or convolution, padding included.
 
-    Warns of a product that it does not know.
+    Warn of an unknown product.
     """
     name, params = equation.primitive.name, equation.params
     if name in ("dot_general", "ragged_dot_general"):
-        # Each element of the left is multiplied by the free axes of the right; a row of a group by the matrix of its group.
+        # An element of the left is multiplied by the free axes of the right, and a row of a group
+        # by the matrix of its group.
         ragged = params.get("ragged_dot_dimension_numbers")
         (_, contracted), (_, batched) = ragged.dot_dimension_numbers if ragged else params["dimension_numbers"]
-        left, right, *_ = (_shape(each) for each in equation.invars)
+        left, right, *_ = (_shape(variable) for variable in equation.invars)
         shared = {*contracted, *batched, *(ragged.rhs_group_dimensions if ragged else ())}
         return 2 * math.prod(left) * math.prod(size for axis, size in enumerate(right) if axis not in shared)
     if name == "conv_general_dilated":
@@ -260,23 +266,26 @@ def _shape(variable: Any) -> tuple[int, ...]:
 
 
 def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
-    """The jaxprs that an equation runs; not the custom gradient of a function."""
+    """Yield the jaxprs that an equation runs, without custom gradients."""
     for name, value in equation.params.items():
         if name in ("fwd_jaxpr_thunk", "bwd"):
             continue
-        for each in value if isinstance(value, list | tuple) else [value]:
-            # A closed jaxpr holds one; newer releases of JAX have one type for both.
-            inner = getattr(each, "jaxpr", each)
+        for item in value if isinstance(value, list | tuple) else [value]:
+            # A closed jaxpr holds one. Newer releases of JAX have one type for both.
+            inner = getattr(item, "jaxpr", item)
             if isinstance(inner, core.Jaxpr):
                 yield inner
 
 
 class Roofline(NamedTuple):
-    """Estimated seconds per step for which each resource of a device is busy at full speed (Williams et al. 2009).
+    """Estimated seconds per step that resources are busy at full speed (Williams et al. 2009).
 
-    ``compute``: matrix products, recomputation included. ``memory``: reads and writes of all instructions. ``interconnect``:
-    the busiest axis of the torus, in both directions and around, if each collective uses all axes along which its members
-    differ; for GPUs NVLink or the network, which also connects TPU slices.
+    Attributes:
+        compute: Matrix products, recomputation included.
+        memory: Reads and writes of all instructions.
+        interconnect: The busiest axis of the torus, in both directions and around, if a collective
+            uses all axes along which its members differ. For GPUs NVLink or the network, which also
+            connects TPU slices.
     """
 
     compute: float
@@ -303,16 +312,16 @@ def roofline(program: Program, chip: Chip) -> Roofline:
 
 
 def unknown_links(program: Program, chip: Chip) -> list[str]:
-    """The axes along which a device sends and whose speed is not known, so that ``roofline`` leaves them out."""
+    """Return the axes of unknown speed along which a device sends. ``roofline`` omits them."""
     return [axis for axis, sent in program.sent.items() if sent and axis not in chip.links]
 
 
 def positions_per_second(program: Program, chip: Chip) -> float:
-    """Target positions per second on all devices, if a step takes the time of the roofline."""
+    """Return target positions per second on all devices, in a step of the roofline's time."""
     return program.positions / roofline(program, chip).seconds
 
 
 def model_flops_utilization(program: Program, chip: Chip) -> float:
-    """MFU: the share of the chip's peak that ``model_flops`` use, if a step takes the time of the roofline."""
+    """Return the MFU, the share of peak in ``model_flops``, in a step of the roofline's time."""
     useful = program.model_flops / math.prod(program.mesh.values()) / chip.peak(program.compute_dtype)
     return useful / roofline(program, chip).seconds

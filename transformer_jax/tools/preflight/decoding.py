@@ -1,4 +1,4 @@
-"""Decoding of a recipe, one step or the whole search of a batch, compiled for devices that may be absent."""
+"""Decoding of a recipe, a step or a whole search, compiled for absent devices."""
 
 import time
 from collections import Counter
@@ -41,14 +41,15 @@ class Decodes(Protocol):
 
     @staticmethod
     def decoding(config: ExperimentConfig, objective: Any, length: int, mesh: Mesh) -> DecodingProgram:
-        """Return the search over a full batch of inputs of ``length`` positions (0: the longest)."""
+        """Return the search over a full batch of inputs of ``length`` (0: the longest)."""
 
 
 def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, is_search: bool) -> Program:
-    """Compiles the last step of a search over a full batch of inputs of ``length`` (0: the maximum), or the whole search.
+    """Compile the last step of a search over a full batch of inputs, or the whole search.
 
-    The whole search encodes the inputs and runs every step, in arrays that grow with the capacity; no row ends early. Raises
-    ConfigError if mesh and sizes do not fit, or the task does not decode.
+    The whole search encodes the inputs and runs every step, in arrays that grow with the capacity.
+    No row ends early. ``length`` 0 is the maximum. Raises ConfigError if mesh and sizes do not fit,
+    or the task does not decode.
     """
     started = time.perf_counter()
     mesh = make_mesh(config.mesh, topology.devices)
@@ -64,12 +65,16 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
     if mesh.shape["fsdp"] == 1 and config.optimizer.averaging == "none":
         # The search reads the parameters of the state.
         state = state._replace(params=())
-    largest = max(parts, key=lambda part: part.state_bytes + part.found.temporaries)
-    collectives = [each._replace(times=part.times * each.times) for part in parts for each in part.found.collectives]
+    largest = max(parts, key=lambda part: part.state_bytes + part.compiled.temporaries)
+    collectives = [
+        collective._replace(times=part.times * collective.times)
+        for part in parts
+        for collective in part.compiled.collectives
+    ]
     flops = sum(part.times * part.flops for part in parts)
     traffic: Counter[str] = Counter()
     for part in parts:
-        traffic.update({kind: part.times * moved for kind, moved in part.found.traffic_kinds.items() if part.times})
+        traffic.update({kind: part.times * moved for kind, moved in part.compiled.traffic_kinds.items() if part.times})
     return Program(
         name="search" if is_search else "decode_step",
         mesh=dict(mesh.shape),
@@ -80,10 +85,10 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
         parameters=count_parameters(parameters),
         parameter_bytes=bytes_on_a_device(parameters),
         state_bytes=largest.state_bytes,
-        temporaries=largest.found.temporaries,
-        fits=all(part.found.fits for part in parts),
-        available=largest.found.available,
-        largest=largest.found.largest,
+        temporaries=largest.compiled.temporaries,
+        fits=all(part.compiled.fits for part in parts),
+        available=largest.compiled.available,
+        largest=largest.compiled.largest,
         model_flops=flops,
         flops=flops / mesh.size,
         traffic_kinds=dict(traffic.most_common()),
@@ -95,9 +100,9 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
 
 
 class _Part(NamedTuple):
-    """A program of a search, the bytes of the state on a device, the number of its runs, and its FLOPs on all devices."""
+    """A program of a search, state bytes on a device, number of runs, FLOPs on all devices."""
 
-    found: Compiled
+    compiled: Compiled
     state_bytes: int
     times: int
     flops: int
@@ -106,7 +111,7 @@ class _Part(NamedTuple):
 def _compiled_parts(
     decoding: DecodingProgram, parameters: PyTree, mesh: Mesh, chip: Chip | None, is_search: bool
 ) -> list[_Part]:
-    """The programs of the search, up to the first that does not fit."""
+    """Compile the programs of the search, up to the first that does not fit."""
     capacities = decoding.capacities if is_search else [(decoding.capacities[-1][0], 1)]
     inputs = jax.ShapeDtypeStruct(decoding.inputs.shape, decoding.inputs.dtype, sharding=batch_sharding(mesh))
     parameter_bytes = bytes_on_a_device(parameters)
@@ -127,16 +132,16 @@ def _compiled_parts(
         )
 
     started, state_bytes = jax.jit(start, out_shardings=shardings), bytes_on_a_device(state_of(capacities[0][0]))
-    found = compile_for(started.lower(parameters, inputs), mesh, chip, parameter_bytes + state_bytes)
-    parts = [_Part(found, state_bytes, int(is_search), product_flops(start, parameters, inputs))]
+    compiled = compile_for(started.lower(parameters, inputs), mesh, chip, parameter_bytes + state_bytes)
+    parts = [_Part(compiled, state_bytes, int(is_search), product_flops(start, parameters, inputs))]
     step = jax.jit(decoding.step, donate_argnums=1, out_shardings=shardings)
     for capacity, tokens in capacities:
-        if not parts[-1].found.fits:
+        if not parts[-1].compiled.fits:
             break
         state = state_of(capacity)
         state_bytes = bytes_on_a_device(state)
-        found = compile_for(step.lower(parameters, state), mesh, chip, parameter_bytes + state_bytes)
-        parts.append(_Part(found, state_bytes, tokens, product_flops(decoding.step, parameters, state)))
+        compiled = compile_for(step.lower(parameters, state), mesh, chip, parameter_bytes + state_bytes)
+        parts.append(_Part(compiled, state_bytes, tokens, product_flops(decoding.step, parameters, state)))
     return parts
 
 

@@ -29,8 +29,8 @@ from transformer_jax.tasks.task import objective_of
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, replicated, row_groups
 from transformer_jax.training.update import Update
 
+# Error of an update, relative to the largest entry of an array. Rounding is ten times smaller.
 TOLERANCE = 1e-4
-"""Error of an update relative to the largest entry of each array; rounding is ten times smaller."""
 
 
 class Check(NamedTuple):
@@ -42,7 +42,10 @@ class Check(NamedTuple):
 
 
 def small_config() -> ExperimentConfig:
-    """A Transformer with one layer per side and more than 2^15 logits; after one update Adam's first moment is the gradient."""
+    """Return a Transformer with one layer per side and more than 2^15 logits.
+
+    Adam's first moment is the gradient.
+    """
     return from_dict(
         {
             "tokenizer": {"vocabulary_size": 2**15 + 16},
@@ -62,7 +65,7 @@ def small_config() -> ExperimentConfig:
 
 
 def fitted(config: ExperimentConfig, mesh: Mesh) -> ExperimentConfig:
-    """``config`` with heads, widths and vocabulary rounded up until they divide over ``mesh``."""
+    """Round heads, widths and vocabulary up until they divide over ``mesh``."""
     tensor, fsdp, model = mesh.shape["tensor"], mesh.shape["fsdp"], config.model
     num_heads = rounded_up(model.num_heads, tensor * mesh.shape["context"])
     d_model = rounded_up(model.d_model, math.lcm(4 * num_heads, fsdp))
@@ -80,9 +83,10 @@ def rounded_up(number: int, multiple: int) -> int:
 
 
 def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
-    """Yields all checks; ``config`` is trained for one update on its mesh, ``folder`` is the folder of runs.
+    """Yield all checks: ``config`` is trained for one update, and ``folder`` is written to.
 
-    Every process makes every check, and a row combines their results. Raises ConfigError if the mesh does not fit the devices.
+    Every process makes every check, and a row combines their results. Raises ConfigError if the
+    mesh does not fit the devices.
     """
     yield checked("versions", versions, must_agree=True)
     yield checked("devices", devices)
@@ -90,7 +94,7 @@ def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
     mesh = make_mesh(config.mesh)
     config = fitted(config, mesh)
     batch = random_batch(config, rounded_up(8, 2 * row_groups(mesh)), rounded_up(16, mesh.shape["context"]))
-    # Computed inside the first check that needs it, which then reports an error.
+    # The first check that needs it reports an error.
     compiled = cache(lambda: after_one_update(config, mesh, batch))
 
     def eager() -> str:
@@ -112,7 +116,7 @@ def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
 
 
 def checked(name: str, describe: Callable[[], str], *, must_agree: bool = False) -> Check:
-    """The row with the detail that ``describe`` returns, or with the error that it raises in any process."""
+    """Return the row with the detail of ``describe``, or with an error of any process."""
     try:
         here = Check(name, True, describe())
     except Exception as error:
@@ -121,34 +125,34 @@ def checked(name: str, describe: Callable[[], str], *, must_agree: bool = False)
 
 
 def of_all(here: Check, *, must_agree: bool = False) -> Check:
-    """The row of all processes, right if all are; details are from process 0, or from the processes that are wrong.
+    """Combine the rows of all processes: the row of process 0, or the rows that are wrong.
 
-    With ``must_agree`` the details must also be equal.
+    With ``must_agree`` the details must be equal.
     """
-    found = [Check(**row) for row in from_all(f"doctor/{here.name}", here._asdict())]
+    rows = [Check(**row) for row in from_all(f"doctor/{here.name}", here._asdict())]
     processes: dict[str, list[int]] = {}
-    for process, row in enumerate(found):
+    for process, row in enumerate(rows):
         if not row.is_right or must_agree:
             processes.setdefault(row.detail, []).append(process)
-    is_right = all(row.is_right for row in found) and len(processes) <= 1
-    if is_right or len(found) == 1:
-        return found[0]
-    named = {text: ", ".join(map(str, some[:8])) + ", ..." * (len(some) > 8) for text, some in processes.items()}
-    return Check(here.name, False, "; ".join(f"process {some}: {text}" for text, some in named.items()))
+    is_right = all(row.is_right for row in rows) and len(processes) <= 1
+    if is_right or len(rows) == 1:
+        return rows[0]
+    numbers = {text: ", ".join(map(str, some[:8])) + ", ..." * (len(some) > 8) for text, some in processes.items()}
+    return Check(here.name, False, "; ".join(f"process {some}: {text}" for text, some in numbers.items()))
 
 
 class Unsound(Exception):
-    """A check found an error; the message is a few words."""
+    """A check that failed, with a few words."""
 
 
 def versions() -> str:
-    """Versions of Python and of the packages that compute."""
+    """Return the versions of Python and of the packages that compute."""
     packages = (f"{name} {metadata.version(name)}" for name in REPORTED_PACKAGES[:6])
     return ", ".join((f"Python {platform.python_version()}", f"transformer_jax {__version__}", *packages))
 
 
 def devices() -> str:
-    """Kind and number of devices, and the cores of the host."""
+    """Return kind and number of devices, and the cores of the host."""
     kinds = sorted({device.device_kind for device in jax.devices()})
     flags = f"; XLA_FLAGS={flags}" if (flags := os.environ.get("XLA_FLAGS", "")) else ""
     count = f"{jax.device_count()} {jax.default_backend()} ({', '.join(kinds)}){_of_processes()}"
@@ -160,14 +164,14 @@ def _of_processes() -> str:
 
 
 def memory() -> str:
-    """Memory of the host, and of each device if it has its own."""
+    """Return the memory of the host, and of devices that have memory."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    own = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
-    return f"host {total / 2**30:.1f} GiB" + (f", each device {own / 2**30:.1f} GiB" if own else "")
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return f"host {total / 2**30:.1f} GiB" + (f", each device {limit / 2**30:.1f} GiB" if limit else "")
 
 
 def after_one_update(config: ExperimentConfig, mesh: Mesh, batch: PyTree, *, is_compiled: bool = True) -> PyTree:
-    """State and metrics after the first update of ``config``, on the host of every process."""
+    """Return state and metrics after the first update, on the host of every process."""
     objective = objective_of(config, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh, objective.update_rule)
     hyperparameters = put_hyperparameters(scheduled_hyperparameters_of(config), mesh)
@@ -180,22 +184,22 @@ def after_one_update(config: ExperimentConfig, mesh: Mesh, batch: PyTree, *, is_
 
 
 def random_batch(config: ExperimentConfig, rows: int, width: int) -> Batch:
-    """Pairs of random tokens, a third of them shorter than ``width``."""
+    """Return pairs of random tokens, a third of them shorter than ``width``."""
     ids = np.random.default_rng(0).integers(4, config.tokenizer.vocabulary_size, (2, rows, width)).astype(np.int32)
     ids[:, ::3, width // 2 :] = 0
     return jax.tree.map(np.asarray, Batch(*map(Tokens.from_ids, ids)))
 
 
-def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest error of an entry divided by the largest expected entry; infinite for NaN."""
-    error = np.max(np.abs(found.astype(np.float64) - expected), initial=0.0)
+def relative_error(values: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest error divided by the largest expected entry, infinite for NaN."""
+    error = np.max(np.abs(values.astype(np.float64) - expected), initial=0.0)
     error /= max(np.max(np.abs(expected), initial=0.0), 1e-30)
     return float(error) if np.isfinite(error) else math.inf
 
 
-def require_equal(found: PyTree, expected: PyTree) -> str:
-    """The largest relative error of a leaf as text; raises Unsound naming the leaf if the error exceeds ``TOLERANCE``."""
-    leaves = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True)
+def require_equal(result: PyTree, expected: PyTree) -> str:
+    """Return the largest relative error as text. Raise Unsound if it exceeds ``TOLERANCE``."""
+    leaves = zip(jax.tree_util.tree_leaves_with_path(result), jax.tree.leaves(expected), strict=True)
     errors = {
         jax.tree_util.keystr(path, simple=True, separator="/"): relative_error(np.asarray(leaf), np.asarray(other))
         for (path, leaf), other in leaves
@@ -207,19 +211,19 @@ def require_equal(found: PyTree, expected: PyTree) -> str:
 
 
 def sum_over_devices(mesh: Mesh) -> str:
-    """Sums one known number per device."""
+    """Sum a number per device."""
     axes = mesh.axis_names
     add = jax.shard_map(lambda number: lax.psum(number, axes), mesh=mesh, in_specs=P(axes), out_specs=P())
     numbers = np.arange(mesh.size, dtype=np.int32)
     placed = jax.make_array_from_callback(numbers.shape, NamedSharding(mesh, P(axes)), numbers.__getitem__)
-    found, expected = int(np.asarray(jax.jit(add)(placed))[0]), mesh.size * (mesh.size - 1) // 2
-    if found != expected:
-        raise Unsound(f"{found} instead of {expected}")
+    total, expected = int(np.asarray(jax.jit(add)(placed))[0]), mesh.size * (mesh.size - 1) // 2
+    if total != expected:
+        raise Unsound(f"{total} instead of {expected}")
     return f"{mesh.size} devices{_of_processes()}"
 
 
 def write_and_read(folder: Path) -> str:
-    """Writes, reads and removes a file in the nearest existing folder."""
+    """Write, read and remove a file in the nearest existing folder."""
     existing = nearest_folder(folder)
     file, content = existing / f".doctor.{jax.process_index()}.{os.getpid()}", os.urandom(2**20)
     try:
@@ -233,13 +237,13 @@ def write_and_read(folder: Path) -> str:
 
 
 def seen_by_all(folder: Path) -> str:
-    """Raises ConfigError unless every process sees the files of process 0 in the nearest existing folder."""
+    """Raise ConfigError unless every process sees the files of process 0."""
     existing = nearest_folder(folder)
     require_shared_folder(existing)
     return f"{existing}, seen by {jax.process_count()} processes"
 
 
 def nearest_folder(folder: Path) -> Path:
-    """``folder``, or the nearest of its parents that exists."""
+    """Return the folder, or the nearest parent that exists."""
     whole = folder.expanduser().absolute()
     return next(parent for parent in (whole, *whole.parents) if parent.is_dir())

@@ -1,16 +1,16 @@
-"""Parser for the text of a compiled program: computations, how often they run, instructions and arrays."""
+"""Parser for the text of a compiled program: computations, runs, instructions, arrays."""
 
 import math
 import re
 from typing import NamedTuple
 
+# Types that do not have four bytes.
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "f64": 8, "s64": 8, "u64": 8}
-"""Sizes of types that do not have four bytes."""
 ENTRY = "ENTRY"
+# Operations that run a computation beside others. Their results include their operands.
 ASYNCHRONOUS = "async-start", "fusion-start"
-"""Operations that run a computation beside others; their results include their operands."""
+# Attributes with computations of loops and branches, except loop conditions, which move little.
 LOOPS_AND_BRANCHES = ("body", "true_computation", "false_computation", "branch_computations")
-"""Attributes that name the computations of loops and branches, except loop conditions, which move little."""
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{\s*$")
 _ARRAY = re.compile(r"\b([a-z]+\d*)\[([\d,]*)\]")
@@ -30,7 +30,7 @@ class WrittenArray(NamedTuple):
 
 
 def arrays_of(shapes: str) -> list[WrittenArray]:
-    """The arrays of a type or tuple: ``(f32[2,3]{1,0:T(8,128)}, s32[])`` has two."""
+    """Return the arrays of a type or tuple: ``(f32[2,3]{1,0:T(8,128)}, s32[])`` has two."""
     return [
         WrittenArray(match[0], BYTES.get(match[1], 4) * math.prod(int(size) for size in match[2].split(",") if size))
         for match in _ARRAY.finditer(shapes)
@@ -38,12 +38,12 @@ def arrays_of(shapes: str) -> list[WrittenArray]:
 
 
 def bytes_of(shapes: str) -> int:
-    """Bytes of all arrays of a type or tuple."""
+    """Return the bytes of all arrays of a type or tuple."""
     return sum(array.bytes for array in arrays_of(shapes))
 
 
 class Instruction(NamedTuple):
-    """An instruction: ``%sum.1 = f32[8]{0} add(%a, %b), ...`` has sum.1, f32[8]{0}, add, (a, b), and the whole line."""
+    """An instruction such as ``%sum.1 = f32[8]{0} add(%a, %b), ...``, and its line."""
 
     name: str
     result: str
@@ -53,7 +53,7 @@ class Instruction(NamedTuple):
 
     @property
     def calls(self) -> list[tuple[str, str]]:
-        """Computations that it runs, with their roles: ``[("body", "body.1"), ("condition", "cond.1")]``."""
+        """Computations with roles: ``[("body", "body.1"), ("condition", "cond.1")]``."""
         return [
             (role, callee)
             for role, listed, single in _CALLED.findall(self.line)
@@ -62,7 +62,7 @@ class Instruction(NamedTuple):
 
     @property
     def fused(self) -> str | None:
-        """The computation of a fusion or of an asynchronous operation; None for others."""
+        """The computation of a fusion or of an asynchronous operation, None for others."""
         if self.opcode not in ("fusion", *ASYNCHRONOUS):
             return None
         return next((callee for role, callee in self.calls if role == "calls"), None)
@@ -87,26 +87,28 @@ def _instruction_of(line: str) -> Instruction | None:
 
 
 def computations_of(program: str) -> dict[str, Computation]:
-    """The computations by name; the entry computation is named ``ENTRY``."""
-    found: dict[str, Computation] = {}
+    """Return the computations by name. The entry computation is ``ENTRY``."""
+    computations: dict[str, Computation] = {}
     current: Computation = {}
     for line in program.splitlines():
         header = None if line.startswith((" ", "HloModule")) else _COMPUTATION.match(line)
         if header:
-            current = found[ENTRY if line.startswith(ENTRY) else header[1]] = {}
+            current = computations[ENTRY if line.startswith(ENTRY) else header[1]] = {}
         elif instruction := _instruction_of(line):
             current[instruction.name] = instruction
-    return found
+    return computations
 
 
 def times_of(computations: dict[str, Computation]) -> dict[str, int]:
-    """Runs of each computation per run of the entry; a loop of unknown trip count counts once."""
+    """Count the runs of computations per run of the entry, once for a loop of unknown length."""
     calls: dict[str, list[tuple[str, int]]] = {name: [] for name in computations}
     for caller, instructions in computations.items():
-        for each in instructions.values():
-            for role, callee in each.calls:
+        for instruction in instructions.values():
+            for role, callee in instruction.calls:
                 if callee in calls:
-                    calls[callee].append((caller, _trips(each, computations) if role in ("body", "condition") else 1))
+                    calls[callee].append(
+                        (caller, _trips(instruction, computations) if role in ("body", "condition") else 1)
+                    )
     times: dict[str, int] = {ENTRY: 1}
 
     def count(name: str) -> int:
@@ -118,10 +120,10 @@ def times_of(computations: dict[str, Computation]) -> dict[str, int]:
 
 
 def _trips(loop: Instruction, computations: dict[str, Computation]) -> int:
-    """Trip count of a loop: annotated, or the constant that its condition compares the counter with."""
-    if known := _TRIPS.search(loop.line):
-        return int(known[1])
+    """Return the trip count: annotated, or the constant that the condition compares with."""
+    if trips := _TRIPS.search(loop.line):
+        return int(trips[1])
     condition = computations.get(dict(loop.calls).get("condition", ""), {})
-    limits = [re.search(r"= s32\[\]\S* constant\((\d+)\)", each.line) for each in condition.values()]
+    limits = [re.search(r"= s32\[\]\S* constant\((\d+)\)", instruction.line) for instruction in condition.values()]
     numbers = [int(limit[1]) for limit in limits if limit]
     return numbers[0] if len(numbers) == 1 else 1

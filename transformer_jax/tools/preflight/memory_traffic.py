@@ -1,4 +1,4 @@
-"""Bytes that a compiled program moves between a device's memory and its cores, by part of the model."""
+"""Bytes that a program moves between a device's memory and its cores, by part of the model."""
 
 import re
 from collections import defaultdict
@@ -16,8 +16,8 @@ from transformer_jax.tools.preflight.hlo_text import (
 )
 
 OTHER = "other"
-# The first pattern that matches the name of an instruction (scopes, then primitive) decides. A fusion has the name of its last
-# operation.
+# The first pattern that matches the name of an instruction (scopes, then primitive) is its kind. A
+# fusion has the name of its last operation.
 KINDS: tuple[tuple[str, str], ...] = (
     ("scores of pairs", r"row_loss"),
     ("embeddings", r"embed/|sum_dropout"),
@@ -31,74 +31,75 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("optimizer", r"^jit\(train_step\)/|^state\."),
     ("search", r"^jit\((start|step|<lambda>)\)/"),
 )
+# Distance, in instructions such as copies, to the one that gives its name to one without.
 HOPS = 4
-"""Largest distance, in instructions such as copies, to the instruction that gives its name to one without."""
 
 _NAME = re.compile(r'op_name="([^"]*)"')
 _ARRAY = re.compile(r"\b[a-z]+\d*\[[\d,]*\](?:\{[^}]*\})?")
 _ON_CHIP = re.compile(r"S\([1-9]\d*\)")
-# They move nothing themselves: existing arrays, calls of other computations, ends of asynchronous operations.
+# Instructions that move nothing: existing arrays, calls, ends of asynchronous operations.
 _FREE = re.compile(
     r"(parameter|constant|tuple|get-tuple-element|bitcast|while|conditional|call|opt-barrier|after-all|.*-done|.*-update)$"
 )
 _FREE_CALLS = re.compile(r'custom_call_target="(AllocateBuffer|ConcatBitcast|AssumeGatherIndicesInBound)"')
+# Views inside a fusion, which writes none of its inner results.
 _VIEWS = ("bitcast", "copy", "reshape", "transpose")
-"""Views inside a fusion, which writes none of its inner results."""
 _SLICES = ("slice", "dynamic-slice", "gather")
+# Index of the operand that is written into the first.
 _WRITTEN_IN_PLACE = {"dynamic-update-slice": 1, "scatter": 2}
-"""Index of the operand that is written into the first."""
 _RESULT_NAMES_OPERANDS = ("copy-start", "all-gather-start", "collective-permute-start")
 
 
 def kind_of(name: str) -> str:
-    """The kind of traffic of an instruction with this name; ``other`` if no pattern matches."""
+    """Return the kind of traffic of an instruction, ``other`` if no pattern matches its name."""
     return next((kind for kind, pattern in KINDS if re.search(pattern, name)), OTHER)
 
 
 def traffic_by_kind(program: str) -> dict[str, int]:
-    """Bytes that instructions of each kind in the text of a compiled program read and write in all runs, in descending order.
+    """Return the bytes that a compiled program reads and writes, by kind, in descending order.
 
-    Nothing moves inside a fusion. If an array is only sliced, the slices count; if it is updated in place, the update counts.
-    Arrays on the chip (a memory space other than 0) and padding do not count. A loop of unknown trip count, and every branch,
-    counts once. An instruction without a name, such as a copy that the compiler adds, has the kind of its user or operand.
+    Nothing moves inside a fusion. Of an array that is only sliced the slices count, and of an array
+    that is updated in place the update. Arrays on the chip (a memory space other than 0) and
+    padding do not count. A loop of unknown length, and every branch, counts once. An instruction
+    without a name, such as a copy that the compiler adds, has the kind of its user or operand.
     """
     parsed = computations_of(program)
     times = times_of(parsed)
-    made: dict[str, Instruction] = {}
+    by_name: dict[str, Instruction] = {}
     first_users: dict[str, Instruction] = {}
     for instructions in parsed.values():
-        made |= instructions
-        for each in instructions.values():
-            for operand in each.operands:
-                first_users.setdefault(operand, each)
+        by_name |= instructions
+        for instruction in instructions.values():
+            for operand in instruction.operands:
+                first_users.setdefault(operand, instruction)
 
-    def own_name(instruction: Instruction) -> str:
-        """The name of the instruction, or of the last operation with a name inside it."""
-        inside = [each for _, callee in instruction.calls for each in parsed.get(callee, {}).values()]
-        names = [match[1] for each in (*inside, instruction) if (match := _NAME.search(each.line))]
+    def name_of(instruction: Instruction) -> str:
+        """Return the name of the instruction, or of the last operation with a name inside it."""
+        inside = [inner for _, callee in instruction.calls for inner in parsed.get(callee, {}).values()]
+        names = [match[1] for inner in (*inside, instruction) if (match := _NAME.search(inner.line))]
         return names[-1] if names else ""
 
     def nearest_name(instruction: Instruction, follow: Callable[[Instruction], Instruction | None]) -> str:
-        each: Instruction | None = instruction
+        nearby: Instruction | None = instruction
         for _ in range(HOPS):
-            if each and (name := own_name(each)):
+            if nearby and (name := name_of(nearby)):
                 return name
-            each = follow(each) if each else None
+            nearby = follow(nearby) if nearby else None
         return ""
 
-    found: dict[str, int] = defaultdict(int)
+    traffic: dict[str, int] = defaultdict(int)
     computations: dict[str, _Traffic] = {}
     computations |= {name: _Traffic(instructions, computations) for name, instructions in parsed.items()}
     for computation in set(_run(parsed, ENTRY)):
         for instruction, moved in computations[computation].moved():
-            name = nearest_name(instruction, lambda each: first_users.get(each.name))
-            name = name or nearest_name(instruction, lambda each: made.get(each.operands[0]) if each.operands else None)
-            found[kind_of(name)] += times[computation] * moved
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            name = nearest_name(instruction, lambda one: first_users.get(one.name))
+            name = name or nearest_name(instruction, lambda one: by_name.get(one.operands[0]) if one.operands else None)
+            traffic[kind_of(name)] += times[computation] * moved
+    return dict(sorted(traffic.items(), key=lambda item: -item[1]))
 
 
 def _run(computations: dict[str, Computation], name: str) -> Iterator[str]:
-    """Names of the computation and of its loops, branches and calls, but not of its fusions."""
+    """Yield the names of a computation and of its loops, branches and calls, not of its fusions."""
     if name not in computations:
         return
     yield name
@@ -109,31 +110,36 @@ def _run(computations: dict[str, Computation], name: str) -> Iterator[str]:
 
 
 class _Traffic:
-    """Bytes that the instructions of a computation read and write; ``others``: all computations, by name."""
+    """Bytes that the instructions of a computation read and write, with ``others`` by name."""
 
     def __init__(self, instructions: Computation, others: dict[str, "_Traffic"]) -> None:
-        found = list(instructions.values())
+        listed = list(instructions.values())
         self.instructions, self.others = instructions, others
-        self.parameters = sorted((each for each in found if each.opcode == "parameter"), key=_number)
-        self.root = next((each for each in found if each.line.lstrip().startswith("ROOT")), None)
+        parameters = [instruction for instruction in listed if instruction.opcode == "parameter"]
+        self.parameters = sorted(parameters, key=lambda one: int(re.findall(r"parameter\((\d+)", one.line)[0]))
+        self.root = next((instruction for instruction in listed if instruction.line.lstrip().startswith("ROOT")), None)
         self.users: dict[str, list[tuple[Instruction, int]]] = defaultdict(list)
-        for each in found:
-            for index, operand in enumerate(each.operands):
-                self.users[operand].append((each, index))
+        for instruction in listed:
+            for index, operand in enumerate(instruction.operands):
+                self.users[operand].append((instruction, index))
 
     def moved(self) -> Iterator[tuple[Instruction, int]]:
-        """Bytes moved by one run of each instruction."""
-        for each in self.instructions.values():
-            if not _FREE.match(each.opcode) and not _FREE_CALLS.search(each.line):
-                yield each, sum(self._read(each, index) for index in range(len(each.operands))) + self._written(each)
+        """Yield the bytes that one run of each instruction moves."""
+        for instruction in self.instructions.values():
+            if not _FREE.match(instruction.opcode) and not _FREE_CALLS.search(instruction.line):
+                yield (
+                    instruction,
+                    sum(self._read(instruction, index) for index in range(len(instruction.operands)))
+                    + self._written(instruction),
+                )
 
     def _read(self, user: Instruction, index: int) -> int:
-        """Bytes read of the operand at this index."""
+        """Return the bytes read of the operand at this index."""
         operand = self.instructions.get(user.operands[index])
         return min(_bytes(operand.result), self._taken(operand, user, index)) if operand else 0
 
     def _taken(self, value: Instruction, user: Instruction, index: int) -> int:
-        """Bytes of a value that one user needs, in any memory."""
+        """Return the bytes of a value that one user needs, in any memory."""
         if fused := self._fused(user):
             return fused.taken_inside(fused.parameters[index])
         if user.opcode in _RESULT_NAMES_OPERANDS:
@@ -146,7 +152,7 @@ class _Traffic:
         return bytes_of(value.result)
 
     def taken_inside(self, value: Instruction) -> int:
-        """Bytes of a value that this computation, a fusion, needs; all if it returns the value unchanged."""
+        """Return the bytes of a value that this fusion needs, all if it returns the value."""
         if value is self.root:
             return bytes_of(value.result)
         return sum(
@@ -155,7 +161,7 @@ class _Traffic:
         )
 
     def _written(self, instruction: Instruction) -> int:
-        """Bytes that an instruction writes; for a fusion, its results."""
+        """Return the bytes that an instruction writes, for a fusion its results."""
         fused = self._fused(instruction)
         if not fused or not fused.root:
             in_place = instruction.opcode in _WRITTEN_IN_PLACE
@@ -173,7 +179,7 @@ class _Traffic:
         )
 
     def written_inside(self, value: Instruction) -> int:
-        """Bytes of a result of this computation, a fusion; for a parameter updated in place, only the update."""
+        """Return the bytes of a result of this fusion, or of an update in place."""
         value = self._seen_through(value)
         if value.opcode in _WRITTEN_IN_PLACE:
             target = self._seen_through(self.instructions[value.operands[0]])
@@ -182,7 +188,7 @@ class _Traffic:
         return bytes_of(value.result)
 
     def _update(self, instruction: Instruction) -> str:
-        """The type of the operand that is written into the first operand."""
+        """Return the type of the operand that is written into the first one."""
         return self.instructions[instruction.operands[_WRITTEN_IN_PLACE[instruction.opcode]]].result
 
     def _seen_through(self, value: Instruction) -> Instruction:
@@ -191,23 +197,18 @@ class _Traffic:
         return value
 
     def _is_view(self, instruction: Instruction) -> bool:
-        """Whether the instruction, inside a fusion, is only a view of its operand."""
+        """Whether an instruction inside a fusion is only a view of its operand."""
         if instruction.opcode in _VIEWS or "AssumeGatherIndicesInBound" in instruction.line:
             return True
         fused = self._fused(instruction)
         if not fused or len(instruction.operands) != 1:
             return False
-        return all(each.opcode == "parameter" or fused._is_view(each) for each in fused.instructions.values())
+        return all(inner.opcode == "parameter" or fused._is_view(inner) for inner in fused.instructions.values())
 
     def _fused(self, instruction: Instruction) -> "_Traffic | None":
         return self.others[instruction.fused] if instruction.fused else None
 
 
-def _number(parameter: Instruction) -> int:
-    match = re.search(r"parameter\((\d+)\)", parameter.line)
-    return int(match[1]) if match else 0
-
-
 def _bytes(shapes: str) -> int:
-    """Bytes of the arrays in the device's main memory."""
+    """Return the bytes of the arrays in the device's main memory."""
     return sum(bytes_of(array) for array in _ARRAY.findall(shapes) if not _ON_CHIP.search(array))

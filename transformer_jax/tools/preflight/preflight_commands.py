@@ -1,6 +1,5 @@
 """Checks of devices: ``preflight``, ``calibrate`` and ``doctor``."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -16,30 +15,32 @@ PROGRAMS = "train_step", "decode_step", "search"
     flags.integer("length", 0, "positions of a row on either side; 0: as long as rows can be", lower_bound=0),
     flags.enum("program", "train_step", PROGRAMS, "training step, one step of decoding, or whole search of a batch"),
     flags.string("calibration", "", "file of speeds measured by calibrate, used in place of data-sheet figures"),
-    flags.boolean("json", False, "print JSON"),
 )
 def preflight(values: flags.Values) -> int:
-    """Compile a training step for devices that this machine does not have: whether it fits, and how fast it can be.
+    """Compile a training step for absent devices: does it fit, how fast can it be.
 
     Examples:
-        transformer-jax preflight --config=transformer_base --topology=v5e:16x16 --config.batching.row_multiple=256 \
-            --config.batching.tokens_per_update=262144
-        transformer-jax preflight --config=quickstart --topology=cpu:8 --config.batching.row_multiple=8
-        transformer-jax preflight --config=transformer_base --topology=h100:1 --program=search --calibration=measured.json
+        transformer-jax preflight --config=transformer_base --topology=v5e:16x16 \
+            --config.batching.row_multiple=256 --config.batching.tokens_per_update=262144
+        transformer-jax preflight --config=quickstart --topology=cpu:8 \
+            --config.batching.row_multiple=8
+        transformer-jax preflight --config=transformer_base --topology=h100:1 --program=search \
+            --calibration=measured.json
 
-    Topologies: a slice of v4, v5e, v5p or v6e, such as v5e:4x8, or several of a kind (not v4), 2xv5e:4x8 (needs libtpu: pip
-    install libtpu); a100, h100, h200 or b200, h100:8 or hosts x GPUs, h100:2x8 (needs the extra preflight-gpu); or cpu:N.
-    No data is needed, and nothing is run: times are estimates from data sheets of the chips, or from speeds measured by
-    calibrate. Exit status 1 when the program does not fit. --program=search is the whole search of a full batch.
+    Topologies: a slice of v4, v5e, v5p or v6e, such as v5e:4x8, or several of a kind (not v4),
+    2xv5e:4x8 (needs libtpu: pip install libtpu), a100, h100, h200 or b200, h100:8 or hosts x GPUs,
+    h100:2x8 (needs the extra preflight-gpu), or cpu:N. No data is needed, and nothing is run: times
+    are estimates from data sheets of the chips, or from speeds measured by calibrate. Exit status 1
+    if the program does not fit. --program=search is the whole search of a full batch.
     """
     config = flags.resolve_config(values)
     from transformer_jax.tools.preflight.calibration import calibrated, load_calibration
-    from transformer_jax.tools.preflight.chips import missing_wheels_named, open_topology
+    from transformer_jax.tools.preflight.chips import naming_missing_wheels, open_topology
     from transformer_jax.tools.preflight.compiled_program import compile_program
     from transformer_jax.tools.preflight.decoding import compile_decoding
-    from transformer_jax.tools.preflight.preflight_report import report, to_json
+    from transformer_jax.tools.preflight.preflight_report import report
 
-    with missing_wheels_named():
+    with naming_missing_wheels():
         topology = open_topology(values.topology)
         if values.calibration:
             topology = calibrated(topology, load_calibration(Path(values.calibration)))
@@ -47,7 +48,7 @@ def preflight(values: flags.Values) -> int:
             program = compile_program(config, topology, values.length)
         else:
             program = compile_decoding(config, topology, values.length, is_search=values.program == "search")
-    print(json.dumps(to_json(program, topology), indent=1) if values.json else report(program, topology, config))
+    print(report(program, topology, config))
     return 0 if program.fits else 1
 
 
@@ -77,18 +78,19 @@ def calibrate(values: flags.Values) -> int:
     flags.overrides,
 )
 def doctor(values: flags.Values) -> int:
-    """Check that this installation and its devices compute correctly. Paste its table into a bug report.
+    """Check that this installation and its devices compute correctly.
 
     Examples:
         transformer-jax doctor --workdir=runs --config.mesh.fsdp=4
         srun transformer-jax doctor --distributed --workdir=/shared/runs
 
-    Versions, devices and memory; one update of a small Transformer compiled and not compiled, whole and in two parts, on the
-    mesh of the flags; a sum over all devices; a file in the folder of runs. Exit status 1 if something is wrong. Takes 50 CPU
-    seconds.
+    The table, for a bug report, has versions, devices and memory, one update of a small Transformer
+    compiled and not compiled, whole and in two parts, on the mesh of the flags, a sum over all
+    devices, and a file in the folder of runs. Exit status 1 if a check fails. Takes 50 CPU seconds.
 
-    With --distributed every process makes the checks, the mesh spans the devices of all, and all must see the same folder of
-    runs. Process 0 prints one table, which names the processes that fail; if one does, all end with status 1.
+    With --distributed every process makes the checks, the mesh spans the devices of all, and all
+    must see the same folder of runs. Process 0 prints one table with the processes that fail. If
+    one fails, all end with status 1.
     """
     if not values.distributed:
         return _diagnosed(values)

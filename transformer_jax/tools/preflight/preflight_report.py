@@ -15,12 +15,15 @@ from transformer_jax.tools.preflight.compiled_program import (
     unknown_links,
 )
 
-MIB, GIB, TERA = 2**20, 2**30, 1e12
+MIB = 2**20
+GIB = 2**30
+TERA = 1e12
+# Characters of a line.
 WIDTH = 120
 
 
 def report(program: Program, topology: Topology, config: ExperimentConfig) -> str:
-    """The report as text; remedies are settings that ``config`` has."""
+    """Return the report as text. Remedies are settings that ``config`` has."""
     mesh = ", ".join(f"{axis}={size}" for axis, size in program.mesh.items())
     lines = [
         f"{topology.name}: {len(topology.devices)} devices, mesh {mesh}",
@@ -36,63 +39,25 @@ def report(program: Program, topology: Topology, config: ExperimentConfig) -> st
 
 STATE = {"train_step": "optimizer", "decode_step": "state of the search", "search": "state of the search"}
 HELPS_TRAINING = {
-    "does not fit": (
-        "--config.model.rematerialize=keep_projections or full",
-        "a larger --config.batching.accumulation_steps",
-        "fewer --config.batching.tokens_per_update",
-        "for long rows --config.model.attention_backend=tpu_flash, cudnn or blockwise",
-        "for parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor",
-    ),
-    "compute": ("less recomputation (--config.model.rematerialize)", "more devices"),
-    "memory": (
-        "see the kinds above",
-        "more positions on a device or a larger --config.mesh.fsdp for the optimizer's share",
-        "bfloat16",
-        "fused attention for long rows (--config.model.attention_backend)",
-    ),
-    "interconnect": (
-        "more positions on a device",
-        "smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
-    ),
+    "does not fit": "--config.model.rematerialize=keep_projections or full; "
+    "a larger --config.batching.accumulation_steps; fewer --config.batching.tokens_per_update; "
+    "for long rows --config.model.attention_backend=tpu_flash, cudnn or blockwise; "
+    "for parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor",
+    "compute": "less recomputation (--config.model.rematerialize); more devices",
+    "memory": "see the kinds above; "
+    "more positions on a device or a larger --config.mesh.fsdp for the optimizer's share; bfloat16; "
+    "fused attention for long rows (--config.model.attention_backend)",
+    "interconnect": "more positions on a device; "
+    "smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
 }
 HELPS_DECODING = {
-    "does not fit": (
-        "fewer --config.decoding.batch_tokens",
-        "a smaller --config.decoding.beam_width",
-        "a larger --config.mesh.tensor",
-    ),
-    "compute": ("a smaller --config.decoding.beam_width", "more devices"),
-    "memory": (
-        "see the kinds above",
-        "more --config.decoding.batch_tokens",
-        "a smaller --config.decoding.beam_width",
-        "a larger --config.mesh.tensor",
-        "bfloat16",
-    ),
-    "interconnect": (
-        "more --config.decoding.batch_tokens",
-        "a smaller --config.mesh.tensor, within a host of GPUs",
-    ),
+    "does not fit": "fewer --config.decoding.batch_tokens; a smaller --config.decoding.beam_width; "
+    "a larger --config.mesh.tensor",
+    "compute": "a smaller --config.decoding.beam_width; more devices",
+    "memory": "see the kinds above; more --config.decoding.batch_tokens; "
+    "a smaller --config.decoding.beam_width; a larger --config.mesh.tensor; bfloat16",
+    "interconnect": "more --config.decoding.batch_tokens; a smaller --config.mesh.tensor, within a host of GPUs",
 }
-
-
-def to_json(program: Program, topology: Topology) -> dict[str, object]:
-    """The report as content for ``json.dumps``."""
-    content = program._asdict() | {"topology": topology.name, "total": program.total, "traffic": program.traffic}
-    content["largest"] = [buffer._asdict() for buffer in program.largest]
-    names = ("kind", "bytes", "group", "times", "is_between_slices")
-    content["collectives"] = [{name: getattr(each, name) for name in names} for each in program.collectives]
-    if topology.chip and program.fits:
-        limits = roofline(program, topology.chip)
-        content["roofline"] = limits._asdict() | {
-            "unknown_links": unknown_links(program, topology.chip),
-            "seconds": limits.seconds,
-            "bound": limits.bound,
-            "positions_per_second": positions_per_second(program, topology.chip),
-            "model_flops_utilization": model_flops_utilization(program, topology.chip),
-        }
-    content["available"] = None if program.available == float("inf") else program.available
-    return content
 
 
 def _memory(program: Program) -> list[str]:
@@ -113,11 +78,11 @@ def _memory(program: Program) -> list[str]:
 def _what_helps(program: Program, against: str, config: ExperimentConfig) -> str:
     remedies = HELPS_TRAINING if program.name == "train_step" else HELPS_DECODING
 
-    def is_known(remedy: str) -> bool:
+    def is_setting(remedy: str) -> bool:
         settings = re.findall(r"--config\.(\w+)\.(\w+)", remedy)
         return all(name in declared(type(getattr(config, block))) for block, name in settings)
 
-    text = f"What helps: {'; '.join(filter(is_known, remedies[against]))}."
+    text = f"What helps: {'; '.join(filter(is_setting, remedies[against].split('; ')))}."
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
@@ -155,7 +120,7 @@ def _speed(program: Program, topology: Topology, config: ExperimentConfig) -> li
         *(f"  {moved / GIB:8.3f} GiB  {kind}" for kind, moved in program.traffic_kinds.items()),
     ]
     if not topology.chip:
-        return [*lines, "no roofline: the speed of these devices is not known"]
+        return [*lines, "no roofline: the speed of these devices is unknown"]
     limits, unknown = roofline(program, topology.chip), unknown_links(program, topology.chip)
     interconnect = "unknown" if unknown else f"{limits.interconnect * 1e3:.2f} ms"
     bound = f"bound by {limits.bound}" + " (without the interconnect)" * bool(unknown)

@@ -1,4 +1,4 @@
-"""Whether scores of runs are comparable: the settings in which runs differ, and the ones that change what a score measures."""
+"""Whether scores of runs are comparable, by the settings in which the runs differ."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -7,33 +7,31 @@ from typing import Any
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, flatten
 from transformer_jax.config.evaluation import TOKENIZER_KEY
 
-# Settings that decide which text a validation scores, and how; a generated validation split depends on no seed.
+# Settings that decide which text a validation scores, and how. A generated validation split
+# depends on no seed.
 SCORED_TEXT = frozenset(
     "data.source data.directory data.name data.documents data.source_language data.target_language data.generated_words "
     f"data.validation_split data.validation data.evaluation_stride training.validation_sentences {TOKENIZER_KEY}".split()
 )
-# Further ones if a part of the training text is held out for validation; a seed chooses pairs, but not documents.
+# Further ones if a part of the training text is held out for validation. A seed chooses pairs, but
+# not documents.
 HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split", "data.held_out"})
 
 
 def differing_settings(configs: Sequence[ExperimentConfig]) -> dict[str, list[str]]:
-    """The settings that differ between runs, sorted by key, with the value of each run.
+    """Return the values of the settings that differ, by key: ``{"model.dropout": ["0.1", "0.3"]}``.
 
-    Values are written as after ``--config.KEY=``, an empty value as ``''``, files below the current folder without it; for a
-    run whose kind of model lacks a setting the value is ``""``: ``{"model.cell": ["", "lstm"], "model.dropout": ["0.1",
-    "0.3"]}``.
+    Values are written as after ``--config.KEY=``, an empty value as ``''``, files below the current
+    folder without it. The value of a setting that a kind of model lacks is ``""``.
     """
     here = f"{Path.cwd()}/"
-    settings = [
-        {key: str(value).replace(here, "") or "''" for key, value in flatten(config).items()} for config in configs
-    ]
-    keys = sorted({key for each in settings for key in each})
-    values = {key: [each.get(key, "") for each in settings] for key in keys}
-    return {key: shown for key, shown in values.items() if len(set(shown)) > 1}
+    runs = [{key: str(value).replace(here, "") or "''" for key, value in flatten(config).items()} for config in configs]
+    values = {key: [settings.get(key, "") for settings in runs] for key in sorted(set().union(*runs))}
+    return {key: texts for key, texts in values.items() if len(set(texts)) > 1}
 
 
 def settings_of_scored_text(configs: Sequence[ExperimentConfig]) -> frozenset[str]:
-    """The settings that decide which text validations of these runs score, and how."""
+    """Return the settings that decide which text validations of these runs score, and how."""
     held_out = [config for config in configs if _holds_out(config.data)]
     if not held_out:
         return SCORED_TEXT
@@ -51,22 +49,22 @@ def _holds_out(data: Any) -> bool:
 
 
 def require_same_text(configs: Sequence[ExperimentConfig], ignored: frozenset[str] = frozenset()) -> None:
-    """Raises ConfigError if runs with these settings are scored on different text; ``ignored`` settings may differ."""
+    """Raise ConfigError if runs differ in a setting of their text that is not ``ignored``."""
     if keys := [key for key in differing_settings(configs) if key in settings_of_scored_text(configs) - ignored]:
         remedy = "use one value"
         if keys == ["seed"]:
-            remedy = "set data.seed, which chooses the held-out pairs; for a study that has begun, Sweep(are_seeds_paired=True)"
+            remedy = "set data.seed, which chooses the held-out pairs, or, if the study has begun, Sweep(are_seeds_paired=True)"
         raise ConfigError(f"runs with different {', '.join(keys)} are not scored on the same text", remedy=remedy)
 
 
 def require_comparable(metric: Metric, differ: Iterable[str], settings: ExperimentConfig) -> None:
-    """Raises ConfigError if the metric is not comparable between runs that ``differ`` in these settings."""
+    """Raise ConfigError if runs that ``differ`` in settings cannot be compared by the metric."""
     differ = [*differ]
     if changed := metric.changed_by(differ):
         others = [
-            f"{each.key} (with {each.needs})" if each.needs else each.key
-            for each in settings.metrics
-            if not each.changed_by(differ)
+            f"{other.key} (with {other.needs})" if other.needs else other.key
+            for other in settings.metrics
+            if not other.changed_by(differ)
         ]
         remedy = f"take {' or '.join(others)}" if others else "leave them equal"
         raise ConfigError(
@@ -75,9 +73,9 @@ def require_comparable(metric: Metric, differ: Iterable[str], settings: Experime
 
 
 def different_text(configs: Sequence[ExperimentConfig]) -> list[str]:
-    """A warning, unless the settings say that all runs were scored on the same text, by the same measure."""
+    """Return a warning unless all runs were scored on the same text by the same measure."""
     if len({config.task for config in configs}) > 1:
-        return ["The runs have different tasks: their scores are not comparable; each task is listed separately."]
+        return ["The runs have different tasks, so their scores are not comparable. Tasks are listed separately."]
     differing = differing_settings(configs)
     incomparable = {key for config in configs for key in config.selection.changed_by(differing)}
     deciding = settings_of_scored_text(configs) | incomparable

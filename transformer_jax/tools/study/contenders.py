@@ -1,4 +1,4 @@
-"""The contenders of a duel: one recipe, and the settings that each idea changes in it."""
+"""The contenders of a duel: one recipe, and the settings that ideas change in it."""
 
 import re
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve
 from transformer_jax.config.checks import Declared, declared
-from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named
+from transformer_jax.tools.conform.ideas import KINDS, Idea, find_ideas
 
 BASE = "base"
-EQUAL = "flops", "time", "updates", "parameters"
+EQUAL = "flops", "time", "updates"
 """Budgets that a duel can make equal."""
 OFF = "training.patience", "training.budget_seconds"
 """Settings that are 0 in a duel, whose runs end together."""
@@ -29,10 +29,7 @@ Overrides = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Contender:
-    """The base or an idea: overrides of the recipe, as text, and the digests of the ``files`` that register parts.
-
-    ``name``: in reports, a label or the idea itself, with the name of a file instead of its path.
-    """
+    """The base or an idea: a name for reports, overrides of the recipe, digests of plugin files."""
 
     name: str
     settings: dict[str, str]
@@ -40,16 +37,11 @@ class Contender:
 
 
 def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str]) -> list[Contender]:
-    """The base and the ideas, the base first.
-
-    Raises ConfigError where an idea is not one, is there twice, or does not fit the recipe.
-    """
+    """Return the base and the ideas, the base first, after checking that they fit the recipe."""
     pairs = [_labeled(text.strip()) for text in ideas]
     names = [name for name, _ in pairs]
     if not all(names) or BASE in names:
-        raise ConfigError(
-            "--ideas", f"{','.join(ideas)}: name ideas, each once, and not {BASE!r}, which is there anyway"
-        )
+        raise ConfigError("--ideas", f"{','.join(ideas)}: name ideas, and not {BASE!r}, which is there anyway")
     for name in names:
         if "," in name:
             raise ConfigError("--ideas", f"{name!r} has a comma, which separates ideas", "join parts with +, as in a+b")
@@ -60,30 +52,30 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str]) -> 
     contenders = [Contender(BASE, {}, {}), *(Contender(name, *_read_idea(text, base, owners)) for name, text in pairs)]
     for first, second in combinations(contenders[1:], 2):
         if first.settings == second.settings:
-            problem = "have the same settings; leave one out, or give their parts different names"
-            raise ConfigError("--ideas", f"{first.name} and {second.name} {problem}")
-    for each in contenders:
+            problem = f"{first.name} and {second.name} have the same settings"
+            raise ConfigError("--ideas", problem, "leave one out, or give their parts different names")
+    for contender in contenders:
         try:
-            config = resolve(recipe, overrides, each.settings)
+            config = resolve(recipe, overrides, contender.settings)
             config.check_new_run()
-            if each.name != BASE and config == base and not each.files:
+            if contender.name != BASE and config == base and not contender.files:
                 raise ConfigError("has the settings of the base", remedy="leave it out")
         except ConfigError as error:
-            raise ConfigError("--ideas", f"{each.name}: {error}") from None
+            raise ConfigError("--ideas", f"{contender.name}: {error}") from None
     return contenders
 
 
 def _labeled(text: str) -> tuple[str, str]:
-    """The name of an idea, its label in ``diff=FILE.py`` or else the idea with files as their stems, and the idea."""
+    """Split ``diff=FILE.py`` into name and idea. By default the name has the stems of files."""
     if match := LABEL.fullmatch(text):
         return match[1], match[2]
-    return PATH.sub(lambda found: Path(found[0]).stem, text), text
+    return PATH.sub(lambda path: Path(path[0]).stem, text), text
 
 
 def _read_idea(text: str, base: ExperimentConfig, owners: dict[Idea, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The settings of ``rope+qk_norm``, ``my_idea.py``, ``grouped_query:key_value_heads=2`` or ``model.dropout=0.2``.
+    """Return settings of ``rope+qk_norm``, ``mine.py`` or ``rope:base=1e5``, and digests of files.
 
-    Adds the parts of files to ``owners``, each with its file.
+    Adds the parts that files register to ``owners``, with their file.
     """
     settings: dict[str, str] = {}
     files: dict[str, str] = {}
@@ -100,13 +92,13 @@ def _read_idea(text: str, base: ExperimentConfig, owners: dict[Idea, str]) -> tu
                     )
         for part in parts:
             key = KINDS[part.kind].setting
-            each = _declared(base, part.kind)
-            assert each is not None
+            field = _declared(base, part.kind)
+            assert field is not None
             is_list = KINDS[part.kind].is_list
             if key in settings and not is_list:
                 raise ConfigError("--ideas", f"{text}: {settings[key]} and {part.name} both set {key}", "leave one out")
-            before = each.chosen(settings.get(key) or str(attrgetter(key)(base))) if is_list else []
-            settings[key] = ",".join([*(other for other in before if other != each.default), part.name])
+            before = field.choices_in(settings.get(key) or str(attrgetter(key)(base))) if is_list else []
+            settings[key] = ",".join([*(other for other in before if other != field.default), part.name])
         for option in filter(None, options.split(";")):
             key, equals, value = option.partition("=")
             if not equals or ("." not in key and len(parts) != 1):
@@ -117,7 +109,7 @@ def _read_idea(text: str, base: ExperimentConfig, owners: dict[Idea, str]) -> tu
 
 
 def _split(term: str) -> tuple[str, str]:
-    """``schedule:cosine:optimizer.b2=0.9`` is ``("schedule:cosine", "optimizer.b2=0.9")``."""
+    """Split ``schedule:cosine:optimizer.b2=0.9`` into ``schedule:cosine`` and its settings."""
     before = term.partition("=")[0]
     if before == term:
         return term, ""
@@ -127,20 +119,20 @@ def _split(term: str) -> tuple[str, str]:
 
 def _parts_of(name: str, base: ExperimentConfig) -> list[Idea]:
     try:
-        named = ideas_named(name)
+        ideas = find_ideas(name)
     except ConfigError as error:
         raise ConfigError("--ideas", error) from None
-    found = [idea for idea in named if _declared(base, idea.kind)]
-    if not found:
-        needed = " or ".join(KINDS[idea.kind].setting for idea in named)
+    fitting = [idea for idea in ideas if _declared(base, idea.kind)]
+    if not fitting:
+        needed = " or ".join(KINDS[idea.kind].setting for idea in ideas)
         raise ConfigError("--ideas", f"{name}: {needed} is not a setting of this recipe's model", "leave the idea out")
-    if len(found) > 1 and not name.endswith(".py"):
-        raise ConfigError("--ideas", f"{name}: write {' or '.join(f'{each.kind}:{each.name}' for each in found)}")
-    return found
+    if len(fitting) > 1 and not name.endswith(".py"):
+        raise ConfigError("--ideas", f"{name}: write {' or '.join(f'{idea.kind}:{idea.name}' for idea in fitting)}")
+    return fitting
 
 
 def _declared(base: ExperimentConfig, kind: str) -> Declared | None:
-    """The setting of ``base`` that selects a part of this kind; None if its model has none."""
+    """Return the setting of ``base`` that selects a part of this kind, or None."""
     block, _, key = KINDS[kind].setting.partition(".")
-    found = declared(type(getattr(base, block))).get(key)
-    return found if found and found.facts.get("plugin") == kind else None
+    field = declared(type(getattr(base, block))).get(key)
+    return field if field and field.facts.get("plugin") == kind else None

@@ -1,10 +1,11 @@
-"""Reports of paragraphs, tables and pictures, and their writers: HTML, Markdown, plain text, LaTeX and CSV."""
+"""Reports of paragraphs, tables and pictures, written as HTML, Markdown, text, LaTeX and CSV."""
 
 import base64
 import csv
 import io
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -16,7 +17,8 @@ from transformer_jax.files.json_text import printable
 from transformer_jax.files.terminal import paragraph, table_width, text_table
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-# Characters with a meaning in Markdown or HTML; an underscore has none inside a word. On GitHub a dollar sign opens a formula.
+# Characters with a meaning in Markdown or HTML. An underscore inside a word has none. On GitHub a
+# dollar sign opens a formula.
 MEANINGFUL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<![a-zA-Z0-9])_|_(?![a-zA-Z0-9]))")
 LATEX = {
     **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "±": r"$\pm$"},
@@ -27,42 +29,49 @@ STYLE = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
 
 
 class Cell(NamedTuple):
-    """A cell with a ``text`` for readers and a ``value`` for CSV; a tuple, in the heading too, is several columns there."""
+    """A cell with a ``text`` for readers and a ``value`` for CSV, in which a tuple is columns."""
 
     text: str
     value: Any
 
     @classmethod
     def of(cls, value: Any, form: str | Callable[[Any], str] = "{}") -> "Cell | None":
-        """A value with a format, or a function that writes it; None is an empty cell."""
+        """Return a value written by a format or a function. None is an empty cell."""
         return None if value is None else cls(form.format(value) if isinstance(form, str) else form(value), value)
 
     @classmethod
     def interval(cls, value: float, lower: float, upper: float, digits: int = 2, sign: str = "") -> "Cell":
-        """``36.14 [34.42, 37.69]``; in CSV the columns of ``of_interval``."""
-        texts = [f"{each:{sign}.{digits}f}" for each in (value, lower, upper)]
+        """Return ``36.14 [34.42, 37.69]``, in CSV the columns of ``of_interval``."""
+        texts = [f"{number:{sign}.{digits}f}" for number in (value, lower, upper)]
         return cls(f"{texts[0]} [{texts[1]}, {texts[2]}]", (value, lower, upper))
 
     @classmethod
     def of_interval(cls, name: str, text: str = "") -> "Cell":
-        """The heading of intervals; ``text`` for readers, by default the name."""
+        """Return the heading of intervals, for readers ``text`` or the name."""
         return cls(text or name, (f"{name} value", f"{name} lower", f"{name} upper"))
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; columns in ``of_text``, which count from 0, are aligned left, the others right.
+    """Rows under headings.
 
-    Readers see the text of a ``Cell``, nothing for None, and other values as ``str`` writes them.
+    Columns in ``of_text``, counted from 0, are aligned left, the others right. Readers see the text
+    of a ``Cell``, nothing for None, and other values as ``str`` writes them.
     """
 
     headings: tuple[Any, ...]
     rows: tuple[tuple[Any, ...], ...]
     of_text: frozenset[int] = frozenset({0})
 
+    @classmethod
+    def of_columns(cls, *columns: tuple[Any, Iterable[Any]], of_text: Iterable[int] = (0,)) -> "Table":
+        """Return the table of columns, pairs of a heading and its cells."""
+        headings, cells = zip(*columns, strict=True)
+        return cls(headings, tuple(zip(*cells, strict=True)), frozenset(of_text))
+
     @property
     def alignment(self) -> str:
-        """A letter for each column, l or r."""
+        """A letter for every column, l or r."""
         return "".join("l" if column in self.of_text else "r" for column in range(len(self.headings)))
 
     @property
@@ -73,7 +82,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG: the name of its file next to the report, its bytes, and alternative text (``words``)."""
+    """A PNG beside the report, with alternative text (``words``)."""
 
     name: str
     png: bytes
@@ -82,7 +91,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its blocks; a string is a paragraph."""
+    """A heading and its blocks. A string is a paragraph."""
 
     title: str
     blocks: tuple[str | Table | Picture, ...]
@@ -95,7 +104,7 @@ class Document:
 
 
 def write_report(folder: Path, name: str, document: Document, tables: Mapping[str, str]) -> list[Path]:
-    """Writes ``name.md``, ``name.html`` and ``tables`` (CSV by file name); returns the paths."""
+    """Write ``name.md``, ``name.html`` and ``tables`` (texts by file name). Return the paths."""
     contents = {f"{name}.md": to_markdown(document), f"{name}.html": to_html(document), **tables}
     for file, content in contents.items():
         write_whole(folder / file, content)
@@ -103,7 +112,7 @@ def write_report(folder: Path, name: str, document: Document, tables: Mapping[st
 
 
 def to_html(document: Document) -> str:
-    """The whole report; all text is escaped."""
+    """Return the report as a page, with pictures in it."""
     parts = [f"<h1>{escape(document.title)}</h1>"]
     for section in document.sections:
         parts.append(f"<h2>{escape(section.title)}</h2>")
@@ -138,7 +147,7 @@ def _html_row(table: Table, cells: Sequence[str], tag: str) -> str:
 
 
 def to_markdown(document: Document) -> str:
-    """The whole report; pictures are links to their files."""
+    """Return the report with links to the files of pictures."""
     parts = [f"# {escaped(document.title)}"]
     for section in document.sections:
         parts.append(f"## {escaped(section.title)}")
@@ -147,7 +156,7 @@ def to_markdown(document: Document) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text with a backslash before each character that has a meaning in Markdown, and with spaces for line ends."""
+    """Escape characters that have a meaning in Markdown, and join lines."""
     return MEANINGFUL.sub(r"\\\1", " ".join(text.splitlines()))
 
 
@@ -162,21 +171,18 @@ def _markdown_block(block: str | Table | Picture) -> str:
 
 
 def section_text(section: Section) -> str:
-    """The heading, paragraphs and tables; pictures are omitted."""
-    blocks = [
-        to_text(block) if isinstance(block, Table) else paragraph(printable(block))
-        for block in section.blocks
-        if isinstance(block, str | Table)
-    ]
-    return "\n\n".join([section.title, *blocks])
-
-
-def to_text(table: Table) -> str:
-    return text_table(table.lines, table.alignment, columns=table_width())
+    """Return the heading, paragraphs and tables, without pictures."""
+    texts = [section.title]
+    for block in section.blocks:
+        if isinstance(block, Table):
+            texts.append(text_table(block.lines, block.alignment, columns=table_width()))
+        elif isinstance(block, str):
+            texts.append(paragraph(printable(block)) if table_width() else printable(block))
+    return "\n\n".join(texts)
 
 
 def to_latex(table: Table, caption: str) -> str:
-    """A table for LaTeX with the package booktabs."""
+    """Return a table for LaTeX with the package booktabs."""
     rows = [" & ".join(_for_latex(cell) for cell in row) + r" \\" for row in table.lines]
     head = [r"\begin{table}", r"\centering", rf"\caption{{{_for_latex(caption)}}}"]
     body = [rf"\begin{{tabular}}{{{table.alignment}}}", r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"]
@@ -184,7 +190,7 @@ def to_latex(table: Table, caption: str) -> str:
 
 
 def _for_latex(text: str) -> str:
-    text = re.sub(r"[\\{}$&#%_^~<>|±]", lambda found: LATEX.get(found[0], rf"\{found[0]}"), " ".join(text.splitlines()))
+    text = re.sub(r"[\\{}$&#%_^~<>|±]", lambda mark: LATEX.get(mark[0], rf"\{mark[0]}"), " ".join(text.splitlines()))
     # A hyphen before a number is a minus sign.
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
 
@@ -194,26 +200,26 @@ def _text(cell: Any) -> str:
 
 
 def to_csv(*tables: Table) -> str:
-    """CSV (RFC 4180) of tables side by side, whose first column is that of the first table; numbers in full precision.
+    """Return tables side by side, which share their first column, as CSV (RFC 4180).
 
-    Text that a spreadsheet would take for a formula (it begins with ``= + - @``, a tab or a carriage return) gets an
-    apostrophe before it, unless it is a number: it may come from somebody else's run.
+    Numbers have full precision. An apostrophe precedes text that a spreadsheet would take for a
+    formula (it begins with ``= + - @``, a tab or a carriage return): it may come from somebody
+    else's run.
     """
     text = io.StringIO(newline="")
     headings, *rows = zip(*((table.headings, *table.rows) for table in tables), strict=True)
     for row in (headings, *rows):
-        columns = zip(headings, row, strict=True)
-        values = [list(_values(*each))[number > 0 :] for number, each in enumerate(columns)]
-        csv.writer(text).writerow([_inert(value) for of_table in values for value in of_table])
+        first, *others = (list(_values(*pair)) for pair in zip(headings, row, strict=True))
+        csv.writer(text).writerow(map(_inert, itertools.chain(first, *(values[1:] for values in others))))
     return text.getvalue()
 
 
 def _values(headings: Sequence[Any], cells: Sequence[Any]) -> Iterator[Any]:
-    """As many values of each cell as its heading has."""
+    """Yield the values of cells, as many as their headings have, filled up with None."""
     for pair in zip(headings, cells, strict=True):
-        heading, value = (each.value if isinstance(each, Cell) else each for each in pair)
-        values = value if isinstance(value, tuple) else (value,)
-        yield from (*values, *[None] * ((len(heading) if isinstance(heading, tuple) else 1) - len(values)))
+        contents = [cell.value if isinstance(cell, Cell) else cell for cell in pair]
+        heading, values = (value if isinstance(value, tuple) else (value,) for value in contents)
+        yield from (*values, *[None] * (len(heading) - len(values)))
 
 
 def _inert(value: Any) -> Any:

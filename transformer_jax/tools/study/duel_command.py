@@ -23,7 +23,8 @@ from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, TrialRow
 from transformer_jax.tools.study.worker_processes import PARENT, end_with_parent, gpu_environments, gpus, share_cores
 
 GRACE_SECONDS = 120.0
-# Environment variable of the process that makes the plan: it uses the devices, which the workers then need for themselves.
+# Environment variable of the process that makes the plan. It uses the devices, which workers need
+# afterwards.
 PLANNER = "TRANSFORMER_JAX_DUEL_PLANNER"
 
 
@@ -32,26 +33,30 @@ PLANNER = "TRANSFORMER_JAX_DUEL_PLANNER"
     flags.strings("ideas", None, "parts, files and settings, see above", required=True),
     flags.enum("equal", "flops", EQUAL, "the budget that is the same for all"),
     flags.string("budget", "", "time of a run of the base, 20m (default: training.num_updates updates)"),
-    flags.integer("seeds", 5, "runs of each", lower_bound=2),
+    flags.integer("seeds", 5, "runs of the base, and of every idea", lower_bound=2),
     flags.string("workdir", None, "folder of the duel", required=True),
     flags.string("metric", "", "bleu, chrf, loss, ... (default: the metric that selects checkpoints)"),
     flags.number("effect", 0.0, "difference that matters, for the power (0: the noise floor)", lower_bound=0),
     flags.integer("workers", 0, "workers on this host, as of sweep", lower_bound=0),
 )
 def duel(values: flags.Values) -> int:
-    """Test which ideas help: a base and ideas at equal budgets, with paired seeds and error bars.
+    r"""Test which ideas help: a base and ideas at equal budgets, with paired seeds and error bars.
 
     Examples:
-        transformer-jax duel --config=quickstart --ideas=rope,rmsnorm --budget=30s --seeds=3 --workdir=runs/duel
-        transformer-jax duel --config=multi30k:tiny --equal=time --ideas="rope+qk_norm,my_idea.py" --workdir=runs/duel
+        transformer-jax duel --config=quickstart --ideas=rope,rmsnorm --budget=30s --seeds=3 \
+            --workdir=runs/duel
+        transformer-jax duel --config=multi30k:tiny --equal=time --ideas="rope+qk_norm,mine.py" \
+            --workdir=runs/duel
 
-    An idea is the name of a part (rope; schedule:cosine where several kinds have the name), a file that registers parts, or
-    SETTING=VALUE. Its own settings follow a colon, separated by semicolons: rope:base=1e5;model.dropout=0.2. A plus sign
-    joins ideas into one, and LABEL=IDEA names one in reports: diff=differential_attention.py.
+    An idea is the name of a part (rope, or schedule:cosine if several kinds have the name), a file
+    that registers parts, or SETTING=VALUE. Its settings follow a colon, separated by semicolons:
+    rope:base=1e5;model.dropout=0.2. A plus sign joins ideas into one, and LABEL=IDEA names one in
+    reports: diff=differential_attention.py.
 
-    All runs are trials of a sweep: Ctrl-C saves and stops, the same command resumes, also on more machines, and one with more
-    ideas or seeds reuses the runs that are there. At the end WORKDIR holds report.html, .md, .tex and .csv, result.json, and
-    pictures (PNG, SVG, PDF). docs/duel.md explains budgets and tests.
+    All runs are trials of a sweep: Ctrl-C saves and stops, the same command resumes, also on more
+    machines, and one with more ideas or seeds reuses the runs that are there. At the end WORKDIR
+    holds report.html, .md, .tex and .csv, result.json, and pictures (PNG, SVG, PDF). docs/duel.md
+    explains budgets and tests.
     """
     if find_spec("optuna") is None:
         raise ConfigError("duel", "needs Optuna", "pip install optuna")
@@ -59,37 +64,36 @@ def duel(values: flags.Values) -> int:
     from transformer_jax.tools.study.duel_plan import SWEEP_FILE, Plan, make_plan, read_plan, require_same_duel
 
     workdir = require_writable(values.workdir, "--workdir").absolute()
-    overrides = [list(each) for each in flags.overrides_of(values)]
+    overrides = [list(pair) for pair in flags.overrides_of(values)]
     files = [str(Path(file).expanduser().absolute()) for file in values.plugin]
     digests = {file: digest for file, digest in loaded_plugins().items() if file in files}
-    stated = Plan(values.config, overrides, values.equal, values.budget, metric.key, plugins=digests)
+    new_plan = Plan(values.config, overrides, values.equal, values.budget, metric.key, plugins=digests)
     plan = read_plan(workdir)
     if plan:
         # An idea keeps the name that its runs have.
-        runs_of = [(each.contender.settings, each.contender.files, name) for name, each in plan.planned.items()]
-        for index, each in enumerate(contenders):
-            names = [name for settings, files, name in runs_of if (settings, files) == (each.settings, each.files)]
-            contenders[index] = replace(each, name=names[0]) if names else each
-        require_same_duel(plan, stated, contenders)
+        for index, contender in enumerate(contenders):
+            renamed = (replace(contender, name=name) for name in plan.planned)
+            contenders[index] = next((one for one in renamed if one == plan.planned[one.name].contender), contender)
+        require_same_duel(plan, new_plan, contenders)
         # The file of an older version imports other modules.
         write_whole(workdir / "sweep.py", SWEEP_FILE)
     if PLANNER in os.environ:
         end_with_parent()
         share_cores(0, int(os.environ[PLANNER]))
-        make_plan(stated, contenders, workdir, lambda line: print(line, flush=True))
+        make_plan(new_plan, contenders, workdir, lambda line: print(line, flush=True))
         return 0
 
     from transformer_jax.tools.study.document import section_text
     from transformer_jax.tools.study.duel_report import Result, power_statement, results_of, write_duel_report
 
-    names = [each.name for each in contenders]
+    names = [contender.name for contender in contenders]
     if (not plan or any(name not in plan.planned for name in names)) and (status := _plan_in_process(values, workdir)):
         return status
-    plugins = [*values.plugin, *(file for each in contenders for file in each.files)]
+    plugins = [*values.plugin, *(file for contender in contenders for file in contender.files)]
 
     def look() -> "tuple[Plan, list[TrialRow], list[Result], str]":
         # Another command may add ideas meanwhile.
-        plan, trials = read_plan(workdir) or stated, _trials(workdir, values.seeds)
+        plan, trials = read_plan(workdir) or new_plan, _trials(workdir, values.seeds)
         results = results_of(plan, metric, trials)
         return plan, trials, results, power_statement(plan, results, values.seeds, metric, values.effect)
 
@@ -100,7 +104,7 @@ def duel(values: flags.Values) -> int:
             break
     plan, trials, results, power = look()
     points = [(name, seed) for name in names for seed in range(values.seeds)]
-    ended = sum(each.has_ended and (each.point["row"], each.point["seed"]) in points for each in trials)
+    ended = sum(trial.has_ended and (trial.point["row"], trial.point["seed"]) in points for trial in trials)
     words = shlex.join(["transformer-jax", "duel", *values.as_arguments()])
     section, written = write_duel_report(plan, results, metric, power, len(points) - ended, workdir, command=words)
     print("\n" + section_text(section) + "\n\n" + "\n".join(f"  {file}" for file in written))
@@ -108,11 +112,11 @@ def duel(values: flags.Values) -> int:
 
 
 def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
-    """The contenders and the metric of the flags; raises ConfigError at whatever is wrong with them, in a second."""
+    """Return the contenders and the metric after checking all flags, which takes a second."""
     recipe, overrides = flags.required_config(values), flags.overrides_of(values)
     require_sizes(recipe, overrides, "duel")
     base = resolve(recipe, overrides)
-    metrics = {each.name: each for each in base.metrics if not each.needs or attrgetter(each.needs)(base)}
+    metrics = {other.name: other for other in base.metrics if not other.needs or attrgetter(other.needs)(base)}
     if values.metric and values.metric not in metrics:
         raise ConfigError("--metric", f"{values.metric!r} is not measured here", f"one of {', '.join(metrics)}")
     if values.budget:
@@ -122,24 +126,24 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
         raise ConfigError(f"--config.{name}", "a duel sets it itself", "leave it out")
     contenders = read_contenders(recipe, overrides, values.ideas)
     metric = metrics[values.metric or base.selection.name]
-    chosen = {"seed", "training.num_updates", *OFF} | ({"model.d_ff"} if values.equal == "parameters" else set())
+    fixed |= {"training.num_updates"}
     every = "training.evaluate_every"
-    for each in contenders:
-        for name in sorted(chosen & each.settings.keys()):
-            raise ConfigError("--ideas", f"{each.name}: a duel sets {name} itself", "leave it out")
-        stated = {**dict(overrides), **each.settings}
-        if every in stated and not read_value(every, stated[every]):
-            raise ConfigError(every, f"{each.name} has 0, and a duel compares validations", "leave it out")
+    for contender in contenders:
+        for name in sorted(fixed & contender.settings.keys()):
+            raise ConfigError("--ideas", f"{contender.name}: a duel sets {name} itself", "leave it out")
+        settings = {**dict(overrides), **contender.settings}
+        if every in settings and not read_value(every, settings[every]):
+            raise ConfigError(every, f"{contender.name} has 0, and a duel compares validations", "leave it out")
         try:
-            require_comparable(metric, each.settings, base)
-            require_same_text([base, resolve(recipe, overrides, each.settings)])
+            require_comparable(metric, contender.settings, base)
+            require_same_text([base, resolve(recipe, overrides, contender.settings)])
         except ConfigError as error:
-            raise ConfigError("--ideas", f"{each.name}: {error}") from None
+            raise ConfigError("--ideas", f"{contender.name}: {error}") from None
     return contenders, metric
 
 
 def _plan_in_process(values: flags.Values, workdir: Path) -> int:
-    """Makes the plan in a process of its own; returns its exit status."""
+    """Make the plan in another process and return its exit status."""
     command = [sys.executable, "-m", "transformer_jax", "duel", *values.as_arguments()]
     log = workdir / "plan.log"
     # On the devices and cores of a worker, whose runs the pilots measure.
@@ -154,7 +158,7 @@ def _plan_in_process(values: flags.Values, workdir: Path) -> int:
 
 
 def _sweep(values: flags.Values, workdir: Path, rows: list[str], plugins: list[str]) -> int:
-    """Trains rows of the duel as the command ``sweep`` does; returns its exit status."""
+    """Train rows of the duel as the command ``sweep`` does, and return its exit status."""
     command = load_command("sweep")
     arguments = [f"--sweep={workdir / 'sweep.py'}:{values.seeds}", f"--workdir={workdir}", f"--rows={','.join(rows)}"]
     arguments += [f"--workers={values.workers}", f"--grace_seconds={GRACE_SECONDS}"]
@@ -162,19 +166,17 @@ def _sweep(values: flags.Values, workdir: Path, rows: list[str], plugins: list[s
 
 
 def _trials(workdir: Path, seeds: int) -> list[TrialRow]:
-    """The trials of the duel; raises ConfigError where the study has runs of another folder."""
+    """Return the trials of the duel. A study must have no runs of another folder."""
     from transformer_jax.tools.study.duel_plan import sweep_of
     from transformer_jax.tools.study.optuna_study import open_study, trial_rows
 
     sweep = sweep_of(workdir, f"{seeds}")
     rows = trial_rows(open_study(sweep, workdir, workdir.name, GRACE_SECONDS), sweep)
     if not os.environ.get(STORAGE_VARIABLE):
-        # The study is a file in the folder; the runs move with it.
-        return [each._replace(folder=each.folder and f"{workdir}/trials/{Path(each.folder).name}") for each in rows]
-    for each in rows:
-        if each.folder and Path(each.folder).parents[1].resolve() != workdir.resolve():
-            name = workdir.name
-            raise ConfigError(
-                "--workdir", f"the study {name!r} has runs in {each.folder}", "use a folder of another name"
-            )
+        # The study is a file in the folder, and the runs move with it.
+        return [row._replace(folder=row.folder and f"{workdir}/trials/{Path(row.folder).name}") for row in rows]
+    for row in rows:
+        if row.folder and Path(row.folder).parents[1].resolve() != workdir.resolve():
+            problem = f"the study {workdir.name!r} has runs in {row.folder}"
+            raise ConfigError("--workdir", problem, "use a folder of another name")
     return rows

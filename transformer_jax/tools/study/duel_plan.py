@@ -1,14 +1,13 @@
-"""The plan of a duel: the length of each contender's runs, counted or measured, and the sweep that trains them.
+"""The plan of a duel: the number of updates of every contender, and the sweep that trains them.
 
-``duel.json`` in the folder of the duel keeps it, so that the same command resumes, and one with more ideas adds to it.
+``duel.json`` in the folder of the duel keeps the plan. So the same command resumes, and a command
+with more ideas adds to it.
 """
 
 import json
 import os
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,20 +21,28 @@ from transformer_jax.files.atomic_files import locked, write_whole
 from transformer_jax.runs.goodput import TRAINING
 from transformer_jax.runs.run import Position, RunParts
 from transformer_jax.runs.trainer import run_training
-from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
-from transformer_jax.tasks.task import objective_of, task_class
+from transformer_jax.runtime.hardware import start_jax
+from transformer_jax.tasks.task import task_class
 from transformer_jax.tools.preflight.compiled_program import bytes_on_a_device, product_flops, without_recomputation
 from transformer_jax.tools.sizing.plans import seconds_of
 from transformer_jax.tools.study.contenders import BASE, OFF, Contender
 from transformer_jax.tools.study.sweeps import Sweep
-from transformer_jax.training.sharding import make_mesh
-from transformer_jax.training.state import count_parameters, param_shapes, without_loss_terms
+from transformer_jax.training.state import count_parameters, without_loss_terms
 from transformer_jax.training.update import Update
 
-VALIDATIONS, WIDTH_MULTIPLE, MOST_WIDENED = 8, 8, 16
-# A pilot: updates before the clock starts, updates and seconds that it takes at least, rounds where the time counts.
-FIRST_UPDATES, LEAST_UPDATES, LEAST_SECONDS, ROUNDS = 3, 10, 3.0, 3
-COUNTED_BATCHES, UNSTEADY = 64, 1.2
+# The number of validations in a run.
+VALIDATIONS = 8
+# Updates of a pilot before its clock starts: they compile, and fill the buffers of the data.
+FIRST_UPDATES = 3
+# Updates and seconds that a pilot takes at least.
+LEAST_UPDATES = 10
+LEAST_SECONDS = 3.0
+# Pilots of a contender with --equal=time, of which the fastest counts.
+ROUNDS = 3
+# The ratio of the slowest to the fastest of them from which a warning is printed.
+UNSTEADY = 1.2
+# Batches over which FLOPs are averaged.
+COUNTED_BATCHES = 64
 SWEEP_FILE = '''"""Runs of a duel: sweep.py:N trains N seeds."""
 
 from pathlib import Path
@@ -50,9 +57,9 @@ def get_sweep(seeds):
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters; FLOPs, bytes of memory and measured seconds of an update, on the same batches for all.
+    """The cost of an update, on the same batches for all contenders.
 
-    ``load``: processes that wanted a core while the seconds were measured, per core (load average over a minute).
+    ``memory`` is in bytes. ``load`` is the load average over a minute, per core, during the pilot.
     """
 
     parameters: int
@@ -64,7 +71,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Planned:
-    """A contender with its cost, the ``updates`` that its budget pays, and the settings that follow."""
+    """A contender with its cost, the ``updates`` that its budget pays, and its settings."""
 
     contender: Contender
     cost: Cost
@@ -74,9 +81,9 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """The conditions of a duel, which stay the same in its folder, and the contenders planned so far, by name.
+    """The conditions of a duel, which stay the same in its folder, and its contenders by name.
 
-    ``plugins``: the digests of files that ``--plugin`` named.
+    ``plugins``: digests of the files of ``--plugin``.
     """
 
     recipe: str
@@ -89,12 +96,12 @@ class Plan:
 
     @property
     def num_ideas(self) -> int:
-        """The number of ideas that were ever planned: each counts as a test."""
+        """The number of ideas that were ever planned, which all count as tests."""
         return len(self.planned.keys() - {BASE})
 
     def config_of(self, contender: Contender, more: Mapping[str, str] | None = None) -> ExperimentConfig:
-        stated = [(key, text) for key, text in self.overrides]
-        return resolve(self.recipe, stated, {**contender.settings, **(more or {})})
+        overrides = [(key, text) for key, text in self.overrides]
+        return resolve(self.recipe, overrides, {**contender.settings, **(more or {})})
 
     def write(self, workdir: Path) -> None:
         write_whole(workdir / "duel.json", json.dumps(asdict(self), indent=1) + "\n")
@@ -102,66 +109,64 @@ class Plan:
 
 
 def read_plan(workdir: Path) -> Plan | None:
-    """The plan in a folder; None if there is none. Raises ConfigError for one of an older version."""
+    """Return the plan in a folder, or None."""
     file = workdir / "duel.json"
     if not file.is_file():
         return None
     content = json.loads(file.read_text(encoding="utf-8"))
     if "tune" in content:
         raise ConfigError("--workdir", f"{file} is of an older version", "use another folder")
-    for name, each in content["planned"].items():
-        contender = Contender(**each["contender"])
-        content["planned"][name] = Planned(contender, Cost(**each["cost"]), each["updates"], each["settings"])
+    for name, record in content["planned"].items():
+        contender = Contender(**record["contender"])
+        content["planned"][name] = Planned(contender, Cost(**record["cost"]), record["updates"], record["settings"])
     return Plan(**content)
 
 
 def require_same_duel(old: Plan, new: Plan, contenders: Sequence[Contender]) -> None:
-    """Raises ConfigError when a folder holds a duel under other conditions, or an idea changed since it was planned."""
+    """Raise ConfigError if the conditions of a duel changed, or an idea since it was planned."""
     for name in ("recipe", "overrides", "equal", "budget", "metric"):
         before, now = getattr(old, name), getattr(new, name)
         if name == "overrides":
-            before, now = (dict(each) for each in (before, now))
+            before, now = (dict(pairs) for pairs in (before, now))
         if before != now:
             problem = f"the folder holds a duel with {name}={before!r}, and this command has {now!r}"
             raise ConfigError("--workdir", problem, "use another folder")
     for file, digest in new.plugins.items():
         if old.plugins.get(file, digest) != digest:
             raise ConfigError("--plugin", f"{file} changed since the duel began", "use another folder")
-    for each in contenders:
-        if each.name in old.planned and old.planned[each.name].contender != each:
+    for contender in contenders:
+        if contender.name in old.planned and old.planned[contender.name].contender != contender:
             raise ConfigError(
-                "--ideas", f"{each.name}: its file or settings changed since it was planned", "use another folder"
+                "--ideas", f"{contender.name}: its file or settings changed since it was planned", "use another folder"
             )
 
 
 def sweep_of(workdir: Path, seeds: str) -> Sweep:
-    """The runs of a planned duel, with this number of seeds."""
+    """Return the runs of a planned duel, with this number of seeds."""
     plan = read_plan(workdir)
     if plan is None:
         raise ConfigError(workdir, "no duel.json", "transformer-jax duel writes it")
-    rows = {name: each.contender.settings | each.settings for name, each in plan.planned.items()}
+    rows = {name: row.contender.settings | row.settings for name, row in plan.planned.items()}
     numbers = tuple(range(int(seeds)))
     return Sweep(plan.recipe, dict(plan.overrides), rows, numbers, metric=plan.metric, are_seeds_paired=True)
 
 
 def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: Callable[[str], None]) -> None:
-    """Adds the contenders that are new to the plan in the folder, each after a pilot run of seconds.
+    """Add new contenders to the plan in the folder, after pilot runs of seconds.
 
-    Raises ConfigError when a contender cannot run, its parameters cannot be matched, or another process plans this duel.
+    Raises ConfigError if a contender cannot run, or another process plans this duel.
     """
     problem = "another process plans this duel; give the command again when it is done"
     with locked(workdir / "duel.lock", ConfigError("--workdir", problem)):
         plan = read_plan(workdir) or plan
         base = contenders[0]
         start_jax(plan.config_of(base).data.cache_directory)
-        new = [each for each in contenders if each.name not in plan.planned]
-        # Times compare only where the base takes turns.
-        tried = [base, *(each for each in new if each != base)] if plan.equal == "time" and new else new
-        is_matched = plan.equal == "parameters"
-        widths = {each.name: _width(plan, base, each) if is_matched and each != base else {} for each in tried}
-        costs = _costs(plan, tried, widths, say)
-        for each in new:
-            cost, before = costs[each.name], plan.planned.get(base.name)
+        new = [contender for contender in contenders if contender.name not in plan.planned]
+        # Times compare only if the base takes turns.
+        tried = [base, *(contender for contender in new if contender != base)] if plan.equal == "time" and new else new
+        costs = _costs(plan, tried, say)
+        for contender in new:
+            cost, before = costs[contender.name], plan.planned.get(base.name)
             if before:
                 base_cost = costs.get(base.name, before.cost)
                 ratios = {"flops": base_cost.flops / cost.flops, "time": base_cost.seconds / cost.seconds}
@@ -169,22 +174,24 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
             elif plan.budget:
                 updates = int(seconds_of(plan.budget) / cost.seconds)
             else:
-                updates = plan.config_of(each).training.num_updates
+                updates = plan.config_of(contender).training.num_updates
             if updates < VALIDATIONS:
-                raise ConfigError("--budget", f"pays {updates} updates of {each.name}", f"give at least {VALIDATIONS}")
-            settings = widths[each.name] | _length(plan, each, updates)
-            # Raises where the settings exclude each other.
-            plan.config_of(each, settings)
-            plan = replace(plan, planned={**plan.planned, each.name: Planned(each, cost, updates, settings)})
+                raise ConfigError(
+                    "--budget", f"pays {updates} updates of {contender.name}", f"give at least {VALIDATIONS}"
+                )
+            settings = _length(plan, contender, updates)
+            # Raises ConfigError if the settings exclude each other.
+            plan.config_of(contender, settings)
+            plan = replace(plan, planned={**plan.planned, contender.name: Planned(contender, cost, updates, settings)})
             plan.write(workdir)
             counts = f"{cost.parameters:,} parameters, {cost.flops:.3g} FLOPs and {1e3 * cost.seconds:.0f} ms an update"
-            say(f"{each.name}: {counts}: {updates:,} updates")
+            say(f"{contender.name}: {counts}: {updates:,} updates")
 
 
 def _length(plan: Plan, contender: Contender, updates: int) -> dict[str, str]:
-    """The settings of a run of ``updates``: validations at equal shares, and a warm-up that keeps its share, unless stated."""
+    """Return settings for ``updates``: validations and warm-up at equal shares, unless stated."""
     config, every = plan.config_of(contender), -(-updates // VALIDATIONS)
-    found = {
+    defaults = {
         "training.evaluate_every": every,
         "training.checkpoint_every": every,
         "training.log_every": min(config.training.log_every, every),
@@ -193,56 +200,22 @@ def _length(plan: Plan, contender: Contender, updates: int) -> dict[str, str]:
     together = dict.fromkeys(OFF, 0) | {"training.num_updates": updates}
     warmup, length = config.optimizer.warmup_updates, config.training.num_updates
     if updates != length and decays(config.optimizer.schedule):
-        found["optimizer.warmup_updates"] = max(round(warmup * updates / length), 1)
-    stated = contender.settings.keys() | {key for key, _ in plan.overrides}
-    found = {key: value for key, value in found.items() if key not in stated}
-    return {key: str(value) for key, value in (found | together).items()}
+        defaults["optimizer.warmup_updates"] = max(round(warmup * updates / length), 1)
+    overridden = contender.settings.keys() | {key for key, _ in plan.overrides}
+    defaults = {key: value for key, value in defaults.items() if key not in overridden}
+    return {key: str(value) for key, value in (defaults | together).items()}
 
 
-def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:
-    """The feed-forward width, a multiple of 8, with which a contender has the parameters of the base."""
-    config = plan.config_of(contender)
-    if not hasattr(config.model, "d_ff"):
-        raise ConfigError(
-            "--equal=parameters", "matches model.d_ff, which this model does not have", "use another budget"
-        )
-
-    def count(each: Contender, more: dict[str, str]) -> int:
-        found = resolve_for_device(plan.config_of(each, more), lambda: settings_on(jax.devices()[0]))
-        objective = objective_of(found, make_mesh(config.mesh))
-        return count_parameters(without_loss_terms(param_shapes(objective.init_params)))
-
-    @cache
-    def with_width(width: int) -> int:
-        return count(contender, {"model.d_ff": str(width)})
-
-    start, wanted, own = config.model.d_ff, count(base, {}), count(contender, {})
-    if own == wanted:
-        return {}
-    # Parts may round the width, so the parameters are a step function of it.
-    first, last = (WIDTH_MULTIPLE, start) if own > wanted else (start - start % WIDTH_MULTIPLE, MOST_WIDENED * start)
-    widths = range(max(first, WIDTH_MULTIPLE), last + WIDTH_MULTIPLE, WIDTH_MULTIPLE)
-    index = bisect_left(widths, wanted, key=with_width)
-    if index == len(widths) or (index == 0 and with_width(widths[0]) != wanted):
-        problem = f"no model.d_ff gives {contender.name} the {wanted:,} parameters of the base"
-        raise ConfigError("--equal=parameters", problem, "use another budget")
-    return {
-        "model.d_ff": str(min(widths[max(index - 1, 0) : index + 1], key=lambda width: abs(with_width(width) - wanted)))
-    }
-
-
-def _costs(
-    plan: Plan, contenders: Sequence[Contender], widths: Mapping[str, dict[str, str]], say: Callable[[str], None]
-) -> dict[str, Cost]:
-    """The cost of each contender, measured in turn; of several rounds the fastest counts."""
+def _costs(plan: Plan, contenders: Sequence[Contender], say: Callable[[str], None]) -> dict[str, Cost]:
+    """Measure contenders in turn and return costs by name. The fastest of several rounds counts."""
     counts: dict[str, tuple[int, float, int]] = {}
     seconds: dict[str, list[float]] = {}
     loads: dict[str, float] = {}
     updates = 0
     for number in range(ROUNDS if plan.equal == "time" else 1):
-        for each in contenders:
-            say(f"pilot of {each.name} ...")
-            config = plan.config_of(each, widths[each.name])
+        for contender in contenders:
+            say(f"pilot of {contender.name} ...")
+            config = plan.config_of(contender)
             never, pilot = config.training.num_updates, _Pilot(updates, is_first=number == 0)
             # The first one evaluates once, decodes and saves: the dry run of every run.
             training = replace(config.training, checkpoint_every=never)
@@ -255,9 +228,9 @@ def _costs(
                 raise KeyboardInterrupt(outcome.signal)
             # All make the same updates, on the same batches.
             updates = updates or pilot.updates
-            counts.setdefault(each.name, pilot.counts)
-            seconds.setdefault(each.name, []).append(pilot.seconds)
-            loads[each.name] = max(loads.get(each.name, 0.0), os.getloadavg()[0] / (os.cpu_count() or 1))
+            counts.setdefault(contender.name, pilot.counts)
+            seconds.setdefault(contender.name, []).append(pilot.seconds)
+            loads[contender.name] = max(loads.get(contender.name, 0.0), os.getloadavg()[0] / (os.cpu_count() or 1))
     for name, times in seconds.items():
         if max(times) > UNSTEADY * min(times):
             measured = f"{1e3 * min(times):.0f} to {1e3 * max(times):.0f} ms an update"
@@ -266,7 +239,7 @@ def _costs(
 
 
 class _Pilot:
-    """A hook that times ``updates`` updates of a run (0: seconds of them), counts if it ``is_first``, and stops the run."""
+    """A hook that times ``updates`` (0: by seconds), counts if it ``is_first``, and stops."""
 
     def __init__(self, updates: int, *, is_first: bool) -> None:
         self.updates, self._is_first, self._is_over = updates, is_first, False
@@ -275,22 +248,23 @@ class _Pilot:
 
     def __call__(self, run: RunParts, position: Position) -> None:
         spent, first = run.clock.total(TRAINING), min(FIRST_UPDATES, position.num_updates // 2)
-        made, seconds = position.number - first, spent - self._start
-        if made <= 0:
+        timed, seconds = position.number - first, spent - self._start
+        if timed <= 0:
             self._start = spent
             return
-        is_enough = made >= self.updates if self.updates else made >= LEAST_UPDATES and seconds >= LEAST_SECONDS
+        is_enough = timed >= self.updates if self.updates else timed >= LEAST_UPDATES and seconds >= LEAST_SECONDS
         if not self._is_over and (is_enough or position.number == position.num_updates):
-            self._is_over, self.updates, self.seconds = True, made, seconds / made
+            self._is_over, self.updates, self.seconds = True, timed, seconds / timed
             self.counts = _count(run) if self._is_first else self.counts
             position.stop()
 
 
 def _count(run: RunParts) -> tuple[int, float, int]:
-    """Parameters, FLOPs of an update (mean over the first batches), bytes of its state and program for its largest batch.
+    """Return the parameters of the model, FLOPs of an update (mean over batches), and bytes.
 
-    Parameters are those of the model, without loss terms. FLOPs are preflight's: matrix products and convolutions, forward,
-    backward and in the optimizer, without recomputation.
+    Loss terms have no parameters here. FLOPs are of matrix products and convolutions: forward,
+    backward and in the optimizer, without recomputation. Bytes are those of the state, and of the
+    program of the largest batch.
     """
     config, update = without_recomputation(run.config), run.update
     sizes = run.task.tokenizers.source.vocabulary_size, run.task.tokenizers.target.vocabulary_size

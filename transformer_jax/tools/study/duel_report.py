@@ -1,10 +1,10 @@
-"""The results of a duel: its runs, the noise floor of the base, the tests of each idea, and the report on them."""
+"""The results of a duel: runs, noise floor of the base, tests of ideas, and the report."""
 
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
@@ -26,6 +26,7 @@ from transformer_jax.tools.study.document import Cell, Document, Picture, Sectio
 from transformer_jax.tools.study.duel_plan import ROUNDS, Plan, Planned
 from transformer_jax.tools.study.run_summary import validations
 from transformer_jax.tools.study.seed_statistics import (
+    LEVEL,
     MOST_SEEDS,
     PairedTest,
     detectable,
@@ -39,21 +40,19 @@ from transformer_jax.tools.study.sweeps import ROW, SEED, TrialRow
 
 LOSS = LOSSES[0].key
 METHOD = (
-    "Every idea has the seeds of the base: the same order of the data, and the same initial values where shapes agree. "
+    "Every idea has the seeds of the base: the same order of the data, and the same initial values if shapes agree. "
     "Scores are means over seeds ± standard deviations, after the last update. A difference is the idea less the base, seed by "
     "seed. p: how likely a difference at least as large is if the idea changes nothing (paired t test), adjusted by Holm for "
-    "all ideas; an idea helps or hurts if it is below 0.05. In brackets the 95 % interval of the difference by Student's t, "
-    "widened (Bonferroni) for as many ideas as Holm's method corrects this p for: it excludes 0 where p is below 0.05. Effect: "
-    "the difference over the noise floor, which is the standard deviation of the base between seeds. Failed "
-    "runs, diverged or ended by an error, are counted, and "
-    "leave the pair of their seed out of the test. The loss is not comparable where an idea changes what it measures, such as "
-    "a loss per token with another tokenizer."
+    "all ideas. An idea helps or hurts if p is below 0.05. In brackets is the 95 % interval of the difference by Student's t, "
+    "widened (Bonferroni) for as many ideas as Holm's method corrects this p for: it excludes 0 if p is below 0.05. Effect: "
+    "the difference over the noise floor, which is the standard deviation of the base between seeds. Failed runs, which "
+    "diverged or ended by an error, are counted, and leave the pair of their seed out of the test. The loss is not comparable "
+    "if an idea changes it as a measure, such as a loss per token with another tokenizer."
 )
 BUDGETS = {
     "flops": "The runs of an idea have the FLOPs of the base's runs: the more an update has, the fewer updates.",
     "time": f"The runs of an idea have the time in updates of the base's runs, measured by pilots in turn (best of {ROUNDS}).",
-    "updates": "All runs have the same number of updates; an idea may use more operations and parameters.",
-    "parameters": "All runs have the same number of updates; the feed-forward width, a multiple of 8, matches the parameters.",
+    "updates": "All runs have the same number of updates. An idea may use more operations and parameters.",
 }
 COUNTS = (
     "FLOPs are of matrix products and convolutions: forward, backward and in the optimizer, without recomputation, on the "
@@ -61,13 +60,15 @@ COUNTS = (
 )
 TIMES = (
     "Milliseconds are of the fastest run, with the wait for data, without validations and start-up. Load: processes that "
-    "wanted a core during the pilot, per core; above 1 they waited for each other."
+    "wanted a core during the pilot, per core. Above 1 they waited for each other."
 )
-# Pilots with FLOPs this near should take times this near; otherwise other programs slowed some of them.
-NEAR_FLOPS, NEAR_TIMES = 1.02, 1.5
-# Far from its plateau a metric makes this share of its way in the last quarter of the budget.
+# Pilots whose FLOPs differ by less than this factor should take times
+NEAR_FLOPS = 1.02
+# that differ by less than this factor. Otherwise other programs slowed some of them.
+NEAR_TIMES = 1.5
+# A metric far from its plateau makes this share of its way in the last quarter of the budget,
 LATE_SHARE = 0.1
-# Or the runs have less than this share of the updates of the recipe.
+# or the runs have less than this share of the updates of the recipe.
 SHORT_SHARE = 0.5
 # Conditions of runs, by their keys in run.json.
 ORIGIN = {
@@ -75,14 +76,23 @@ ORIGIN = {
     **{"host": "host", "Python": "python", "packages": "packages"},
 }
 PICTURE_FILES = (".png", ".svg", ".pdf")
-BETTER, WORSE, UNCERTAIN, SIGNIFICANT = LINE_COLORS[0], LINE_COLORS[1], LINE_COLORS[5], 0.05
-PANEL_WIDTH, ROW_HEIGHT, TOP, BOTTOM, LETTER = 3.6, 0.34, 0.9, 0.62, 0.085
+BETTER = LINE_COLORS[0]
+WORSE = LINE_COLORS[1]
+UNCERTAIN = LINE_COLORS[5]
+# Inches of the picture of differences: panels, rows, margins, and the width of a letter.
+PANEL_WIDTH = 3.6
+PANEL_GAP = 0.35
+ROW_HEIGHT = 0.34
+TOP = 0.9
+BOTTOM = 0.62
+LETTER = 0.085
 
 
 class FinishedRun(NamedTuple):
-    """A run that ended: its validations by update, and the ``error`` of one that failed; ``seconds`` of an update.
+    """A run that ended, with the ``error`` if it failed.
 
-    ``origin``: the last start in its ``run.json``.
+    ``validations`` are by update, ``seconds`` of an update, ``origin`` is the last start in
+    ``run.json``.
     """
 
     seed: int
@@ -93,18 +103,27 @@ class FinishedRun(NamedTuple):
     origin: Mapping[str, Any] = {}
 
 
-class Result(NamedTuple):
-    """A contender and its runs that ended; of an idea the tests against the base, by metric: the duel's, and the loss.
+class Difference(NamedTuple):
+    """The test of an idea, p adjusted over all ideas, and the differences seed by seed."""
 
-    ``adjusted``: p of them by Holm over all ideas. ``effect``: the mean difference of the metric over the noise floor.
-    ``is_loss_comparable``: whether the idea leaves what the loss measures; otherwise the loss has no test.
+    test: PairedTest
+    adjusted: float
+    dots: Sequence[float] = ()
+
+
+class Result(NamedTuple):
+    """A contender, its runs that ended, and the tests of an idea against the base.
+
+    Args:
+        is_loss_comparable: False if the idea changes the loss as a measure, which then has no test.
+        tests: by key, of the metric of the duel and of the loss.
+        effect: the mean difference of the metric over the noise floor.
     """
 
     planned: Planned
     runs: Sequence[FinishedRun]
     is_loss_comparable: bool = True
-    tests: Mapping[str, PairedTest] = {}
-    adjusted: Mapping[str, float] = {}
+    tests: Mapping[str, Difference] = {}
     effect: float | None = None
     verdict: str = ""
 
@@ -127,141 +146,137 @@ class Result(NamedTuple):
         return min((run.seconds for run in self.sound.values() if run.seconds is not None), default=None)
 
     def final(self, key: str) -> dict[int, float]:
-        """The last validations of the sound runs, by seed."""
+        """Return the last validations of the sound runs, by seed."""
         return {seed: run.validations[max(run.validations)][key] for seed, run in self.sound.items()}
 
+    def deviation(self, key: str) -> float | None:
+        """Return the standard deviation of final values, of a base its noise floor."""
+        finals = self.final(key).values()
+        return stdev(finals) if len(finals) > 1 else None
+
     def differences(self, base: "Result", key: str) -> list[float]:
-        """Of the final values, seed by seed."""
+        """Return the differences of final values, seed by seed."""
         ours, theirs = self.final(key), base.final(key)
         return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
 
     def curve(self, key: str) -> dict[int, list[float]]:
-        """The values of all sound runs by update."""
+        """Return the values of all sound runs by update."""
         runs = list(self.sound.values())
         steps = sorted(set.intersection(*(set(run.validations) for run in runs))) if runs else []
         return {step: [run.validations[step][key] for run in runs] for step in steps}
 
 
 def finished_run(trial: TrialRow, keys: Iterable[str]) -> FinishedRun:
-    """A trial that ended; one without a finite value of each of ``keys`` at its end failed."""
+    """Return a trial that ended. Without finite values of ``keys`` at its end it failed."""
     run = RunDirectory(trial.folder)
-    found = validations(run.metrics) if trial.folder and run.metrics.is_file() else {}
-    complete = {step: values for step, values in found.items() if all(key in values for key in keys)}
-    is_measured = bool(found) and max(found) in complete
+    by_update = validations(run.metrics) if trial.folder and run.metrics.is_file() else {}
+    complete = {step: values for step, values in by_update.items() if all(key in values for key in keys)}
+    is_measured = bool(by_update) and max(by_update) in complete
     error = trial.error or ("" if is_measured and trial.state == "complete" else "no finite value at its end")
     seconds = None
-    if found and (spent := read_goodput(run.goodput)):
-        seconds = sum(spent["seconds"][kind] for kind in TRAINING) / max(found)
+    if by_update and (spent := read_goodput(run.goodput)):
+        seconds = sum(spent["seconds"][kind] for kind in TRAINING) / max(by_update)
     starts = read_starts(run.run_record) if trial.folder else []
     return FinishedRun(int(trial.point[SEED]), trial.folder, error, complete, seconds, starts[-1] if starts else {})
 
 
 def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[Result]:
-    """The results of all contenders of the folder that have a run, the base before the ideas."""
+    """Return the results of the contenders that have a run, the base first."""
     keys = measures(metric)
     runs: dict[str, list[FinishedRun]] = {name: [] for name in plan.planned}
-    for trial in sorted(trials, key=lambda each: int(each.point[SEED])):
+    for trial in sorted(trials, key=lambda row: int(row.point[SEED])):
         # Another command may have planned more.
         if trial.has_ended and trial.point.get(ROW) in runs:
             runs[str(trial.point[ROW])].append(finished_run(trial, keys))
     if not runs.get(BASE):
         return []
-    losses = [each for each in plan.config_of(plan.planned[BASE].contender).metrics if each.key == LOSS]
+    losses = [measure for measure in plan.config_of(plan.planned[BASE].contender).metrics if measure.key == LOSS]
     base, *ideas = (
-        Result(each, runs[name], not any(loss.changed_by(each.contender.settings) for loss in losses))
-        for name, each in sorted(plan.planned.items(), key=lambda item: item[0] != BASE)
+        Result(planned, runs[name], not any(loss.changed_by(planned.contender.settings) for loss in losses))
+        for name, planned in sorted(plan.planned.items(), key=lambda item: item[0] != BASE)
         if runs[name]
     )
-    tests: dict[str, dict[str, PairedTest]] = {each.name: {} for each in ideas}
-    adjusted: dict[str, dict[str, float]] = {each.name: {} for each in ideas}
+    tests: dict[str, dict[str, Difference]] = {idea.name: {} for idea in ideas}
     for key in keys:
-        compared = [each for each in ideas if each.is_loss_comparable or key != LOSS]
-        differences = {each.name: each.differences(base, key) for each in compared}
-        p_values = {name: test.p for name, pairs in differences.items() if (test := paired_test(pairs))}
+        dots = {idea.name: idea.differences(base, key) for idea in ideas if idea.is_loss_comparable or key != LOSS}
+        p_values = {name: test.p for name, pairs in dots.items() if (test := paired_test(pairs))}
         # An idea without a test, or without an ended run, counts among the tests too.
         waiting = [1.0] * (plan.num_ideas - len(p_values))
         for name, (p, number) in zip(p_values, holm([*p_values.values(), *waiting]), strict=False):
-            if test := paired_test(differences[name], number):
-                adjusted[name][key], tests[name][key] = p, test
-    both = [each._replace(tests=tests[each.name], adjusted=adjusted[each.name]) for each in ideas]
-    return [base, *(_judged(each, base, metric) for each in both)]
+            if test := paired_test(dots[name], number):
+                tests[name][key] = Difference(test, p, dots[name])
+    return [base, *(_judged(idea._replace(tests=tests[idea.name]), base, metric) for idea in ideas)]
 
 
 def measures(metric: Metric) -> dict[str, Metric]:
-    """The metric of a duel, and the loss, by key."""
-    return {each.key: each for each in (metric, LOSSES[0])}
+    """Return the metric of a duel and the loss, by key."""
+    return {measure.key: measure for measure in (metric, LOSSES[0])}
 
 
 def _judged(idea: Result, base: Result, metric: Metric) -> Result:
-    test, finals = idea.tests.get(metric.key), base.final(metric.key).values()
-    floor = stdev(finals) if len(finals) > 1 else 0.0
-    failed = [
-        f"{each.failures} of {len(each.runs)} runs of {each.name} failed" for each in (idea, base) if each.failures
-    ]
-    sign = 1 if metric.direction == "maximize" else -1
-    adjusted = idea.adjusted.get(metric.key, 1.0)
-    words = verdict(test, adjusted, sign, metric.label, metric.digits, " and ".join(failed))
+    test, adjusted, _ = idea.tests.get(metric.key, (None, 1.0, ()))
+    floor, failing = base.deviation(metric.key), [result for result in (idea, base) if result.failures]
+    failed = [f"{result.failures} of {len(result.runs)} runs of {result.name} failed" for result in failing]
+    words = verdict(test, adjusted, metric, " and ".join(failed))
     return idea._replace(effect=test.mean / floor if test and floor else None, verdict=words)
 
 
 def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: Metric, effect: float) -> str:
-    """The difference that ``seeds`` seeds, or more that have run, can find, and the seeds that ``effect`` needs (0: the noise
-    floor), by a standard deviation of the differences, with the range that its 95 % interval gives.
+    """Say which difference ``seeds`` can show, and how many an ``effect`` (0: the floor) needs.
 
-    The deviation is the root mean square over the ideas tested so far; before, the value for independent runs.
+    The standard deviation of differences, and the range that its 95 % interval gives, is the root
+    mean square over the ideas tested so far. Before a test it is that of independent runs.
     """
     # A test uses all seeds that an idea has in the folder.
-    seeds = max(seeds, min((len(each.runs) for each in results[1:]), default=0))
-    finals = results[0].final(metric.key).values() if results else ()
-    if len(finals) < 2:
-        return "Power: the noise floor is not known yet; it is measured from the base's runs, before the ideas are trained."
-    floor, ideas = stdev(finals), plan.num_ideas
-    tests = [each.tests[metric.key] for each in results if metric.key in each.tests]
-    tests = [test for test in tests if test.deviation]
-    if tests:
+    seeds = max(seeds, min((len(result.runs) for result in results[1:]), default=0))
+    floor = results[0].deviation(metric.key) if results else None
+    if floor is None:
+        return "Power: the noise floor is not known yet. It is measured on runs of the base, before the ideas' runs."
+    ideas, base_seeds = plan.num_ideas, len(results[0].sound)
+    tests = [result.tests[metric.key].test for result in results if metric.key in result.tests]
+    if tests := [test for test in tests if test.deviation]:
         degrees = sum(test.pairs - 1 for test in tests)
         deviation = math.sqrt(sum((test.pairs - 1) * test.deviation**2 for test in tests) / degrees)
         source = f"measured on {len(tests)} {'idea' if len(tests) == 1 else 'ideas'}"
     else:
-        degrees, deviation = len(finals) - 1, math.sqrt(2) * floor
-        source = "the value for runs that share nothing, from the base's runs"
+        degrees, deviation = base_seeds - 1, math.sqrt(2) * floor
+        source = "of runs that share nothing, from the base's runs"
     if not deviation:
-        return f"Power: the base has the same {metric.label} with each of {len(finals)} seeds: there is no noise."
-    deviations = deviation, *deviation_range(deviation, degrees)
-    least = [metric.text(detectable(each, seeds, ideas)) for each in deviations]
-    needed = [seeds_needed(effect or floor, each, ideas) for each in deviations]
-    numbers = [f"more than {MOST_SEEDS:,}" if each is None else f"{each:,}" for each in needed]
-    low, high = (metric.text(each) for each in deviations[1:])
+        return f"Power: the base has the same {metric.label} with all of {base_seeds} seeds: there is no noise."
+    spreads = deviation, *deviation_range(deviation, degrees)
+    least = [metric.text(detectable(spread, seeds, ideas)) for spread in spreads]
+    needed = [seeds_needed(effect or floor, spread, ideas) for spread in spreads]
+    numbers = [f"more than {MOST_SEEDS:,}" if number is None else f"{number:,}" for number in needed]
+    low, high = (metric.text(spread) for spread in spreads[1:])
     return (
-        f"Power: the noise floor, the standard deviation of the base over {len(finals)} seeds, is {metric.text(floor)} "
+        f"Power: the noise floor, the standard deviation of the base over {base_seeds} seeds, is {metric.text(floor)} "
         f"{metric.label}. Differences from the base have the standard deviation {metric.text(deviation)} between seeds (95 % "
         f"interval {low} to {high}; {source}). With it, {seeds} seeds and {ideas} {'idea' if ideas == 1 else 'ideas'} find a "
         f"difference of {least[0]} ({least[1]} to {least[2]}) with probability 0.8. To find "
         f"{metric.text(effect) if effect else 'a noise floor'}, another duel needs {numbers[0]} seeds ({numbers[1]} to "
-        f"{numbers[2]}); seeds added after a look at these results make false alarms more frequent."
+        f"{numbers[2]}). Seeds added after a look at these results make false alarms more frequent."
     )
 
 
 def plateau_warning(plan: Plan, base: Result, metric: Metric) -> str:
-    """A warning where the metric, or the loss, of the base still improves much in the last quarter of its budget, or where its
-    runs are much shorter than those of the recipe; else empty.
+    """Return a warning if the base is far from its plateau, else "".
 
-    A score may stand still near 0 while the loss falls, and a learning rate that decays ends both early.
+    Its metric or loss improves much in the last quarter of the budget, or its runs are much shorter
+    than the recipe's. A score may stand still near 0 while the loss falls, and a learning rate that
+    decays ends both early.
     """
-    for key, each in measures(metric).items():
+    for key, measure in measures(metric).items():
         curve = {step: fmean(values) for step, values in base.curve(key).items()}
         if len(curve) < 4:
             continue
-        last, finals = max(curve), base.final(key).values()
-        quarter = max(step for step in curve if step <= 0.75 * last or step == min(curve))
-        gain, way = abs(curve[last] - curve[quarter]), abs(curve[last] - curve[min(curve)])
-        if each.is_better(curve[last], curve[quarter]) and gain > max(
-            LATE_SHARE * way, stdev(finals) if len(finals) > 1 else 0.0
-        ):
+        first, *_, last = curve.values()
+        early = curve[max(step for step in curve if step <= 0.75 * max(curve) or step == min(curve))]
+        least_gain = max(LATE_SHARE * abs(last - first), base.deviation(key) or 0.0)
+        if measure.is_better(last, early) and abs(last - early) > least_gain:
             return (
-                f"WARNING: far from its plateau: in the last quarter of the budget {each.label} of the base went from "
-                f"{each.text(curve[quarter])} to {each.text(curve[last])}. The verdicts are on which idea is ahead at this "
-                f"budget; a longer one may reverse them."
+                f"WARNING: far from its plateau: in the last quarter of the budget {measure.label} of the base went from "
+                f"{measure.text(early)} to {measure.text(last)}. The verdicts say which idea is ahead at this budget. A "
+                f"longer one may reverse them."
             )
     overrides = [(key, text) for key, text in plan.overrides if key != "training.num_updates"]
     of_recipe = resolve(plan.recipe, overrides).training.num_updates
@@ -274,37 +289,30 @@ def plateau_warning(plan: Plan, base: Result, metric: Metric) -> str:
 
 
 def disagreeing_pilots(results: Sequence[Result]) -> str:
-    """The sentence on pilots with equal FLOPs that took different times; empty if their times agree."""
-    for one, other in combinations([each.planned for each in results], 2):
-        pairs = [sorted((getattr(one.cost, name), getattr(other.cost, name))) for name in ("flops", "seconds")]
-        (few, many), (short, long) = pairs
+    """Return a sentence on pilots with equal FLOPs that took different times, else ""."""
+    for pair in combinations(results, 2):
+        one, other = (result.planned.cost for result in pair)
+        (few, many), (short, long) = sorted((one.flops, other.flops)), sorted((one.seconds, other.seconds))
         if few > 0 and many <= NEAR_FLOPS * few and long > NEAR_TIMES * short:
-            names = " and ".join(each.contender.name for each in (one, other))
             return (
-                f"No times: the pilots of {names}, with equal FLOPs, took {1e3 * one.cost.seconds:,.0f} and "
-                f"{1e3 * other.cost.seconds:,.0f} ms an update, so other programs used the machine, or one of the two is slow "
+                f"No times: the pilots of {pair[0].name} and {pair[1].name}, with equal FLOPs, took {1e3 * one.seconds:,.0f} "
+                f"and {1e3 * other.seconds:,.0f} ms an update, so other programs used the machine, or one of the two is slow "
                 f"for another reason; see --equal=time."
             )
     return ""
 
 
 def write_duel_report(
-    plan: Plan,
-    results: Sequence[Result],
-    metric: Metric,
-    power: str,
-    unfinished: int,
-    folder: Path,
-    command: str = "",
+    plan: Plan, results: Sequence[Result], metric: Metric, power: str, unfinished: int, folder: Path, command: str = ""
 ) -> tuple[Section, list[Path]]:
-    """Writes report.md, .html, .tex and .csv, result.json and the pictures; returns the first section, and the paths."""
-    drawn = {
-        draw_forest: ("forest", "Differences from the base with 95 % intervals"),
-        draw_duel_curves: ("curves", "Learning curves, mean and standard deviation over seeds"),
-    }
+    """Write report.md, .html, .tex and .csv, result.json and pictures. Return verdicts, paths."""
+    drawings = (
+        (draw_forest, "forest", "Differences from the base with 95 % intervals"),
+        (draw_duel_curves, "curves", "Learning curves, mean and standard deviation over seeds"),
+    )
     files = [
         (draw(results, metric, folder / f"{name}{ending}"), words)
-        for draw, (name, words) in drawn.items()
+        for draw, name, words in drawings
         for ending in PICTURE_FILES
     ]
     pictures = [Picture(file.name, file.read_bytes(), words) for file, words in files if file and file.suffix == ".png"]
@@ -320,157 +328,153 @@ def write_duel_report(
         *_conditions(plan, results, command),
     ]
     failed = [
-        (each.name, run.seed, run.error, Path(run.folder).name) for each in results for run in each.runs if run.error
+        (result.name, run.seed, run.error, Path(run.folder).name)
+        for result in results
+        for run in result.runs
+        if run.error
     ]
     if failed:
         headings = "idea", "seed", "error", "trial"
         sections.append(Section("Failed runs", (Table(headings, tuple(failed), frozenset({0, 2, 3})),)))
-    verdicts = Table(("idea", "verdict"), tuple((each.name, each.verdict) for each in results))
+    verdicts = Table(("idea", "verdict"), tuple((result.name, result.verdict) for result in results))
     latex = to_latex(differences, "Differences from the base") + "\n" + to_latex(seeds, "Values by seed")
     tables = {"report.csv": to_csv(differences, budgets, verdicts), "report.tex": latex}
     document = Document(f"Duel on {without_folders(plan.recipe)}", tuple(sections))
     written = write_report(folder, "report", document, tables)
-    conditions = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "planned"}
+    conditions = {name: value for name, value in vars(plan).items() if name != "planned"}
     warning = plateau_warning(plan, results[0], metric) if results else ""
     conditions |= {"command": command, "power": power, "warning": warning}
-    content = {**conditions, "contenders": [_record(plan, each, metric) for each in results]}
+    content = {**conditions, "contenders": [_record(result, metric) for result in results]}
     write_whole(folder / "result.json", json.dumps(content, indent=1) + "\n")
     return first, [*written, folder / "result.json", *(file for file, _ in files if file)]
 
 
 def without_folders(text: str) -> str:
-    """A text in which absolute paths are names: ``--workdir=/home/me/duel`` is ``--workdir=duel``."""
+    """Shorten absolute paths to names: ``--workdir=/home/me/duel`` is ``--workdir=duel``."""
     return re.sub(r"(?<![\w:/.~])/(?:[^\s,+/]+/)+", "", text)
 
 
 def _conditions(plan: Plan, results: Sequence[Result], command: str) -> list[Section]:
-    """The command, the settings of the base and of each idea, files with their digests, and the machine, without folders."""
-    files = {file: digest for each in results for file, digest in each.planned.contender.files.items()} | plan.plugins
-    # Ideas may change the tokenizer, and runs may be resumed elsewhere: each value that a run has.
-    found: dict[str, dict[str, None]] = {name: {} for name in ORIGIN}
-    for origin in (run.origin for each in results for run in each.runs):
+    """Return the sections on settings and on command, files and machine, without folders."""
+    plans = [result.planned for result in results]
+    files = {file: digest for planned in plans for file, digest in planned.contender.files.items()} | plan.plugins
+    # Runs may have several values: ideas change the tokenizer, and runs are resumed elsewhere.
+    origins: dict[str, dict[str, None]] = {name: {} for name in ORIGIN}
+    for run in (run for result in results for run in result.runs):
         for name, key in ORIGIN.items():
-            value = origin.get(key, "")
+            value = run.origin.get(key, "")
             words = [" ".join(pair) for pair in value.items()] if isinstance(value, dict) else value
             text = " ".join(words) if isinstance(words, list) else str(words)
-            found[name] |= {text: None} if text else {}
+            origins[name] |= {text: None} if text else {}
     rows = [
         ("command", command),
         ("recipe", plan.recipe),
         ("settings of all", " ".join(f"--config.{key}={text}" for key, text in plan.overrides) or "of the recipe"),
-        *((name, " / ".join(values)) for name, values in found.items() if values),
+        *((name, " / ".join(values)) for name, values in origins.items() if values),
         *((Path(file).name, f"SHA-256 {digest}") for file, digest in files.items()),
     ]
-    by_plan = [each.planned.settings for each in results]
-    common = dict(set.intersection(*(set(each.items()) for each in by_plan))) if by_plan else {}
+    common = dict(set.intersection(*(set(planned.settings.items()) for planned in plans))) if plans else {}
     rows.insert(3, ("set by the duel", " ".join(f"--config.{key}={common[key]}" for key in sorted(common))))
-    settings = []
-    for each in results:
-        own = {key: text for key, text in each.planned.settings.items() if key not in common}
-        both = each.planned.contender.settings, own
-        texts = (", ".join(f"{key}={text}" for key, text in stated.items()) for stated in both)
-        settings.append((each.name, *map(without_folders, texts)))
-    of_text, rows = frozenset({0, 1, 2}), [(name, without_folders(str(text))) for name, text in rows]
-    return [
-        Section("Settings", (Table(("idea", "settings", "set by the duel"), tuple(settings), of_text),)),
-        Section("Conditions", (Table(("", "of the runs"), tuple(rows), of_text),)),
-    ]
+
+    def listing(settings: Mapping[str, str]) -> str:
+        return without_folders(", ".join(f"{key}={text}" for key, text in settings.items() if key not in common))
+
+    settings = Table.of_columns(
+        ("idea", [planned.contender.name for planned in plans]),
+        ("settings", [listing(planned.contender.settings) for planned in plans]),
+        ("set by the duel", [listing(planned.settings) for planned in plans]),
+        of_text=range(3),
+    )
+    texts = tuple((name, without_folders(text)) for name, text in rows)
+    conditions = Table(("", "of the runs"), texts, frozenset({0, 1}))
+    return [Section("Settings", (settings,)), Section("Conditions", (conditions,))]
 
 
 def _values(results: Sequence[Result], metric: Metric) -> Table:
-    """The last validation of every run, in the metric and in the loss."""
-    seeds = sorted({seed for each in results for seed in each.sound})
+    """Return the last validation of every run, in the metric and in the loss."""
+    seeds = sorted({seed for result in results for seed in result.sound})
     rows = []
     for key, measure in measures(metric).items():
-        for each in results:
-            if key != LOSS or each.is_loss_comparable or key == metric.key:
-                finals = each.final(key)
-                rows.append((each.name, measure.label, *(Cell.of(finals.get(seed), measure.text) for seed in seeds)))
+        for result in results:
+            if key != LOSS or result.is_loss_comparable or key == metric.key:
+                finals = result.final(key)
+                rows.append((result.name, measure.label, *(Cell.of(finals.get(seed), measure.text) for seed in seeds)))
     return Table(("idea", "metric", *(f"seed {seed}" for seed in seeds)), tuple(rows), frozenset({0, 1}))
 
 
-def _record(plan: Plan, result: Result, metric: Metric) -> dict[str, Any]:
-    """A contender in result.json: verdict, cost, tests by metric, and all runs."""
+def _record(result: Result, metric: Metric) -> dict[str, Any]:
+    """Return a contender in result.json: verdict, cost, tests by metric, and all runs."""
     planned = result.planned
-    found = {"idea": result.name, "verdict": result.verdict, **asdict(planned.cost)}
-    found |= {"seconds": result.seconds, "updates": planned.updates, "failed": result.failures, "effect": result.effect}
+    record = {"idea": result.name, "verdict": result.verdict, **asdict(planned.cost), "seconds": result.seconds}
+    record |= {"updates": planned.updates, "failed": result.failures, "effect": result.effect}
     for key in measures(metric):
-        test = result.tests.get(key)
-        values = test._asdict() | {"p_holm": result.adjusted[key]} if test else dict.fromkeys(PairedTest._fields)
-        found |= {f"{key} {name}": value for name, value in values.items()}
+        difference = result.tests.get(key)
+        values: dict[str, Any] = dict.fromkeys(PairedTest._fields)
+        if difference:
+            values = difference.test._asdict() | {"p_holm": difference.adjusted}
+        record |= {f"{key} {name}": value for name, value in values.items()}
     settings = planned.contender.settings | planned.settings
-    return {**found, "settings": settings, "runs": [run._asdict() for run in result.runs]}
+    return {**record, "settings": settings, "runs": [run._asdict() for run in result.runs]}
 
 
 def _verdicts(plan: Plan, results: Sequence[Result], metric: Metric, power: str, unfinished: int) -> Section:
     blocks: list[str | Table] = []
     if results and (finals := results[0].final(metric.key).values()):
-        seeds = "seed" if len(finals) == 1 else "seeds"
-        deviation = f", standard deviation {metric.text(stdev(finals))}" if len(finals) > 1 else ""
+        seeds, floor = "seed" if len(finals) == 1 else "seeds", results[0].deviation(metric.key)
+        deviation = "" if floor is None else f", standard deviation {metric.text(floor)}"
         blocks.append(f"base: {metric.label} {metric.text(fmean(finals))} over {len(finals)} {seeds}{deviation}.")
         blocks += filter(None, [plateau_warning(plan, results[0], metric)])
     if results[1:]:
-        rows = tuple((each.name, each.verdict) for each in results[1:])
+        rows = tuple((result.name, result.verdict) for result in results[1:])
         heading = f"verdict on {metric.label} at equal {plan.equal.replace('flops', 'FLOPs')}"
         blocks.append(Table(("idea", heading), rows, frozenset({0, 1})))
     if unfinished:
-        blocks.append(f"{unfinished} runs have not ended; the same command resumes them.")
+        blocks.append(f"{unfinished} runs have not ended. The same command resumes them.")
     return Section("Verdicts", (*blocks, power))
 
 
 def _differences(results: Sequence[Result], metric: Metric) -> Table:
     both, headings = measures(metric), []
     for key, measure in both.items():
-        headings += [
-            Cell(measure.label, (key, f"{key} deviation")),
-            Cell.of_interval(f"{key} difference", "difference"),
-        ]
-        headings += [Cell("p", f"{key} p")]
+        headings += [Cell(measure.label, (key, f"{key} deviation"))]
+        headings += [Cell.of_interval(f"{key} difference", "difference"), Cell("p", f"{key} p")]
     rows = []
-    for each in results:
-        cells: list[Any] = [each.name, len(each.sound)]
+    for result in results:
+        cells: list[Any] = [result.name, len(result.sound)]
         for key, measure in both.items():
-            if key == LOSS and not each.is_loss_comparable:
+            if key == LOSS and not result.is_loss_comparable:
                 cells += [None, Cell("not comparable", None), None]
                 continue
-            finals, test = each.final(key).values(), each.tests.get(key)
-            mean, deviation = fmean(finals) if finals else None, stdev(finals) if len(finals) > 1 else None
+            finals, (test, adjusted, _) = result.final(key).values(), result.tests.get(key, (None, None, ()))
+            mean, deviation = fmean(finals) if finals else None, result.deviation(key)
             texts = [measure.text(number) for number in (mean, deviation) if number is not None]
             cells += [Cell(" ± ".join(texts), (mean, deviation))]
             cells += [Cell.interval(test.mean, test.low, test.high, measure.digits, "+") if test else None]
-            cells += [Cell.of(each.adjusted.get(key), lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001")]
-        rows.append((*cells, Cell.of(each.effect, "{:+.1f}"), each.failures))
+            cells += [Cell.of(adjusted, lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001")]
+        rows.append((*cells, Cell.of(result.effect, "{:+.1f}"), result.failures))
     return Table(("idea", "seeds", *headings, "effect", "failed"), tuple(rows))
 
 
 def _budgets(results: Sequence[Result], *, with_times: bool) -> Table:
-    headings = ["parameters", "GFLOPs an update", "updates", "TFLOPs a run", "MiB of memory"]
-    headings += ["ms an update", "load"] if with_times else []
-    rows = []
-    for each in results:
-        cost, updates = each.planned.cost, each.planned.updates
-        flops = (
-            Cell.of(cost.flops / 1e9, "{:,.4g}"),
-            Cell.of(updates, "{:,}"),
-            Cell.of(cost.flops * updates / 1e12, "{:,.4g}"),
-        )
-        milliseconds = None if each.seconds is None else 1e3 * each.seconds
-        memory = Cell.of(cost.memory / 2**20, "{:,.1f}")
-        times = [Cell.of(milliseconds, "{:,.1f}"), Cell.of(cost.load or None, "{:.1f}")] if with_times else []
-        rows.append((each.name, Cell.of(cost.parameters, "{:,}"), *flops, memory, *times))
-    return Table(("idea", *headings), tuple(rows))
-
-
-class Difference(NamedTuple):
-    """The test of an idea, its p by Holm over all ideas, and the differences seed by seed."""
-
-    test: PairedTest
-    adjusted: float
-    dots: Sequence[float] = ()
+    plans = [result.planned for result in results]
+    milliseconds = [result.seconds and 1e3 * result.seconds for result in results]
+    times = (
+        ("ms an update", [Cell.of(value, "{:,.1f}") for value in milliseconds]),
+        ("load", [Cell.of(planned.cost.load or None, "{:.1f}") for planned in plans]),
+    )
+    return Table.of_columns(
+        ("idea", [result.name for result in results]),
+        ("parameters", [Cell.of(planned.cost.parameters, "{:,}") for planned in plans]),
+        ("GFLOPs an update", [Cell.of(planned.cost.flops / 1e9, "{:,.4g}") for planned in plans]),
+        ("updates", [Cell.of(planned.updates, "{:,}") for planned in plans]),
+        ("TFLOPs a run", [Cell.of(planned.cost.flops * planned.updates / 1e12, "{:,.4g}") for planned in plans]),
+        ("MiB of memory", [Cell.of(planned.cost.memory / 2**20, "{:,.1f}") for planned in plans]),
+        *(times if with_times else ()),
+    )
 
 
 class Differences(NamedTuple):
-    """The differences of the ideas in one metric; ``floor``: the standard deviation of the base, None if it is not known."""
+    """Differences of ideas in a metric, with the standard deviation of the base, its ``floor``."""
 
     label: str
     is_higher_better: bool
@@ -479,22 +483,17 @@ class Differences(NamedTuple):
 
 
 def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
-    """Draw ``draw_differences`` in the metric and in the loss. Returns None, without a picture, before there is a test."""
-    base, columns = results[0], []
+    """Draw the differences in the metric and in the loss, if there is a test."""
+    tested, columns = [result for result in results if metric.key in result.tests], []
     for key, measure in measures(metric).items():
-        ideas = {
-            each.name: Difference(each.tests[key], each.adjusted[key], each.differences(base, key))
-            for each in results
-            if metric.key in each.tests and key in each.tests
-        }
-        finals = base.final(key).values()
-        floor = stdev(finals) if len(finals) > 1 else None
-        columns += [Differences(measure.label, measure.direction == "maximize", floor, ideas)] if ideas else []
+        if ideas := {result.name: result.tests[key] for result in tested if key in result.tests}:
+            floor = results[0].deviation(key)
+            columns.append(Differences(measure.label, measure.direction == "maximize", floor, ideas))
     return draw_differences(columns, path) if columns else None
 
 
 def draw_differences(columns: Sequence[Differences], path: Path) -> Path:
-    """Draw a row for each idea, sorted by the first metric: mean difference from the base, 95 % interval, and seeds as dots.
+    """Draw a row per idea, sorted by the first metric: mean, 95 % interval, seeds as dots.
 
     The gray band is one noise floor of the base on either side of 0.
     """
@@ -502,9 +501,9 @@ def draw_differences(columns: Sequence[Differences], path: Path) -> Path:
     names = sorted(columns[0].ideas, key=lambda name: sign * columns[0].ideas[name].test.mean)
     left = 0.3 + LETTER * max(map(len, names))
     height = ROW_HEIGHT * len(names) + 0.2
-    figure = canvas.blank_figure(left + len(columns) * (PANEL_WIDTH + 0.35), TOP + height + BOTTOM)
+    figure = canvas.blank_figure(left + len(columns) * (PANEL_WIDTH + PANEL_GAP), TOP + height + BOTTOM)
     for number, column in enumerate(columns):
-        axes = canvas.add_panel(figure, left + number * (PANEL_WIDTH + 0.35), TOP, PANEL_WIDTH, height)
+        axes = canvas.add_panel(figure, left + number * (PANEL_WIDTH + PANEL_GAP), TOP, PANEL_WIDTH, height)
         canvas.style_axes(
             axes, f"difference in {column.label}; {'right' if column.is_higher_better else 'left'} is better"
         )
@@ -515,7 +514,7 @@ def draw_differences(columns: Sequence[Differences], path: Path) -> Path:
             if (idea := column.ideas.get(name)) is None:
                 continue
             test, is_better = idea.test, (idea.test.mean > 0) == column.is_higher_better
-            color = UNCERTAIN if idea.adjusted >= SIGNIFICANT else BETTER if is_better else WORSE
+            color = UNCERTAIN if idea.adjusted >= LEVEL else BETTER if is_better else WORSE
             axes.plot(
                 idea.dots, [row + 0.22] * len(idea.dots), "o", color=color, markersize=3.2, alpha=0.4, markeredgewidth=0
             )
@@ -538,21 +537,21 @@ def draw_differences(columns: Sequence[Differences], path: Path) -> Path:
 
 
 def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
-    """Loss and metric over the share of the budget: mean over seeds, and a band of one standard deviation."""
+    """Draw loss and metric by the share of the budget: mean and standard deviation over seeds."""
     # The base comes last, on top: an idea that changes nothing has the same curve.
-    drawn = [each for each in (*results[1:], *results[:1]) if each.sound]
+    ordered = [result for result in (*results[1:], *results[:1]) if result.sound]
     panels = []
-    for key, measure in reversed(measures(metric).items()) if drawn else ():
+    for key, measure in reversed(measures(metric).items()) if ordered else ():
         lines: dict[str, Sequence[npt.ArrayLike]] = {}
         bands: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         # Without a line the others keep their colors.
-        unlisted = tuple(each.name for each in drawn if key == LOSS and not each.is_loss_comparable)
-        for each in drawn:
-            curve = {} if each.name in unlisted else each.curve(key)
+        unlisted = tuple(result.name for result in ordered if key == LOSS and not result.is_loss_comparable)
+        for result in ordered:
+            curve = {} if result.name in unlisted else result.curve(key)
             means = np.array([fmean(values) for values in curve.values()])
             spreads = np.array([stdev(values) if len(values) > 1 else 0.0 for values in curve.values()])
-            lines[each.name] = [100 * step / each.planned.updates for step in curve], means
-            bands[each.name] = means - spreads, means + spreads
+            lines[result.name] = [100 * step / result.planned.updates for step in curve], means
+            bands[result.name] = means - spreads, means + spreads
         panels.append(
             LinePanel(measure.label, lines, "% of the budget", "", dotted=(BASE,), bands=bands, unlisted=unlisted)
         )

@@ -1,8 +1,8 @@
-"""The Optuna study of a sweep: its storage, its trials and their attempts, and a row for each trial.
+"""The Optuna study of a sweep: its storage, its trials, and their attempts.
 
-A worker asks Optuna for a trial. If a worker dies and its heartbeats stop, Optuna marks its trial as failed, and the retry
-callback enqueues another. So a trial of the sweep has one or more attempts, each a trial in Optuna, with the same point and run
-directory.
+A worker asks Optuna for a trial. If a worker dies and its heartbeats stop, Optuna marks its trial
+as failed, and the retry callback enqueues another. So a trial of the sweep has one or more
+attempts, which are trials in Optuna with the same point and run directory.
 """
 
 import logging
@@ -34,48 +34,52 @@ from transformer_jax.tools.study.sweeps import STORAGE_VARIABLE, Sweep, TrialRow
 
 Answer = TypeVar("Answer")
 
-# Folders before the names of files, of which several may be joined.
+# Folders before the names of files. A setting may have several.
 _FOLDERS = re.compile(r"[^,\s={}]*/")
 UNREACHABLE = StorageInternalError, SQLAlchemyError
 """Errors of a database that does not respond."""
 
 HEARTBEATS_PER_GRACE = 6
-# Seconds between attempts to open a database: when several workers create its tables at once, one succeeds.
+# Seconds between attempts to open a database. If several workers create its tables, one succeeds.
 PAUSES = 0.5, 1.5, 0.0
-# Seconds to wait for the write lock; no connection is kept.
+# Seconds to wait for the write lock. No connection is kept.
 SQLITE_OPTIONS = {"connect_args": {"timeout": 60.0}, "poolclass": NullPool}
 
-# Seconds to wait for a database that does not respond, and between attempts.
-WAIT_SECONDS, POLL_SECONDS = 600.0, 1.0
-# Gives a first heartbeat to running trials without one, whose workers may have died: Optuna would wait for them forever.
+# Seconds to wait for a database that does not respond.
+WAIT_SECONDS = 600.0
+# Seconds between attempts.
+POLL_SECONDS = 1.0
+# Gives running trials a first heartbeat. Optuna would wait forever for workers that died before it.
 FIRST_HEARTBEATS = text(
     "INSERT INTO trial_heartbeats (trial_id, heartbeat) SELECT trial_id, CURRENT_TIMESTAMP FROM trials "
     "WHERE state = 'RUNNING' AND study_id = :study AND trial_id NOT IN (SELECT trial_id FROM trial_heartbeats)"
 )
 
-# A trial whose workers die so often in a row may be the cause.
+# A trial whose workers die this often in a row may be the cause.
 MAX_RETRIES = 10
 KILLED = "its workers died again and again; it may need more memory than the machine has"
 
 # User attributes of the study and of its trials.
 DEFINITION = "definition"
-POINT, ERROR, SURPLUS = "point", "error", "surplus"
+POINT = "point"
+ERROR = "error"
+SURPLUS = "surplus"
 
 MAKE_SAMPLER: dict[str, Callable[[], BaseSampler]] = {
-    # Not used: the points of a grid are known.
+    # Not used, since a grid lists its points.
     "grid": RandomSampler,
     "random": RandomSampler,
-    # Running trials count as poor, so that workers that sample at the same time choose different points.
+    # Running trials count as poor, so that workers that sample at once choose different points.
     "tpe": lambda: TPESampler(constant_liar=True),
     "cma-es": CmaEsSampler,
 }
 
 
 def open_study(sweep: Sweep, workdir: Path, name: str, grace_seconds: float) -> optuna.Study:
-    """Opens or creates the study ``name`` in the database that the environment names, by default a file in ``workdir``.
+    """Open or create the study ``name`` in the database of ``STORAGE_VARIABLE``, or in ``workdir``.
 
-    A worker counts as dead after ``grace_seconds`` without a heartbeat. Raises ConfigError if the database cannot be opened, or
-    the study belongs to another sweep.
+    A worker counts as dead after ``grace_seconds`` without a heartbeat. Raises ConfigError if the
+    database cannot be opened, or the study belongs to another sweep.
     """
     optuna.logging.set_verbosity(logging.ERROR)
     # Heartbeats and retries are experimental.
@@ -86,10 +90,9 @@ def open_study(sweep: Sweep, workdir: Path, name: str, grace_seconds: float) -> 
     if not url:
         url = f"sqlite:///{workdir / 'study.sqlite3'}"
         # SQLAlchemy and Optuna would read them as parts of a URL and of a template.
-        if found := sorted({*str(workdir)} & {*"?%{}"}):
-            raise ConfigError(
-                "--workdir", f"{workdir} has {found[0]!r}, and the file of a study cannot", "rename the folder"
-            )
+        if marks := sorted({*str(workdir)} & {*"?%{}"}):
+            problem = f"{workdir} has {marks[0]!r}, and the file of a study cannot"
+            raise ConfigError("--workdir", problem, "rename the folder")
     study = optuna.create_study(
         storage=_open_storage(sweep, url, grace_seconds),
         study_name=name,
@@ -110,7 +113,7 @@ class _Storage(RDBStorage):
         self._sweep = sweep
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
-        # Optuna tries the waiting trials one by one; False means that another worker took the trial.
+        # Optuna tries the waiting trials one by one. False means that another worker has the trial.
         if state == TrialState.RUNNING and not is_of(self._sweep, self.get_trial(trial_id)):
             return False
         return super().set_trial_state_values(trial_id, state, values)
@@ -143,7 +146,7 @@ def _open_storage(sweep: Sweep, url: str, grace_seconds: float) -> RDBStorage:
         except ImportError as error:
             driver = getattr(error.__cause__, "name", None) or "the driver of this database"
             raise ConfigError(STORAGE_VARIABLE, f"needs a Python package: pip install {driver}") from None
-        # Each driver has its own errors, and Optuna wraps some of them.
+        # Drivers have different errors, and Optuna wraps some of them.
         except Exception as error:
             problem = first_line(error)
             time.sleep(pause)
@@ -154,14 +157,15 @@ def _open_storage(sweep: Sweep, url: str, grace_seconds: float) -> RDBStorage:
             "give postgresql+psycopg://USER:PASSWORD@HOST/NAME, mysql+pymysql://... or sqlite:////FILE",
         )
     if is_sqlite:
-        # SQLite has no row locks, so two workers could claim one trial; every transaction takes the write lock first.
+        # SQLite has no row locks, so two workers could claim one trial. Transactions begin with the
+        # write lock.
         event.listen(storage.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(storage.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return storage
 
 
 def answered(ask: Callable[[], Answer]) -> Answer:
-    """Queries the database, and retries for ten minutes while it does not respond; then raises ConfigError."""
+    """Query the database, and retry for ten minutes while it does not respond."""
     end, is_first = time.monotonic() + WAIT_SECONDS, True
     while True:
         try:
@@ -177,7 +181,7 @@ def answered(ask: Callable[[], Answer]) -> Answer:
 
 
 def first_line(error: BaseException) -> str:
-    """Class and first line of an error, or of the database error that Optuna wrapped."""
+    """Return class and first line of an error, or of the database error that Optuna wrapped."""
     if isinstance(error, StorageInternalError):
         error = error.__cause__ or error
     return f"{type(error).__name__}: {error}".strip().split("\n")[0][:200]
@@ -196,7 +200,7 @@ def _make_pruner(sweep: Sweep) -> BasePruner:
 
 
 def _require_same(study: optuna.Study, sweep: Sweep) -> None:
-    """Raises ConfigError if the study belongs to another sweep; more rows, seeds, values or trials are allowed."""
+    """Raise ConfigError if the study belongs to another sweep. Rows and trials may be added."""
     now = {"metric": sweep.metric_key, "sampler": sweep.sampler, "pruner": sweep.pruner}
     now |= {f"space, {name}": repr(values) for name, values in sweep.space.items() if not sweep.is_grid}
     now |= {f"row {name}": str(dict(row)) for name, row in sweep.rows.items()}
@@ -205,9 +209,9 @@ def _require_same(study: optuna.Study, sweep: Sweep) -> None:
     except ConfigError:
         # The settings are valid only with a row or a point.
         settings = dict(sweep.overrides)
-    # Each machine has its own folders of the data and the cache.
+    # Machines have different folders of the data and the cache.
     data = declared(type(sweep.settings(sweep.points()[0]).data)).items()
-    paths = {f"data.{name}" for name, each in data if each.facts.get("changeable") and not name.endswith("_split")}
+    paths = {f"data.{name}" for name, field in data if field.facts.get("changeable") and not name.endswith("_split")}
     now |= {f"setting {key}": str(value) for key, value in settings.items() if key not in paths}
     files = {key: str(settings[key]) for key in paths & settings.keys() if not key.endswith("directory")}
     now |= {f"file name in {key}": _FOLDERS.sub("", value) for key, value in files.items()}
@@ -223,7 +227,7 @@ def _require_same(study: optuna.Study, sweep: Sweep) -> None:
 
 
 def retry(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Enqueues another attempt at a trial; from now on the deaths of its workers are counted anew."""
+    """Enqueue another attempt at a trial, and count the deaths of its workers from 0."""
     trial = copy(trial)
     trial.system_attrs = {name: value for name, value in trial.system_attrs.items() if name != "retry_history"}
     RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)(study, trial)
@@ -238,28 +242,33 @@ def retry_failed(study: optuna.Study, sweep: Sweep) -> None:
 
 
 def is_of(sweep: Sweep, trial: FrozenTrial) -> bool:
-    """Whether the trial has a point of ``sweep``, or none yet; commands with other ``--rows`` train other points."""
+    """Return whether the trial has a point of ``sweep``, or none yet.
+
+    Commands with other ``--rows`` train other points.
+    """
     return not sweep.is_grid or trial.user_attrs.get(POINT) in (None, *sweep.points())
 
 
 def trials_of(study: optuna.Study) -> list[list[FrozenTrial]]:
-    """The attempts at each trial of the sweep; trials are numbered by their first attempt."""
+    """Return lists of attempts, by trial. Trials are numbered by their first attempt."""
     attempts: dict[int, list[FrozenTrial]] = {}
-    for each in study.get_trials(deepcopy=False):
-        if SURPLUS not in each.user_attrs:
-            first = RetryHeartbeatStaleTrialCallback.retried_trial_number(each)
-            attempts.setdefault(each.number if first is None else first, []).append(each)
+    for trial in study.get_trials(deepcopy=False):
+        if SURPLUS not in trial.user_attrs:
+            first = RetryHeartbeatStaleTrialCallback.retried_trial_number(trial)
+            attempts.setdefault(trial.number if first is None else first, []).append(trial)
     return list(attempts.values())
 
 
 def points_of(sweep: Sweep, trials: Sequence[Sequence[FrozenTrial]]) -> list[dict[str, Value] | None]:
-    """The point of each trial, empty if a sampler has yet to choose it; None for a trial beyond the last point.
+    """Return the points of trials, the same in every worker.
 
-    The same in every worker: Optuna numbers trials consecutively, and a trial without a recorded point gets the first point
-    that no trial before it has.
+    Optuna numbers trials consecutively, and a trial without a recorded point gets the first point
+    that no trial before it has, or None beyond the last. The point is empty if a sampler has yet to
+    choose it.
     """
     recorded = [
-        next((each.user_attrs[POINT] for each in attempts if POINT in each.user_attrs), None) for attempts in trials
+        next((attempt.user_attrs[POINT] for attempt in attempts if POINT in attempt.user_attrs), None)
+        for attempts in trials
     ]
     if sweep.is_grid:
         free = [point for point in sweep.points() if point not in recorded]
@@ -269,13 +278,13 @@ def points_of(sweep: Sweep, trials: Sequence[Sequence[FrozenTrial]]) -> list[dic
 
 
 def has_free_point(sweep: Sweep, trials: Sequence[Sequence[FrozenTrial]]) -> bool:
-    """Whether a trial of the sweep has yet to begin."""
+    """Return whether a trial of the sweep has yet to begin."""
     points = points_of(sweep, trials)
     return any(point not in points for point in sweep.points()) if sweep.is_grid else len(trials) < sweep.trials
 
 
 def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
-    """All trials that have started and have a point, by number."""
+    """Return the trials that have a point, by number."""
     trials = trials_of(study)
     rows = []
     for number, (attempts, point) in enumerate(zip(trials, points_of(sweep, trials), strict=True)):
@@ -298,7 +307,7 @@ def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
                 minutes=remarks.get("minutes"),
                 folder=remarks.get("folder", ""),
                 error=remarks.get(ERROR, KILLED) if last.state == TrialState.FAIL else "",
-                found=remarks.get("found", {}),
+                metrics=remarks.get("found", {}),
             )
         )
     return rows

@@ -1,4 +1,4 @@
-"""Run directories named on the command line, and the results and cost of each, read without loading its model."""
+"""Results and cost of run directories, read without loading the model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,15 +25,20 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run; an unknown value is None.
+    """A run. An unknown value is None.
 
-    ``metrics``, by name, are from the best validation by the selection metric, after ``best_update`` (the latest of equals).
-    ``best_checkpoint`` is the best checkpoint still on disk. The scores of ``damaged`` checkpoints cannot be read.
-    ``target_tokens`` of all ``updates``, after the last line that counts them at its mean. ``signs``: evidence that the model
-    does not learn. ``target_tokens_per_second`` is the median of the logged values, ``seconds`` the total in ``goodput.json``.
-    ``is_finished``: it made all its updates. ``basis``: of its validations, as of an ``Evaluation``. ``evaluations``: saved
-    reports by file. ``problems``: files that are damaged, missing, or of fewer updates than the others, a sentence each; what
-    they hold is unknown.
+    Args:
+        metrics: by name, from the best validation by the selection metric.
+        best_update: the update of this validation, the latest of equals.
+        target_tokens: of all ``updates``, extrapolated after the last line that counts them.
+        target_tokens_per_second: the median of the logged values.
+        seconds: the total in ``goodput.json``.
+        best_checkpoint: the best checkpoint that is still on disk.
+        problems: a sentence for every file that is damaged, missing, or behind the others.
+        is_finished: whether it reached its last update.
+        signs: evidence that the model does not learn.
+        basis: the examples of its validations, as of an ``Evaluation``.
+        evaluations: saved reports by file.
     """
 
     name: str
@@ -62,35 +67,34 @@ class RunSummary:
         return None if self.best_checkpoint is None else int(self.best_checkpoint.name)
 
     def score_of_best(self, split: str, metric: str) -> float | None:
-        """The score of the best checkpoint on a split, decoded with the settings of the run."""
+        """Return the score of the best checkpoint on a split, with the run's decoding."""
         file = f"evaluation-{split.replace('/', '-')}-{self.best_step}.json"
         return self.evaluations[file]["metrics"].get(metric) if file in self.evaluations else None
 
 
 def summarize(folder: Path, name: str) -> RunSummary:
-    """Reads a run directory; the name of an averaged or imported run gets the suffix "(parameters only)".
-
-    Raises ConfigError if its settings cannot be read.
-    """
+    """Read a run directory. The suffix "(parameters only)" marks an averaged or imported run."""
     run = RunDirectory(folder)
     run.require_run("RUN")
     problems = list[str]()
     records = _sound_records(run, problems)
     config = load_run_config(folder)
     best: dict[str, Any] = {}
-    scored = {each["step"]: each for each in records if each.get(config.selection.key) is not None}
+    key, speed = config.selection.key, "speed/target_tokens_per_second"
+    scored = {record["step"]: record for record in records if record.get(key) is not None}
     if scored:
-        best = scored[config.selection.best_step({step: each[config.selection.key] for step, each in scored.items()})]
+        best = scored[config.selection.best_step({step: record[key] for step, record in scored.items()})]
     stored = stored_checkpoints(run.checkpoints)
     step = best_step(stored, config.selection)
     # An averaged or imported run has one checkpoint, without scores.
     is_model_alone = bool(stored) and not stored[-1].can_be_continued
     step = stored[-1].step if step is None and is_model_alone else step
     updates = max((record["step"] for record in records), default=None)
-    counted = [each for each in records if each.get("train/target_tokens") is not None and each["step"]]
-    speed = "speed/target_tokens_per_second"
-    speeds = [each[speed] for each in records if each.get(speed) is not None]
-    problems += [f"{each.folder}: damaged: its score cannot be read" for each in stored if not each.is_sound]
+    counted = [record for record in records if record.get("train/target_tokens") is not None and record["step"]]
+    speeds = [record[speed] for record in records if record.get(speed) is not None]
+    problems += [
+        f"{checkpoint.folder}: damaged: its score cannot be read" for checkpoint in stored if not checkpoint.is_sound
+    ]
     outcome = _read(problems, lambda: read_checked(run.outcome)) or {}
     if is_count(outcome.get("step")):
         updates = max(updates or 0, outcome["step"])
@@ -99,8 +103,8 @@ def summarize(folder: Path, name: str) -> RunSummary:
         signs = _read(problems, lambda: signs_of(run, config)) or []
     parameters = _read(problems, lambda: _parameters(run)) if stored or records else None
     spent = _read(problems, lambda: read_goodput(run.goodput))
-    if spent is None and records and not is_model_alone and not any("goodput.json" in each for each in problems):
-        problems.append(f"{run.goodput}: no such file; the time spent is not known")
+    if spent is None and records and not is_model_alone and not any("goodput.json" in problem for problem in problems):
+        problems.append(f"{run.goodput}: no such file, so the time is unknown")
     evaluations, damaged = saved_reports(folder)
     return RunSummary(
         name=f"{name} (parameters only)" if is_model_alone else name,
@@ -124,17 +128,17 @@ def summarize(folder: Path, name: str) -> RunSummary:
 
 
 def validations(metrics: Path) -> dict[int, dict[str, float]]:
-    """Validation metrics by update, ``{500: {"validation/bleu": 21.3, ...}}``; the later of two records counts."""
-    found: dict[int, dict[str, float]] = {}
+    """Return validation metrics by update: ``{500: {"validation/bleu": 21.3, ...}}``."""
+    by_update: dict[int, dict[str, float]] = {}
     for record in read_metrics(metrics):
         values = {key: value for key, value in record.items() if key.startswith("validation/") and value is not None}
         if values:
-            found[int(record["step"])] = values
-    return found
+            by_update[int(record["step"])] = values
+    return by_update
 
 
 def _read(problems: list[str], read: Callable[[], Value]) -> Value | None:
-    """Return the value, or None and another of the ``problems`` where its file is damaged."""
+    """Return the value, or None if its file is damaged, which adds to ``problems``."""
     try:
         return read()
     except StoreError:
@@ -145,7 +149,7 @@ def _read(problems: list[str], read: Callable[[], Value]) -> Value | None:
 
 
 def _sound_records(run: RunDirectory, problems: list[str]) -> list[dict[str, Any]]:
-    """Return the sound records of the log; adds a sentence where lines are damaged, missing or changed since a checkpoint."""
+    """Return the sound records of the log. Damaged and changed lines add to ``problems``."""
     log = sound_metrics(run.metrics)
     problems += log.problems
     _, progress = next(written_progress(run.checkpoints), (0, {}))
@@ -160,18 +164,18 @@ def _parameters(run: RunDirectory) -> int:
     """Return the number of parameters recorded at the last start."""
     starts = read_starts(run.run_record)
     if not starts or not is_count(starts[-1].get("parameters")):
-        problem = "no number of parameters" if starts else "no such file; the number of parameters is not known"
+        problem = "no number of parameters" if starts else "no such file, so the number of parameters is unknown"
         raise DataError(f"{run.run_record}: {problem}")
     return int(starts[-1]["parameters"])
 
 
 def find_runs(arguments: Sequence[str]) -> list[Path]:
-    """Return the run directories that the arguments name, as they name them, without repetitions, in order.
+    """Return the run directories of arguments, without repetitions.
 
-    An argument is a run directory, or a folder that contains run directories, such as the ``trials`` of a sweep, which are
-    listed in natural order (``trial-2`` before ``trial-10``). Raises ConfigError for an argument that is neither.
+    An argument is a run directory, or a folder that contains run directories, such as the
+    ``trials`` of a sweep, in natural order (``trial-2`` before ``trial-10``).
     """
-    found: dict[Path, Path] = {}
+    by_address: dict[Path, Path] = {}
     for argument in arguments:
         folder = as_path(argument)
         if not argument.strip() or not folder.is_dir():
@@ -182,14 +186,14 @@ def find_runs(arguments: Sequence[str]) -> list[Path]:
         )
         if not runs:
             listing = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
-            raise ConfigError(folder, f"no config.json in it or one level below (found {listing})")
+            raise ConfigError(folder, f"no config.json in it or one level below (there is {listing})")
         for run in runs:
-            found.setdefault(run.resolve(), run)
-    return list(found.values())
+            by_address.setdefault(run.resolve(), run)
+    return list(by_address.values())
 
 
 def run_of(path: Path) -> Path:
-    """The run directory ``path``, or the run directory of a file ``path``; raises ConfigError if there is none."""
+    """Return the run directory ``path``, or the run directory of the file ``path``."""
     run = path if path.is_dir() else path.parent
     if not path.exists() or not _is_run(run):
         problem = f"no config.json in {run}" if path.exists() else "does not exist"

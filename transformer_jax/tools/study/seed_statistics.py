@@ -10,13 +10,21 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm, t
 
-LEVEL, POWER, MOST_SEEDS, QUANTILES = 0.05, 0.8, 10_000, 1000
+from transformer_jax.config import Metric
+
+# The significance level, and the probability of a significant test for which a study is sized.
+LEVEL = 0.05
+POWER = 0.8
+# The number of pairs at which ``seeds_needed`` gives up.
+MOST_SEEDS = 10_000
+# The number of deviations over which ``_power`` takes its mean.
+QUANTILES = 1000
 # A deviation below this share of the mean is rounding.
 ROUNDING = 1e-9
 
 
 class PairedTest(NamedTuple):
-    """Differences of ``pairs`` of runs: their mean, standard deviation, 95 % interval of the mean, and two-sided p."""
+    """Mean and standard deviation of the differences of pairs, 95 % interval of the mean, p."""
 
     pairs: int
     mean: float
@@ -27,10 +35,11 @@ class PairedTest(NamedTuple):
 
 
 def paired_test(differences: Sequence[float], tests: int = 1) -> PairedTest | None:
-    """Student's paired t test (1908); None for fewer than two pairs. The interval is Bonferroni's for this many ``tests``.
+    """Return Student's paired t test (1908), or None for fewer than two pairs.
 
-    If all differences are equal, which can happen with a discrete metric, their deviation is 0. Then p is 1 if they are 0, and
-    otherwise p of the sign test, 2^(1-pairs). The interval equals the interval of a t test with this p.
+    Bonferroni's method widens the interval for this number of ``tests``. Equal differences, which a
+    discrete metric can give, have deviation 0. Then p is 1 if they are 0, and otherwise p of the
+    sign test, 2^(1-pairs), and the interval is that of a t test with this p.
     """
     if len(differences) < 2:
         return None
@@ -46,13 +55,13 @@ def paired_test(differences: Sequence[float], tests: int = 1) -> PairedTest | No
 
 
 def holm(p_values: Sequence[float]) -> list[tuple[float, int]]:
-    """p adjusted for several tests, in their order (Holm 1979), which bounds the probability of any false alarm.
+    """Return p adjusted for several tests (Holm 1979), and the number of tests it is corrected for.
 
-    And the number of tests that it is corrected for, fewer after each that is significant: a Bonferroni interval for this
-    number excludes 0 exactly where the adjusted p is below ``LEVEL``.
+    The adjustment bounds the probability of any false alarm. The number falls after a significant
+    test. A Bonferroni interval for it excludes 0 exactly if the adjusted p is below ``LEVEL``.
     """
     adjusted, largest, left = [(1.0, 1)] * len(p_values), 0.0, len(p_values)
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda each: p_values[each])):
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest, left
         left -= left > 1 and p_values[index] * left < LEVEL
@@ -60,20 +69,20 @@ def holm(p_values: Sequence[float]) -> list[tuple[float, int]]:
 
 
 def deviation_range(deviation: float, degrees: int) -> tuple[float, float]:
-    """The 95 % interval of a standard deviation that was estimated with these degrees of freedom (chi-squared)."""
+    """Return the 95 % interval of an estimated standard deviation (chi-squared)."""
     low, high = (math.sqrt(degrees / float(chi2.ppf(share, degrees))) for share in (1 - LEVEL / 2, LEVEL / 2))
     return deviation * low, deviation * high
 
 
 def detectable(deviation: float, pairs: int, tests: int = 1) -> float:
-    """The difference that ``tests`` tests (Bonferroni) find with probability 0.8; ``deviation`` is of the differences."""
+    """Return the difference that a test, one of ``tests``, finds with probability 0.8."""
     most = 2 * float(t.isf(LEVEL / tests / 2, pairs - 1) + t.isf(1 - POWER, pairs - 1))
     shift = float(brentq(lambda shift: _power(shift, pairs, tests) - POWER, 0, most))
     return deviation * shift / math.sqrt(pairs)
 
 
 def seeds_needed(difference: float, deviation: float, tests: int = 1) -> int | None:
-    """The fewest pairs with which a difference is found with probability 0.8; None for more than ``MOST_SEEDS``."""
+    """Return the fewest pairs that find a difference with probability 0.8, or None."""
     if not deviation:
         return 2
     ratio = abs(difference) / deviation
@@ -83,28 +92,30 @@ def seeds_needed(difference: float, deviation: float, tests: int = 1) -> int | N
 
 
 def _power(shift: float, pairs: int, tests: int) -> float:
-    """The probability that a two-sided test finds a mean of ``shift`` standard errors (noncentral t).
+    """Return the probability that a two-sided test finds a mean of ``shift`` standard errors.
 
-    It is the mean over quantiles of the estimated deviation: scipy's noncentral t is not a number for many pairs.
+    Takes the mean over quantiles of the estimated deviation, since scipy's noncentral t is NaN for
+    many pairs.
     """
     deviations = np.sqrt(chi2.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES, pairs - 1) / (pairs - 1))
     edges = t.isf(LEVEL / tests / 2, pairs - 1) * deviations
     return float(np.mean(norm.sf(edges - shift) + norm.cdf(-edges - shift)))
 
 
-def verdict(test: PairedTest | None, adjusted: float, sign: int, metric: str, digits: int, failures: str = "") -> str:
-    """The conclusion of a test in words; ``sign`` is -1 where lower is better, ``failures`` the runs that failed, in words."""
+def verdict(test: PairedTest | None, adjusted: float, metric: Metric, failures: str = "") -> str:
+    """Return the conclusion of a test in words. ``failures`` says which runs failed."""
     if test is None:
         return f"no test, since fewer than two pairs of runs ended well{failures and f'; {failures}'}"
+    sign = 1 if metric.direction == "maximize" else -1
     worst, best = sorted((sign * test.low, sign * test.high))
     if not test.deviation and not test.mean:
         words = "equal to the base in every run"
     elif adjusted < LEVEL:
         least, most = sorted((abs(worst), abs(best)))
         word, side = ("helps", "better") if sign * test.mean > 0 else ("hurts", "worse")
-        words = f"{word}: {metric} {side} by {least:.{digits}f} to {most:.{digits}f}"
+        words = f"{word}: {metric.label} {side} by {metric.text(least)} to {metric.text(most)}"
     else:
-        possible = [f"{best:.{digits}f} better"] if best > 0 else []
-        possible += [f"{-worst:.{digits}f} worse"] if worst < 0 else []
-        words = f"no difference shown; {metric} may still be up to {' or '.join(possible)}"
+        possible = [f"{metric.text(best)} better"] if best > 0 else []
+        possible += [f"{metric.text(-worst)} worse"] if worst < 0 else []
+        words = f"no difference shown; {metric.label} may still be up to {' or '.join(possible)}"
     return f"{words}; {failures} and are left out" if failures else words

@@ -29,7 +29,7 @@ WORKER = "TRANSFORMER_JAX_SWEEP_WORKER"
 
 
 def flags_of_trials(values: flags.Values) -> list[str]:
-    """Arguments for a worker: the flags that choose trials, override settings, load plugins and trust them."""
+    """Return the arguments that a worker needs too: rows, overrides, plugins and trust."""
     rows = [f"--rows={','.join(values.rows)}"] if values.rows else []
     plugins = [f"--plugin={file}" for file in values.plugin] + ["--trust_config"] * values.trust_config
     return [*rows, *plugins, *(f"--config.{key}={text}" for key, text in flags.overrides_of(values))]
@@ -46,47 +46,50 @@ def flags_of_trials(values: flags.Values) -> list[str]:
     flags.boolean("retry_failed", False, "retry failed trials"),
 )
 def sweep(values: flags.Values) -> int:
-    """Train one recipe in many variants: a grid, or a search for the best settings, by any number of workers.
+    r"""Train one recipe in many variants, a grid or a search, by any number of workers.
 
     Example:
-        transformer-jax sweep --sweep=experiments/paper_table3/sweep.py:small --workdir=runs/table3 --workers=2 --rows=base,big
+        transformer-jax sweep --sweep=experiments/paper_table3/sweep.py:small \
+            --workdir=runs/table3 --workers=2 --rows=base,big
 
     A sweep file is Python with a function get_sweep() that returns a Sweep:
 
         from transformer_jax.tools.study.sweeps import Choice, LogUniform, Sweep
 
         def get_sweep():
-            space = {"optimizer.learning_rate": LogUniform(5e-4, 5e-3), "model.dropout": Choice(0.1, 0.2, 0.3)}
-            return Sweep(config="multi30k:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
+            rates, dropout = LogUniform(5e-4, 5e-3), Choice(0.1, 0.2, 0.3)
+            space = {"optimizer.learning_rate": rates, "model.dropout": dropout}
+            search = {"sampler": "tpe", "pruner": "median", "trials": 20}
+            return Sweep("multi30k:tiny_hour", space=space, **search)
 
-    sampler: grid (every combination of rows, seeds and Choices), random, tpe or cma-es. pruner: none, median,
-    successive_halving or hyperband. metric: by default the metric of the task. rows={"wide": {"model.d_ff": 64}} names lists of
-    overrides, seeds=(0, 1) repeats each, overrides={...} is for all.
+    sampler: grid (every combination of rows, seeds and Choices), random, tpe or cma-es. pruner:
+    none, median, successive_halving or hyperband. metric: by default the metric of the task.
+    rows={"wide": {"model.d_ff": 64}} names lists of overrides, seeds=(0, 1) repeats them,
+    overrides={...} is for all.
 
-    Each trial is a run directory in WORKDIR/trials. Optuna keeps the study: in WORKDIR/study.sqlite3, or in the
-    database that the environment variable TRANSFORMER_JAX_SWEEP_STORAGE names (an SQLAlchemy URL). Give the same
-    command on other machines, with a WORKDIR on a shared disk or at s3:// or gs://, to add workers. Ctrl-C saves and stops;
-    the same command resumes, and one with more rows, seeds or trials adds them. WORKDIR/sweep_files keeps the sweep file.
-    At the end WORKDIR holds leaderboard.md, .html and .csv, and a picture. docs/sweeps.md has more.
+    A trial is a run directory in WORKDIR/trials. Optuna keeps the study: in WORKDIR/study.sqlite3,
+    or in the database whose SQLAlchemy URL is in the environment variable
+    TRANSFORMER_JAX_SWEEP_STORAGE. Give the same command on other machines, with a WORKDIR on a
+    shared disk or at s3:// or gs://, to add workers. Ctrl-C saves and stops. The same command
+    resumes, and one with more rows, seeds or trials adds them. WORKDIR/sweep_files keeps the sweep
+    file. At the end WORKDIR holds leaderboard.md, .html and .csv, and a picture. docs/sweeps.md has
+    more.
     """
     if find_spec("optuna") is None:
         raise ConfigError("sweep", "needs Optuna", "pip install optuna cmaes")
     from transformer_jax.tools.study.optuna_study import UNREACHABLE, answered, open_study, retry_failed, trial_rows
 
     sweep = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
-    given, stored = values.workdir.rstrip("/"), None
-    if is_address(given):
+    address, stored = values.workdir.rstrip("/"), None
+    if is_address(address):
         if not os.environ.get(STORAGE_VARIABLE):
-            raise ConfigError(
-                "--workdir",
-                f"{given}: a store cannot hold the study",
-                f"set {STORAGE_VARIABLE}, such as postgresql+psycopg://USER@HOST/NAME",
-            )
-        stored, name = as_path(given), f"sweep-{sha256(given.encode()).hexdigest()[:16]}"
-        workdir = scratch_folder() / name / given.rpartition("/")[2]
+            remedy = f"set {STORAGE_VARIABLE}, such as postgresql+psycopg://USER@HOST/NAME"
+            raise ConfigError("--workdir", f"{address}: a store cannot hold the study", remedy)
+        stored, name = as_path(address), f"sweep-{sha256(address.encode()).hexdigest()[:16]}"
+        workdir = scratch_folder() / name / address.rpartition("/")[2]
     else:
-        workdir = Path(given).expanduser().absolute()
-        given = str(workdir)
+        workdir = Path(address).expanduser().absolute()
+        address = str(workdir)
     require_writable(workdir, "--workdir")
     file = Path(values.sweep.partition(":")[0]).expanduser()
     # A duel writes its sweep file there itself.
@@ -101,7 +104,7 @@ def sweep(values: flags.Values) -> int:
         share_cores(int(os.environ[WORKER]), values.workers)
         # The signals that make a run save and stop also end a worker between runs.
         with ending_at_once():
-            work(study, sweep, given, values.grace_seconds)
+            work(study, sweep, address, values.grace_seconds)
         return 0
 
     from transformer_jax.tools.study.document import section_text
@@ -111,7 +114,7 @@ def sweep(values: flags.Values) -> int:
         retry_failed(study, sweep)
     environments = gpu_environments(values.workers or max(len(gpus()), 1), gpus())
     logs = workdir / "workers"
-    command = [sys.executable, "-m", "transformer_jax", "sweep", f"--sweep={values.sweep}", f"--workdir={given}"]
+    command = [sys.executable, "-m", "transformer_jax", "sweep", f"--sweep={values.sweep}", f"--workdir={address}"]
     command += [f"--study={study.study_name}", f"--grace_seconds={values.grace_seconds}"]
     command += [f"--workers={len(environments)}", *flags_of_trials(values)]
     print(f"study {study.study_name!r}: {len(sweep.points())} trials, {len(environments)} workers here; logs in {logs}")
@@ -127,7 +130,7 @@ def sweep(values: flags.Values) -> int:
                     print(line)
                 printed.add(line)
 
-    numbered = [each | {WORKER: str(number)} for number, each in enumerate(environments)]
+    numbered = [variables | {WORKER: str(number)} for number, variables in enumerate(environments)]
     statuses = run_workers(command, numbered, logs, print_progress)
     trials = answered(lambda: trial_rows(study, sweep))
     sections, written = write_leaderboard(sweep, trials, workdir)
@@ -138,9 +141,9 @@ def sweep(values: flags.Values) -> int:
             for file in written:
                 write_whole(stored / file.name, file.read_bytes())
         except StoreError as error:
-            print(f"{error}; the leaderboard is in {workdir}; the same command uploads it", file=sys.stderr)
+            print(f"{error}. The leaderboard is in {workdir}. The same command uploads it.", file=sys.stderr)
             is_uploaded = False
-    print("\n" + "\n".join(f"  {given if is_uploaded else workdir}/{file.name}" for file in written))
+    print("\n" + "\n".join(f"  {address if is_uploaded else workdir}/{file.name}" for file in written))
     for number, status in enumerate(statuses):
         if status:
             print(f"worker {number} ended with status {status}; see {log_file(logs, number)}", file=sys.stderr)
@@ -151,22 +154,21 @@ def sweep(values: flags.Values) -> int:
         print(f"all {len(trials)} trials failed; --retry_failed tries them again", file=sys.stderr)
         return 1
     points = sweep.points()
-    own = [trial for trial in trials if not sweep.is_grid or trial.point in points]
-    is_over = all(trial.has_ended for trial in own) and len(own) >= len(points)
+    asked = [trial for trial in trials if not sweep.is_grid or trial.point in points]
+    is_over = all(trial.has_ended for trial in asked) and len(asked) >= len(points)
     return 0 if is_over and is_uploaded else 1
 
 
 def scratch_folder() -> Path:
-    """Return a folder on a disk of this host, for the logs of workers of a sweep at an address.
+    """Return a folder on this host for logs of a sweep at an address.
 
-    Raises ConfigError where another user, except root, owns it, or a link to it.
+    Raises ConfigError if another user, except root, owns it or a link to it.
     """
     folder = Path(os.environ.get(SCRATCH) or "~/.cache/transformer_jax/scratch").expanduser().absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     owners = {folder.lstat().st_uid, folder.stat().st_uid}
     # In a container root may use a folder of the host.
     if os.getuid() and owners - {os.getuid(), 0}:
-        raise ConfigError(
-            SCRATCH, f"{folder} belongs to another user, who could change its files", "set one of your own"
-        )
+        problem = f"{folder} belongs to another user, who could change its files"
+        raise ConfigError(SCRATCH, problem, "set a folder that is yours")
     return folder

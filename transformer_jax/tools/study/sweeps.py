@@ -1,4 +1,4 @@
-"""The definition of a sweep: a recipe, the settings that vary, the metric, and the number of trials."""
+"""The definition of a sweep: a recipe, settings that vary, a metric, a number of trials."""
 
 import itertools
 import math
@@ -22,7 +22,9 @@ STORAGE_VARIABLE = "TRANSFORMER_JAX_SWEEP_STORAGE"
 
 SAMPLERS = ("grid", "random", "tpe", "cma-es")
 PRUNERS = ("none", "median", "successive_halving", "hyperband")
-ROW, SEED = "row", "seed"
+# Keys of points.
+ROW = "row"
+SEED = "seed"
 
 Value = str | int | float | bool
 
@@ -36,7 +38,7 @@ class Choice:
     def __init__(self, *values: Value) -> None:
         object.__setattr__(self, "values", values)
         if len(set(values)) < len(values) or not values:
-            raise ConfigError(f"Choice{values}", "needs values, each once")
+            raise ConfigError(f"Choice{values}", "needs values that differ")
 
     @property
     def ends(self) -> tuple[Value, ...]:
@@ -61,7 +63,7 @@ class Uniform:
 
 
 class LogUniform(Uniform):
-    """A positive number from ``low`` to ``high`` whose logarithm is uniformly distributed: for learning rates."""
+    """A positive number whose logarithm is uniformly distributed, such as a learning rate."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +91,13 @@ Range = Choice | Uniform
 class Sweep:
     """A sweep, as returned by ``get_sweep()`` of a sweep file.
 
-    A trial is ``config`` with ``overrides`` and a point. With ``sampler="grid"`` the points are all combinations of the named
-    ``rows`` of overrides, the ``seeds`` and the Choices of ``space``. Any other sampler chooses ``trials`` points of
-    ``space``, given the results of earlier trials. The value of a trial is its best validation of ``metric`` (default: the
-    metric that selects checkpoints). The ``pruner`` stops a trial that is worse than other trials at the same update.
-
-    ``are_seeds_paired``: only trials of equal seed are compared, so each seed may hold out other sentences.
-
-    Keys are written as in ``--config.KEY``. Raises ConfigError for unknown and for contradictory options; see also ``check``.
+    A trial is ``config`` with ``overrides`` and a point. With ``sampler="grid"`` the points are all
+    combinations of ``rows`` of overrides, ``seeds`` and the Choices of ``space``. Other samplers
+    choose ``trials`` points of ``space`` by the results of earlier trials. The value of a trial is
+    its best validation of ``metric`` (default: the metric that selects checkpoints). The ``pruner``
+    stops a trial that is worse than other trials at the same update. With ``are_seeds_paired`` only
+    trials of equal seed are compared, so seeds may hold out different sentences. Keys are written
+    as in ``--config.KEY``.
     """
 
     config: str
@@ -130,7 +131,7 @@ class Sweep:
         if self.seeds and SEED in self.space:
             raise ConfigError("seeds, space", "both set the seed", "leave one out")
         if self.sampler == "cma-es" and (
-            len(self.space) < 2 or any(isinstance(each, Choice) for each in self.space.values())
+            len(self.space) < 2 or any(isinstance(values, Choice) for values in self.space.values())
         ):
             raise ConfigError("sampler=cma-es", "needs two or more ranges of numbers and no Choice", "use tpe")
 
@@ -142,12 +143,12 @@ class Sweep:
     def metric_key(self) -> str:
         """``metric``, or the key of the metric that selects checkpoints in the first row.
 
-        An invalid recipe, which raises its error when it is used, has the default one.
+        An invalid recipe has the default one. It raises its error when it is used.
         """
         row = next(iter(self.rows.values()), {})
         try:
-            stated, changes = ({key: str(value) for key, value in each.items()} for each in (self.overrides, row))
-            return self.metric or resolve(self.config, stated.items(), changes).selection.key
+            overrides, changes = ({key: str(value) for key, value in block.items()} for block in (self.overrides, row))
+            return self.metric or resolve(self.config, overrides.items(), changes).selection.key
         except ConfigError:
             return ExperimentConfig().selection.key
 
@@ -156,9 +157,9 @@ class Sweep:
         return _metrics()[self.metric_key]
 
     def points(self) -> list[dict[str, Value]]:
-        """The point of each trial of a grid, ``[{"row": "base", "seed": 0, "model.dropout": 0.1}, ...]``.
+        """Return the points of a grid, ``[{"row": "base", "seed": 0, "model.dropout": 0.1}, ...]``.
 
-        Empty points for another sampler, which chooses them later.
+        Another sampler chooses points later, and has empty ones here.
         """
         return self._points
 
@@ -170,14 +171,14 @@ class Sweep:
         return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
     def axes(self) -> dict[str, Range]:
-        """The varied settings, by name; ``row`` and ``seed`` among them."""
+        """Return the ranges of the varied settings, with ``row`` and ``seed``."""
         lists: dict[str, Range] = {ROW: Choice(*self.rows)} if self.rows else {}
         if self.seeds:
             lists[SEED] = Choice(*self.seeds)
         return lists | dict(self.space)
 
     def settings(self, point: Mapping[str, Value]) -> ExperimentConfig:
-        """The settings of the trial at ``point``; raises ConfigError if they contradict each other."""
+        """Return the settings of the trial at ``point``."""
         row = self.rows[str(point[ROW])] if ROW in point else {}
         overrides = [(key, str(value)) for key, value in self.overrides.items()]
         changes = {key: str(value) for key, value in {**row, **point}.items() if key != ROW}
@@ -186,7 +187,7 @@ class Sweep:
 
 
 class TrialRow(NamedTuple):
-    """One trial: ``value`` is its best validation so far, at update ``step``; ``found`` has all metrics at that update."""
+    """A trial with the ``value`` and all ``metrics`` of its best validation, at ``step``."""
 
     number: int
     state: str
@@ -196,7 +197,7 @@ class TrialRow(NamedTuple):
     minutes: float | None
     folder: str
     error: str
-    found: Mapping[str, float]
+    metrics: Mapping[str, float]
 
     @property
     def has_ended(self) -> bool:
@@ -204,15 +205,15 @@ class TrialRow(NamedTuple):
 
     @property
     def has_value(self) -> bool:
-        """Whether the trial ended with a value."""
+        """Whether the trial ended with a value, as pruned ones do too."""
         return self.state in ("complete", "pruned") and self.value is not None
 
 
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
-    """Reads a sweep from ``path.py[:argument]``, adds ``overrides`` to all trials, and keeps the named ``rows`` (default: all).
+    """Read a sweep from ``path.py[:argument]``, add ``overrides``, keep ``rows`` (default: all).
 
-    A row that sets the key of an override keeps its own value. Raises ConfigError if there is no such file, the file fails, or
-    the sweep is invalid.
+    A row that sets the key of an override keeps its value. Raises ConfigError if there is no such
+    file, the file fails, or the sweep is invalid.
     """
     name, _, argument = spec.partition(":")
     path = Path(name).expanduser()
@@ -231,8 +232,7 @@ def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Seque
         for key, _ in overrides:
             if key in sweep.axes() or (sweep.rows and all(key in row for row in sweep.rows.values())):
                 raise ConfigError(f"--config.{key}", "the sweep sets it in every trial", "change the file")
-        stated = {key: read_value(key, text) for key, text in overrides}
-        sweep = replace(sweep, overrides={**sweep.overrides, **stated})
+        sweep = replace(sweep, overrides={**sweep.overrides, **{key: read_value(key, text) for key, text in overrides}})
         check(sweep)
     except ConfigError as error:
         raise ConfigError(path, error) from None
@@ -240,7 +240,7 @@ def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Seque
 
 
 def check(sweep: Sweep) -> list[ExperimentConfig]:
-    """The settings of every point of a grid, or of every bound of every range; raises ConfigError unless they are valid."""
+    """Check every point of a grid, or every bound of every range, and return the settings."""
     for key, values in sweep.space.items():
         if sweep.is_grid and not isinstance(values, Choice):
             raise ConfigError(f"space, {key}", "a grid takes a Choice", f"{values} needs another sampler")
@@ -248,7 +248,7 @@ def check(sweep: Sweep) -> list[ExperimentConfig]:
             expected = type_of(key)
             if type(read_value(key, str(value))) is not type(value) and not (expected is float and type(value) is int):
                 raise ConfigError(f"space, {key}", f"{value!r} does not fit a setting of type {expected.__name__}")
-    found: list[ExperimentConfig] = []
+    checked: list[ExperimentConfig] = []
     by_row: dict[Value | None, list[ExperimentConfig]] = {}
     bounds: list[dict[str, Value]] = [{}, *({key: end} for key, values in sweep.space.items() for end in values.ends)]
     for point in sweep.points() if sweep.is_grid else bounds:
@@ -258,20 +258,20 @@ def check(sweep: Sweep) -> list[ExperimentConfig]:
             metric = _measured(sweep.metric_key, settings)
         except ConfigError as error:
             raise ConfigError(f"trial {point}" if point else "overrides", error) from None
-        found.append(settings)
+        checked.append(settings)
         by_row.setdefault(point.get(ROW), []).append(settings)
-    stated = {key.split(".")[1] for key in sweep.overrides if key.startswith("parts.")}
-    if unused := stated.difference(*(each.parts for each in found)):
+    parts = {key.split(".")[1] for key in sweep.overrides if key.startswith("parts.")}
+    if unused := parts.difference(*(trial.parts for trial in checked)):
         raise ConfigError(f"parts.{min(unused)}", "no trial selects this part", "leave its settings out")
-    require_comparable(metric, differing_settings(found), settings)
+    require_comparable(metric, differing_settings(checked), settings)
     # Rows may train on different corpora, as the rows of the paper's table 2 do.
     for configs in by_row.values():
         require_same_text(configs, ignored=frozenset({SEED} if sweep.are_seeds_paired else ()))
-    return found
+    return checked
 
 
 def _measured(key: str, settings: ExperimentConfig) -> Metric:
-    """The metric of this key; raises ConfigError unless a run with these settings measures it."""
+    """Return the metric of this key, which a run with these settings must measure."""
     metrics = {metric.key: metric for metric in settings.metrics}
     if key not in metrics:
         problem = f"{key} is not measured by task={settings.task} with these training.validation_metrics"
@@ -285,5 +285,5 @@ def _measured(key: str, settings: ExperimentConfig) -> Metric:
 
 
 def _metrics() -> dict[str, Metric]:
-    """The metrics of all tasks, by key."""
+    """Return the metrics of all tasks, by key."""
     return {metric.key: metric for facts in TASKS.values() for metric in facts.metrics}

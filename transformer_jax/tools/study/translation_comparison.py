@@ -1,7 +1,4 @@
-"""Comparison of two translations of the same text: scores, significance of the difference, and sentences.
-
-A side is the translations of a split by one checkpoint, read from disk or computed.
-"""
+"""Comparison of two translations of a text: scores, significance of the difference, sentences."""
 
 import sys
 from collections.abc import Sequence
@@ -38,9 +35,10 @@ from transformer_jax.tools.study.runs_table import settings_table
 MEANING = (
     "The difference is the second minus the first. In brackets: 95 % of bootstrap resamples (Koehn 2004: as many sentences, "
     "drawn with replacement). p: the probability of a difference at least as large, in either direction, between two equally "
-    "good systems (sacreBLEU's approximate randomization, --paired-ar); below 0.05 chance is an unlikely explanation. The test "
+    "good systems (sacreBLEU's approximate randomization, --paired-ar). Below 0.05 chance is an unlikely explanation. The test "
     "covers these sentences and these two runs: the same training with another seed may well score differently."
 )
+# From this p on chance may explain a difference.
 UNLIKELY = 0.05
 # Versions of sacreBLEU differ by less on the same translations and references.
 SAME_SCORE = 0.01
@@ -62,7 +60,7 @@ class ScoresPairs(Protocol):
 
 
 def task_that_scores_pairs(config: ExperimentConfig) -> ScoresPairs:
-    """Return the task of a run; raise ConfigError where it has no outputs to compare."""
+    """Return the task of a run, which must have outputs to compare."""
     problem = f"a run of task={config.task} has no outputs to compare (see report)"
     task: ScoresPairs = task_that(ScoresPairs, config, "A B", problem)
     return task
@@ -70,10 +68,14 @@ def task_that_scores_pairs(config: ExperimentConfig) -> ScoresPairs:
 
 @dataclass(frozen=True)
 class Side:
-    """A split of a run's data (raw pairs), and the evaluation of it to compare.
+    """The translations of a split by one checkpoint, read from disk or yet to be computed.
 
-    ``stem`` is the path of the evaluation without its suffix. It is by checkpoint ``step``, or by the mean of the last
-    ``average`` checkpoints up to it, decoded with ``config``. ``saved``: its content, None if it has not been read.
+    Args:
+        stem: the path of the evaluation, without its suffix.
+        config: the settings that decode.
+        pairs: the raw pairs of the split.
+        step: the checkpoint, or the last of ``average`` checkpoints to average.
+        saved: the evaluation, None if it has not been read.
     """
 
     stem: Path
@@ -91,10 +93,10 @@ class Side:
 
 
 def choose_file(file: Path, config: ExperimentConfig) -> Side:
-    """The evaluation in an ``evaluation-*.json`` or ``.txt`` of a run directory; ``config`` names the data.
+    """Return the evaluation in an ``evaluation-*.json`` or ``.txt`` of a run directory.
 
-    The references are the split's, or in the file if the text is no split of the data. Raises DataError if a file is missing
-    or damaged, or has several references.
+    The references are the split's in the data of ``config``, or in the file if the text is no
+    split. Raises DataError if a file is missing or damaged, or has several references.
     """
     saved = read_evaluation(stem_of(file))
     split = str(saved.report["split"])
@@ -102,16 +104,16 @@ def choose_file(file: Path, config: ExperimentConfig) -> Side:
         return Side(saved.stem, config, split, task_that_scores_pairs(config).scored_pairs(config, split), saved=saved)
     references = saved.report["references"]
     if len(references) > 1:
-        raise DataError(f"{file}: was scored against {len(references)} references; compare takes one reference")
+        raise DataError(f"{file}: was scored against {len(references)} references, and compare takes one reference")
     pairs = [SentencePair(*pair) for pair in zip(saved.report["sources"], references[0], strict=True)]
     return Side(saved.stem, config, split, pairs, saved=saved)
 
 
 def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: str, average: int = 1) -> Side:
-    """A split decoded with ``config`` by ``checkpoint`` (``best``, ``last`` or a step), or by the mean of the last ``average``.
+    """Return a split, decoded with ``config`` by a checkpoint or the mean of the last ``average``.
 
-    The metrics of ``config`` are ignored. Raises CheckpointError if there is no such checkpoint or too few to average,
-    DataError if the data has no such split.
+    The metrics of ``config`` are ignored. Raises CheckpointError if there is no such ``checkpoint``
+    (``best``, ``last`` or a step) or too few to average, DataError if there is no such split.
     """
     step = steps_to_average(RunDirectory(workdir), checkpoint, average)[-1]
     name = config.data.split_name(split)
@@ -123,29 +125,24 @@ def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: 
 
 
 def require_same_references(first: Side, second: Side) -> None:
-    """Raises DataError, which shows the first line that differs, unless both sides have the same references."""
-    which = f"{first.stem} and {second.stem}"
+    """Raise DataError, with the first line that differs, unless references are equal."""
+    both = f"{first.stem} and {second.stem}"
     if first.split != second.split:
-        raise DataError(f"{which} are of different splits, {first.split!r} and {second.split!r}; compare one split")
-    problem = ""
+        raise DataError(f"{both} are of different splits, {first.split!r} and {second.split!r}; compare one split")
+    remedy = "compare runs that translate the same text"
     for number, (ours, theirs) in enumerate(zip(first.pairs, second.pairs, strict=False), start=1):
-        if ours.target != theirs.target and not problem:
-            problem = f"different references in line {number}, {ours.target[:80]!r} and {theirs.target[:80]!r}"
+        if ours.target != theirs.target:
+            lines = f"{ours.target[:80]!r} and {theirs.target[:80]!r}"
+            raise DataError(f"{both} have different references in line {number}, {lines}; {remedy}")
     if len(first.pairs) != len(second.pairs):
-        problem = problem or f"{len(first.pairs):,} and {len(second.pairs):,} references"
-    if problem:
-        raise DataError(f"{which} have {problem}; compare runs that translate the same text")
+        raise DataError(f"{both} have {len(first.pairs):,} and {len(second.pairs):,} references; {remedy}")
 
 
 def translated(side: Side) -> Side:
-    """The side with the translations that evaluate saved; otherwise evaluates, says so, and saves as evaluate does.
-
-    Raises DataError if their number is wrong, ConfigError if the folder is not writable.
-    """
+    """Return the side with saved translations. If there are none, evaluate, and save them."""
     workdir, saved = side.stem.parent, side.saved
     if saved is None:
-        remark = f"{workdir}: translating {side.split} with checkpoint {side.step} ..."
-        print(remark, file=sys.stderr, flush=True)
+        print(f"{workdir}: translating {side.split} with checkpoint {side.step} ...", file=sys.stderr, flush=True)
         require_writable(workdir, "A B")
         trained = open_trained(ChosenRun(str(workdir), side.config, str(side.step)), average=side.average)
         scored = ScoredCheckpoint(trained.evaluate(side.split), trained.steps[-1], len(trained.steps))
@@ -159,24 +156,24 @@ def translated(side: Side) -> Side:
 def comparison_report(
     names: Sequence[str], sides: Sequence[Side], paired: PairedScores, resamples: int, examples: int
 ) -> tuple[Document, dict[str, str]]:
-    """The report on two sides with the same references, the scores first, and tables of scores and sentences as CSV by name.
+    """Return the report on two sides with the same references, the scores first, and CSV by name.
 
-    At most ``examples`` sentences in favor of each side; sources are of the first. Raises DataError where a side has another
-    score than evaluate saved with it.
+    Shows at most ``examples`` sentences in favor of a side. Raises DataError if a score is not the
+    one that evaluate saved.
     """
     sources, references = zip(*sides[0].pairs, strict=True)
     first, second = (side.evaluation.hypotheses for side in sides)
     scores = paired.compare(first, second, references, resamples)
-    for each in scores:
-        for side, now in zip(sides, (each.first.value, each.second.value), strict=True):
-            _require_saved_score(side, each, now)
+    for score in scores:
+        for side, now in zip(sides, (score.first.value, score.second.value), strict=True):
+            _require_saved_score(side, score, now)
     table = _scores_table(names, scores)
-    signatures = "; ".join(f"{each.metric} {each.signature}" for each in scores)
+    signatures = "; ".join(f"{score.metric} {score.signature}" for score in scores)
     verdicts = (
-        f"{each.metric}: {names[each.difference.value > 0]} is better, and chance is an unlikely explanation."
-        if each.p_value < UNLIKELY
-        else f"{each.metric}: chance may explain the difference."
-        for each in scores
+        f"{score.metric}: {names[score.difference.value > 0]} is better, and chance is an unlikely explanation."
+        if score.p_value < UNLIKELY
+        else f"{score.metric}: chance may explain the difference."
+        for score in scores
     )
     words = (" ".join(verdicts), MEANING) if first != second else ("The translations are identical.",)
     metric, values = paired.sentence_metric, [paired.of_sentences(lines, references) for lines in (first, second)]
@@ -193,26 +190,26 @@ def comparison_report(
         Section("Settings that differ", (settings_table(names, settings) if settings else "None.",)),
         Section("Translations", (Table(("run", "made by"), described, of_text=frozenset({0, 1})),)),
     )
-    signed = Table(("metric", "signature"), tuple((each.metric, each.signature) for each in scores))
+    signed = Table(("metric", "signature"), tuple((score.metric, score.signature) for score in scores))
     tables = {"compare.csv": to_csv(table, signed), "compare-sentences.csv": to_csv(Table(headings, tuple(sentences)))}
     return Document(f"{names[0]} and {names[1]} on {sides[0].split}", sections), tables
 
 
 def _require_saved_score(side: Side, scored: SystemComparison, now: float) -> None:
-    """Raises DataError unless evaluate saved the same score; BLEU of another tokenizer is not compared."""
+    """Raise DataError unless evaluate saved the same score with this tokenizer, or none."""
     report, name = side.evaluation.report, scored.metric.lower()
     tokenizer = next((part for part in scored.signature.split("|") if part.startswith("tok:")), "")
     for before in (report["scores"].get(name), report["metrics"].get(name)):
         if before is not None and tokenizer in signature_of(report) and abs(before - now) > SAME_SCORE:
             problem = f"had {scored.metric} {before:.2f} when it was written and has {now:.2f} now"
-            raise DataError(f"{side.stem}: {problem}: it or the data changed; run evaluate again")
+            raise DataError(f"{side.stem}: {problem}, since it or the data changed; run evaluate again")
 
 
 def _scores_table(names: Sequence[str], scores: Sequence[SystemComparison]) -> Table:
     rows = []
-    for each in scores:
-        estimates = Cell.interval(*each.first), Cell.interval(*each.second), Cell.interval(*each.difference, 2, "+")
-        rows.append((each.metric, *estimates, Cell.of(each.p_value, "{:.3f}")))
+    for score in scores:
+        estimates = Cell.interval(*score.first), Cell.interval(*score.second), Cell.interval(*score.difference, 2, "+")
+        rows.append((score.metric, *estimates, Cell.of(score.p_value, "{:.3f}")))
     headings = map(Cell.of_interval, (*names, "difference"))
     return Table((Cell("", "metric"), *headings, Cell("p", "p_value")), tuple(rows))
 
@@ -220,23 +217,14 @@ def _scores_table(names: Sequence[str], scores: Sequence[SystemComparison]) -> T
 def _examples(
     names: Sequence[str], metric: str, sentences: Sequence[tuple[Any, ...]], sign: int, count: int
 ) -> Section:
-    """The ``count`` sentences most in favor of the second side (``sign`` 1) or the first (-1)."""
-    name, favorable = names[sign > 0], [each for each in sentences if sign * each[-1] > 0]
-    favorable.sort(key=lambda each: -sign * each[-1])
-    tables = [
-        Table(
-            (f"line {number:,}", metric, f"difference {gain:+.1f}"),
-            (
-                ("source", "", source),
-                ("reference", "", reference),
-                *zip(names, (f"{value:.1f}" for value in values), outputs, strict=True),
-            ),
-            of_text=frozenset({0, 2}),
-        )
-        for number, source, reference, *outputs, values, gain in (
-            (*each[:5], each[5:7], each[7]) for each in favorable[:count]
-        )
-    ]
+    """Return ``count`` sentences most in favor of the second side (``sign`` 1) or the first."""
+    name = names[sign > 0]
+    favorable = sorted((row for row in sentences if sign * row[-1] > 0), key=lambda row: -sign * row[-1])
+    tables = []
+    for number, source, reference, first, second, *values, gain in favorable[:count]:
+        outputs = zip(names, (f"{value:.1f}" for value in values), (first, second), strict=True)
+        rows = (("source", "", source), ("reference", "", reference), *outputs)
+        tables.append(Table((f"line {number:,}", metric, f"difference {gain:+.1f}"), rows, frozenset({0, 2})))
     words = f"{name} has the higher {metric} on {len(favorable):,} of {len(sentences):,} sentences."
     return Section(f"Where {name} is better", (words, *tables))
 
@@ -252,21 +240,21 @@ def _description(side: Side) -> str:
 def sentences_of(runs: Sequence[RunSummary], picture: Path) -> Section | None:
     """Return translations of three sentences, and draw the attention of the best run to the first.
 
-    None unless evaluate saved translations of a split by the best checkpoint of a run. ``runs``: the best first.
+    Returns None unless evaluate saved translations by the best checkpoint of a run. The best of
+    ``runs`` is the first.
     """
     sides = {run.name: side for run in runs if (side := _saved(run))}
     best = next((run for run in runs if run.name in sides), None)
     if best is None:
         return None
     first = sides[best.name]
+    outputs = {name: side.evaluation.hypotheses for name, side in sides.items() if side.pairs == first.pairs}
     rows = []
     for number, pair in enumerate(first.pairs[:SHOWN]):
         rows += [(number + 1, "source", pair.source), ("", "reference", pair.target)]
-        rows += [
-            ("", name, side.evaluation.hypotheses[number]) for name, side in sides.items() if side.pairs == first.pairs
-        ]
+        rows += [("", name, hypotheses[number]) for name, hypotheses in outputs.items()]
     table = Table(("sentence", "", "text"), tuple(rows), frozenset({0, 1, 2}))
-    words = f"The first sentences of {first.split}, as evaluate saved them with the best checkpoint of each run."
+    words = f"The first sentences of {first.split}, as evaluate saved them with the best checkpoints."
     source, target = first.pairs[0].source, first.evaluation.hypotheses[0]
     print(f"{best.name}: drawing its attention to a sentence ...", file=sys.stderr, flush=True)
     try:
@@ -281,7 +269,7 @@ def sentences_of(runs: Sequence[RunSummary], picture: Path) -> Section | None:
 
 
 def _saved(run: RunSummary) -> Side | None:
-    """Return the translations of the best checkpoint that evaluate saved; None if there are none that can be read."""
+    """Return the translations by the best checkpoint that evaluate saved, if they can be read."""
     for file, report in run.evaluations.items():
         name = f"evaluation-{report['split'].replace('/', '-')}-{run.best_step}.json"
         if file == name and (run.folder / name).with_suffix(".txt").is_file():

@@ -1,4 +1,4 @@
-"""A worker of a sweep: trains the trials that Optuna hands out, until all have ended."""
+"""A worker of a sweep trains the trials that Optuna hands out, until all have ended."""
 
 import math
 import sys
@@ -38,8 +38,9 @@ from transformer_jax.tools.study.run_summary import validations
 from transformer_jax.tools.study.sweeps import Choice, Integers, LogUniform, Range, Sweep, Value
 
 FAILURES_IN_A_ROW = 3
-# Another process trains the trial; the state of a trial cannot be saved.
+# Another process trains the trial.
 BUSY = (RunIsBusy,)
+# The state of a trial cannot be saved.
 UNSAVED = SaveFailed, StoreError
 
 
@@ -48,21 +49,25 @@ class NoMetricValue(RuntimeError):
 
 
 class _Unanswered(BaseException):
-    """The database of the study did not respond. Optuna does not catch it, so the trial does not count as failed."""
+    """The database did not respond. Optuna does not catch it, so the trial does not fail."""
 
 
 def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: float) -> None:
-    """Trains the remaining trials, and trials of dead workers, in folders below ``workdir``, until all have ended.
+    """Train the remaining trials, and trials of dead workers, until all have ended.
 
-    ``workdir`` may be an address. Raises KeyboardInterrupt after a signal to stop, with the trial saved and enqueued again.
-    Raises ConfigError if the disk is full, an object store refuses, the study cannot be reached for ten minutes, or
-    ``FAILURES_IN_A_ROW`` trials fail for reasons that others may share.
+    ``workdir`` is a folder or an address, and trials have folders in it. A worker is dead after
+    ``grace_seconds`` without a heartbeat.
+
+    Raises:
+        KeyboardInterrupt: after a signal to stop, with the trial saved and enqueued again.
+        ConfigError: if the disk is full, an object store refuses, the study cannot be reached for
+            ten minutes, or ``FAILURES_IN_A_ROW`` trials fail for reasons that others may share.
     """
     failures, is_lost = 0, False
     stopped: KeyboardInterrupt | None = None
 
     def is_taken(trial: Trial) -> bool:
-        """Whether another worker took the trial because the heartbeats of this one did not arrive."""
+        """Return whether another worker took the trial, because heartbeats did not arrive."""
         return _frozen(study, trial).state != TrialState.RUNNING
 
     def objective(trial: Trial) -> float:
@@ -105,7 +110,7 @@ def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: 
             time.sleep(grace_seconds)
         except Exception as error:
             if stopped:
-                # If another worker took the trial, Optuna replaces the interrupt by an error of its own.
+                # If another worker took the trial, Optuna replaces the interrupt by its error.
                 raise stopped from None
             if is_lost:
                 print("the heartbeats did not arrive, and another worker took the trial", file=sys.stderr)
@@ -124,7 +129,7 @@ def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: 
 
 
 def _await_trial(study: optuna.Study, sweep: Sweep) -> bool:
-    """Waits until a trial can be started or resumed; returns False if all have ended."""
+    """Wait until a trial can be started or resumed. Return False if all have ended."""
     while True:
         answered(lambda: fail_stale_trials(study))
         trials = answered(lambda: trials_of(study))
@@ -137,10 +142,10 @@ def _await_trial(study: optuna.Study, sweep: Sweep) -> bool:
 
 
 def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial) -> float:
-    """Trains or resumes a trial in its folder; returns its value, NaN if other workers took all points."""
+    """Train or resume a trial and return its value, NaN if other workers took all points."""
     trials = trials_of(study)
     number = next(
-        number for number, attempts in enumerate(trials) if trial.number in [each.number for each in attempts]
+        number for number, attempts in enumerate(trials) if any(trial.number == attempt.number for attempt in attempts)
     )
     point = points_of(sweep, trials)[number]
     if point is None:
@@ -158,13 +163,13 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial)
     outcome = train_run(config, run.path, [reporter], is_trial=True)
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(outcome.signal)
-    found = validations(run.metrics)
-    values = {step: each[sweep.metric_key] for step, each in found.items() if sweep.metric_key in each}
+    metrics = validations(run.metrics)
+    values = {step: record[sweep.metric_key] for step, record in metrics.items() if sweep.metric_key in record}
     if not values:
-        raise NoMetricValue(f"no validation found a finite {sweep.metric_key}")
+        raise NoMetricValue(f"no validation has a finite {sweep.metric_key}")
     step = sweep.measured.best_step(values)
     trial.set_user_attr("step", step)
-    trial.set_user_attr("found", found[step])
+    trial.set_user_attr("found", metrics[step])
     if spent := read_goodput(run.goodput):
         trial.set_user_attr("minutes", sum(spent["seconds"].values()) / 60)
     if outcome.reason == "stopped":
@@ -173,7 +178,7 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial)
 
 
 class _Reporter(Callback):
-    """Reports validations to the study; ends the run if its trial is pruned, or another worker took it."""
+    """Reports validations to the study. A pruned trial, or one that another worker took, ends."""
 
     def __init__(self, trial: Trial, metric: str, reported: Container[int]) -> None:
         self._trial, self._metric, self._reported = trial, metric, reported
@@ -192,9 +197,9 @@ class _Reporter(Callback):
 
 def _suggest(trial: Trial, name: str, values: Range) -> Value:
     if isinstance(values, Choice):
-        chosen = trial.suggest_categorical(name, values.values)
-        assert chosen is not None
-        return chosen
+        value = trial.suggest_categorical(name, values.values)
+        assert value is not None
+        return value
     if isinstance(values, Integers):
         return trial.suggest_int(name, values.low, values.high, step=values.step)
     return trial.suggest_float(name, values.low, values.high, log=isinstance(values, LogUniform))

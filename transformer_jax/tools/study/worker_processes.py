@@ -14,7 +14,7 @@ from types import FrameType
 from transformer_jax.config import ConfigError
 
 POLL_SECONDS = 1.0
-# A worker that is killed each time, as by a trial without memory, is replaced this often.
+# A worker that is killed again and again, as by a trial without memory, is replaced this often.
 REPLACEMENTS = 3
 STOPPING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 # From prctl(2).
@@ -24,19 +24,21 @@ PARENT = "TRANSFORMER_JAX_SWEEP_PARENT"
 
 
 def gpus() -> list[str]:
-    """The NVIDIA GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is not None:
-        return [name for name in given.split(",") if name.strip()]
-    # CUDA numbers the visible devices: the only GPU of a container is number 0, whatever its number on the host.
+    """Return the NVIDIA GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name.strip()]
+    # CUDA numbers the visible devices: the only GPU of a container is 0, whatever its number on the
+    # host.
     return [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
 
 
 def gpu_environments(workers: int, devices: Sequence[str]) -> list[dict[str, str]]:
-    """Variables of each worker: several GPUs per worker, or several workers per GPU with equal shares of its memory.
+    """Return the environment variables that give every worker its GPUs, or its share of one.
 
-    ``gpu_environments(2, ["0", "1", "2", "3"])`` is ``[{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]``.
-    Without GPUs, and for one worker, nothing is set. Raises ConfigError unless one number divides the other.
+    ``gpu_environments(2, ["0", "1", "2", "3"])`` is
+    ``[{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]``. Workers on one GPU have
+    equal shares of its memory. Without GPUs, and for one worker, nothing is set.
     """
     if not devices or workers == 1:
         return [{} for _ in range(workers)]
@@ -52,20 +54,20 @@ def gpu_environments(workers: int, devices: Sequence[str]) -> list[dict[str, str
             {"CUDA_VISIBLE_DEVICES": devices[number % len(devices)], "XLA_PYTHON_CLIENT_MEM_FRACTION": memory}
             for number in range(workers)
         ]
-    each = len(devices) // workers
-    return [{"CUDA_VISIBLE_DEVICES": ",".join(devices[number * each :][:each])} for number in range(workers)]
+    share = len(devices) // workers
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(devices[number * share :][:share])} for number in range(workers)]
 
 
 def share_cores(number: int, workers: int) -> None:
-    """Restricts this process to its part of the cores: worker 1 of 2 on cores 0 to 3 gets 2 and 3."""
+    """Restrict this process to its cores: worker 1 of 2 on cores 0 to 3 gets 2 and 3."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
-    each = len(cores) // workers
-    if each:
-        os.sched_setaffinity(0, cores[number * each :][:each])
+    share = len(cores) // workers
+    if share:
+        os.sched_setaffinity(0, cores[number * share :][:share])
 
 
 def end_with_parent() -> None:
-    """Makes Linux send this process SIGTERM when its parent ends; ends it now if that has ended before."""
+    """Make Linux send this process SIGTERM when its parent ends, or now if it has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         parent = os.environ.get(PARENT)
@@ -80,10 +82,11 @@ def log_file(logs: Path, number: int) -> Path:
 def run_workers(
     command: Sequence[str], environments: Sequence[dict[str, str]], logs: Path, look: Callable[[], None]
 ) -> list[int]:
-    """Runs the command in each environment, and calls ``look`` every second, until all have ended; returns exit statuses.
+    """Run a worker in every environment until all have ended, and return their exit statuses.
 
-    Each worker writes to its own file in ``logs``. SIGINT, SIGTERM and SIGHUP are passed on; the workers then save and end. A
-    worker that another signal ended, such as SIGKILL where memory is short, is replaced by a new one.
+    Calls ``look`` every second. SIGINT, SIGTERM and SIGHUP are passed on, and the workers save and
+    end. A worker that another signal ends, such as SIGKILL when memory is short, is replaced.
+    Workers write to files in ``logs``.
     """
     logs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -91,7 +94,8 @@ def run_workers(
         replaced, is_stopping = [0] * len(environments), False
 
         def started(index: int) -> subprocess.Popen[bytes]:
-            # Own process groups: a terminal would send Ctrl-C to the workers too, and a second signal ends a run at once.
+            # New process groups: a terminal would send Ctrl-C to the workers too, and a second
+            # signal ends a run at once.
             variables, nothing = os.environ | environments[index] | {PARENT: str(os.getpid())}, subprocess.DEVNULL
             return subprocess.Popen(
                 command, env=variables, stdout=files[index], stderr=files[index], stdin=nothing, process_group=0
@@ -100,7 +104,7 @@ def run_workers(
         def are_running() -> bool:
             statuses = [worker.poll() for worker in workers]
             for index, status in enumerate(statuses):
-                # The number of the signal that ended it; 0 while it runs or if none did.
+                # The number of the signal that ended it, 0 if none did.
                 number = max(-(status or 0), 0)
                 is_killed = number > 0 and number not in STOPPING
                 if is_killed and not is_stopping and replaced[index] < REPLACEMENTS:

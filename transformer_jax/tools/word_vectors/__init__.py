@@ -1,1 +1,1 @@
-"""Word vectors: tables, file formats, search, test sets, term counts, and the task that learns them."""
+"""Word vectors: files, search, test sets, and the task that learns them."""

@@ -8,13 +8,13 @@ PERPLEXITY = 30.0
 
 
 def project(matrix: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
-    """Projects the rows of ``[N, D]``, divided by their norms, to float64 points ``[N, 2]``.
+    """Project the rows of ``[N, D]``, divided by their norms, to float64 points ``[N, 2]``.
 
-    ``pca``: two principal components. ``tsne``: t-SNE (van der Maaten and Hinton 2008) of cosine distances, initialized with
-    the principal components. Raises ConfigError without scikit-learn, DataError for fewer than three rows or two dimensions.
+    ``pca`` is two principal components, ``tsne`` t-SNE (van der Maaten and Hinton 2008) of cosine
+    distances, initialized with them.
     """
     if len(matrix) < 3 or matrix.shape[1] < 2:
-        raise DataError(f"a map needs at least three words and two dimensions, found {list(matrix.shape)}")
+        raise DataError(f"a map needs at least three words and two dimensions, not {list(matrix.shape)}")
     if not matrix.any():
         raise DataError("a map needs vectors that are not all zero")
     try:
@@ -23,17 +23,12 @@ def project(matrix: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
         from threadpoolctl import threadpool_limits
     except ImportError:
         raise ConfigError("scikit-learn is not installed", remedy="pip install scikit-learn scipy") from None
-    unit = unit_rows(matrix)
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    unit = matrix / np.where(norms > 0, norms, 1).astype(np.float32)
     if method == "pca":
         return np.asarray(PCA(n_components=2, svd_solver="full").fit_transform(unit), np.float64)
     perplexity = min(PERPLEXITY, (len(matrix) - 1) / 3)
     options = {"perplexity": perplexity, "metric": "cosine", "init": "pca", "random_state": seed, "n_jobs": 1}
-    # With one thread the result does not depend on the number of cores, and OpenMP threads do not spin.
+    # With one thread the result does not depend on the number of cores, and OpenMP does not spin.
     with threadpool_limits(1, user_api="openmp"):
         return np.asarray(TSNE(n_components=2, **options).fit_transform(unit), np.float64)
-
-
-def unit_rows(matrix: np.ndarray) -> np.ndarray:
-    """A copy of ``[N, D]`` with rows divided by their Euclidean norms; zero rows are unchanged."""
-    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-    return matrix / np.where(norms > 0, norms, 1).astype(np.float32)

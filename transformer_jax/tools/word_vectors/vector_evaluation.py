@@ -1,4 +1,4 @@
-"""Test sets of word vectors (analogies and rated word pairs), read as people distribute them, and gensim's scores on them."""
+"""Test sets of word vectors, analogies and rated word pairs, and gensim's scores on them."""
 
 import csv
 import math
@@ -9,17 +9,15 @@ import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from transformer_jax.data.text_files import ascii_words, read_lines, visible
 from transformer_jax.errors import DataError
 from transformer_jax.files.terminal import text_table
-from transformer_jax.tools.word_vectors.keyed_vectors import WORD_START, keyed_vectors
+from transformer_jax.tools.word_vectors.keyed_vectors import WORD_START, KeyedVectors, keyed_vectors
 
-if TYPE_CHECKING:
-    from transformer_jax.tools.word_vectors.keyed_vectors import KeyedVectors
-
-SECTION_MARK, COMMENT_MARK = ":", "#"
+SECTION_MARK = ":"
+COMMENT_MARK = "#"
 SYNTACTIC_MARK = "gram"
 SEPARATORS = ("\t", ",", ";")
 ENDINGS = (".txt", ".tsv", ".csv")
@@ -34,8 +32,11 @@ SCORE_HEADINGS = ("simlex999", "mean", "average", "score", "similarity", "relate
 class WordTestSet(NamedTuple):
     """A test set as gensim reads it.
 
-    ``kind``: analogies or similarity. ``lines``: of analogies ``: section`` and four words, of similarity two words and their
-    score between tabs. ``totals``: questions by section; ``{"": pairs}`` for similarity. ``reading``: how the file was read.
+    Args:
+        kind: analogies or similarity.
+        lines: of analogies ``: section`` and four words, else two words and a score between tabs.
+        totals: questions by section, ``{"": pairs}`` for similarity.
+        reading: how the file was read.
     """
 
     name: str
@@ -48,9 +49,10 @@ class WordTestSet(NamedTuple):
 def read_test_sets(paths: Sequence[str]) -> list[WordTestSet]:
     """Read test sets from files, and from all .txt, .tsv and .csv files below folders.
 
-    A file of analogies has lines of four words, and ``: section`` between them. A file of pairs has a pair and its score a
-    line, in columns that tabs, commas, semicolons or spaces separate, and may begin with a heading. Raises DataError if a
-    file is missing, a folder has none, two have the same name, or a line (named) has neither form.
+    A file of analogies has lines of four words, and ``: section`` between them. A file of pairs has
+    a pair and its score a line, in columns that tabs, commas, semicolons or spaces separate, and
+    may begin with a heading. Raises DataError if a file is missing, a folder has none, two have the
+    same name, or a line has neither form.
     """
     files: list[Path] = []
     for path in (Path(text).expanduser() for text in paths):
@@ -65,7 +67,7 @@ def read_test_sets(paths: Sequence[str]) -> list[WordTestSet]:
     test_sets: dict[str, WordTestSet] = {}
     for file in dict.fromkeys(file.resolve() for file in files):
         if file.stem in test_sets:
-            raise DataError(f"{file}: another test set is named {file.stem}; rename one")
+            raise DataError(f"{file}: another test set has the name {file.stem}; rename one")
         test_sets[file.stem] = _read_test_set(file)
     return list(test_sets.values())
 
@@ -76,7 +78,7 @@ def _read_test_set(path: Path) -> WordTestSet:
         raise DataError(f"{path}: the file is empty; expected analogies or pairs of words")
     # Only pairs have a heading.
     sample = lines[:2][-1][1]
-    separator = next((each for each in SEPARATORS if each in sample), "")
+    separator = next((mark for mark in SEPARATORS if mark in sample), "")
     fields = _fields(sample, separator)
     score = next((index for index, field in enumerate(fields) if index > 1 and _is_number(field)), None)
     has_four_words = len(fields) == 4 and not separator and score is None
@@ -107,16 +109,16 @@ def _analogies(path: Path, lines: Sequence[tuple[int, str]]) -> WordTestSet:
 
 
 def _is_section(line: str) -> bool:
-    """Whether a line names a section, ``: family`` or ``:family``; other lines begin with a word such as ``:)``."""
+    """Return whether a line is ``: family`` or ``:family``. Others begin with words, as ``:)``."""
     words = _fields(line, "")
     return line.startswith(SECTION_MARK) and (words[0] == SECTION_MARK or len(words) == 1)
 
 
 def _pairs(path: Path, lines: Sequence[tuple[int, str]], separator: str, score: int) -> WordTestSet:
-    """Read pairs by the headings of their columns, else the first two columns and the first of numbers, ``score``."""
+    """Read pairs by the headings of their columns, else the first two columns and ``score``."""
     heading = _fields(lines[0][1], separator)
     has_heading = len(lines) > 1 and not (score < len(heading) and _is_number(heading[score]))
-    columns, named = (0, 1, score), f"columns 1, 2 and {score + 1}"
+    columns, listing = (0, 1, score), f"columns 1, 2 and {score + 1}"
     has_columns = len(heading) == len(_fields(lines[1 % len(lines)][1], separator))
     if has_heading and not has_columns and not lines[0][1].startswith(COMMENT_MARK):
         problem = f"{_shown(lines[0][1])} is neither two words and a number nor a heading of the columns of line {lines[1][0]}"
@@ -127,7 +129,7 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]], separator: str, score: 
         first, second = words if len(words) == 2 else columns[:2]
         scores = [index for part in SCORE_HEADINGS for index, name in enumerate(names) if part in name]
         columns = first, second, next(iter(scores), score)
-        named = f"columns {', '.join(repr(heading[index]) for index in columns)}"
+        listing = f"columns {', '.join(repr(heading[index]) for index in columns)}"
     pairs = []
     for number, line in lines[has_heading:]:
         row = _fields(line, separator)
@@ -136,7 +138,7 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]], separator: str, score: 
             raise DataError(f"{path}, line {number}: {_shown(line)} is not two words and a number")
         pairs.append("\t".join(pair))
     note = f"its heading, line {lines[0][0]}, left out" if has_heading else "without a heading"
-    return WordTestSet(path.stem, "similarity", pairs, {"": len(pairs)}, f"rated pairs, {named}; {note}")
+    return WordTestSet(path.stem, "similarity", pairs, {"": len(pairs)}, f"rated pairs, {listing}; {note}")
 
 
 def _fields(line: str, separator: str) -> list[str]:
@@ -159,7 +161,7 @@ def _is_number(field: str) -> bool:
 
 
 class Score(NamedTuple):
-    """Accuracy of analogies, or Spearman's rank correlation, over the ``covered`` of ``total`` items; None if undefined."""
+    """Accuracy of analogies, or Spearman's rank correlation, over the ``covered`` items."""
 
     name: str
     value: float | None
@@ -168,7 +170,7 @@ class Score(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores on a test set: ``parts`` are sections, and their sums semantic and syntactic (none for similarity)."""
+    """Scores on a test set. ``parts`` are sections of analogies and their sums."""
 
     test_set: WordTestSet
     parts: Sequence[Score]
@@ -191,64 +193,66 @@ class VectorReport(NamedTuple):
         return {"num_words": self.num_words, "dimension": self.dimension, "test_sets": sets}
 
     def headline(self) -> dict[str, float]:
-        """Return metrics to log, without undefined ones.
+        """Return the defined metrics to log.
 
-        ``analogies``: accuracy over all sets, 0 to 1. ``spearman_NAME``: -1 to 1; ``similarity``: their mean. ``coverage``:
-        covered share of questions and pairs.
+        ``analogies`` is the accuracy over all sets, ``similarity`` the mean of ``spearman_NAME``,
+        ``coverage`` the covered share of questions and pairs.
         """
-        analogies = [each for each in self.scores if each.test_set.kind == "analogies"]
+        analogies = [score for score in self.scores if score.test_set.kind == "analogies"]
         ranks = {
-            f"spearman_{each.test_set.name}": each.overall.value
-            for each in self.scores
-            if each.test_set.kind == "similarity" and each.overall.value is not None
+            f"spearman_{score.test_set.name}": score.overall.value
+            for score in self.scores
+            if score.test_set.kind == "similarity" and score.overall.value is not None
         }
-        numbers = {"analogies": _sum("", [each.overall for each in analogies]).value}
+        numbers = {"analogies": _sum("", [score.overall for score in analogies]).value}
         for name in ("semantic", "syntactic"):
-            parts = [part for each in analogies for part in each.parts if part.name == name]
+            parts = [part for score in analogies for part in score.parts if part.name == name]
             numbers[f"analogies_{name}"] = _sum("", parts).value
         numbers["similarity"] = sum(ranks.values()) / len(ranks) if ranks else None
-        overall = [each.overall for each in self.scores]
-        numbers["coverage"] = sum(each.covered for each in overall) / max(sum(each.total for each in overall), 1)
+        overall = [score.overall for score in self.scores]
+        numbers["coverage"] = sum(score.covered for score in overall) / max(sum(score.total for score in overall), 1)
         return {name: number for name, number in numbers.items() if number is not None} | ranks
 
     def table(self) -> str:
         rows = [("test set", "score", "covered", "coverage")]
         for test_set, parts, overall in self.scores:
-            named = [(f"{test_set.name}: {part.name}", part) for part in parts if part.total]
-            for name, score in [*named, (test_set.name, overall)]:
+            sections = [(f"{test_set.name}: {part.name}", part) for part in parts if part.total]
+            for name, score in [*sections, (test_set.name, overall)]:
                 number = "-" if score.value is None else f"{score.value:.4f}"
                 number = f"{100 * score.value:.2f} %" if score.value is not None and parts else number
                 covered = f"{score.covered:,} of {score.total:,}", f"{100 * score.covered / score.total:.1f} %"
                 rows.append((name, number, *covered))
-        readings = "\n".join(f"{each.test_set.name}: {each.test_set.reading}" for each in self.scores)
-        meaning = "analogies: accuracy; similarity: Spearman's rank correlation; over the covered, whose words all have vectors"
+        readings = "\n".join(f"{scores.test_set.name}: {scores.test_set.reading}" for scores in self.scores)
+        meaning = (
+            "Scores are accuracy or Spearman's rank correlation, over covered items, whose words all have vectors."
+        )
         size = f"{self.num_words:,} words, {self.dimension} dimensions"
         return "\n\n".join([size, readings, text_table(rows, "lrrr"), meaning])
 
     def without_coverage(self) -> list[str]:
         """Return the names of test sets without a covered question or pair."""
-        return [each.test_set.name for each in self.scores if not each.overall.covered]
+        return [score.test_set.name for score in self.scores if not score.overall.covered]
 
 
-def evaluate_vectors(vectors: "KeyedVectors", test_sets: Sequence[WordTestSet]) -> VectorReport:
-    """Answer the analogies by 3CosAdd, question words excluded, and rank the pairs by cosine, whatever the case of words."""
+def evaluate_vectors(vectors: KeyedVectors, test_sets: Sequence[WordTestSet]) -> VectorReport:
+    """Answer the analogies by 3CosAdd, and rank the pairs by cosine, whatever the case of words."""
     words = _as_words(vectors)
     score = {"analogies": _score_analogies, "similarity": _score_similarity}
     scores = [score[test_set.kind](words, test_set) for test_set in test_sets]
     return VectorReport(len(vectors), vectors.vector_size, scores)
 
 
-def _as_words(vectors: "KeyedVectors") -> "KeyedVectors":
-    """Return the vectors by word: in a table of pieces "▁in" stands for "in", rather than the end of "begin"."""
+def _as_words(vectors: KeyedVectors) -> KeyedVectors:
+    """Return the vectors by word. In a table of pieces "▁in" is the word, not "in"."""
     if not any(word.startswith(WORD_START) for word in vectors.index_to_key):
         return vectors
     rows: dict[str, int] = {}
-    for row, piece in sorted(enumerate(vectors.index_to_key), key=lambda each: not each[1].startswith(WORD_START)):
+    for row, piece in sorted(enumerate(vectors.index_to_key), key=lambda item: not item[1].startswith(WORD_START)):
         rows.setdefault(piece.removeprefix(WORD_START), row)
     return keyed_vectors(list(rows), vectors.vectors[list(rows.values())])
 
 
-def _score_analogies(vectors: "KeyedVectors", test_set: WordTestSet) -> Scores:
+def _score_analogies(vectors: KeyedVectors, test_set: WordTestSet) -> Scores:
     lines = "\n".join(test_set.lines)
     # gensim splits lines at other spaces too.
     vectors, lines = _as_letters(NO_SEPARATORS.findall(lines), vectors, lines)
@@ -266,9 +270,9 @@ def _score_analogies(vectors: "KeyedVectors", test_set: WordTestSet) -> Scores:
     return Scores(test_set, [*parts, *sums], _sum(test_set.name, parts))
 
 
-def _score_similarity(vectors: "KeyedVectors", test_set: WordTestSet) -> Scores:
-    known = {word.upper() for word in vectors.index_to_key}
-    covered = [line for line in test_set.lines if known.issuperset(line.upper().split("\t")[:2])]
+def _score_similarity(vectors: KeyedVectors, test_set: WordTestSet) -> Scores:
+    vocabulary = {word.upper() for word in vectors.index_to_key}
+    covered = [line for line in test_set.lines if vocabulary.issuperset(line.upper().split("\t")[:2])]
     value = None
     # gensim needs two pairs, and NumPy warns if all scores are equal.
     if len(covered) > 1:
@@ -284,9 +288,9 @@ def _score_similarity(vectors: "KeyedVectors", test_set: WordTestSet) -> Scores:
     return Scores(test_set, (), Score(test_set.name, value, len(covered), len(test_set.lines)))
 
 
-def _as_letters(characters: Iterable[str], vectors: "KeyedVectors", text: str) -> tuple["KeyedVectors", str]:
-    """Return the vectors and the text with private letters for ``characters`` of words, which mean something to gensim."""
-    letters = {ord(each): 0xE000 + index for index, each in enumerate(sorted(set(characters)))}
+def _as_letters(characters: Iterable[str], vectors: KeyedVectors, text: str) -> tuple[KeyedVectors, str]:
+    """Replace ``characters`` of words with a meaning for gensim by private letters."""
+    letters = {ord(character): 0xE000 + index for index, character in enumerate(sorted(set(characters)))}
     if not letters:
         return vectors, text
     words = [word.translate(letters) for word in vectors.index_to_key]
@@ -295,6 +299,6 @@ def _as_letters(characters: Iterable[str], vectors: "KeyedVectors", text: str) -
 
 def _sum(name: str, scores: Sequence[Score]) -> Score:
     """Return the accuracy over all covered questions of several scores."""
-    covered = sum(each.covered for each in scores)
-    right = sum(round(each.value * each.covered) for each in scores if each.value is not None)
-    return Score(name, right / covered if covered else None, covered, sum(each.total for each in scores))
+    covered = sum(score.covered for score in scores)
+    right = sum(round(score.value * score.covered) for score in scores if score.value is not None)
+    return Score(name, right / covered if covered else None, covered, sum(score.total for score in scores))

@@ -16,12 +16,12 @@ SOURCE_FLAGS = ("vectors", "format", "workdir", "checkpoint", "limit")
 
 
 def _load(values: flags.Values) -> "KeyedVectors":
-    """The first --limit vectors of --vectors or --workdir."""
+    """Return the first --limit vectors of --vectors or --workdir."""
     from transformer_jax.tools.word_vectors.keyed_vectors import keyed_vectors, read_vectors
 
     if values.workdir:
         if values.format:
-            raise ConfigError("--format", "is for --vectors", "a run knows its own")
+            raise ConfigError("--format", "is for --vectors", "leave it out")
         from transformer_jax.tools.word_vectors.task.word_vector_task import vectors_of_run
 
         vectors, limit = vectors_of_run(values.workdir, values.checkpoint), values.limit
@@ -45,7 +45,9 @@ def _evaluate(values: flags.Values, _: list[str]) -> None:
         write_whole(Path(values.json).expanduser(), json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n")
         print(f"\n{values.json}")
     if uncovered := report.without_coverage():
-        raise DataError(f"{', '.join(uncovered)}: no question or pair whose words all have vectors; coverage is 0")
+        raise DataError(
+            f"{', '.join(uncovered)}: coverage is 0, since no question or pair has vectors for all its words"
+        )
 
 
 def _neighbors(values: flags.Values, words: list[str]) -> None:
@@ -53,13 +55,13 @@ def _neighbors(values: flags.Values, words: list[str]) -> None:
 
     vectors = _load(values)
     unknown = [word for word in words if find(vectors, word) is None]
-    known = [word for word in words if word not in unknown]
-    if not known:
+    listed = [word for word in words if word not in unknown]
+    if not listed:
         require_word(vectors, unknown[0])
-    for number, word in enumerate(known):
+    for number, word in enumerate(listed):
         print(("\n" if number else "") + word)
-        found = vectors.most_similar(require_word(vectors, word), topn=values.count)
-        rows = [("  " + other, f"{cosine:.4f}") for other, cosine in found]
+        nearest = vectors.most_similar(require_word(vectors, word), topn=values.count)
+        rows = [("  " + other, f"{cosine:.4f}") for other, cosine in nearest]
         print(text_table(rows, "lr") if rows else "  no other word has a vector")
     if unknown:
         print(f"\n{len(unknown)} of {len(words)} words have no vector: {', '.join(unknown)}")
@@ -81,9 +83,9 @@ def _map(values: flags.Values, _: list[str]) -> None:
     from transformer_jax.tools.word_vectors.projection import project
 
     vectors = _load(values)
-    unknown = [word for word in values.words if find(vectors, word) is None]
-    asked = dict.fromkeys(found for word in values.words if (found := find(vectors, word)) is not None)
-    shown = list(asked) if values.words else vectors.index_to_key[: values.top]
+    forms = {word: find(vectors, word) for word in values.words}
+    unknown = [word for word, form in forms.items() if form is None]
+    shown = list(dict.fromkeys(filter(None, forms.values()))) if values.words else vectors.index_to_key[: values.top]
     points = project(vectors.vectors[[vectors.key_to_index[word] for word in shown]], values.method, values.seed)
     near = [[other for other, _ in vectors.most_similar(word, topn=6)] for word in shown]
     stem = str(values.output).removesuffix(".png").removesuffix(".html")
@@ -110,7 +112,7 @@ ACTIONS = {
     flags.string("format", "", "of --vectors: word2vec, word2vec_binary or glove"),
     flags.string("workdir", None, "instead of --vectors: folder of a run of word vectors"),
     flags.string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}"),
-    flags.integer("limit", 0, "take only the first words, usually the most frequent; 0: all", lower_bound=0),
+    flags.integer("limit", 0, "take only the first words, usually the most frequent (0: all)", lower_bound=0),
     flags.strings("test_sets", [], "evaluate: files, or folders of files (default: data.test_sets of the run)"),
     flags.string("json", None, "evaluate: also write the report into this file"),
     flags.integer("count", 10, "neighbors: how many", lower_bound=1),
@@ -125,21 +127,23 @@ def vectors(values: flags.Values) -> int:
     """Evaluate, search, convert and draw word vectors, with gensim.
 
     Example:
-        transformer-jax vectors evaluate  --vectors=glove.txt --test_sets=questions-words.txt,word-sim
+        transformer-jax vectors evaluate  --vectors=glove.txt --test_sets=questions-words.txt
         transformer-jax vectors neighbors Berlin Paris --vectors=glove.txt
         transformer-jax vectors convert   --vectors=glove.txt --output=glove.bin
         transformer-jax vectors map       --vectors=glove.txt --output=map --method=tsne --top=500
 
-    Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .bin (word2vec's
-    binary format), or text, whose first line tells word2vec and GloVe apart; both may be .gz or .xz. Words are looked up as
-    written, else in lower case. Similarity is the cosine. Needs the extra vectors: pip install gensim scikit-learn scipy.
+    Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .bin
+    (word2vec's binary format), or text, whose first line tells word2vec and GloVe apart. Both may
+    be .gz or .xz. Words are looked up as written, else in lower case. Similarity is the cosine.
+    Needs the extra vectors: pip install gensim scikit-learn scipy.
 
-    evaluate: accuracy of analogies (d is the word nearest to b - a + c) by section, or Spearman's rank correlation with judged
-    similarity, whatever the case of words, with coverage, and how each test set was read. Its columns are those of its heading
-    (word1, word2, SimLex999), or the first two and the first with numbers. Fails where a test set has no word of the vectors.
-    neighbors: the words nearest to each WORD.
-    convert: --output=FILE.bin, .txt (word2vec); or --output_format=glove.
-    map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
+    evaluate: accuracy of analogies (d is the word nearest to b - a + c) by section, or Spearman's
+    rank correlation with judged similarity, whatever the case of words, with coverage, and how test
+    sets were read. The columns of pairs are in the heading (word1, word2, SimLex999), or are the
+    first two and the first with numbers. Fails if a test set has no word of the vectors.
+    neighbors: the words nearest to every WORD. convert: --output=FILE.bin, .txt (word2vec), or
+    --output_format=glove. map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page
+    with search that needs no network.
     """
     action, words = chosen_action("vectors", ACTIONS, values, SOURCE_FLAGS)
     if "output" in action.flags and not values.output:

@@ -1,1 +1,1 @@
-"""References of the kit in NumPy: the function ``NAME`` of the module of a kind is the reference of the part of this name."""
+"""References of the kit in NumPy. In the module of a kind, functions have the names of parts."""

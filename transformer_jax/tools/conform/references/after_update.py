@@ -10,7 +10,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def balance_bias(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """b_i + u sign(e_i), e_i the mean number of tokens minus that of expert i (Wang et al. 2024, algorithm 1)."""
+    """Return b_i + u sign(e_i), e = mean tokens - tokens of an expert (Wang et al. 2024)."""
     changed = dict(params)
     for path, (tokens, _) in inputs.statistics.items():
         bias = re.sub("expert_load$", "balance_bias", path)
@@ -19,13 +19,9 @@ def balance_bias(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
 
 
 def ngpt(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """Every matrix divided by the norms of its vectors of length d_model (Loshchilov et al. 2024, section 2.6, step 2)."""
-    first = r"(query|key|value|wide_kernel|gate_kernel)$"
-    axes = {
-        path: 0 if re.search(first, path) else -1
-        for path in params
-        if re.search(rf"{first}|output$|kernel$|table$", path)
-    }
-    return params | {
-        path: params[path] / np.linalg.norm(params[path], axis=axis, keepdims=True) for path, axis in axes.items()
-    }
+    """Divide matrices by the norms of vectors of length d_model (Loshchilov et al. 2024, 2.6)."""
+    changed = dict(params)
+    for path in filter(re.compile("(query|key|value|output|kernel|table)$").search, params):
+        axis = 0 if re.search("(query|key|value|wide_kernel|gate_kernel)$", path) else -1
+        changed[path] = params[path] / np.linalg.norm(params[path], axis=axis, keepdims=True)
+    return changed

@@ -9,12 +9,12 @@ from transformer_jax.tools.conform.equations import MASKED, AttentionInputs, dis
 
 
 def grouped_query(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """H / G query heads share each of G heads of keys and values (Ainslie et al. 2023, section 2.2)."""
+    """Share G heads of keys and values among H / G query heads (Ainslie et al. 2023)."""
     return _with_key_heads(inputs.settings.key_value_heads, params, inputs, mask)
 
 
 def multi_query(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """All query heads share one head of keys and values (Shazeer 2019, section 3)."""
+    """Share one head of keys and values among all query heads (Shazeer 2019, section 3)."""
     return _with_key_heads(1, params, inputs, mask)
 
 
@@ -24,7 +24,7 @@ def _with_key_heads(number: int, params: Any, inputs: AttentionInputs, mask: np.
 
 
 def value_residual(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Attention to a V_1 + b V_n, with V_1 of the first layer (Zhou et al. 2024, Learnable-ResFormer)."""
+    """Attend to a V_1 + b V_n, V_1 of the first layer (Zhou et al. 2024, Learnable-ResFormer)."""
     of_first, first_inputs = inputs.earlier[0] if inputs.earlier else (params, inputs)
     first = np.einsum("bld,dhk->bhlk", first_inputs.memory, of_first["value"])
     a, b = params["changes_value_residual"]["shares"]
@@ -32,7 +32,7 @@ def value_residual(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np
 
 
 def qk_norm(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """softmax(LN(Q) LN(K)^T / sqrt(K)) V (Dehghani et al. 2023, section 2)."""
+    """Return softmax(LN(Q) LN(K)^T / sqrt(K)) V (Dehghani et al. 2023, section 2)."""
     gains, epsilon = params["changes_qk_norm"], inputs.model.norm_epsilon
     return multi_head(
         params,
@@ -44,20 +44,20 @@ def qk_norm(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarra
 
 
 def soft_cap(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """cap tanh(score / cap) (Gemma 2, 2024, section 2)."""
+    """Return cap tanh(score / cap) (Gemma 2, 2024, section 2)."""
     cap = inputs.settings.cap
     return multi_head(params, inputs, mask, scores=lambda scores: cap * np.tanh(scores / cap))
 
 
 def sliding_window(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """A window of ``size`` positions, or of ``size / 2`` on each side (Beltagy et al. 2020, section 3.1)."""
+    """Attend to ``size`` positions, or half on each side (Beltagy et al. 2020, section 3.1)."""
     distance, size = distances(inputs)[:, 0], inputs.settings.size
     is_near = distance > -size if inputs.site.is_causal else np.abs(distance) <= size // 2
     return multi_head(params, inputs, mask & is_near)
 
 
 def talking_heads(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Heads are mixed before the softmax and after it (Shazeer et al. 2020, section 4)."""
+    """Mix heads before and after the softmax (Shazeer et al. 2020, section 4)."""
     before, after = (params["changes_talking_heads"][name] for name in ("mix_scores", "mix_weights"))
     return multi_head(
         params,
@@ -69,24 +69,24 @@ def talking_heads(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.
 
 
 def softmax_one(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """exp(s_i) / (1 + sum_j exp(s_j)) (Miller 2023)."""
+    """Return exp(s_i) / (1 + sum_j exp(s_j)) (Miller 2023)."""
     return _with_rest(np.ones(()), params, inputs, mask)
 
 
 def sigmoid(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """sigmoid(s_i - ln n), n the visible keys (Ramapuram et al. 2024, equation 3)."""
+    """Return sigmoid(s_i - ln n), n the visible keys (Ramapuram et al. 2024, equation 3)."""
     visible = np.maximum(mask.sum(-1), 1)[:, None, :, None]
     return multi_head(params, inputs, mask, weights=lambda scores: equations.sigmoid(scores - np.log(visible)))
 
 
 def mup(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """q k / K times the root of the base size (Yang et al. 2022, definition 4.1)."""
+    """Return q k / K times the root of the base size (Yang et al. 2022, definition 4.1)."""
     factor = np.sqrt(inputs.settings.base_key_size / inputs.model.head_key_size)
     return multi_head(params, inputs, mask, scores=lambda scores: scores * factor)
 
 
 def latent(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """o_i = sum_j softmax_j([q^C; q^R] [k^C; k^R] / sqrt(K + R)) v^C_j (DeepSeek-AI 2024, DeepSeek-V2, equations 9 to 19)."""
+    """Return softmax([q^C; q^R] [k^C; k^R] / sqrt(K + R)) v^C (DeepSeek-V2, 2024, eq. 9 to 19)."""
 
     def compressed(x: np.ndarray, name: str) -> np.ndarray:
         c = x @ params[f"{name}_kernel"]
@@ -99,7 +99,7 @@ def latent(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray
     c = compressed(inputs.memory, "latent")
     of_query = compressed(inputs.x, "query_latent") if "query_latent_kernel" in params else inputs.x
     query, key, value = in_heads(of_query, "query"), in_heads(c, "key"), in_heads(c, "value")
-    key, value = (np.repeat(each, query.shape[1] // each.shape[1], axis=1) for each in (key, value))
+    key, value = (np.repeat(x, query.shape[1] // x.shape[1], axis=1) for x in (key, value))
     if "rotary_key_kernel" in params:
         rotary_query = equations.rotated(in_heads(of_query, "rotary_query_kernel"), inputs.positions)
         rotary_key = equations.rotated((inputs.memory @ params["rotary_key_kernel"])[:, None], inputs.memory_positions)
@@ -111,7 +111,7 @@ def latent(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray
 
 
 def gated(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Y * sigmoid(X W) (Qiu et al. 2025, equation 5), with one gate for each dimension or each head."""
+    """Return Y * sigmoid(X W), with gates of dimensions or heads (Qiu et al. 2025, equation 5)."""
     (kernel,) = params["changes_gated"].values()
     logits = np.tensordot(inputs.x, kernel, axes=1)
     gates = equations.sigmoid(logits.reshape(*logits.shape[:3], -1))
@@ -119,7 +119,7 @@ def gated(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
 
 
 def differential(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """(softmax(Q1 K1^T / sqrt(K)) - lambda softmax(Q2 K2^T / sqrt(K))) V, head by head (Ye et al. 2025, equations 1 to 3)."""
+    """Return (softmax(Q1 K1^T) - lambda softmax(Q2 K2^T)) V (Ye et al. 2025, equations 1 to 3)."""
     of, initial = params["changes_differential"], inputs.settings.initial_factor
     initial = initial or 0.8 - 0.6 * np.exp(-0.3 * inputs.site.index)
     (query1, query2), (key1, key2) = of["lambda_query"], of["lambda_key"]
@@ -133,7 +133,7 @@ def differential(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.n
 
     for head in range(0, heads, 2):
         group = head * key_heads // heads // 2 * 2
-        value = np.concatenate([inputs.memory @ params["value"][:, each] for each in (group, group + 1)], axis=-1)
+        value = np.concatenate([inputs.memory @ params["value"][:, index] for index in (group, group + 1)], axis=-1)
         attended = (weights(head) - factor * weights(head + 1)) @ value
         normalized = (1 - initial) * equations.rms_norm(attended, of["gain"], 1e-5)
         total = total + normalized @ np.concatenate([params["output"][head], params["output"][head + 1]])
@@ -141,7 +141,7 @@ def differential(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.n
 
 
 def sink(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """exp(s_i) / (exp(b) + sum_j exp(s_j)) (Agarwal et al. 2025, gpt-oss, section 2.2)."""
+    """Return exp(s_i) / (exp(b) + sum_j exp(s_j)) (Agarwal et al. 2025, gpt-oss, section 2.2)."""
     return _with_rest(np.exp(params["changes_sink"]["sinks"])[:, None, None], params, inputs, mask)
 
 
@@ -153,7 +153,7 @@ def _with_rest(rest: np.ndarray, params: Any, inputs: AttentionInputs, mask: np.
 
 
 def softpick(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """ReLU(exp(s_i) - 1) / sum_j |exp(s_j) - 1| (Zuhri et al. 2025, section 3)."""
+    """Return ReLU(exp(s_i) - 1) / sum_j |exp(s_j) - 1| (Zuhri et al. 2025, section 3)."""
 
     def weights(scores: np.ndarray) -> np.ndarray:
         terms = (np.exp(scores) - 1.0) * mask[:, None]

@@ -6,7 +6,7 @@ from transformer_jax.tools.conform.equations import LayerInputs
 
 
 def deepnorm(params: dict[str, np.ndarray], inputs: LayerInputs, mask: None) -> dict[str, float]:
-    """beta for values, outputs of attention and feed-forward kernels (Wang et al. 2022, figure 2)."""
+    """Return beta for values, outputs and feed-forward kernels (Wang et al. 2022, figure 2)."""
     model = inputs.model
     if model.kind == "decoder_only":
         betas = {"decoder": (8 * model.num_layers) ** (-1 / 4)}
@@ -18,9 +18,9 @@ def deepnorm(params: dict[str, np.ndarray], inputs: LayerInputs, mask: None) -> 
 
 
 def mup(params: dict[str, np.ndarray], inputs: LayerInputs, mask: None) -> dict[str, float]:
-    """Output weights of variance 1 / width^2, and learned positions of variance 1, where others have 1 / width.
+    """Return factors for variances 1 / width^2 of outputs and 1 of learned positions.
 
-    Yang et al. 2022, table 3: output weights, and input weights that are not multiplied by the root of the width.
+    Yang et al. 2022, table 3. Other variances are 1 / width. Positions have no factor sqrt(width).
     """
     ratio = inputs.model.d_model / inputs.settings.base_width
     exponents = {"projection": -0.5, "positions": 0.5}

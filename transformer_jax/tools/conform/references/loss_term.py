@@ -17,7 +17,7 @@ def z_loss(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
 
 
 def unigram_smoothing(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """Cross entropy with (1 - weight) one-hot + weight u, u the frequencies of labels, minus cross entropy with one-hot."""
+    """Return the cross entropy with label frequencies mixed in, minus the one without."""
     log_p, weight = log_softmax(inputs.logits[0]), inputs.settings.weight
     one_hot = np.eye(log_p.shape[-1])[inputs.labels]
     frequencies = one_hot[mask].mean(0)
@@ -25,15 +25,15 @@ def unigram_smoothing(params: Any, inputs: LossInputs, mask: np.ndarray) -> floa
 
 
 def r_drop(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """The loss of a second pass + weight / 2 (KL(p || q) + KL(q || p)) (Wu et al. 2021, equation 4)."""
-    log_p, log_q = (log_softmax(each) for each in inputs.logits)
+    """Return the loss of pass 2 + weight / 2 (KL(p || q) + KL(q || p)) (Wu et al. 2021, eq. 4)."""
+    log_p, log_q = (log_softmax(logits) for logits in inputs.logits)
     divergence = (np.exp(log_p) * (log_p - log_q) + np.exp(log_q) * (log_q - log_p)).sum(-1)
     losses = cross_entropy(inputs.logits[1], inputs.labels, inputs.smoothing)
     return float(np.sum((losses + 0.5 * inputs.settings.weight * divergence) * mask))
 
 
 def load_balance(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """N sum_i f_i P_i of every layer (Fedus et al. 2022, equation 4), times tokens; padding counts in f and P."""
+    """Return N sum_i f_i P_i of layers, with padding, times tokens (Fedus et al. 2022, eq. 4)."""
     total, top = 0.0, inputs.parts["mixture_of_experts"].experts_per_token
     for of_layer, x in inputs.feed_forward:
         p = softmax(x @ of_layer["router_kernel"])
@@ -43,7 +43,7 @@ def load_balance(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
 
 
 def multi_token(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """weight sum_i -log p_i(x_{t+i}), each p_i by one more layer on the hidden states (Gloeckle et al. 2024, equation 2)."""
+    """Return weight sum_i -log p_i(x_{t+i}), p_i by one more layer (Gloeckle et al. 2024)."""
     total, is_pre, activation = 0.0, inputs.model.normalization == "pre", ACTIVATIONS[inputs.model.feed_forward]
     rows, length, _ = inputs.hidden.shape
     visible = np.tril(np.ones((rows, length, length), bool)) & mask[:, None]

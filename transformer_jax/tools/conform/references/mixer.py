@@ -8,7 +8,7 @@ from transformer_jax.tools.conform.equations import AttentionInputs, relu, rms_n
 
 
 def ssru(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """c_t = f_t c_{t-1} + (1 - f_t) W x_t, output ReLU(c_t) (Kim et al. 2019, section 3.1)."""
+    """Return ReLU(c_t), c_t = f_t c_{t-1} + (1 - f_t) W x_t (Kim et al. 2019, section 3.1)."""
     forget = sigmoid(inputs.x @ params["forget_kernel"] + params["forget_bias"])
     candidate, states = inputs.x @ params["candidate_kernel"], np.zeros_like(inputs.x)
     for t in range(inputs.x.shape[1]):
@@ -18,12 +18,12 @@ def ssru(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
 
 
 def gated_delta_net(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """S_t = a_t (1 - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T, o_t = S_t^T q_t (Yang et al. 2024, equation 10, figure 1)."""
+    """Return S_t^T q_t, S_t = a (1 - b k k^T) S_{t-1} + b k v^T (Yang et al. 2024, equation 10)."""
     projected = [
         np.einsum("bld,dhk->blhk", inputs.x, params[name]) for name in ("query", "key", "value", "output_gate")
     ]
-    query, key, value, gate = (each * sigmoid(each) for each in projected)
-    query, key = (each / np.sqrt(np.sum(each**2, axis=-1, keepdims=True) + 1e-6) for each in (query, key))
+    query, key, value, gate = (x * sigmoid(x) for x in projected)
+    query, key = (x / np.sqrt(np.sum(x**2, axis=-1, keepdims=True) + 1e-6) for x in (query, key))
     strength = sigmoid(inputs.x @ params["strength_kernel"])
     step = np.log1p(np.exp(inputs.x @ params["decay_kernel"] + params["decay_bias"]))
     decay = np.exp(-np.exp(params["log_rate"]) * step)
@@ -38,7 +38,7 @@ def gated_delta_net(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> n
 
 
 def gated_linear_attention(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """S_t = g_t S_{t-1} + k_t v_t^T, o_t = S_t^T q_t over its root mean square (Yang et al. 2024, equations 3 and 4)."""
+    """Return S_t^T q_t, S_t = g_t S_{t-1} + k_t v_t^T, normalized (Yang et al. 2024, eq. 3)."""
     query, key, value = (np.einsum("bld,dhk->blhk", inputs.x, params[name]) for name in ("query", "key", "value"))
     gate = sigmoid(inputs.x @ params["gate_kernel"] + params["gate_bias"]) ** (1.0 / inputs.settings.temperature)
     state, outputs = np.zeros((*key[:, 0].shape, value.shape[-1])), np.zeros_like(value)

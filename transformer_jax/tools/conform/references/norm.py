@@ -8,5 +8,5 @@ from transformer_jax.tools.conform.equations import LayerInputs, rms_norm
 
 
 def rmsnorm(params: Any, inputs: LayerInputs, mask: np.ndarray) -> np.ndarray:
-    """g x / sqrt(mean(x^2) + epsilon) (Zhang and Sennrich 2019, equation 4)."""
+    """Return g x / sqrt(mean(x^2) + epsilon) (Zhang and Sennrich 2019, equation 4)."""
     return rms_norm(inputs.x, params["scale"], inputs.model.norm_epsilon)

@@ -10,7 +10,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def lion(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """sign(b1 m + (1 - b1) g), then m = b2 m + (1 - b2) g (Chen et al. 2023, algorithm 2)."""
+    """Return sign(b1 m + (1 - b1) g), m = b2 m + (1 - b2) g later (Chen et al. 2023)."""
     b1, b2 = inputs.hyperparameters.b1, inputs.hyperparameters.b2
     directions = {}
     for path in params:
@@ -22,7 +22,7 @@ def lion(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
 
 
 def mup(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """Adam; hidden and output weights times 1 / width, embeddings read times the root of it (Yang et al. 2022, table 3)."""
+    """Return Adam / width, of input embeddings / sqrt(width) (Yang et al. 2022, table 3)."""
     ratio, directions = inputs.model.d_model / inputs.settings.base_width, {}
     for path, value in params.items():
         exponent = -0.5 if "embedding/table" in path and "projection" not in path else -1.0 if value.ndim > 1 else 0.0
@@ -31,9 +31,9 @@ def mup(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
 
 
 def muon(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """Orthogonalized Nesterov momentum of matrices, Adam with Nesterov momentum for others (Jordan et al. 2024).
+    """Return orthogonalized Nesterov momentum of matrices, Adam of others (Jordan et al. 2024).
 
-    Root mean square ``rms`` (Liu et al. 2025, equation 4); corrections of the bias as in optax.
+    Their root mean square is ``rms`` (Liu et al. 2025, equation 4). Corrections are as in optax.
     """
     beta, directions = inputs.settings.beta, {}
     for path, value in params.items():
@@ -41,7 +41,10 @@ def muon(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
         if value.ndim < 2 or path.endswith(("table", "bias")):
             directions[path] = _adam(gradients, inputs.hyperparameters, nesterov=True)
             continue
-        momentum, t = sum((1 - beta) * beta**age * each for age, each in enumerate(gradients[::-1])), len(gradients)
+        momentum, t = (
+            sum((1 - beta) * beta**age * gradient for age, gradient in enumerate(gradients[::-1])),
+            len(gradients),
+        )
         ahead = beta * momentum / (1 - beta ** (t + 1)) + (1 - beta) * gradients[-1] / (1 - beta**t)
         rows = int(np.prod(value.shape[:2])) if path.endswith("attention/output") else len(value)
         x = ahead.reshape(rows, -1)
@@ -54,16 +57,16 @@ def muon(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
 
 
 def soap(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """Adam in the eigenbases of averaged G G^T and G^T G, which the first update finds (Vyas et al. 2024, algorithm 3).
+    """Return Adam in eigenbases of averaged G G^T and G^T G (Vyas et al. 2024, algorithm 3).
 
-    Power iteration and QR change the bases (algorithm 4) after every ``precondition_every``-th update.
+    The first update initializes the bases, and power iteration with QR changes them (algorithm 4).
     """
     b1, b2 = inputs.hyperparameters.b1, inputs.hyperparameters.b2
     directions = {}
     for path, value in params.items():
         is_vector = value.ndim < 2 or path.endswith(("bias", "scale"))
         rows = 1 if is_vector else int(np.prod(value.shape[:2])) if path.endswith("attention/output") else len(value)
-        gradients = [each.reshape(rows, -1) for each in _gradients(inputs, path)]
+        gradients = [matrix.reshape(rows, -1) for matrix in _gradients(inputs, path)]
         is_rotated = [1 < size <= inputs.settings.max_size and not is_vector for size in gradients[0].shape]
         covariances: list[Any] = [0.0, 0.0]
         bases = [np.eye(size) for size in gradients[0].shape]
@@ -76,8 +79,8 @@ def soap(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
                 inside = bases[0].T @ mean @ bases[1] / (1 - b1**number)
                 inside = inside / (np.sqrt(square / (1 - b2**number)) + inputs.hyperparameters.epsilon)
                 directions[path] = (bases[0] @ inside @ bases[1].T).reshape(value.shape)
-            for side, each in enumerate((gradient, gradient.T)):
-                covariances[side] = b2 * covariances[side] + (1 - b2) * each @ each.T
+            for side, matrix in enumerate((gradient, gradient.T)):
+                covariances[side] = b2 * covariances[side] + (1 - b2) * matrix @ matrix.T
                 if is_rotated[side] and number == 0:
                     bases[side] = np.linalg.eigh(covariances[side])[1][:, ::-1]
                 elif is_rotated[side] and number % inputs.settings.precondition_every == 0:
@@ -86,14 +89,14 @@ def soap(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
 
 
 def _gradients(inputs: UpdateInputs, path: str) -> list[np.ndarray]:
-    return [each[path] for each in inputs.gradients]
+    return [gradient[path] for gradient in inputs.gradients]
 
 
 def _adam(gradients: list[np.ndarray], options: Any, *, nesterov: bool = False) -> np.ndarray:
-    """The direction of Adam (Kingma and Ba 2015, algorithm 1); Nesterov momentum of Dozat 2016, algorithm 8."""
+    """Return the direction of Adam (Kingma and Ba 2015), or with Nesterov momentum (Dozat 2016)."""
     b1, b2, t = options.b1, options.b2, len(gradients)
-    mean = sum((1 - b1) * b1**age * each for age, each in enumerate(gradients[::-1]))
-    square = sum((1 - b2) * b2**age * each**2 for age, each in enumerate(gradients[::-1]))
+    mean = sum((1 - b1) * b1**age * gradient for age, gradient in enumerate(gradients[::-1]))
+    square = sum((1 - b2) * b2**age * gradient**2 for age, gradient in enumerate(gradients[::-1]))
     if nesterov:
         mean = b1 * mean / (1 - b1 ** (t + 1)) + (1 - b1) * gradients[-1] / (1 - b1**t)
     else:

@@ -16,42 +16,42 @@ from transformer_jax.tools.conform.equations import (
 
 
 def rope(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Pairs of dimensions rotated by m theta_i, theta_i = base^(-2 i / d) (Su et al. 2021, equation 34)."""
+    """Rotate pairs of dimensions by m theta_i, theta_i = base^(-2 i / d) (Su et al. 2021)."""
     queries, keys = _rotations(inputs)
     return multi_head(params, inputs, mask, queries=queries, keys=keys)
 
 
 def ngpt(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """softmax(sqrt(d_k) q k) of q = Norm(q) s_qk and k = Norm(k) s_qk after RoPE (Loshchilov et al. 2024, section 2.3.2)."""
+    """Return softmax(sqrt(d_k) q k), q and k of unit norm times s_qk (Loshchilov et al. 2024)."""
     scales = (params["changes_ngpt"]["ngpt_factors"] * np.sqrt(inputs.model.d_model))[:, None]
     identity = (np.asarray, np.asarray)
     rotations = _rotations(inputs) if inputs.site.kind == "self" else identity
     # The product is divided by sqrt(d_k).
-    queries, keys = (lambda vectors, each=each: unit_norm(each(vectors)) * scales for each in rotations)
+    queries, keys = (lambda vectors, rotate=rotate: unit_norm(rotate(vectors)) * scales for rotate in rotations)
     size = inputs.model.head_key_size
     return multi_head(params, inputs, mask, queries=queries, keys=keys, scores=lambda scores: scores * size)
 
 
 def _rotations(inputs: AttentionInputs) -> list[ArrayChange]:
-    """The rotations of a share of the dimensions of queries and of keys."""
+    """Return the rotations of a share of the dimensions of queries and of keys."""
     width = 2 * (int(inputs.model.head_key_size * inputs.settings.share) // 2)
 
     def change(positions: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         first = rotated(vectors[..., :width], positions, inputs.settings.base)
         return np.concatenate([first, vectors[..., width:]], axis=-1)
 
-    return [partial(change, each) for each in (inputs.positions, inputs.memory_positions)]
+    return [partial(change, positions) for positions in (inputs.positions, inputs.memory_positions)]
 
 
 def alibi(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """q k / sqrt(K) - 2^(-8 h / H) |distance| (Press et al. 2022, section 3)."""
+    """Return q k / sqrt(K) - 2^(-8 h / H) |distance| (Press et al. 2022, section 3)."""
     number = inputs.model.num_heads
     slopes = 2.0 ** (-8.0 * np.arange(1, number + 1) / number)[:, None, None]
     return multi_head(params, inputs, mask, scores=lambda scores: scores - slopes * np.abs(distances(inputs)))
 
 
 def t5(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """q k / sqrt(K) + a bias of the bucket of the distance (Raffel et al. 2020, section 2.1)."""
+    """Return q k / sqrt(K) + a bias of the distance's bucket (Raffel et al. 2020, section 2.1)."""
 
     def bucket(distance: int) -> int:
         buckets, first = inputs.settings.buckets, 0
@@ -71,7 +71,7 @@ def t5(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
 
 
 def shaw(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """q (k + a) / sqrt(K), with a vector a of the clipped distance (Shaw et al. 2018, equations 2 and 4)."""
+    """Return q (k + a) / sqrt(K), a of the clipped distance (Shaw et al. 2018, eq. 2 and 4)."""
     farthest = inputs.settings.max_distance
     index = np.clip(distances(inputs)[:, 0], -farthest, farthest) + farthest
     vectors = params["changes_shaw"]["relative"][index]

@@ -1,4 +1,4 @@
-"""References of residual connections: the input of the sublayer, and the output of the connection."""
+"""References of residual connections: the input of the sublayer, and the output."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from transformer_jax.tools.conform.equations import LayerInputs, layer_norm, uni
 
 
 def sandwich(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """x + Norm(Sublayer(Norm(x))) (Ding et al. 2021, CogView, section 2.4)."""
+    """Return x + Norm(Sublayer(Norm(x))) (Ding et al. 2021, CogView, section 2.4)."""
     epsilon = inputs.model.norm_epsilon
     before = layer_norm(inputs.x, **params["norm"], epsilon=epsilon)
     return before, inputs.x + layer_norm(inputs.y, **params["output_norm"], epsilon=epsilon)
 
 
 def hyper_connections(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A_r^T H + B^T Sublayer(Norm(A_m^T H)) with dynamic connections (Zhu et al. 2024, equations 2 and 10 to 13)."""
+    """Return A_r^T H + B^T Sublayer(Norm(A_m^T H)) (Zhu et al. 2024, equations 2 and 10 to 13)."""
     epsilon = inputs.model.norm_epsilon
     change = np.tanh(layer_norm(inputs.x, **params["stream_norm"], epsilon=epsilon) @ params["connection"])
     alpha = params["alpha"] + params["scales"][0] * change[..., 1:]
@@ -26,19 +26,19 @@ def hyper_connections(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tup
 
 
 def rezero(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """x + g Sublayer(x) (Bachlechner et al. 2021, equation 4)."""
+    """Return x + g Sublayer(x) (Bachlechner et al. 2021, equation 4)."""
     return inputs.x, inputs.x + params["gain"] * inputs.y
 
 
 def ngpt(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Norm(h + alpha (Norm(y) - h)), alpha initially 0.05 (Loshchilov et al. 2024, section 2.2.2)."""
+    """Return Norm(h + alpha (Norm(y) - h)), alpha = 0.05 at first (Loshchilov et al. 2024)."""
     alpha = np.abs(params["ngpt_rates"]) * 0.05 * np.sqrt(inputs.model.d_model)
     start = unit_norm(inputs.x)
     return inputs.x, unit_norm(start + alpha * (unit_norm(inputs.y) - start))
 
 
 def deepnorm(params: Any, inputs: LayerInputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """LN(alpha x + Sublayer(x)), with alpha by the depths N and M of encoder and decoder (Wang et al. 2022, figure 2)."""
+    """Return LN(alpha x + Sublayer(x)), alpha by the depths of the stacks (Wang et al. 2022)."""
     if inputs.model.kind == "decoder_only":
         alpha = (2 * inputs.site.depth) ** (1 / 4)
     elif inputs.site.stack == "decoder":

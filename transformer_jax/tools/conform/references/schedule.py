@@ -6,7 +6,7 @@ from transformer_jax.tools.conform.equations import UpdateInputs
 
 
 def wsd(params: dict[str, np.ndarray], inputs: UpdateInputs, mask: None) -> np.ndarray:
-    """Linear warm-up, constant, then 1 - sqrt or a line to 0 (Hägele et al. 2024, equation 1)."""
+    """Warm up, stay constant, then fall as 1 - sqrt or a line (Hägele et al. 2024, equation 1)."""
     numbers, options = inputs.numbers, inputs.hyperparameters
     decay = inputs.settings.decay_share * options.num_updates
     done = np.maximum(numbers - (options.num_updates - decay), 0.0) / decay

@@ -155,7 +155,6 @@ function listen() {
   byId("svg").addEventListener("click", saveSvg);
   byId("png").addEventListener("click", savePng);
   byId("help").addEventListener("click", () => press("?"));
-  byId("ask").hidden = !page.served;
   byId("search").addEventListener("input", (event) => find(event.target.value, false));
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;

@@ -123,10 +123,10 @@ function inspectNode(tree, node) {
       const open = () => {
         const isToAsk = !isKnown || search.forced[key].failed;
         if (isToAsk || !search.opened.delete(key)) search.opened.add(key);
-        if (isToAsk) ask(search, key, [...tokens, token]);
+        if (isToAsk) live.force(search, key, [...tokens, token]);
         inspect();
       };
-      const canOpen = isKnown || page.served || live;
+      const canOpen = isKnown || live;
       const button = element("button", shown(piece), { type: "button", onclick: open, disabled: !canOpen, title: canOpen ? "what the search finds with it" : "not computed ahead" });
       const below = search.opened.has(key) ? forcedParts(search, key) : [];
       if (live && below.length && token !== node.token && options === siblings) below.push(live.why(readingOf(state.run), tokens, [node.token, node.piece], [token, piece]));
@@ -137,21 +137,11 @@ function inspectNode(tree, node) {
   return parts;
 }
 
-// The result of the search forced to begin with the tokens of a key: precomputed, or requested from the run.
+// The result of the search forced to begin with the tokens of a key: precomputed, or by the live model.
 function forcedParts(search, key) {
   const found = search.forced[key];
   if (!found) return [];
   if (found.words) return [element("p", found.words + (found.failed ? " Click again to ask again." : ""))];
   return [element("p", ["forced: ", element("b", found.text || "(empty)"), ` log p ${fixed(found.logProb)}, score ${fixed(found.score)}`])];
-}
-
-function ask(search, key, prefix) {
-  if (live) return live.force(search, key, prefix);
-  search.forced[key] = { words: "asking the run …" };
-  const question = JSON.stringify({ run: state.run, text: readingOf(state.run).source, prefix });
-  fetch("forced", { method: "POST", headers: { "content-type": "application/json" }, body: question })
-    .then((answer) => answer.json()).then((answer) => { search.forced[key] = answer.error ? { words: answer.error + ".", failed: true } : answer; })
-    .catch(() => { search.forced[key] = { words: "no answer; is explore --serve still running?", failed: true }; })
-    .then(inspect);
 }
 

@@ -1,10 +1,9 @@
-"""GloVe (Pennington et al. 2014): co-occurrence counts with bounded memory, blocks of counted pairs, and the loss."""
+"""GloVe (Pennington et al. 2014): counts with bounded memory, blocks of pairs, the loss."""
 
 import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,18 +23,20 @@ from transformer_jax.tools.word_vectors.task.word2vec import OUTPUTS, WORDS
 from transformer_jax.tools.word_vectors.task.word_vector_settings import BlockConfig, GloveConfig
 from transformer_jax.training.losses import LossSums
 
-WORD_BIAS, CONTEXT_BIAS = ("embedding", "bias"), ("projection", "bias")
+WORD_BIAS = ("embedding", "bias")
+CONTEXT_BIAS = ("projection", "bias")
 
 FORMAT_VERSION = 1
 PAIRS_FILE = "pairs"
 PAIR = np.dtype([("key", np.int64), ("count", np.float32)])
 """A pair of words as word * V + context, and the sum of 1 / distance."""
+# Token ids read, and pairs merged, at once.
 IDS_AT_ONCE = 1 << 18
 MERGED_AT_ONCE = 1 << 18
 
 
 class PairBlock(NamedTuple):
-    """Counted pairs [R, P]: ``words``, ``contexts``, and ``counts``, the sum of 1 / distance, 0 for padding."""
+    """Counted pairs [R, P]. ``counts`` are sums of 1 / distance, 0 for padding."""
 
     words: AnyArray
     contexts: AnyArray
@@ -43,7 +44,7 @@ class PairBlock(NamedTuple):
 
 
 class Glove:
-    """Weighted least squares of log counts (equation 8), halved as in their program: f(X) (w v + b + c - log X)^2 / 2."""
+    """Weighted least squares f(X) (w v + b + c - log X)^2 / 2 (equation 8, halved as they do)."""
 
     def __init__(self, config: GloveConfig) -> None:
         self._x_max, self._alpha = config.x_max, config.alpha
@@ -57,7 +58,7 @@ class Glove:
         }
 
     def loss(self, rows: Mapping[str, Array], block: PairBlock) -> LossSums:
-        """Sums over the pairs of a block; ``correct`` counts predictions within a factor of 2."""
+        """Return sums over the pairs of a block. ``correct`` ones are within a factor of 2."""
         is_pair = block.counts > 0
         counts = jnp.where(is_pair, block.counts, 1.0)
         weights = jnp.where(is_pair, jnp.minimum((counts / self._x_max) ** self._alpha, 1.0), 0.0)
@@ -69,7 +70,7 @@ class Glove:
 
 
 def init_glove(key: Array, words: int, width: int) -> PyTree:
-    """Tables and biases uniform in +-1 / (2 (width + 1)), as in the authors' program."""
+    """Initialize tables and biases uniformly in +-1 / (2 (width + 1)), as the authors' program."""
     limit = 0.5 / (width + 1)
 
     def table(number: int, columns: int) -> Array:
@@ -85,7 +86,7 @@ LARGEST_PRODUCT = 1 << 62
 
 
 class PairBlocks:
-    """The blocks of all updates. Every epoch has every pair once, in a different order; its last update is padded.
+    """The blocks of all updates. Epochs have all pairs in different orders and end with padding.
 
     The order, i * m + offset modulo the number of pairs with a coprime m, needs no memory.
     """
@@ -99,20 +100,19 @@ class PairBlocks:
         return -(-len(self._pairs) // math.prod(self._shape))
 
     def block(self, update: int) -> PairBlock:
-        """The blocks of an update, counted from 0, row after row."""
+        """Return the blocks of an update, counted from 0, row after row."""
         size, number = math.prod(self._shape), len(self._pairs)
         epoch, index = divmod(update, self.updates_per_epoch)
         multiplier, offset = self._order(epoch)
         indices = np.arange(index * size, min((index + 1) * size, number), dtype=np.int64)
-        found = self._pairs[(indices * multiplier + offset) % number]
-        keys, counts = np.zeros(size, np.int64), np.zeros(size, np.float32)
-        keys[: len(found)], counts[: len(found)] = found["key"], found["count"]
-        words, contexts = np.divmod(keys, self._vocabulary)
-        leaves = words.astype(np.int32), contexts.astype(np.int32), counts
+        pairs = np.zeros(size, PAIR)
+        pairs[: len(indices)] = self._pairs[(indices * multiplier + offset) % number]
+        words, contexts = np.divmod(pairs["key"], self._vocabulary)
+        leaves = words.astype(np.int32), contexts.astype(np.int32), pairs["count"].copy()
         return PairBlock(*(leaf.reshape(self._shape) for leaf in leaves))
 
     def report(self) -> tuple[dict[str, object], str]:
-        """Numbers of pairs and updates, as JSON and as text."""
+        """Return numbers of pairs and updates, as JSON and as text."""
         counts: dict[str, object] = {"pairs": len(self._pairs), "updates_per_epoch": self.updates_per_epoch}
         return counts, f"batches: {self.updates_per_epoch:,} an epoch of {len(self._pairs):,} counted pairs"
 
@@ -129,13 +129,12 @@ class PairBlocks:
 def open_cooccurrences(
     store: DocumentStore, identity: dict[str, str], counts: np.ndarray, config: GloveConfig, cache: str
 ) -> np.ndarray:
-    """The counted pairs of a text, from the cache if it was counted before; raises DataError if there are none."""
+    """Return the counted pairs of a text, from the cache if it was counted before."""
     key = json.dumps([FORMAT_VERSION, identity, config.window, int(np.count_nonzero(counts)), int(counts.sum())])
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
-    count = partial(count_cooccurrences, store, counts, config.window, config.memory_pairs)
 
     def write(folder: Path) -> None:
-        count(folder)
+        count_cooccurrences(store, counts, config.window, config.memory_pairs, folder)
         write_digests(folder)
 
     file = open_or_build(cache, f"cooccurrences/{name}", _whole_pairs, write)
@@ -145,7 +144,7 @@ def open_cooccurrences(
 
 
 def _whole_pairs(folder: Path) -> Path:
-    """The file of pairs; raises FileNotFoundError if it is missing, ValueError if it is damaged."""
+    """Return the file of pairs. Raises FileNotFoundError or, if it is damaged, ValueError."""
     file = folder / PAIRS_FILE
     if not file.is_file():
         raise FileNotFoundError(file)
@@ -157,11 +156,12 @@ def _whole_pairs(folder: Path) -> Path:
 def count_cooccurrences(
     store: DocumentStore, counts: np.ndarray, window: int, memory_pairs: int, directory: Path
 ) -> None:
-    """Writes the pairs of words at most ``window`` apart in a document, in both orders, sorted by word and context.
+    """Write pairs of words at most ``window`` apart, in both orders, sorted by word and context.
 
-    Each pair has weight 1 / distance (section 4.2 of Pennington et al. 2014); words without a count do not add to the distance.
-    Whenever about ``memory_pairs`` pairs are in memory, they are sorted, summed and written to ``directory``; these runs are
-    merged at the end. Counts are float32, summed in float64.
+    A pair in a document has weight 1 / distance (section 4.2 of Pennington et al. 2014). Words
+    without a count do not add to the distance. When about ``memory_pairs`` pairs are in memory,
+    they are sorted, summed and written to ``directory``, as runs that are merged at the end. Counts
+    are float32, summed in float64.
     """
     runs: list[Path] = []
     held: list[np.ndarray] = []
@@ -188,7 +188,7 @@ def count_cooccurrences(
 
 
 def _pairs_of_text(store: DocumentStore, counts: np.ndarray, window: int) -> Iterator[np.ndarray]:
-    """The pairs of each piece of the text, not summed; a piece starts with the last words of the previous one."""
+    """Yield the pairs of pieces of the text, not summed. Pieces overlap by a window."""
     is_word = counts > 0
     is_word[EOS_ID] = True
     vocabulary = len(counts)
@@ -213,7 +213,7 @@ def _pairs_of_text(store: DocumentStore, counts: np.ndarray, window: int) -> Ite
 
 
 def _summed(pairs: np.ndarray) -> np.ndarray:
-    """The pairs sorted by key, with counts of equal keys summed."""
+    """Return the pairs sorted by key, with counts of equal keys summed."""
     order = np.argsort(pairs["key"], kind="stable")
     keys = pairs["key"][order]
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
@@ -224,7 +224,7 @@ def _summed(pairs: np.ndarray) -> np.ndarray:
 
 
 def _merged(runs: list[np.ndarray]) -> Iterator[np.ndarray]:
-    """Merges sorted runs into a sorted stream of pieces; each ends at the smallest last key of the next parts of all runs."""
+    """Merge sorted runs into sorted pieces, up to the smallest last key of the runs' next parts."""
     while runs := [run for run in runs if len(run)]:
         share = max(MERGED_AT_ONCE // len(runs), 1)
         limit = min(int(run["key"][:share][-1]) for run in runs)

@@ -1,4 +1,4 @@
-"""Sparse updates: gradient steps on a few rows of large tables, instead of a dense optimizer."""
+"""Sparse updates: gradient steps on a few rows of large tables."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -22,27 +22,26 @@ TablePath = tuple[str, str]
 
 
 class Lookup(NamedTuple):
-    """Rows ``ids`` of the parameter ``table``; ``scale``, which broadcasts against ``ids``, multiplies their gradients."""
+    """Rows ``ids`` of the parameter ``table``."""
 
     table: TablePath
     ids: AnyArray
-    scale: Array | None = None
 
 
 Lookups = Callable[[PyTree], Mapping[str, Lookup]]
 """The rows that a block reads, by name."""
 
 RowLoss = Callable[[Mapping[str, Array], PyTree], LossSums]
-"""(rows by name, block) to sums; ``sums.loss`` is differentiated with respect to the rows."""
+"""The sums of rows by name and a block. ``sums.loss`` is differentiated with respect to rows."""
 
 
 def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, mesh: Mesh) -> UpdateRule:
-    """An update that takes the blocks of a batch one after another, and adds to each row the sum of its steps.
+    """Return an update that takes the blocks of a batch one after another, and adds steps to rows.
 
-    Memory traffic grows with the rows that are read, not with the size of the tables. The rate multiplies the sum of gradients
-    over a block, as if its examples had come one by one. Every device receives the gradients of all devices and adds them to
-    its rows. After a block whose loss is not finite the parameters no longer change. Raises KeyError if ``optimizer.name`` is
-    not in ``ROW_RULES``.
+    Memory traffic grows with the rows that are read, not with the size of the tables. The rate
+    multiplies the sum of gradients over a block, as if its examples had come one by one. Every
+    device receives the gradients of all devices and adds them to its rows. After a block whose loss
+    is not finite the parameters no longer change. ``optimizer.name`` must be in ``ROW_RULES``.
     """
     init, apply = ROW_RULES[config.optimizer.name]
     blocks_per_update = config.batching.blocks_per_update
@@ -50,7 +49,8 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, m
     def exchanged(path: TablePath, ids: Array, gradient: Array) -> tuple[Array, Array]:
         if mesh.size == 1:
             return ids, gradient
-        # By default the compiler adds the rows of each device to a table of zeros, and all-reduces these tables.
+        # By default the compiler adds the rows of a device to a table of zeros, and all-reduces
+        # these tables.
         columns = P(None, *partition_of("/".join(path), gradient.shape)[1:])
         shardings = replicated(mesh), NamedSharding(mesh, columns)
         return lax.with_sharding_constraint((ids, gradient), shardings)
@@ -69,13 +69,13 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, m
 
         def take_block(carry: tuple, block: PyTree) -> tuple[tuple, None]:
             params, memory, sums, squares, finite = carry
-            found = lookups(block)
-            rows = {name: _table(params, lookup.table)[lookup.ids] for name, lookup in found.items()}
+            by_name = lookups(block)
+            rows = {name: _table(params, lookup.table)[lookup.ids] for name, lookup in by_name.items()}
             gradients, block_sums = jax.grad(sums_of, has_aux=True)(rows, block)
             square = sum((jnp.vdot(leaf, leaf) for leaf in gradients.values()), jnp.zeros((), jnp.float32))
             finite &= jnp.isfinite(block_sums.loss) & jnp.isfinite(square)
-            for path, found_rows in _by_table(found, gradients).items():
-                ids, gradient = exchanged(path, *found_rows)
+            for path, steps in _by_table(by_name, gradients).items():
+                ids, gradient = exchanged(path, *steps)
                 params, memory = apply(params, memory, path, ids, jnp.where(finite, gradient, 0.0), rate)
             return (params, memory, sums + block_sums, squares + square, finite), None
 
@@ -89,33 +89,29 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, m
     return UpdateRule(init, train_step)
 
 
-def _by_table(found: Mapping[str, Lookup], gradients: Mapping[str, Array]) -> dict[TablePath, tuple[Array, Array]]:
-    """Ids [N] and scaled gradients [N, D] by table, for one scatter each: XLA would copy the table between several."""
+def _by_table(by_name: Mapping[str, Lookup], gradients: Mapping[str, Array]) -> dict[TablePath, tuple[Array, ...]]:
+    """Join ids [N] and gradients [N, D] by table for one scatter. XLA copies between two."""
     joined: dict[TablePath, list[tuple[Array, Array]]] = {}
-    for name, lookup in found.items():
-        scale = 1.0 if lookup.scale is None else lookup.scale[..., None]
-        rows = (scale * gradients[name]).reshape(-1, gradients[name].shape[-1])
+    for name, lookup in by_name.items():
+        rows = gradients[name].reshape(-1, gradients[name].shape[-1])
         joined.setdefault(lookup.table, []).append((jnp.ravel(lookup.ids), rows))
-    return {
-        path: (jnp.concatenate([ids for ids, _ in parts]), jnp.concatenate([rows for _, rows in parts]))
-        for path, parts in joined.items()
-    }
+    return {path: tuple(map(jnp.concatenate, zip(*parts, strict=True))) for path, parts in joined.items()}
 
 
 def _sgd(
     params: PyTree, memory: PyTree, path: TablePath, ids: Array, gradient: Array, rate: Array
 ) -> tuple[PyTree, PyTree]:
-    """Subtracts the rate times the gradient; repeated rows add up."""
+    """Subtract the rate times the gradient. Repeated rows add up."""
     return _with_table(params, path, _added(_table(params, path), ids, -rate * gradient)), memory
 
 
 def _adagrad(
     params: PyTree, memory: PyTree, path: TablePath, ids: Array, gradient: Array, rate: Array
 ) -> tuple[PyTree, PyTree]:
-    """AdaGrad (Duchi et al. 2011) per entry, as in GloVe's program: it accumulates squares of the rate times the gradient.
+    """Take a step of AdaGrad (Duchi et al. 2011), with squares of the rate times the gradient.
 
-    The squares start at 1. All occurrences of a row add their squares before any step is divided; GloVe's program divides each
-    step before it adds the square.
+    As in GloVe's program, squares start at 1. All occurrences of a row add their squares before any
+    step is divided. GloVe's program divides a step before it adds the square.
     """
     scaled = rate * gradient
     squares = _added(_table(memory, path), ids, scaled**2)
@@ -127,11 +123,11 @@ ROW_RULES = {
     "sgd": (lambda params: {}, _sgd),
     "adagrad": (lambda params: jax.tree.map(jnp.ones_like, params), _adagrad),
 }
-"""By ``optimizer.name``: the initial state, and the update of rows by a gradient."""
+"""The initial state, and the update of rows by a gradient, by ``optimizer.name``."""
 
 
 def _added(table: Array, ids: Array, rows: Array) -> Array:
-    """``table`` with rows added; without JAX's check of the ids, since XLA drops ids beyond the table."""
+    """Add rows to a table, without JAX's check of the ids: XLA drops ids beyond the table."""
     return table.at[ids].add(rows, mode="promise_in_bounds")
 
 

@@ -1,4 +1,4 @@
-"""Text as blocks for word2vec: subsampling, windows and negatives are a pure function of (seed, update)."""
+"""Text as blocks for word2vec, whose random numbers are a pure function of (seed, update)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,11 +12,15 @@ from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
 from transformer_jax.tools.word_vectors.task.word_vector_settings import SPANS_IN_UPDATE, BlockConfig, Word2vecConfig
 
+# Token ids, and spans, that are read at once.
 IDS_AT_ONCE = 1 << 22
-NEGATIVE_POWER = 0.75
-LONGEST_SPAN = 512
-MARGIN_OF_DEVIATIONS = 4.0
 SPANS_AT_ONCE = 4096
+# Mikolov et al. 2013b, section 2.2.
+NEGATIVE_POWER = 0.75
+# Token ids in a span, at most.
+LONGEST_SPAN = 512
+# An update has room for the mean size of its spans and this number of standard deviations.
+MARGIN_OF_DEVIATIONS = 4.0
 
 KEEPING, WINDOWS, NEGATIVES = range(3)
 """Streams of random numbers of an update."""
@@ -25,13 +29,13 @@ RandomBits = Callable[[int], np.ndarray]
 
 
 def random_bits(seed: int, update: int, stream: int) -> RandomBits:
-    """A function of n that returns n uint64 from a generator with stable output in NumPy; streams are independent."""
+    """Return a function of n that returns n uint64 of an independent stream, stable in NumPy."""
     key, counter = np.array([seed, update], np.uint64), np.array([0, 0, 0, stream], np.uint64)
     return np.random.Philox(key=key, counter=counter).random_raw
 
 
 def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) -> np.ndarray:
-    """Counts of ids in a store, int64 [V]; 0 for special ids and words rarer than ``min_count``, which get no vector.
+    """Count ids in a store, int64 [V], with 0 for special ids and words below ``min_count``.
 
     Reads a few million ids at a time. Raises DataError unless at least two words are left.
     """
@@ -52,10 +56,10 @@ def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) 
 
 
 def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
-    """The probability that subsampling keeps a word; float64 [V], 0 for words without a count.
+    """Return the probabilities that subsampling keeps words, float64 [V], 0 without a count.
 
-    (sqrt(f / t) + 1) t / f for a word of frequency f, at most 1, as in word2vec.c; a little more than the sqrt(t / f) of
-    Mikolov et al. 2013b, equation 5. ``subsample`` is t; 0 keeps all words.
+    A word of frequency f is kept with (sqrt(f / t) + 1) t / f, at most 1, as in word2vec.c, a bit
+    more than sqrt(t / f) (Mikolov et al. 2013b, equation 5). ``subsample`` is t. 0 keeps all words.
     """
     frequencies = counts / counts.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -65,22 +69,21 @@ def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
 
 
 class AliasTable(NamedTuple):
-    """Samples words in constant time (Walker 1977): index i gives ``words[i]``, or ``others[i]`` above its threshold."""
+    """Samples words in constant time (Walker 1977) by thresholds between two words."""
 
     words: np.ndarray
     thresholds: np.ndarray
     others: np.ndarray
 
     def sample(self, random: np.ndarray) -> np.ndarray:
-        """A word for each uint64 of ``random``; int32 of the same shape."""
+        """Return words for uint64 ``random`` numbers, int32 of the same shape."""
         high, low = random >> np.uint64(32), random & np.uint64(0xFFFFFFFF)
         index = (high * np.uint64(len(self.words))) >> np.uint64(32)
-        chosen = np.where(low < self.thresholds[index], self.words[index], self.others[index])
-        return chosen.astype(np.int32)
+        return np.where(low < self.thresholds[index], self.words[index], self.others[index]).astype(np.int32)
 
 
 def negative_table(counts: np.ndarray) -> AliasTable:
-    """Samples words in proportion to their count to the power 0.75 (Mikolov et al. 2013b, section 2.2)."""
+    """Return the table for words in proportion to their count to the power ``NEGATIVE_POWER``."""
     words = np.flatnonzero(counts)
     weights = counts[words].astype(np.float64) ** NEGATIVE_POWER
     scaled = weights / weights.sum() * len(words)
@@ -98,10 +101,10 @@ def negative_table(counts: np.ndarray) -> AliasTable:
 
 
 class TextBlocks:
-    """The blocks of all updates. Every epoch has every span of the text once, with its own order and subsample.
+    """The blocks of all updates. Epochs have all spans in different orders and subsamples.
 
-    An update takes as many spans as fit into its rows after subsampling; one update in 30,000 (4 standard deviations) loses its
-    last words.
+    An update takes as many spans as fit into its rows after subsampling. One update in 30,000 (4
+    standard deviations) loses its last words.
     """
 
     def __init__(
@@ -130,13 +133,13 @@ class TextBlocks:
         return -(-self._num_spans // self._spans_per_update)
 
     def report(self) -> tuple[dict[str, object], str]:
-        """Updates per epoch and share of the words with vectors that are kept, as JSON and as text."""
+        """Return updates per epoch and the share of words that are kept, as JSON and as text."""
         counts: dict[str, object] = {"updates_per_epoch": self.updates_per_epoch, "kept_share": self._kept_share}
         remark = f"{self._kept_share:.1%} of the words that have vectors stay after subsampling"
         return counts, f"batches: {self.updates_per_epoch:,} an epoch; {remark}"
 
     def block(self, update: int) -> TextBlock:
-        """The blocks of an update, counted from 0, row after row."""
+        """Return the blocks of an update, counted from 0, row after row."""
         stream = self._stream(update)
         length, window, rows = self._row_length, self._model.window, self._rows
         padded = np.full(rows * length + 2 * window, PAD_ID, np.int32)
@@ -150,28 +153,24 @@ class TextBlocks:
         return TextBlock(words, reach, self._negatives.sample(bits).reshape(rows, shared))
 
     def _stream(self, update: int) -> np.ndarray:
-        """The words of an update after subsampling, EOS between documents and spans; int32."""
+        """Return the subsampled words of an update, int32, EOS between documents and spans."""
         epoch, index = divmod(update, self.updates_per_epoch)
         order = epoch_order(self._num_spans, self._seed, epoch)
         spans = order[index * self._spans_per_update : (index + 1) * self._spans_per_update]
-        ends_span = np.array([EOS_ID], self._ids.dtype)
-        size = self._span
-        parts = [part for span in spans for part in (self._ids[span * size : (span + 1) * size], ends_span)]
-        ids = np.concatenate(parts)
+        end, size = np.array([EOS_ID], self._ids.dtype), self._span
+        ids = np.concatenate([part for span in spans for part in (self._ids[span * size : (span + 1) * size], end)])
         random = _uint32(random_bits(self._seed, update, KEEPING), len(ids))
         kept = ids[random < self._thresholds[ids]]
         # A document without words keeps no EOS either.
-        is_needless = (kept == EOS_ID) & np.concatenate([[True], kept[:-1] == EOS_ID])
-        return kept[~is_needless][: self._rows * self._row_length]
+        is_needed = (kept != EOS_ID) | np.concatenate([[False], kept[:-1] != EOS_ID])
+        return kept[is_needed][: self._rows * self._row_length]
 
     def _fitting_spans(self, keep: np.ndarray) -> int:
-        """Number of spans that fit into the rows of an update, from the mean and variance of their size after subsampling."""
-        size = self._span
-        pieces = (
-            self._ids[start : start + SPANS_AT_ONCE * size] for start in range(0, self._num_ids, SPANS_AT_ONCE * size)
-        )
+        """Return the number of spans in an update, by mean and variance of subsampled sizes."""
+        size, step = self._span, SPANS_AT_ONCE * self._span
+        pieces = (self._ids[start : start + step] for start in range(0, self._num_ids, step))
         sizes = np.concatenate([np.add.reduceat(keep[ids], np.arange(0, len(ids), size)) for ids in pieces])
-        # A span is followed by an EOS; subsampling adds variance.
+        # A span is followed by an EOS, and subsampling adds variance.
         mean = sizes.mean() + 1
         deviation = np.sqrt(sizes.var() + (1 - sizes.mean() / self._span) * sizes.mean())
         spans = np.arange(1, self._num_spans + 1)
@@ -180,5 +179,5 @@ class TextBlocks:
 
 
 def _uint32(bits: RandomBits, number: int) -> np.ndarray:
-    """``number`` random uint64 below 2^32, two from each of ``bits``."""
+    """Return ``number`` random uint64 below 2^32, two per number of ``bits``."""
     return bits(-(-number // 2)).view(np.uint32)[:number].astype(np.uint64)

@@ -1,4 +1,4 @@
-"""word2vec with negative sampling (Mikolov et al. 2013a, 2013b) on blocks of text: one matrix product scores many pairs."""
+"""word2vec with negative sampling (Mikolov et al. 2013a, 2013b) on blocks of text."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,15 +11,17 @@ from transformer_jax.tools.word_vectors.task.row_updates import Lookup
 from transformer_jax.tools.word_vectors.task.word_vector_settings import Word2vecConfig
 from transformer_jax.training.losses import LossSums
 
-WORDS, OUTPUTS = ("embedding", "table"), ("projection", "table")
-"""Paths of the input vectors (words), and of the output vectors."""
+WORDS = ("embedding", "table")
+"""Path of the input vectors."""
+OUTPUTS = ("projection", "table")
+"""Path of the output vectors."""
 
 
 class TextBlock(NamedTuple):
     """Rows of T center words, with W words of context before the first and after the last.
 
-    ``words`` [R, T + 2 W]: EOS between documents, PAD beyond the text. ``reach`` [R, T]: window size of each center, 1 to W.
-    ``negatives`` [R, K]: random words for the row.
+    ``words`` [R, T + 2 W] has EOS between documents, PAD beyond the text. ``reach`` [R, T] is the
+    window size of a center, 1 to W. ``negatives`` [R, K] are random words for the row.
     """
 
     words: AnyArray
@@ -28,12 +30,13 @@ class TextBlock(NamedTuple):
 
 
 class SkipGramNegative:
-    """Skip-gram with negative sampling (Mikolov et al. 2013b, equation 4) for all pairs of a row at once.
+    """Skip-gram with negative sampling (Mikolov et al. 2013b, equation 4), a row at once.
 
-    One matrix product scores every center of a row against the output vectors of all words and negatives of the row. The weight
-    of a score is 1 for a context word and 0 for another word. For each of the K shared negatives it is the number of pairs of
-    the center times ``negatives`` / K, which equals separate negatives for each pair in expectation. A negative that equals the
-    context word counts, as in the paper; word2vec.c skips it.
+    One matrix product scores every center of a row against the output vectors of all words and
+    negatives of the row. The weight of a score is 1 for a context word and 0 for another word. For
+    one of the K shared negatives it is the number of pairs of the center times ``negatives`` / K,
+    in expectation the same as separate negatives for every pair. A negative that equals the context
+    word counts, as in the paper. word2vec.c skips it.
     """
 
     def __init__(self, config: Word2vecConfig) -> None:
@@ -45,7 +48,7 @@ class SkipGramNegative:
         return {"center": Lookup(WORDS, center), "output": Lookup(OUTPUTS, outputs)}
 
     def loss(self, rows: Mapping[str, Array], block: TextBlock) -> LossSums:
-        """Sums over the pairs of a block."""
+        """Return sums over the pairs of a block."""
         is_pair = pair_mask(block.words, block.reach)
         pairs = jnp.sum(is_pair, axis=2, keepdims=True, dtype=jnp.float32)
         share = self._negatives / block.negatives.shape[1]
@@ -72,7 +75,7 @@ class CbowNegative:
         }
 
     def loss(self, rows: Mapping[str, Array], block: TextBlock) -> LossSums:
-        """Sums over the centers of a block."""
+        """Return sums over the centers of a block."""
         is_pair = pair_mask(block.words, block.reach)
         mean, is_center = window_means(is_pair, rows["context"])
         positive = jnp.sum(mean * rows["center"], axis=2, keepdims=True)
@@ -87,14 +90,14 @@ class CbowNegative:
 
 
 def init_tables(key: Array, words: int, width: int) -> PyTree:
-    """Input vectors uniform in +-1 / (2 width), output vectors zero, as in word2vec.c."""
+    """Initialize input vectors in +-1 / (2 width), output vectors to zero, as word2vec.c does."""
     table = jax.random.uniform(key, (words, width), minval=-0.5 / width, maxval=0.5 / width)
     return {"embedding": {"table": table}, "projection": {"table": jnp.zeros((words, width))}}
 
 
 @jax.custom_vjp
 def nll_of_sign(scores: Array) -> Array:
-    """-log sigmoid(score), elementwise; its gradient is three times as fast on a CPU as with ``jax.nn.softplus``."""
+    """Return -log sigmoid(score). On a CPU its gradient takes a third of ``jax.nn.softplus``."""
     return jnp.maximum(-scores, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(scores)))
 
 
@@ -112,7 +115,7 @@ nll_of_sign.defvjp(_nll_of_sign_forward, _nll_of_sign_backward)
 def _binary_sums(
     scores: Array, signs: Array, weights: Array, is_asked: Array, likely: Array, examples: Array
 ) -> LossSums:
-    """Weighted sums of -log sigmoid(sign score); ``correct`` is the share of ``likely`` above 0 times ``examples``."""
+    """Return weighted sums of -log sigmoid(sign score). ``correct`` counts ``likely`` above 0."""
     loss = jnp.sum(weights * nll_of_sign(signs * scores))
     questions = jnp.maximum(jnp.sum(is_asked, dtype=jnp.float32), 1.0)
     correct = jnp.sum(is_asked & (likely > 0), dtype=jnp.float32) * examples / questions
@@ -120,7 +123,7 @@ def _binary_sums(
 
 
 def pair_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[Array, "R T J"]:
-    """Whether word j is in the context of center t: at most ``reach`` apart, in the same document."""
+    """Return whether word j is at most ``reach`` from center t, in the same document."""
     length = reach.shape[1]
     margin = (words.shape[1] - length) // 2
     document = jnp.cumsum(words == EOS_ID, axis=1)
@@ -135,9 +138,10 @@ def pair_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[
 def window_means(
     is_pair: Bool[Array, "R T J"], contexts: Float[Array, "R J D"]
 ) -> tuple[Float[Array, "R T D"], Bool[Array, "R T"]]:
-    """The mean vector of each window, and whether the window has a word.
+    """Return the mean vectors of windows, and whether windows have a word.
 
-    As in word2vec.c each context word gets the gradient of the mean undivided; Irsoy et al. 2021 discuss the difference.
+    As in word2vec.c a context word gets the gradient of the mean undivided. Irsoy et al. 2021
+    discuss the difference.
     """
     weights = jnp.asarray(is_pair, jnp.float32)
     counts = jnp.sum(weights, axis=2)

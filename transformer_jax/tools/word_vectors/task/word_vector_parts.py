@@ -1,4 +1,4 @@
-"""Registers the task ``word_vectors`` and the reader of ``init.embeddings``; imports no JAX, which settings do not need."""
+"""Registers the task ``word_vectors`` and the reader of ``init.embeddings`` without JAX."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ register("task", "word_vectors")(
 
 @register("word_table", "word_vectors")
 def read_word_table(file: str) -> tuple[list[str], Any]:
-    """The words of a file of vectors and their vectors [V, D]; see ``keyed_vectors.read_vectors``."""
+    """Return the words of a file of vectors, and their vectors [V, D]."""
     from transformer_jax.tools.word_vectors.keyed_vectors import read_vectors
 
     vectors = read_vectors(file)

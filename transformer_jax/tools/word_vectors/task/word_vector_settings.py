@@ -11,9 +11,9 @@ from transformer_jax.config.model import KIND
 from transformer_jax.files.paths import absolute_path
 
 SPANS_IN_UPDATE = 16
-"""Minimum number of spans per update. A span of token ids stays together when an epoch is shuffled, and windows end with it."""
+"""Spans of token ids in an update, at least. A span is shuffled as one, and windows end with it."""
 MAX_SHARED_STEPS = 10
-"""Maximum of words per row times negatives per word, divided by shared negatives; with 20 skip-gram diverged."""
+"""Words per row times negatives over shared negatives, at most. With 20 skip-gram diverged."""
 VECTOR_TOKENIZERS = ("lower_word", "bpe", "unigram")
 DIMENSION = "Dimension of the vectors."
 PRECISION = "Precision of the arithmetic."
@@ -27,7 +27,7 @@ class WordTextConfig(TextDataConfig):
     held_out: float = same_setting(0.005, TextDataConfig, "held_out")
     subsample: float = setting(
         1e-3,
-        "t of Mikolov et al. 2013b, section 2.3: words of a higher frequency are left out at random; 0: none.",
+        "t of Mikolov et al. 2013b, section 2.3: words of a higher frequency are left out at random. 0: none.",
         at_least=0,
     )
     test_sets: str = setting(
@@ -47,7 +47,7 @@ class BlockConfig:
     """
 
     rows: int = setting(64, "Rows in a block.")
-    row_length: int = setting(32, "Words in a row; for GloVe counted pairs of words.")
+    row_length: int = setting(32, "Words in a row, for GloVe counted pairs of words.")
     blocks_per_update: int = setting(16, "Blocks in an update, one after another.")
 
     def __post_init__(self) -> None:
@@ -72,10 +72,8 @@ class Word2vecConfig:
     kind: Literal["skip_gram", "cbow"] = setting("skip_gram", KIND)
     output: Literal["negative_sampling"] = setting("negative_sampling", "Loss.")
     d_model: int = setting(100, DIMENSION)
-    window: int = setting(
-        5, "Maximum context words on each side; the number for each word is sampled from 1 to window."
-    )
-    negatives: int = setting(5, "Negative samples of each pair of words.")
+    window: int = setting(5, "Maximum context words on a side. The number is sampled from 1 to window for every word.")
+    negatives: int = setting(5, "Negative samples of a pair of words.")
     shared_negatives: int = setting(32, "Negative samples that all pairs of a row share, weighted accordingly.")
     compute_dtype: Literal["float32"] = setting("float32", PRECISION)
 
@@ -91,10 +89,10 @@ class GloveConfig:
 
     kind: Literal["glove"] = setting("glove", KIND)
     d_model: int = setting(100, DIMENSION)
-    window: int = setting(10, "Maximum distance of counted pairs of words, each with the weight 1 / distance.")
+    window: int = setting(10, "Maximum distance of counted pairs of words, with the weight 1 / distance.")
     x_max: float = setting(100.0, "Count from which pairs have full weight (equation 9).")
     alpha: float = setting(0.75, "Exponent of the weights below x_max (equation 9).")
-    memory_pairs: int = setting(20_000_000, "Counted pairs in memory; more are merged on disk.")
+    memory_pairs: int = setting(20_000_000, "Counted pairs in memory. More are merged on disk.")
     compute_dtype: Literal["float32"] = setting("float32", PRECISION)
 
     has_attention_backend: ClassVar[bool] = False
@@ -115,19 +113,19 @@ def check_word_vectors(
     model: Word2vecConfig | GloveConfig,
     decoding: NoDecodingConfig,
 ) -> None:
-    """Raises ConfigError if the settings contradict each other."""
+    """Raise ConfigError if the settings contradict each other."""
     del decoding
     if tokenizer.kind not in VECTOR_TOKENIZERS:
-        problem = f"{tokenizer.kind!r} makes no words or pieces of words; use {', '.join(VECTOR_TOKENIZERS)}"
-        raise ConfigError("tokenizer.kind", problem)
+        problem = f"{tokenizer.kind!r} makes no words or pieces of words"
+        raise ConfigError("tokenizer.kind", problem, f"use {', '.join(VECTOR_TOKENIZERS)}")
     if isinstance(model, GloveConfig):
         if data.subsample:
             raise ConfigError("data.subsample", f"{data.subsample}: GloVe counts all words", "set it to 0")
         return
     fewest = -(-batching.row_length * model.negatives // MAX_SHARED_STEPS)
     if model.shared_negatives < fewest:
-        problem = f"{model.shared_negatives} are too few for rows of {batching.row_length} words; use {fewest} or more"
-        raise ConfigError("model.shared_negatives", problem)
+        problem = f"{model.shared_negatives} are too few for rows of {batching.row_length} words"
+        raise ConfigError("model.shared_negatives", problem, f"use {fewest} or more")
     words, least = batching.tokens_per_update, SPANS_IN_UPDATE * (model.window + 1)
     if words < least:
         problem = f"an update has {words:,} words and needs {least:,} with window={model.window}"

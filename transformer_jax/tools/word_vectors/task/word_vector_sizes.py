@@ -1,4 +1,4 @@
-"""Settings of word vectors chosen for a text and a budget."""
+"""Settings of word vectors for a text and a budget."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,35 +20,41 @@ from transformer_jax.tools.sizing.plans import (
 from transformer_jax.tools.sizing.sizes import Sizing, plans_text
 from transformer_jax.tools.word_vectors.task.word_vector_settings import SPANS_IN_UPDATE, Word2vecConfig, WordTextConfig
 
-# FLOPs per word and dimension; minimum ratio of words in the text to words in a block, whose gradients add up.
-OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MAX_ROWS, MAX_BLOCKS = 1000, 200, 32, 32, 32
+# FLOPs per word and dimension.
+OPERATIONS_OF_A_WORD = 1000
+# Words of the text per word of a block, at least, since the gradients of a block add up.
+TEXT_OF_A_BLOCK = 200
+# Words in a row, rows in a block, and blocks in an update, at most.
+ROW_LENGTH = 32
+MAX_ROWS = 32
+MAX_BLOCKS = 32
 MIN_UPDATES_OF_AN_EPOCH = 20
+# The share of the words of English Wikipedia that have a vector and are left after subsampling.
 KEPT_SHARE = 0.8
-"""Share of the words of English Wikipedia that are frequent enough for a vector and left after subsampling."""
 
 
 def plan_word_vectors(
-    text: TextStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
+    text: TextStatistics, budget_seconds: float, flops: float, overrides: Mapping[str, Any] | None = None
 ) -> Plan:
-    """Dimension, vocabulary and blocks for the size of the text, and epochs within the budget; see ``Plan``."""
-    stated, speed = stated or {}, TEXT_EFFICIENCY * flops
-    text = text.divided(stated)
-    kind = stated.get("tokenizer.kind") or ("lower_word" if text.has_words else "bpe")
+    """Plan dimension, vocabulary and blocks for the size of a text, and epochs within a budget."""
+    overrides, speed = overrides or {}, TEXT_EFFICIENCY * flops
+    text = text.divided(overrides)
+    kind = overrides.get("tokenizer.kind") or ("lower_word" if text.has_words else "bpe")
     has_words = text.has_words and kind not in SUBWORD_KINDS
     words = text.words if has_words else text.tokens
-    dimension = stated.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
-    length = stated.get("batching.row_length", ROW_LENGTH)
-    rows = stated.get("batching.rows") or _power_of_two(words / TEXT_OF_A_BLOCK / length, MAX_ROWS)
+    dimension = overrides.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
+    length = overrides.get("batching.row_length", ROW_LENGTH)
+    rows = overrides.get("batching.rows") or _power_of_two(words / TEXT_OF_A_BLOCK / length, MAX_ROWS)
     blocks = _power_of_two(words / MIN_UPDATES_OF_AN_EPOCH / (rows * length), MAX_BLOCKS)
     # Spans are longer than a window.
-    least_words = max(4 * ROW_LENGTH, SPANS_IN_UPDATE * (stated.get("model.window", Word2vecConfig.window) + 1))
-    blocks = stated.get("batching.blocks_per_update") or max(blocks, -(-least_words // (rows * length)))
+    least_words = max(4 * ROW_LENGTH, SPANS_IN_UPDATE * (overrides.get("model.window", Word2vecConfig.window) + 1))
+    blocks = overrides.get("batching.blocks_per_update") or max(blocks, -(-least_words // (rows * length)))
     words_of_update = rows * length * blocks
-    each = OPERATIONS_OF_A_WORD * dimension * words_of_update
-    words_of_epoch = words * (KEPT_SHARE if stated.get("data.subsample", WordTextConfig.subsample) else 1.0)
+    flops_of_update = OPERATIONS_OF_A_WORD * dimension * words_of_update
+    words_of_epoch = words * (KEPT_SHARE if overrides.get("data.subsample", WordTextConfig.subsample) else 1.0)
     most = max((5 if words >= 1e7 else 15) * words_of_epoch / words_of_update, MIN_UPDATES)
-    updates = text_updates(stated, budget_seconds, each, most, speed)
-    least = stated.get("tokenizer.min_count") or (5 if words >= 1e6 else 3 if words >= 1e5 else 2)
+    updates = text_updates(overrides, budget_seconds, flops_of_update, most, speed)
+    least = overrides.get("tokenizer.min_count") or (5 if words >= 1e6 else 3 if words >= 1e5 else 2)
     settings = {
         "data.documents": text.documents_are,
         "tokenizer.kind": kind,
@@ -60,7 +66,7 @@ def plan_word_vectors(
         "model.d_model": dimension,
         **update_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
     }
-    seconds = (TEXT_START_UP + updates * each) / speed
+    seconds = (TEXT_START_UP + updates * flops_of_update) / speed
     unit = "words" if has_words else "pieces"
     kept = f"{unit} of at least {least} occurrences" if least > 1 else f"all {unit}"
     sentence = (

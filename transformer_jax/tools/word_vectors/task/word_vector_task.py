@@ -4,20 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, PyTree
-from transformer_jax.config import (
-    DataError,
-    ExperimentConfig,
-    MeshConfig,
-    load_run_config,
-    without_its_cache,
-)
+from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, load_run_config, without_its_cache
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
@@ -29,6 +23,7 @@ from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import DataReport, MeasuredSplit
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.trained_run import open_trained
+from transformer_jax.tools.word_vectors.keyed_vectors import KeyedVectors
 from transformer_jax.tools.word_vectors.task.glove import PairBlock, PairBlocks, open_cooccurrences
 from transformer_jax.tools.word_vectors.task.text_blocks import TextBlocks, counts_of_words
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
@@ -37,9 +32,6 @@ from transformer_jax.tools.word_vectors.vector_evaluation import WordTestSet, ev
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated
 
-if TYPE_CHECKING:
-    from transformer_jax.tools.word_vectors.keyed_vectors import KeyedVectors
-
 WITHOUT_VECTOR = "ids_without_vector"
 """Key of ``data.json``."""
 VALIDATION_UPDATES = 4
@@ -47,15 +39,15 @@ VALIDATION_UPDATES = 4
 
 
 class WordVectorEvaluation(MeasuredSplit):
-    """Loss and accuracy of a split, per pair of words (CBOW: per word), and scores of the test sets, if any."""
+    """Loss and accuracy of a split per pair of words (CBOW: per word), and scores of test sets."""
 
     def rows(self) -> list[tuple[str, str, str]]:
         test_sets = dict(self.metrics)
         loss, accuracy = test_sets.pop("loss"), test_sets.pop("accuracy")
         return [
             ("split", self.split, self.basis),
-            ("loss", f"{loss:.4f}", "nats per example, negatives included; GloVe: weighted squares"),
-            ("accuracy", f"{accuracy:.2%}", "examples whose score has the right sign; GloVe: within a factor of 2"),
+            ("loss", f"{loss:.4f}", "nats per example with negatives, or weighted squares of GloVe"),
+            ("accuracy", f"{accuracy:.2%}", "examples with the right sign, or within a factor of 2 with GloVe"),
             *((name, f"{100 * value:.2f}", "test set score, times 100") for name, value in test_sets.items()),
         ]
 
@@ -80,22 +72,22 @@ class WordVectorData:
         return DataReport(content, f"{self.split}: {size}{without}\n{line}")
 
     def batch_shapes(self, first_update: int) -> list[PyTree]:
-        """The one shape of all batches, over all processes."""
+        """Return the one shape of all batches, over all processes."""
         del first_update
         return [jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.blocks.block(0))]
 
     def batches(self, first_update: int) -> Iterator[PyTree]:
-        """The batches of the updates after ``first_update``, forever; each process computes all rows and keeps its own."""
+        """Yield the batches after ``first_update`` forever. A process keeps its rows."""
         # Imports TensorFlow, which only input pipelines need.
         from transformer_jax.data.pipeline import prefetched
 
         parts, count = parts_of_rows(self.mesh)
 
-        def own(rows: np.ndarray) -> np.ndarray:
+        def of_process(rows: np.ndarray) -> np.ndarray:
             groups = rows.reshape(count, -1, *rows.shape[1:])
             return groups[list(parts)].reshape(-1, *rows.shape[1:])
 
-        return prefetched(lambda update: jax.tree.map(own, self.blocks.block(update)), first_update)
+        return prefetched(lambda update: jax.tree.map(of_process, self.blocks.block(update)), first_update)
 
 
 class WordVectorTask(TextTask):
@@ -110,7 +102,7 @@ class WordVectorTask(TextTask):
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-        """Trains the tokenizer; a vocabulary of words counts the whole training split instead of a sample."""
+        """Train the tokenizer. A vocabulary of words counts the whole split instead of a sample."""
         source = open_documents(config.data, config.data_seed)
         settings, split = config.tokenizer, config.data.train_split
         if settings.kind == LowerWordTokenizer.kind:
@@ -125,7 +117,7 @@ class WordVectorTask(TextTask):
 
     @staticmethod
     def batch_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
-        """The shape of a batch of ``rows`` rows of ``length`` words."""
+        """Return the shape of a batch of ``rows`` rows of ``length`` words."""
         model = config.model
 
         def of(width: int, dtype: type = np.int32) -> Any:
@@ -144,15 +136,15 @@ class WordVectorTask(TextTask):
         return WordVectorObjective(config, vocabularies[0], mesh)
 
     def training_data(self) -> WordVectorData:
-        """Tokenizes the training split or opens it from the cache, counts its words and plans the blocks."""
+        """Open or tokenize the training split, count its words and plan the blocks."""
         split = self.config.data.train_split
         return WordVectorData(split, self._store(split), self._blocks(split), self.ids_without_vector, self.mesh)
 
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> WordVectorEvaluation:
-        """The loss on the first blocks of a split, with subsampling and negatives as in training, and the test sets.
+        """Score the first blocks of a split, with subsampling and negatives, and the test sets.
 
-        GloVe, which fits the counts of the training text, is always scored on the training split. ``limit`` is not used.
-        Raises DataError if the split is empty or unknown, or a test set cannot be read.
+        GloVe fits counts of the training text, and is scored on the training split. ``limit`` is
+        not used.
         """
         del limit
         name = self.config.data.split_name(split)
@@ -167,7 +159,7 @@ class WordVectorTask(TextTask):
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Counts of ids in the training split, 0 for ids without a vector; int64 [V]."""
+        """Counts of ids in the training split, int64 [V], 0 for ids without a vector."""
         store = self._store(self.config.data.train_split)
         return counts_of_words(store, self.tokenizer.vocabulary_size, self.config.tokenizer.min_count)
 
@@ -181,14 +173,14 @@ class WordVectorTask(TextTask):
         return read_test_sets([self.config.data.test_sets])
 
     def _scores_of_test_sets(self, params: PyTree) -> dict[str, float]:
-        """Scores by name, from -1 to 1; empty without ``data.test_sets``."""
+        """Return scores by name, from -1 to 1, if there are ``data.test_sets``."""
         if not self.config.data.test_sets:
             return {}
         vectors = vectors_of(params, self.config, self.tokenizer, self.ids_without_vector)
         return evaluate_vectors(vectors, self._test_sets).headline()
 
     def _blocks(self, split: str) -> TextBlocks | PairBlocks:
-        """The blocks of a split, cached since the table of negatives of a large vocabulary takes seconds."""
+        """Return the blocks of a split, cached since a table of negatives takes seconds."""
         if split in self._blocks_of_splits:
             return self._blocks_of_splits[split]
         store, data, batching, model = self._store(split), self.config.data, self.config.batching, self.config.model
@@ -203,11 +195,8 @@ class WordVectorTask(TextTask):
         return blocks
 
 
-def vectors_of_run(workdir: str | Path, checkpoint: str) -> "KeyedVectors":
-    """The vectors of a checkpoint of a run, restored on any devices.
-
-    Raises ConfigError if ``workdir`` is not a run of word vectors, CheckpointError if it has no such checkpoint.
-    """
+def vectors_of_run(workdir: str | Path, checkpoint: str) -> KeyedVectors:
+    """Return the vectors of a checkpoint of a run of word vectors, restored on any devices."""
     run = RunDirectory(workdir)
     run.require_run()
     config = replace(without_its_cache(load_run_config(run.path)), mesh=MeshConfig())
@@ -216,7 +205,7 @@ def vectors_of_run(workdir: str | Path, checkpoint: str) -> "KeyedVectors":
 
 
 def _ids_without_vector(run: RunDirectory) -> tuple[int, ...]:
-    """The ids without a vector that the run recorded when it started; raises DataError if the file is damaged."""
+    """Return the ids without a vector that the run recorded when it started."""
     report = read_checked(run.data_report) or {}
     try:
         return tuple(map(int, report.get(WITHOUT_VECTOR, ())))
