@@ -9,7 +9,8 @@
 ``quick``: generated English paragraphs; 90 CPU seconds; 0.998 bits per byte of validation text. ``enwiki``: a text of 100 MB
 with a paragraph a line, the last 5 % held out; 3.4 million parameters, 4,000 updates, two thirds of an epoch; 33 CPU minutes,
 27 minutes on two shared cores; 1.670 bits per byte of the 5,041,739 held-out bytes. ``base``: the size of GPT-2 small (Radford
-et al. 2019; 124 million parameters) for one GPU or TPU of 40 GB and a few GB of text; not yet run.
+et al. 2019; 124 million parameters) for one GPU or TPU of 40 GB and a few GB of text; not yet run. See
+experiments/language_model.
 """
 
 from ml_collections import ConfigDict
@@ -32,7 +33,7 @@ def get_config(variant: str = "quick") -> ConfigDict:
 
 
 def quick(config: ConfigDict) -> None:
-    """20,000 sentences of the embedded grammar: 1.1 MB of text."""
+    """20,000 sentences of the embedded grammar."""
     config.data = {"source": "grammar", "generated_sentences": 20_000}
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 1000}
     config.batching = {"tokens_per_update": 2048, "context_length": 128}

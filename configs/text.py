@@ -12,7 +12,7 @@ greedily and take a twentieth of the time. Not yet run on a corpus of millions o
 
 ``student``: a small model that decodes fast, for text that a teacher translated
 (experiments/students): four encoder layers and one decoder layer with a recurrent unit instead of
-self-attention, greedy search.
+self-attention, greedy search. Scores: experiments/own_text.
 """
 
 from ml_collections import ConfigDict
@@ -21,7 +21,11 @@ BUDGET = "1h"
 VARIANTS = ("", "student")
 MEASURED = {
     "": ("2 shared CPU cores", "--budget=3m: 193 CPU s", "validation BLEU 45.8, 29,000 captions En-Fr"),
-    "student": ("2 shared CPU cores", "365 CPU s beside its teacher", "test BLEU 36.3, greedy, 29,000 captions En-De"),
+    "student": (
+        "2 shared CPU cores",
+        "1,613 updates beside its teacher",
+        "test BLEU 36.3, greedy, 29,000 captions En-De",
+    ),
 }
 
 

@@ -25,7 +25,7 @@ Departures from the paper:
 With 4.5 million simulated pairs of WMT's lengths (means of 28.8 and 31.2 pieces) an update has
 24,000 source and 25,998 target tokens, 2.3 % and 6.6 % of the positions are padding, and there are
 4 shapes to compile. With 10,000 real pairs (29.0 and 30.9 pieces): 24,137 and 25,677 tokens, 7.6 %
-and 1.7 % padding, 2 shapes.
+and 1.7 % padding, 2 shapes (experiments/benchmarks).
 
 ``ten_billion`` is not in the paper: the same model with 24 + 20 layers of width 4096, pre-norm,
 10.3 billion parameters, for ``transformer-jax preflight

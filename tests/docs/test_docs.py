@@ -88,6 +88,17 @@ def test_every_experiment_is_listed():
     assert [name for name in folders if f"(../experiments/{name}/README.md)" not in listed] == []
 
 
+def test_commits_in_the_list_are_those_of_the_experiments():
+    rows = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").split("\n| [")[1:]
+    wrong = []
+    for row in rows:
+        name = re.search(r"experiments/(\w+)/README", row)[1]
+        page = (ROOT / "experiments" / name / "README.md").read_text(encoding="utf-8")
+        commits = re.findall(r"\b(?=\w*\d)[0-9a-f]{7,8}\b", row)
+        wrong += [f"{name}: {commit}" for commit in commits if commit not in page]
+    assert len(rows) > 15 and wrong == []
+
+
 @pytest.mark.parametrize(("page", "line"), commands())
 def test_commands_parse(page, line):
     words = shlex.split(re.split(r" [<>|] ?| #", line)[0])[1:]
