@@ -56,7 +56,7 @@ STUDIES = {
             *("training.num_updates=500", "training.evaluate_every=125", "training.validation_sentences=500"),
             *("optimizer.warmup_updates=100", "optimizer.learning_rate=2.5e-3"),
         ),
-        (*LAYERS, *ENCODER_DECODER, *TRAINING, "r_drop"),
+        (*LAYERS, *ENCODER_DECODER, *TRAINING, "r_drop", "unigram_smoothing:training.label_smoothing=0"),
     ),
     "lstm": Study(
         "seq2seq:luong_general_multi30k",
@@ -102,7 +102,7 @@ def main() -> None:
         study = STUDIES[name]
         data = f"data.train={arguments.text}" if name == "language_model" else f"data.directory={arguments.data}"
         flags = [f"--config={study.recipe}", *(f"--config.{each}" for each in (data, *study.settings))]
-        flags += [f"--ideas={','.join(study.ideas)}", f"--metric={study.metric}"]
+        flags += [f"--ideas={arguments.ideas or ','.join(study.ideas)}", f"--metric={study.metric}"]
         flags += [f"--seeds={arguments.seeds}", f"--workers={arguments.workers}"]
         status = transformer_jax(["duel", *flags, f"--workdir={arguments.workdir / name}"])
         if status:
@@ -161,6 +161,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--text", type=Path, help="text of the language model, a paragraph a line")
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=STUDIES, default=[*STUDIES])
+    parser.add_argument("--ideas", default="", help="ideas separated by commas, instead of those of the study")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", type=Path, default=HERE)
