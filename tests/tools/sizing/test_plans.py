@@ -111,6 +111,15 @@ def test_small_corpora_get_small_vocabularies_and_at_most_forty_epochs():
     assert tokens / CorpusStatistics(5_000, 12).tokens == pytest.approx(plans.MAX_EPOCHS, rel=0.05)
 
 
+def test_a_corpus_of_few_tokens_gets_more_epochs_but_never_more_updates_than_a_larger_one():
+    corpora = [CorpusStatistics(pairs, 12) for pairs in (10, 300, 1000, 2000, 3000, 4000, 10_000)]
+    epochs = [corpus.max_epochs for corpus in corpora]
+    assert epochs == sorted(epochs, reverse=True) and (epochs[0], epochs[-1]) == (120, 40)
+    updates = [plan_translation(corpus, 7200, FLOPS).settings["training.num_updates"] for corpus in corpora]
+    assert updates == sorted(updates)
+    assert "more than 120 epochs" in plan_translation(corpora[1], 7200, FLOPS).sentence
+
+
 def test_without_time_the_smallest_model_is_trained_or_none():
     plan = plan_translation(CorpusStatistics(10**7, 25), 200, FLOPS)
     assert size_of(plan.settings) == (2, 128, 256) and plan.seconds <= 202
