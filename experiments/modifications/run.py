@@ -1,9 +1,10 @@
-"""Which modifications help? Three duels: a Transformer and an LSTM that translate Multi30k, and a language model.
+"""Which modifications help? Three duels: a Transformer and an LSTM that translate Multi30k, and a
+language model.
 
     python experiments/modifications/run.py --data=multi30k --text=enwiki.txt.xz --workdir=runs/modifications --workers=2
 
-The same command resumes; ``--only`` names the duels to run. Writes results.md to ``--output``: a table of all differences,
-beside published ones. ``--draw`` only draws the tests in results/*.csv.
+The same command resumes; ``--only`` names the duels to run. Writes results.md to ``--output``: a
+table of all differences, beside published ones. ``--draw`` only draws the tests in results/*.csv.
 """
 
 import argparse
@@ -56,7 +57,7 @@ STUDIES = {
             *("training.num_updates=500", "training.evaluate_every=125", "training.validation_sentences=500"),
             *("optimizer.warmup_updates=100", "optimizer.learning_rate=2.5e-3"),
         ),
-        (*LAYERS, *ENCODER_DECODER, *TRAINING, "r_drop"),
+        (*LAYERS, *ENCODER_DECODER, *TRAINING, "r_drop", "unigram_smoothing:training.label_smoothing=0"),
     ),
     "lstm": Study(
         "seq2seq:luong_general_multi30k",
@@ -102,7 +103,7 @@ def main() -> None:
         study = STUDIES[name]
         data = f"data.train={arguments.text}" if name == "language_model" else f"data.directory={arguments.data}"
         flags = [f"--config={study.recipe}", *(f"--config.{each}" for each in (data, *study.settings))]
-        flags += [f"--ideas={','.join(study.ideas)}", f"--metric={study.metric}"]
+        flags += [f"--ideas={arguments.ideas or ','.join(study.ideas)}", f"--metric={study.metric}"]
         flags += [f"--seeds={arguments.seeds}", f"--workers={arguments.workers}"]
         status = transformer_jax(["duel", *flags, f"--workdir={arguments.workdir / name}"])
         if status:
@@ -128,7 +129,8 @@ def draw(name: str) -> None:
 
 
 def table(found: dict[str, dict[str, Any]]) -> str:
-    """A line for each idea: the difference in loss of each duel with its 95 % interval, starred if significant."""
+    """A line for each idea: the difference in loss of each duel with its 95 % interval, starred if
+    significant."""
     ideas = dict.fromkeys(each["idea"] for content in found.values() for each in content["contenders"])
     rows = [("idea", *found, "Narang et al.: BLEU", "loss"), ("---", *("---" for _ in found), "---:", "---:")]
     for idea in ideas:
@@ -161,6 +163,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--text", type=Path, help="text of the language model, a paragraph a line")
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=STUDIES, default=[*STUDIES])
+    parser.add_argument("--ideas", default="", help="ideas separated by commas, instead of those of the study")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", type=Path, default=HERE)
