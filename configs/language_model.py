@@ -46,11 +46,14 @@ def quick(config: ConfigDict) -> None:
 
 
 def text(config: ConfigDict) -> None:
-    """Your own text: model, vocabulary, batches and length follow from the text and --budget."""
+    """Your own text: model, vocabulary, batches and length follow from the text and --budget.
+
+    Rotary positions, ReLU squared and Muon lowered the loss on every text tried: experiments/tiny_shakespeare.
+    """
     config.data = {"source": "text", "held_out": 0.05}
     config.tokenizer = {"training_sentences": 50_000}
-    config.model = {"compute_dtype": "auto"}
-    config.optimizer = {"name": "adamw", "clip_norm": 1.0, "weight_decay": 0.1}
+    config.model = {"positions": "rope", "feed_forward": "relu_squared", "compute_dtype": "auto"}
+    config.optimizer = {"name": "muon", "clip_norm": 1.0, "weight_decay": 0.1}
     config.training = {"label_smoothing": 0.0, "validation_sentences": 2000, "keep_last": 2}
     config.decoding = {"temperature": 0.8, "top_p": 0.95}
 

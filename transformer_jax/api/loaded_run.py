@@ -341,7 +341,7 @@ class Run:
 
 
 def _as_texts(text: str | Sequence[str], name: str = "text") -> list[str]:
-    """Return one text or several as a list. Raises DataError for others and lone surrogates."""
+    """Return one text or several as a list. Raises DataError for other values."""
     if isinstance(text, bytes) or text is None:
         raise DataError(f"{name}: expected a str or several, not {type(text).__name__}")
     texts = [text] if isinstance(text, str) else list(text)

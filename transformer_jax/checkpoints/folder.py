@@ -19,7 +19,7 @@ class CheckpointFiles:
         self.path = path
 
     def listed(self, step: int | None = None) -> AbstractContextManager[Any]:
-        """Return a context of the path to a complete checkpoint, or to all, listed once."""
+        """Return a context of the path to one checkpoint, or to all, which do not change."""
         return nullcontext(self.path if step is None else self.path / str(step))
 
     def require_undamaged(self, checkpoint: Any, names: list[str], part: Part) -> None:
@@ -69,7 +69,7 @@ class CheckpointFolder:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Raise SaveFailed for exceptions of the block, except for the end of another process."""
+        """Raise SaveFailed for every error of the block but the end of another process."""
         try:
             self.require_present()
             yield

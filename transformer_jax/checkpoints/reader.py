@@ -53,7 +53,7 @@ def files_of(path: Path) -> CheckpointFiles:
 
 
 class CheckpointReader:
-    """The items ``params``, ``rest`` (optimizer state, step, key), ``progress`` of checkpoints."""
+    """The checkpoints of a run: items ``params``, ``rest`` (optimizer, step, key), ``progress``."""
 
     def __init__(self, directory: Path) -> None:
         # This class reports the errors that Orbax would log.
@@ -188,7 +188,7 @@ def on_host(shapes: PyTree) -> PyTree:
 
 
 def _restored(folder: Path, like: PyTree) -> Any:
-    """Return the arrays in a folder with the shardings of ``like``, or its JSON for None."""
+    """Return the arrays in a folder with the shardings of ``like``, or JSON if that is None."""
     if like is None:
         return parse_json((folder / "metadata").read_bytes())
     args = ocp.args.PyTreeRestore(like, restore_args=ocp.checkpoint_utils.construct_restore_args(like))

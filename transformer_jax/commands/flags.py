@@ -238,7 +238,7 @@ def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _are_a_pair(first: str, second: str) -> bool:
-    """Return whether files differ in one suffix (``a.src``) or one language (``en/a.txt``)."""
+    """Return whether two file names differ in one suffix or in one language."""
     parts = [re.split(r"([/._-])", name) for name in (first, second)]
     differ = [pair for pair in zip(*parts, strict=False) if len(set(pair)) > 1]
     is_language = len(differ) == 1 and all(base_language(part) in ISO_639_1 for part in differ[0])

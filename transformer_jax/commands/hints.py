@@ -18,7 +18,7 @@ from transformer_jax.errors import nearest
 
 
 def check_word(word: str, here: Collection[str], *, boolean_before: str, takes_settings: bool) -> None:
-    """Raise ConfigError for a word that is no folder of a run, with the flags ``here``."""
+    """Raise ConfigError for a word that is no folder of a run but may mean a flag ``here``."""
     name, equals, _ = word.partition("=")
     name = name.removeprefix("config.")
     if boolean_before and word.lower() in BOOLEANS:
@@ -51,7 +51,7 @@ def unknown_flag(written: str, here: Collection[str], *, usage: str, takes_setti
 
 
 def _meant(name: str, here: Collection[str], *, sets: bool) -> list[str]:
-    """Return the flags ``here``, or --config.KEY if a command ``sets`` it, for an unknown flag."""
+    """Return the flags ``here``, or --config.KEY, that an unknown flag may mean."""
     # A command on a trained run changes no training.
     trains, used = "config" in here, ("decoding.", "mesh.", "evaluation.")
     synonyms = other_toolkits("flags").get(name, [])

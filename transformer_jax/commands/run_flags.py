@@ -26,7 +26,7 @@ CHECKPOINT_MEANING = "best (by the metric of the task, on the validation split),
 
 
 def run_flags(parser: flags.Parser) -> None:
-    """Define ``--workdir``, ``--checkpoint``, ``--average`` and settings of use."""
+    """Define ``--workdir``, ``--checkpoint``, ``--average``, and settings for using a run."""
     flags.string("workdir", None, "folder of the run", required=True)(parser)
     flags.string("checkpoint", "best", CHECKPOINT_MEANING)(parser)
     flags.integer("average", 1, "number of checkpoints whose parameters are averaged", lower_bound=1)(parser)

@@ -30,7 +30,6 @@ from transformer_jax.config.model import TransformerLayersConfig as TransformerL
 from transformer_jax.config.optimization import MeshConfig as MeshConfig
 from transformer_jax.config.optimization import OptimizerConfig as OptimizerConfig
 from transformer_jax.config.optimization import TrainingConfig as TrainingConfig
-from transformer_jax.config.parts import Parts as Parts
 from transformer_jax.config.parts import default_parts as default_parts
 from transformer_jax.config.recipes import load_recipe as load_recipe
 from transformer_jax.config.run_settings import config_for_use as config_for_use

@@ -64,8 +64,8 @@ class ExperimentConfig:
         for name in BLOCKS_OF_TASKS:
             block, kinds = type(getattr(self, name)), kinds_of(self.task, name).values()
             if block not in kinds:
-                names = ", ".join(kind.__name__ for kind in kinds)
-                raise ConfigError(name, f"{block.__name__} is not one of {names}, task={self.task}")
+                allowed = ", ".join(kind.__name__ for kind in kinds)
+                raise ConfigError(name, f"{block.__name__} is not one of {allowed}, task={self.task}")
         if evaluation.selection:
             names = tuple(metric.name for metric in task.metrics)
             check_choice("evaluation.selection", evaluation.selection, names, "metric")
@@ -117,7 +117,7 @@ class ExperimentConfig:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics that validations compute, of the scores only ``validated_scores``."""
+        """The metrics that validations compute: of scores only ``validated_scores``."""
         scores = {*SCORES, *names_of("metric")} if self.scores_translations else set()
         left_out = scores - {*self.validated_scores}
         return tuple(metric for metric in TASKS[self.task].metrics if metric.name not in left_out)

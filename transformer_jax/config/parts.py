@@ -32,7 +32,7 @@ class Parts(Mapping[str, Any]):
 
 
 class Selection(NamedTuple):
-    """A part that a setting selects, such as ``rmsnorm`` of kind ``norm`` by ``model.norm``."""
+    """A part that a setting selects: ``rmsnorm`` of kind ``norm`` by ``model.norm``."""
 
     key: str
     kind: str

@@ -112,7 +112,7 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
 
 
 def _missing_plugins(starts: Path) -> str:
-    """Return the flags of plugins that only the last start of the run loaded."""
+    """Return flags of plugins that the run loaded and this process did not."""
     try:
         files = list(parse_json(starts.read_text(encoding="utf-8"))[-1]["plugins"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -125,7 +125,7 @@ def _missing_plugins(starts: Path) -> str:
 
 
 def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:
-    """Return the settings of a run with the default cache, and a store marked as unopened."""
+    """Return the settings of a run with the default cache, and without opening its store."""
     data = replace(config.data, cache_directory=SourceConfig.cache_directory, store=unasked(config.data.store))
     return replace(config, data=data)
 

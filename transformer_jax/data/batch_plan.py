@@ -29,7 +29,7 @@ class BatchRows(NamedTuple):
     offsets: np.ndarray
 
     def part(self, index: int, count: int) -> "BatchRows":
-        """Return part ``index`` of ``count`` equal parts; raises ValueError if there is none."""
+        """Return part ``index`` of ``count`` equal parts, or raise ValueError if there is none."""
         rows, source_width, target_width = self.shape
         if rows % count or not 0 <= index < count:
             raise ValueError(f"no part {index} of {rows} rows in {count} parts")
@@ -191,7 +191,7 @@ def bucket_groups(lengths: np.ndarray, config: BatchingConfig, seed: int) -> lis
 
 
 def packed_groups(lengths: np.ndarray, config: BatchingConfig, seed: int) -> list[RowGroup]:
-    """Return rows of several pairs, packed once in a random order; epochs shuffle the rows."""
+    """Return rows of several pairs, packed once in a random order, which epochs shuffle."""
     groups, tokens_left = [], int(lengths.sum(dtype=np.int64))
     widths = row_widths(lengths, config.packed_length, config.width_step)
     # Without a name here, so that it is freed early.

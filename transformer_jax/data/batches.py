@@ -56,7 +56,7 @@ def read_rows(store: TokenStore, rows: BatchRows) -> Batch:
 
 
 def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: RowParts = ALL_ROWS) -> Batch:
-    """Return the rows of an update, or some ``parts`` of them; reads no other rows."""
+    """Return the rows of an update, or some ``parts`` of them, without reading other rows."""
     whole = plan.batch(update)
     batches = [read_rows(store, whole.part(index, parts.num_parts)) for index in parts.indices]
     return batches[0] if len(batches) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)

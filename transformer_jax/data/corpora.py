@@ -26,7 +26,7 @@ CHECKED_DOCUMENTS = 200_000
 
 
 def open_corpus(data: DataConfig, seed: int, parts: Mapping[str, Any] = MappingProxyType({})) -> Corpus:
-    """Return the corpus of ``data.source``, without reading data; ``parts``: the settings of parts.
+    """Return the corpus of ``data.source`` with the settings ``parts``, without reading data.
 
     ``seed`` determines generated and held-out sentences. Raises ConfigError if the source of a
     plugin is incomplete.

@@ -26,7 +26,7 @@ ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 
 
 def lines(path: Path) -> Iterator[Document]:
-    """Yield every line of a file; its line feed counts as a byte, but is not part of the text."""
+    """Yield every line of a file without its line feed, which counts as a byte."""
     for number, raw in enumerate(raw_lines(path), start=1):
         yield Document(check_sentence(raw.removesuffix(b"\n"), f"{path}, line {number}"), len(raw))
 
@@ -92,7 +92,7 @@ class TextFolder(_TextFile):
     documents_are: str
 
     def file(self, split: str) -> Path:
-        """Return the file of a split; raises DataError unless there is exactly one."""
+        """Return the file of a split, or raise DataError unless there is exactly one."""
         folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
@@ -153,7 +153,7 @@ class NamedTexts(_TextFile):
         return (document.text for document in self.documents("test"))
 
     def count_bytes(self, split: str) -> int:
-        """Count bytes, uncompressed; a document across the boundary is in both splits in part."""
+        """Count uncompressed bytes, which may divide a document between two splits."""
         size = super().count_bytes(split)
         if not self._cut(split):
             return size
@@ -232,7 +232,7 @@ def require_plain_text(path: Path, key: str) -> None:
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of a text, uncompressed; an archive is read once until it changes."""
+    """Return the uncompressed bytes of a text, and read an archive only when it has changed."""
     status = path.stat()
     return _unpacked_size(path, status.st_mtime_ns) if path.suffix in (".gz", ".xz") else status.st_size
 

@@ -30,7 +30,7 @@ class Mixture(FileSource):
     corpora: Mapping[str, Any]
 
     def parts(self, split: str) -> dict[str, Any]:
-        """Return the corpora that have a split; raises DataError if there is none."""
+        """Return the corpora that have a split, or raise DataError if there is none."""
         splits = dict.fromkeys(name for corpus in self.corpora.values() for name in corpus.splits)
         splits = dict.fromkeys(name for corpus in self.corpora.values() for name in corpus.splits)
         require_split(split, tuple(splits), f"data.source=mixture of {', '.join(self.corpora)}")
@@ -88,12 +88,15 @@ def ranges_of(sizes: Mapping[str, int], limit: int = 0) -> list[tuple[str, int, 
 
 
 def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, float]:
-    """Return how often a pair of a corpus occurs in an epoch; ``sizes``: pairs, or tokens.
+    """Return how often a pair of a corpus occurs in an epoch.
 
-    The share of a corpus of size n is proportional to its weight, or to n^(1/T) with the
-    temperature T (Arivazhagan et al. 2019, section 4.2). An epoch has every pair of at least one
-    corpus exactly once, and no pair less often. Raises DataError at a corpus without pairs, and
-    ConfigError if the store has other corpora, or an epoch would be too long.
+    The share of a corpus with n pairs (or tokens, if these are ``sizes``) is proportional to its
+    weight, or to n^(1/T) with the temperature T (Arivazhagan et al. 2019, section 4.2). An epoch
+    has every pair of at least one corpus exactly once, and no pair less often.
+
+    Raises:
+        DataError: A corpus has no pairs.
+        ConfigError: The store has other corpora, or an epoch would be too long.
     """
     files = by_corpus(data.train, "data.train")
     if set(files) != set(sizes):
@@ -136,7 +139,7 @@ def items_of_epoch(sizes: Mapping[str, int], times: Mapping[str, float], seed: i
 def describe_shares(
     sizes: Mapping[str, int], times: Mapping[str, float], unit: str
 ) -> tuple[dict[str, object], list[str]]:
-    """Return the shares of an epoch as JSON, and a line for a corpus; ``sizes``: in ``unit``."""
+    """Return the shares of an epoch as JSON, and a line for a corpus of ``sizes`` in ``unit``."""
     of_epoch = {name: count * sizes[name] for name, count in times.items()}
     shares = {name: size / sum(of_epoch.values()) for name, size in of_epoch.items()}
     lines = [f"  {name}: {shares[name]:.1%} of the {unit} of an epoch, each {times[name]:.2f} times" for name in times]

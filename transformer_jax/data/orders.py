@@ -46,7 +46,7 @@ def grouped(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _with_indices(keys: np.ndarray) -> tuple[np.ndarray, np.uint64]:
-    """Return sorted numbers of keys and, in low bits, their indices; and the number of low bits."""
+    """Return sorted numbers of keys with their indices in low bits, and the number of low bits."""
     bits, numbers = np.uint64(max(len(keys) - 1, 1).bit_length()), keys.astype(np.uint64, copy=not keys.flags.owndata)
     # In blocks, since temporary arrays would double the memory.
     for begin, end in blocks(len(keys)):

@@ -143,7 +143,7 @@ class TextCorpus(FileSource):
         return _tab_separated(paths[0], skipped) if len(paths) == 1 else _side_by_side(paths[0], paths[1], skipped)
 
     def how_to_name(self, split: str, form: str = "") -> str:
-        """Return the error for a split without files; ``form``: how a mixture names files."""
+        """Return the error for a split without files, whose flags a mixture ends with ``form``."""
         remedy = did_you_mean(split, self.splits)
         if split in self._settings:
             remedy = f"; name its files with --config.data.{self._settings[split]}{form}"

@@ -32,7 +32,7 @@ class Corpus(Protocol):
         """Code of the target language."""
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
-        """Yield a split; raises DataError, with file and line, if it cannot be read."""
+        """Yield a split, or raise DataError, with file and line, if it cannot be read."""
 
     def count(self, split: str) -> int:
         """Return the number of pairs, or an estimate: fast, and the same in every job of shards."""
@@ -60,7 +60,7 @@ class DocumentSource(Protocol):
     """A source of documents in a fixed order; it drops, cuts and normalizes nothing."""
 
     def documents(self, split: str) -> Iterator[Document]:
-        """Yield a split; raises DataError if it cannot be read or does not exist."""
+        """Yield a split, or raise DataError if it cannot be read or does not exist."""
 
     def count_bytes(self, split: str) -> int:
         """Return the size of a split in bytes, or an estimate: the same in every job of shards."""

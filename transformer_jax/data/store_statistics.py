@@ -47,10 +47,12 @@ class SideCounts:
 
 @dataclass(frozen=True)
 class SideStatistics:
-    """Statistics of a side of the kept pairs; lengths are in tokens with EOS.
+    """Statistics of a side of the kept pairs, with lengths in tokens with EOS.
 
-    ``histogram``: ``{"1-5": sentences, ...}``. ``seen``: the ids that occur, a bit an id from the
-    lowest, in base 64; empty for a store of an earlier version.
+    Attributes:
+        histogram: ``{"1-5": sentences, ...}``.
+        seen: The ids that occur, a bit an id from the lowest, in base 64. Empty for a store of an
+            earlier version.
     """
 
     tokens: int
@@ -121,8 +123,8 @@ def unigram_entropy(
 ) -> float:
     """Return the entropy of token frequencies in nats, the loss of a unigram model.
 
-    Counts 10 million tokens. ``sizes``: tokens of the corpora of a mixture, which lie in ``ids``
-    one after the other. ``times``: how often an epoch has a corpus.
+    Counts 10 million tokens. The corpora of a mixture have ``sizes`` tokens, lie in ``ids`` one
+    after the other, and occur ``times`` in an epoch.
     """
     sizes = sizes or {"": len(ids)}
     counts = np.zeros(0)

@@ -192,7 +192,7 @@ def finished_manifest(address: str) -> dict[str, Any]:
 
 
 def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard) -> list[int]:
-    """Tokenize a shard into the store at ``address``, unless it is there; return missing shards.
+    """Tokenize a shard into the store at ``address`` if it is missing, and return missing shards.
 
     The job that completes the last writes the manifest. Raises ConfigError if the store has other
     settings or another text, and DataError if it has another number of shards, cannot be written,
@@ -308,7 +308,7 @@ def _complete(store: Path) -> list[tuple[int, int]]:
 
 
 def _missing(store: Path, count: int) -> list[int]:
-    """Return the missing shards; raises DataError if there are shards of another count."""
+    """Return the missing shards, or raise DataError if there are shards of another count."""
     complete = _complete(store)
     if other := next((shard for shard in sorted(complete) if shard[1] != count), None):
         problem = f"has shards of another count ({Shard(*other).name})"
@@ -369,7 +369,7 @@ def open_token_store(
 def open_document_store(
     source: DocumentSource, split: str, tokenizer: Tokenizer, config: SourceConfig, *, is_training: bool = False
 ) -> DocumentStore:
-    """Return the store of a split, as ``open_token_store``; raises DataError without text."""
+    """Return the store of a split, as ``open_token_store``, or raise DataError without text."""
     work = DocumentTokenization(source, split, tokenizer, config)
     store = open_split(work, config.cache_directory, config.store if is_training else "")
     if not store.num_documents:

@@ -11,7 +11,7 @@ from transformer_jax.config import DataError
 
 
 def require_tensorflow() -> None:
-    """Raise DataError if TensorFlow is not installed; does not import it."""
+    """Raise DataError if TensorFlow is not installed, without importing it."""
     if find_spec("tensorflow") is None:
         raise DataError("feeding data needs TensorFlow: pip install tensorflow-cpu")
 

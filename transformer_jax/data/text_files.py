@@ -98,7 +98,7 @@ def text_blocks(path: Path, skipped: int = 0) -> Iterator[str]:
 
 
 def sentence_of_line(line: bytes, name: str, number: int) -> str:
-    """Return the text of line ``number`` (from 1) of a file; raises DataError as ``read_lines``."""
+    """Return the text of line ``number`` (from 1), or raise DataError as ``read_lines``."""
     if number == 1:
         require_no_archive(line, name)
         line = line.removeprefix(BYTE_ORDER_MARK)
@@ -106,7 +106,7 @@ def sentence_of_line(line: bytes, name: str, number: int) -> str:
 
 
 def check_sentence(raw: bytes, where: str) -> str:
-    """Decode a sentence; raises DataError, from ``where`` on, on bad UTF-8 and NUL bytes."""
+    """Decode a sentence, or raise DataError with ``where`` if it has bad UTF-8 or NUL bytes."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -131,7 +131,7 @@ class UnfinishedLine:
         self._blocks, self._size = list[bytes](), 0
 
     def add(self, block: bytes, name: object, number: int) -> None:
-        """Append the next bytes of a line; raises DataError if it is too long or no text."""
+        """Append the next bytes of a line, or raise DataError if it is too long or no text."""
         if not self._blocks and len(block) >= _LONG_LINE and b"\0" in block:
             raise _no_text(block, f"{name}, line {number}")
         self._blocks.append(block)
@@ -182,19 +182,19 @@ def line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines, with their line feeds; raises DataError as ``line_blocks``."""
+    """Yield the lines, with their line feeds, or raise DataError as ``line_blocks``."""
     for _, block in line_blocks(path):
         yield from io.BytesIO(block)
 
 
 def count_lines(path: Path) -> int:
-    """Count the lines of a file; raises DataError as ``line_blocks``."""
+    """Count the lines of a file, or raise DataError as ``line_blocks``."""
     return sum(lines for lines, _ in line_blocks(path))
 
 
 @contextlib.contextmanager
 def opened_bytes(path: Path) -> Iterator[Any]:
-    """Open a plain, ``.gz`` or ``.xz`` file; raises DataError if it cannot be read."""
+    """Open a plain, ``.gz`` or ``.xz`` file, or raise DataError if it cannot be read."""
     try:
         with _open(path) as stream:
             yield stream
@@ -231,7 +231,7 @@ def hash_file(path: Path, *, with_time: bool = True) -> str:
 
 
 def plain_or_compressed(path: Path) -> Path | None:
-    """Return the file, or its ``.gz`` or ``.xz``, or None; raises DataError if several exist."""
+    """Return the file, or its ``.gz`` or ``.xz``, or None, or raise DataError if several exist."""
     files = [file for suffix in ("", *OPENERS) if (file := path.with_name(f"{path.name}{suffix}")).is_file()]
     require_one_file(files)
     return files[0] if files else None

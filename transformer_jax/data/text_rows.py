@@ -85,7 +85,7 @@ class PackedRows:
 
 
 TextRows = SplitRows | PackedRows
-"""All rows of a split; every token is scored in exactly one of them."""
+"""All rows of a split, which score every token once."""
 
 
 def rows_of_store(

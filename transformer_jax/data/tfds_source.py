@@ -26,14 +26,20 @@ RawPair = tuple[bytes, bytes]
 class TfdsCorpus:
     """A data set of tensorflow-datasets: ``wmt14_translate/de-en``, ``opus/medical`` ...
 
-    ``name``: an argument of ``tfds.builder``, or a data set prepared in ``directory``, whose code
-    may be missing. ``directory``: ``data_dir`` of tfds, or the folder of one prepared version;
-    empty: the default of tfds. A missing data set is downloaded and prepared if ``may_download``,
-    by one of several processes. A ``split`` may be a slice such as ``train[:90%]``.
+    A missing data set is downloaded and prepared if ``may_download``, by one of several processes.
+    A ``split`` may be a slice such as ``train[:90%]``.
 
     Examples keep their stored order. A line break inside a sentence becomes a space. Examples with
     several languages (``TranslationVariableLanguages``) are skipped if they lack one of the two.
-    Raises DataError, with the choices, on an unknown data set, configuration, split or language.
+
+    Args:
+        name: An argument of ``tfds.builder``, or a data set prepared in ``directory``, whose code
+            may be missing.
+        directory: ``data_dir`` of tfds, or the folder of one prepared version. If empty, the
+            default of tfds.
+
+    Raises:
+        DataError: An unknown data set, configuration, split or language, with the choices.
     """
 
     name: str
@@ -64,7 +70,7 @@ class TfdsCorpus:
 
     @cached_property
     def _builder(self) -> Any:
-        """The tfds builder with prepared data; the languages are checked before a download."""
+        """The tfds builder with prepared data, after a check of the languages."""
         builder = _find_builder(self.name, self.directory)
         languages = sorted(_find_translations(_import_tfds(), builder.info.features, self.name)[1].languages or ())
         for language in (self.source_language, self.target_language):
@@ -149,7 +155,7 @@ def _list_configurations(tfds: ModuleType, name: str) -> str:
 
 
 def _find_translations(tfds: ModuleType, features: Any, name: str) -> tuple[str, Any]:
-    """Return the feature of the sentences, and its key; empty at the top level."""
+    """Return the feature of the sentences, and its key, which is empty at the top level."""
     kinds = tfds.features.Translation, tfds.features.TranslationVariableLanguages
     children = dict(features) if isinstance(features, tfds.features.FeaturesDict) else {}
     for key, feature in {"": features, **children}.items():

@@ -1,4 +1,4 @@
-"""Stores of token ids: memory-mapped on a disk; in a bucket TensorStore reads blocks of them.
+"""Stores of token ids: memory-mapped on a disk, or read from a bucket in blocks (TensorStore).
 
     STORE/shards/3-of-64/target.ids/0    an array of a part: numbers in whole blocks, and an index
     STORE/shards/3-of-64/part.json       written last: counts, and the types, lengths and CRC-32 of
@@ -47,7 +47,7 @@ def sealed(content: Mapping[str, Any]) -> str:
 
 
 def unsealed(text: str | bytes) -> dict[str, Any]:
-    """Return the content of ``sealed``; raises ValueError if the text was changed."""
+    """Return the content of ``sealed``, or raise ValueError if the text was changed."""
     seal = parse_json(text)
     if not isinstance(seal, dict) or seal.get("crc32") != zlib.crc32(json.dumps(seal.get("content")).encode()):
         raise ValueError("a description is damaged, or of an earlier version")
@@ -60,7 +60,7 @@ def new_array(folder: Path) -> BinaryIO:
 
 
 def completed_array(file: Path, dtype: str) -> dict[str, Any]:
-    """Complete a file of numbers as an array, and describe it; a short array is one block."""
+    """Complete a file of numbers as an array, in one block if it is short, and describe it."""
     size, itemsize = file.stat().st_size, np.dtype(dtype).itemsize
     block = max(min(size, BLOCK_BYTES if dtype == "int64" else BLOCK_BYTES // ID_BLOCKS_IN_ONE), itemsize)
     with file.open("r+b") as content:
@@ -226,7 +226,7 @@ class StoreParts(NamedTuple):
     damaged: Callable[[str], Exception]
 
     def array(self, name: str, totals: Sequence[int] = ()) -> StoredArray:
-        """Return an array of all parts; ``totals``: last offsets, where the next parts begin."""
+        """Return an array of all parts, adding their last offsets ``totals`` to the next."""
         pieces, base = [], 0
         for index, (part, described) in enumerate(self.descriptions.items()):
             array = described["arrays"][name]

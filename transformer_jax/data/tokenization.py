@@ -60,14 +60,14 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """Parse ``INDEX/COUNT``; raises ConfigError unless 0 <= INDEX < COUNT."""
+        """Parse ``INDEX/COUNT``, or raise ConfigError unless 0 <= INDEX < COUNT."""
         index, _, count = text.partition("/")
         if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
             raise ConfigError("--shard", f"{text!r} is not INDEX/COUNT with 0 <= INDEX < COUNT, such as 3/64")
         return cls(int(index), int(count))
 
     def bounds(self, total: int) -> tuple[int, int]:
-        """Return the units ``begin:end`` of this shard of ``total``; the last has no end."""
+        """Return the units ``begin:end`` of this shard of ``total``, without end for the last."""
         begin, end = (-(-index * total // self.count) for index in (self.index, self.index + 1))
         return begin, end if self.index + 1 < self.count else sys.maxsize
 
@@ -98,7 +98,7 @@ class BuildProgress:
 
 
 def _threads(shard: Shard) -> int:
-    """Return the threads that encode a shard; other shards use the other cores."""
+    """Return the number of threads that encode a shard, one if other shards use the other cores."""
     return available_cores() if shard == WHOLE_SPLIT else 1
 
 
@@ -136,7 +136,7 @@ class SideWriter:
 
 
 class Tokenization(ABC, Generic[StoreType]):
-    """Tokenization of a split; ``kind``: a folder in the cache; ``store_type`` opens its parts."""
+    """Tokenization of a split into the folder ``kind`` of a cache, as parts of a ``store_type``."""
 
     kind: ClassVar[str]
     store_type: Callable[[StoreParts], StoreType]
@@ -157,12 +157,12 @@ class Tokenization(ABC, Generic[StoreType]):
 
     @abstractmethod
     def write(self, part: Path, shard: Shard = WHOLE_SPLIT) -> dict[str, Any]:
-        """Write the arrays of a shard into an empty folder; return counts and ``types``."""
+        """Write the arrays of a shard into an empty folder, and return counts and ``types``."""
 
 
 @dataclass(frozen=True)
 class PairTokenization(Tokenization[TokenStore]):
-    """Tokenization of pairs; ``filtering``: the settings of training, None without filters."""
+    """Tokenization of pairs, filtered as for training unless ``filtering`` is None."""
 
     corpus: Corpus
     split: str
@@ -214,7 +214,7 @@ class PairTokenization(Tokenization[TokenStore]):
         return {"types": source.types | target.types, **counts, **sides}
 
     def _chunks(self, shard: Shard) -> Iterator[tuple[str, EncodedChunk]]:
-        """Yield the chunks of a shard with names of corpora; the first of a corpus is empty."""
+        """Yield the chunks of a shard with names of corpora, of which the first chunk is empty."""
         config, source, target = self.filtering, *(flattened([], tokenizer) for tokenizer in self.tokenizers)
         times = config.segmentations if config and config.bpe_dropout else 1
         parts = parts_of(self.corpus, self.split)

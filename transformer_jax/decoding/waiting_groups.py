@@ -11,7 +11,7 @@ from transformer_jax.array_types import AnyArray, Array, Int, PyTree
 
 
 class Group(NamedTuple):
-    """Sentences searched together; ``state``: leaves of the search; ``indices`` is -1 if done."""
+    """Sentences that are searched together; ``indices`` is -1 in rows that are done."""
 
     state: list[Array]
     indices: np.ndarray
@@ -29,7 +29,7 @@ class Group(NamedTuple):
 
     @property
     def num_to_finish(self) -> int:
-        """The number of done rows that end a segment, a quarter; if sparse, of the unfinished."""
+        """The number of done rows that end a segment: a quarter, or of the unfinished."""
         num_rows = len(self.indices)
         return num_rows - _three_quarters(self.num_unfinished if self.is_sparse else num_rows)
 
@@ -84,7 +84,7 @@ class WaitingGroups:
 def join_rows(
     state: PyTree, other: PyTree, rows: Int[AnyArray, "B"], *, constrain: Callable[[Array], Array]
 ) -> tuple[PyTree, PyTree]:
-    """Return ``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and the rest."""
+    """Move row ``rows[b] >= 0`` of ``other`` into row b of ``state``, and return both."""
 
     def joined(kept: Array, others: Array) -> Array:
         if not kept.ndim:

@@ -78,7 +78,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def remove_partial(path: Path) -> None:
-    """Remove unfinished copies of ``path`` of killed processes. Only for its one writer."""
+    """Remove unfinished copies of ``path`` that killed processes left."""
     for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
         left.unlink(missing_ok=True)
 

@@ -160,17 +160,17 @@ class StorePath(PosixGPath):
     """
 
     @contextmanager
-    def listed(self) -> Iterator["KnownPath"]:
+    def listed(self) -> Iterator["ListedPath"]:
         """Yield a path to this folder that answers from one listing until the block ends."""
-        known = _Known(str(self), {f"{self}/{name}": info for name, info in self.objects().items()})
+        listing = _Listing(str(self), {f"{self}/{name}": info for name, info in self.objects().items()})
         try:
-            yield KnownPath(self).knowing(known)
+            yield ListedPath(self).with_listing(listing)
         finally:
-            known.objects = None
+            listing.objects = None
 
-    def new(self) -> "KnownPath":
+    def new(self) -> "ListedPath":
         """Return a path to this new folder, for the only process that writes files there."""
-        return KnownPath(self).knowing(_Known(str(self), {}))
+        return ListedPath(self).with_listing(_Listing(str(self), {}))
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         return answer(self, lambda: getattr(self.files, method)(str(self), *arguments, **options))
@@ -282,37 +282,37 @@ class StorePath(PosixGPath):
 
 
 @dataclass
-class _Known:
+class _Listing:
     """The objects of the folder ``root`` by address, None when they may have changed."""
 
     root: str
     objects: dict[str, dict[str, Any]] | None
 
 
-class KnownPath(StorePath):
-    """A folder whose objects are known, or a path below it.
+class ListedPath(StorePath):
+    """A folder whose objects are listed, or a path below it.
 
-    Libraries ask for each of many files. Files that such paths write and remove are known too. Only
+    Libraries ask for each of many files. Files that such paths write and remove are in it too. Only
     ``iterdir`` lists those that TensorStore writes meanwhile.
     """
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         # epath.Path(path) calls this again.
-        same = (part._known for part in parts if isinstance(part, KnownPath))
-        self._known: _Known = next(same, _Known("", None))
+        same = (part._listing for part in parts if isinstance(part, ListedPath))
+        self._listing: _Listing = next(same, _Listing("", None))
 
-    def knowing(self, known: _Known) -> Self:
-        """Return this new path with the objects that are known."""
-        self._known = known
+    def with_listing(self, listing: _Listing) -> Self:
+        """Return this new path with the objects of ``listing``."""
+        self._listing = listing
         return self
 
     def with_segments(self, *parts: Any) -> Self:
-        return type(self)(*parts).knowing(self._known)
+        return type(self)(*parts).with_listing(self._listing)
 
     def _objects(self) -> dict[str, dict[str, Any]] | None:
-        """Return the known objects, None if this path is elsewhere."""
-        return self._known.objects if f"{self}/".startswith(f"{self._known.root}/") else None
+        """Return the listed objects, None if this path is elsewhere."""
+        return self._listing.objects if f"{self}/".startswith(f"{self._listing.root}/") else None
 
     def _kind(self) -> str:
         if (objects := self._objects()) is None:

@@ -105,7 +105,7 @@ class Experts(nn.Module):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def expert_product(precision: Precision, dtypes: tuple[str, str], tokens: Array, kernels: Array, sizes: Array) -> Array:
-    """Return ``lax.ragged_dot`` of rounded operands in float32; cotangents are rounded too."""
+    """Return ``lax.ragged_dot`` of rounded operands in float32, and round cotangents too."""
     return _forward(precision, dtypes, tokens, kernels, sizes)[0]
 
 

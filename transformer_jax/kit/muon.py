@@ -45,7 +45,7 @@ def orthogonalized(settings: MuonSettings, hyperparameters: Hyperparameters) -> 
 
 
 def matrices(params: PyTree) -> PyTree:
-    """Return the axes of rows and columns of kernels; None for other parameters.
+    """Return the axes of rows and columns of kernels, and None for other parameters.
 
     Kernels of attention [D, H, K] and [H, K, D] are matrices [D, H K] and [H K, D]. Recurrent gates
     and experts have one each.

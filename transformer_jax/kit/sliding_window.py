@@ -15,7 +15,7 @@ class SlidingWindowSettings:
 
 @register("attention", "sliding_window", settings=SlidingWindowSettings)
 class SlidingWindow(SelfAttentionChange):
-    """Self-attention in a window of positions; the KV cache of a decoder keeps a window of them."""
+    """Self-attention in a window of positions, which the KV cache of a decoder keeps."""
 
     def mask_mod(self) -> Window:
         size = self.settings.size

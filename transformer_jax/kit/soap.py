@@ -98,7 +98,7 @@ def matrix_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def as_matrices(leaf: Array, sides: Sides) -> Array:
-    """Reshape a parameter to [E, M, N]; without bases to [1, M N, 1]."""
+    """Reshape a parameter to [E, M, N], or to [1, M N, 1] if it has no bases."""
     number, *_ = [len(side) for side in sides if side is not None] or [1]
     rows, columns = (-1 if side is None else side.shape[1] for side in sides)
     return leaf.reshape(number, rows, columns if max(rows, columns) > 0 else 1)

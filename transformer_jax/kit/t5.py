@@ -71,6 +71,6 @@ class SharedBiases(NoPositions):
 
 @register("positions", "t5", settings=T5Settings)
 def t5(settings: T5Settings, config: TransformerLayersConfig, site: Site) -> SharedBiases | None:
-    """Relative biases in self-attention, shared by the layers of a stack; no other positions."""
+    """Relative biases in self-attention, shared by the layers of a stack, as the only positions."""
     buckets = Buckets(settings.buckets, settings.max_distance, not site.is_causal)
     return SharedBiases(config.d_model, config.num_heads, buckets) if site.kind == "embedding" else None

@@ -84,7 +84,7 @@ class CudnnAttention:
     def _obstacle(
         self, mask: SentenceMask, score_mod: ScoreMod | None, bias: Array | None, scores: tuple[int, ...]
     ) -> str | None:
-        """Return the reason that cuDNN cannot run, or None; ``scores`` is the shape B, H, Q, M."""
+        """Return the reason that cuDNN cannot run on scores of this shape [B, H, Q, M], or None."""
         if score_mod is not None and bias is None:
             return "change of scores (score_mod) except a bias that is the same in all rows of one sentence"
         if bias is not None and mask.mask_mod is not None:
@@ -338,7 +338,7 @@ class AllToAllAttention:
         return self._constrained(array, BY_HEAD)
 
     def _exchanged(self, array: Array, axes: tuple[int, int], specs: tuple[P, P]) -> Array:
-        """Split the first of ``axes`` instead of the second; the compiler would all-gather both."""
+        """Split the first of ``axes`` instead of the second, without gathering both."""
         exchange = partial(lax.all_to_all, axis_name="context", split_axis=axes[0], concat_axis=axes[1], tiled=True)
         return jax.shard_map(exchange, mesh=self.mesh, in_specs=specs[0], out_specs=specs[1])(array)
 

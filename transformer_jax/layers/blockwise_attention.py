@@ -42,7 +42,7 @@ class BlockwiseAttention:
     key_block: int = 512
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        """Return the heads, as ``AttentionBackend`` does; zeros if a query sees nothing."""
+        """Return the heads, as ``AttentionBackend`` does, or zeros if a query sees nothing."""
         dropout, precision, score_mod, denominator = options
         queries, keys = q.shape[2], k.shape[2]
         blocks = min(self.query_block, queries), min(self.key_block, keys)

@@ -75,7 +75,7 @@ class CarryingAttention(ModifiedAttention):
 
 
 def carrying_attention(attention: type[ModifiedAttention]) -> type[ModifiedAttention]:
-    """Return the class of attention that carries; raise ConfigError for one with another cache."""
+    """Return the class of attention that carries, or raise ConfigError if it has another cache."""
     if attention is not ModifiedAttention:
         problem = f"{attention.__name__} has its own keys and values, which a part with a state between layers changes"
         raise ConfigError("model.attention", problem, "choose one of the two")
@@ -113,5 +113,5 @@ def carrying_residual(residual: type[Residual], is_of_carrying: bool) -> type[Re
 
 
 def constrain_stream(constrain: Callable[[PyTree], PyTree], x: PyTree) -> PyTree:
-    """Apply ``constrain`` to the hidden states; the compiler shards the states of parts."""
+    """Apply ``constrain`` to the hidden states, and let the compiler shard the states of parts."""
     return x._replace(hidden=constrain(x.hidden)) if isinstance(x, Carried) else constrain(x)

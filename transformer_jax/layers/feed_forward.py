@@ -18,7 +18,7 @@ Activation = Callable[[Array], Array]
 
 @jax.custom_vjp
 def relu(inputs: Array) -> Array:
-    """Return max(x, 0); the backward pass keeps only the result, as the next product does."""
+    """Return max(x, 0), and keep only the result for the gradient, as the next product does."""
     return jnp.maximum(inputs, 0.0)
 
 

@@ -97,7 +97,7 @@ class AttentionChange(nn.Module):
         return None
 
     def denominator_mod(self) -> Denominator | None:
-        """Return another denominator of the softmax; the terms of several parts are added up."""
+        """Return another denominator of the softmax, to which every part adds its terms."""
         return None
 
     def weights_mod(self) -> Partial | None:
@@ -213,7 +213,7 @@ class ModifiedAttention(MultiHeadAttention):
         return LayerCache(cache._replace(values=values.astype(self.precision.compute)))
 
     def num_kept_slots(self, num_slots: int, beams: int) -> int:
-        """Return the number of cache slots; a window needs no more than its width."""
+        """Return the number of cache slots, at most the width of a window."""
         window = self._window()
         if isinstance(window, Window) and window.left is not None and window.right == 0:
             return min(num_slots, (window.left + 1) * beams)

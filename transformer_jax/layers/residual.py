@@ -17,8 +17,10 @@ from transformer_jax.registry.plugins import register
 class Residual(nn.Module):
     """x + Dropout(Sublayer(x)), without a norm: the base of residual connections.
 
-    ``has_norm``: it uses ``make_norm``. ``has_final_norm``: the stack needs one more norm after its
-    last layer. ``residual_dtype``: type of x between the layers, None for that of the outputs.
+    Attributes:
+        has_norm: Whether it uses ``make_norm``.
+        has_final_norm: Whether the stack needs one more norm after its last layer.
+        residual_dtype: The type of x between the layers, or None for the type of the outputs.
     """
 
     dropout: Rate

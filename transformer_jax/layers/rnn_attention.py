@@ -22,7 +22,7 @@ Normalizer = Callable[[Array, Array], Array]
 
 
 def masked_softmax(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) -> Float[Array, "B Q M"]:
-    """Return the softmax over the visible keys, in float32; zeros if there is none."""
+    """Return the float32 softmax over the visible keys, or zeros if there are none."""
     weights = jax.nn.softmax(jnp.where(mask, scores.astype(jnp.float32), MASKED_SCORE), axis=-1)
     return jnp.where(mask, weights, 0.0)
 

@@ -41,7 +41,7 @@ def scaled_dot_product_attention(
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def softmax(scores: Float[Array, "*B M"], dtype: str = "float32") -> Float[Array, "*B M"]:
-    """Return the softmax of float32 ``scores``; keep only the rounded weights for the gradient."""
+    """Return the softmax of float32 ``scores``, and keep only rounded weights for the gradient."""
     return jax.nn.softmax(scores, axis=-1).astype(dtype)
 
 

@@ -56,8 +56,8 @@ def build_model(
 ) -> "Transformer | RnnSeq2Seq":
     """Return the model of ``config`` for vocabularies of these sizes.
 
-    ``rates`` replace the rates of ``config``: a compiled function may have them as arguments.
-    ``parts``: the settings of parts by name, by default those of ``config``. A recurrent model
+    ``rates`` replace the rates of ``config``, and may be arguments of a compiled function.
+    ``parts`` are the settings of parts by name, by default those of ``config``. A recurrent model
     ignores ``on``.
     """
     rates = rates_of(config) if rates is None else rates

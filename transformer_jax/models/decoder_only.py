@@ -107,5 +107,5 @@ class DecoderOnly(nn.Module):
 
 
 def prompt_positions(is_filled: Bool[Array, "B P"]) -> Int[Array, "B P"]:
-    """Return the positions of prompts, counted from the first token of a row; 0 on padding."""
+    """Return the positions of prompts, from 0 at the first token of a row, and 0 on padding."""
     return jnp.maximum(jnp.cumsum(is_filled.astype(jnp.int32), axis=1) - 1, 0)

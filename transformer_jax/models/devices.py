@@ -40,8 +40,9 @@ ANY_DEVICES = Devices()
 
 
 def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_sentence: bool = False) -> Devices:
-    """Return the parts for ``mesh``; ``one_sentence``: a row is one sentence, padded on the right.
+    """Return the parts for ``mesh``.
 
+    If ``one_sentence``, a row is one sentence, padded on the right.
     Raises ConfigError if ``model.attention_backend`` cannot run there, or heads cannot be split.
     """
     attention = attention_of(config, mesh, one_sentence=one_sentence)

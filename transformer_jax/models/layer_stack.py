@@ -34,7 +34,7 @@ class Unrolled:
     """Whether one compiled layer stands for all."""
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
-        """Return the output of the last; call ``layer(hidden, *context, train=train)``."""
+        """Call all with ``layer(hidden, *context, train=train)``, and return the last output."""
         for layer in layers:
             hidden = layer(hidden, *context, train=train)
         return hidden

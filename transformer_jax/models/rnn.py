@@ -198,7 +198,7 @@ class RnnSeq2Seq(EncoderDecoder):
 
 
 def mirrored(array: Array, source: Tokens) -> Array:
-    """Reverse every sentence [B, S, ...] except for its EOS and padding; it is its own inverse.
+    """Reverse every sentence [B, S, ...] except for its EOS and padding, which is its own inverse.
 
     ``[[5, 6, 7, 2, 0]]`` becomes ``[[7, 6, 5, 2, 0]]``. One sentence a row.
     """

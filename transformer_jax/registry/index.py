@@ -67,7 +67,7 @@ class Index(NamedTuple):
         return not self.tool and not self.is_kit
 
     def load(self, key: str, target: str) -> Any:
-        """Import and return ``module:name``. Raises ConfigError (``key``) without it."""
+        """Import and return ``module:name``. Raises ConfigError if there is no such object."""
         module, _, name = target.partition(":")
         try:
             return getattr(importlib.import_module(f"{self.package}.{module}"), name)

@@ -113,9 +113,9 @@ def setting_of(kind: str) -> str:
     return KINDS[kind].setting
 
 
-def registered(kind: str, made: Callable[[Any], Any] = lambda part: part) -> Mapping[str, Any]:
-    """Return the parts of a kind by name, converted by ``made``, imported on first use."""
-    return _PartsOfKind(kind, made)
+def registered(kind: str, convert: Callable[[Any], Any] = lambda part: part) -> Mapping[str, Any]:
+    """Return the parts of a kind by name, converted by ``convert``, imported on first use."""
+    return _PartsOfKind(kind, convert)
 
 
 def names_of(kind: str) -> tuple[str, ...]:
@@ -200,8 +200,8 @@ def is_registered(kind: str, name: str) -> bool:
 
 
 class _PartsOfKind(Mapping[str, Any]):
-    def __init__(self, kind: str, made: Callable[[Any], Any]) -> None:
-        self._kind, self._made = kind, made
+    def __init__(self, kind: str, convert: Callable[[Any], Any]) -> None:
+        self._kind, self._convert = kind, convert
 
     def __getitem__(self, name: str) -> Any:
         if not is_registered(self._kind, name):
@@ -210,7 +210,7 @@ class _PartsOfKind(Mapping[str, Any]):
         if name not in _REGISTERED[self._kind]:
             module, index = all_parts()[self._kind, name]
             raise ConfigError(index.file, f"parts.{self._kind}: {module} does not register {name!r}")
-        return self._made(_REGISTERED[self._kind][name])
+        return self._convert(_REGISTERED[self._kind][name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(names_of(self._kind))

@@ -102,7 +102,7 @@ def names_in_file(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _running(path: Path, spec: str) -> Iterator[None]:
-    """Let a file import its siblings. Raises ConfigError, with the line, for all its exceptions."""
+    """Let a file import its siblings. Raises ConfigError, with the line, when it fails."""
     folder, before = path.resolve().parent, set(sys.modules)
     # At the end: a recipe called copy.py must not hide the module of the standard library.
     sys.path.append(str(folder))

@@ -12,7 +12,7 @@ PACKAGE_FOLDER = Path(__file__).parents[1]
 
 @cache
 def package_origin() -> dict[str, str]:
-    """Return ``{"version": "0.3.0", "git_commit": "5f3c...-dirty"}``, also ``wheel`` of a wheel."""
+    """Return the version, the commit (``5f3c...-dirty``), and the digest of a wheel."""
     from transformer_jax import __version__
 
     if (PACKAGE_FOLDER.parent / "pyproject.toml").is_file():

@@ -35,7 +35,7 @@ class CheckpointUnread(CheckpointError):
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint as files; its ``score`` may be None, and unreadable if not ``is_sound``."""
+    """A checkpoint as files. ``score`` is None if not measured, or if not ``is_sound``."""
 
     step: int
     folder: Path

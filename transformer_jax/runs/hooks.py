@@ -45,7 +45,7 @@ SECONDS_TO_WRITE_STACKS = 10.0
 
 
 class Hooks:
-    """The hooks of a run in order, with the condition of those that need the state."""
+    """The hooks of a run in order. Some have a condition and need the state."""
 
     def __init__(self, run: RunParts, position: Position, callbacks: Sequence[Hook]) -> None:
         self._run, self._position, self._callbacks = run, position, callbacks

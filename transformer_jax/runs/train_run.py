@@ -63,7 +63,7 @@ class ChoosesSettings(Protocol):
 
 
 class TrainingStart(NamedTuple):
-    """A training that begins. ``origin`` goes to ``run.json``. ``is_trial``: one of many runs."""
+    """A training that begins; ``origin`` goes to ``run.json``, ``is_trial``: one of many runs."""
 
     config: ExperimentConfig
     directory: RunDirectory

@@ -95,7 +95,7 @@ def evaluation_dtype(setting: str, of_model: str, device: Any) -> str:
 
 
 class DeviceSettings(NamedTuple):
-    """Settings of ``auto`` or 0, which follow from the device."""
+    """Settings that follow from the device."""
 
     compute_dtype: str
     width_multiple: int

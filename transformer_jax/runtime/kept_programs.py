@@ -1,18 +1,18 @@
 """Executables kept on disk, which the next process does not trace, lower or compile again.
 
-The folder ``programs``, in the folder of JAX's compilation cache, has two kinds of files. One is
-named by everything that a program follows from: settings, this package, versions, processor, flags,
-shapes; it has the name of another, which is the executable, named by the text of the program. So
-after a change of the package that leaves a program as it was, only tracing is done again. A file
-whose first line differs in anything is not used. A process with plugins uses none, nor does one
-whose files of this package were edited after it started, nor a notebook, which may replace
-functions: only a command is sure of its code.
+The folder ``programs``, in the folder of JAX's compilation cache, has two kinds of files.
+Executables are named by a digest of the text of their program. A second file, named by a digest of
+all that a program follows from (settings, this package, versions, processor, flags, shapes), has
+the name of the executable. So after a change of the package that leaves a program as it was, only
+tracing is repeated. A file whose first line differs in anything is not used. Only a command is sure
+of its code: a notebook, a process with plugins, and a process whose files of this package were
+edited after it started use none.
 
-All files may be deleted at any time, and nothing else deletes them;
+All files may be deleted at any time, and nothing else deletes them.
 ``TRANSFORMER_JAX_PROGRAMS=none`` keeps none. Loading an executable runs its machine code, as in the
 compilation cache: both folders are for people who may run programs as this user. So a run
-directory, which is shared, has none, and a file is not read that belongs to another user than this
-one or root, or that anybody may write.
+directory, which is shared, has none, and files of users other than this one and root, or that
+anybody may write, are not read.
 """
 
 import hashlib

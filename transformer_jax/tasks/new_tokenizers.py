@@ -58,7 +58,7 @@ def cached_tokenizers(config: ExperimentConfig, task: "type[Task]") -> Tokenizer
 
 
 def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-    """Return the tokenizers of ``init.run``; raises ConfigError if the settings ask for others."""
+    """Return the tokenizers of ``init.run``, or raise ConfigError if the settings name others."""
     require_run_to_start_from(config.init.run)
     source = RunDirectory(config.init.run)
     theirs = load_run_config(source.path).tokenizer

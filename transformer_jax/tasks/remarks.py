@@ -70,7 +70,7 @@ class TrainingInput:
         return cls()
 
     def unseen_ids(self, tokenizer: Tokenizer) -> frozenset[int]:
-        """Return the ids that the model never saw; without a record UNK, and bytes."""
+        """Return the ids that the model never saw, or UNK and bytes if there is no record."""
         size = tokenizer.vocabulary_size
         if self.is_seen is not None:
             is_seen = np.pad(self.is_seen, (0, max(size - len(self.is_seen), 0)))[:size]
@@ -84,8 +84,11 @@ class TrainingInput:
 class Remarks:
     """Counts lines of an input by kind of remark, with the first.
 
-    ``name``: of the input. ``unit``: of its parts. ``tags``: every source of the training text
-    begins with one of them. ``has_limit``: an input that is longer than in training is reported.
+    Args:
+        name: The name of the input.
+        unit: The name of its parts.
+        tags: Beginnings of all sources of the training text.
+        has_limit: Whether an input that is longer than in training is reported.
     """
 
     def __init__(
@@ -190,7 +193,7 @@ class Remarks:
 def remarks_on_output(
     ids: Sequence[int], limit: int, source: Sequence[int], *, may_repeat: bool = False
 ) -> tuple[str, ...]:
-    """Return the remarks on the tokens of an output; an output may repeat if its source does."""
+    """Return the remarks on an output, which may repeat tokens if its source does."""
     is_odd = not may_repeat and repeats(ids) and not repeats(source)
     return (CUT,) * (len(ids) >= limit) + (REPEATS,) * is_odd
 

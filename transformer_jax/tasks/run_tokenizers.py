@@ -57,7 +57,7 @@ def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
 
 
 def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
-    """Write tokenizer files into a folder and load them; raises DataError at another file name."""
+    """Write tokenizer files into a folder and load them, or raise DataError at another name."""
     if others := set(saved) - set(TOKENIZER_FILES):
         problem = f"a checkpoint names a tokenizer file {min(others)!r}; known are {', '.join(TOKENIZER_FILES)}"
         raise DataError(f"{folder}: {problem}")

@@ -121,7 +121,7 @@ def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
 
 
 def read_evaluation(stem: Path) -> SavedEvaluation:
-    """Read both files of an evaluation; raises DataError if one is missing or damaged."""
+    """Read both files of an evaluation, or raise DataError if one is missing or damaged."""
     report = _read_report(_file(stem, "json"))
     if not {"scores", "num_sentences", "decoding"} <= set(report):
         raise DataError(f"{_file(stem, 'json')}: not the scores of translations")
@@ -143,7 +143,7 @@ def read_evaluation(stem: Path) -> SavedEvaluation:
 
 
 def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | None:
-    """Return the evaluation of that name if it was decoded with ``used``; say if it is damaged."""
+    """Return the evaluation of that name if decoded with ``used``, and say if it is damaged."""
     if not _file(stem, "json").exists():
         return None
     try:
@@ -181,7 +181,7 @@ def whose_parameters(report: Mapping[str, Any]) -> str:
 
 
 def stem_of(file: Path) -> Path:
-    """Return the path without ``.json`` or ``.txt``; ``Path.stem`` would cut ``=0.6``."""
+    """Return the path without ``.json`` or ``.txt`` (``Path.stem`` would cut ``=0.6``)."""
     return file.with_name(file.name.removesuffix(".json").removesuffix(".txt"))
 
 

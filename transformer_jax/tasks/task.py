@@ -19,7 +19,7 @@ from transformer_jax.tasks.objective import OpenTask
 
 @runtime_checkable
 class Evaluation(Protocol):
-    """The result of evaluating parameters on a split; tasks have classes with more fields."""
+    """The result of evaluating parameters on a split, to which tasks add fields."""
 
     @property
     def split(self) -> str:
@@ -27,11 +27,11 @@ class Evaluation(Protocol):
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Metrics by name, as logged below ``validation/``; includes ``loss``."""
+        """Metrics by name, as logged below ``validation/``, including ``loss``."""
 
     @property
     def outputs(self) -> Sequence[str] | None:
-        """The generated lines, in the order of the split; None if the task generates nothing."""
+        """The generated lines in the order of the split, or None if the task generates nothing."""
 
     @property
     def basis(self) -> str:
@@ -39,7 +39,7 @@ class Evaluation(Protocol):
 
     @property
     def signature(self) -> str:
-        """The definition of the scores, for the log of a run; empty if their names say all."""
+        """The definition of the scores for the log of a run, or empty if their names say all."""
 
     def to_json(self) -> dict[str, object]:
         """Return all results in types that ``json.dumps`` accepts."""
@@ -163,7 +163,7 @@ class Task(OpenTask, ABC):
     @staticmethod
     @abstractmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-        """Train tokenizers on the training split; they are not saved."""
+        """Train tokenizers on the training split, without saving them."""
 
     @staticmethod
     @abstractmethod
@@ -173,7 +173,7 @@ class Task(OpenTask, ABC):
     @property
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
-        """Digests of the training data and tokenizers; a run resumes only with the same."""
+        """Digests of the training data and tokenizers, which a resumed run must have again."""
 
     @abstractmethod
     def training_data(self) -> TrainingData:

@@ -52,7 +52,7 @@ class TextTask(Task):
         return DocumentTokenization(self.source, data.train_split, self.tokenizer, data)
 
     def _store(self, split: str) -> DocumentStore:
-        """Return the tokens of a split, tokenized if necessary; the store stays open."""
+        """Return the tokens of a split, tokenized if necessary, in a store that stays open."""
         if split not in self._stores:
             self._stores[split] = self._open_store(self.source, split)
         return self._stores[split]

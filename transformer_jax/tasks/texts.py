@@ -84,8 +84,8 @@ def weights_by_kind(
 ) -> dict[str, KindWeights]:
     """Return all attention of a teacher-forced pass by kind.
 
-    ``sides``: ids of source and target, or of one text. ``axes``: the pieces of source, target and
-    decoder input.
+    ``sides`` are the ids of source and target, or of one text. ``axes`` are the pieces of source,
+    target and decoder input.
     """
     tokens = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in sides)
     maps = jax.device_get(jax.jit(partial(attention_maps, model))(params, *tokens))
@@ -123,14 +123,14 @@ class ReadsTexts(Protocol):
 
 
 def task_that_reads_texts(config: ExperimentConfig, key: str, run: object) -> ReadsTexts:
-    """Return the task of ``run`` if it reads texts of a user; else ConfigError names ``key``."""
+    """Return the task of ``run``, or raise ConfigError on ``key`` if it reads no user's texts."""
     return task_that(ReadsTexts, config, key, f"{run} is a run of task={config.task}")
 
 
 def open_text_or_none(
     config: ExperimentConfig, workdir: str | Path, source: str | None, references: Sequence[str], *, has_split: bool
 ) -> Any:
-    """Open a text that is evaluated instead of a split; return None without ``source``.
+    """Open a text that is evaluated instead of a split, or return None without ``source``.
 
     Raises ConfigError for references alone, or with a split (``has_split``), and as
     ``ReadsTexts.open_text``.

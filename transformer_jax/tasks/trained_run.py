@@ -41,8 +41,9 @@ class HasEnsembles(Protocol):
 class TrainedRun(Generic[AnyTask]):
     """A task with parameters, the mean of the checkpoints ``steps``.
 
-    ``members``: the other models of an ensemble, as ``RUN:UPDATE``. ``training_input``: of the
-    first run.
+    Attributes:
+        members: The other models of an ensemble, as ``RUN:UPDATE``.
+        training_input: The input of the first run.
     """
 
     task: AnyTask

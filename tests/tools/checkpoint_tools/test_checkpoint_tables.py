@@ -55,11 +55,11 @@ def test_a_folder_is_listed_with_its_damage(tmp_path):
     write_checkpoint(folder / "12.orbax-checkpoint-tmp-3", None)
     write_checkpoint(tmp_path / "damaged-8", None)
     (folder / "9" / "_CHECKPOINT_METADATA").write_text(json.dumps({"commit_timestamp_nsecs": 5 * 10**9}))
-    found = stored_checkpoints(folder)
-    scores = {each.step: (each.score, each.is_sound) for each in found}
+    stored = stored_checkpoints(folder)
+    scores = {checkpoint.step: (checkpoint.score, checkpoint.is_sound) for checkpoint in stored}
     assert scores == {9: (7.5, True), 10: (2.5, True), 11: (None, False)}
-    assert found[0].written == 5
-    assert marks_of(found, BLEU) == {9: "best", 10: "last", 11: "damaged: its score cannot be read"}
+    assert stored[0].written == 5
+    assert marks_of(stored, BLEU) == {9: "best", 10: "last", 11: "damaged: its score cannot be read"}
     lines = checkpoint_table(RunDirectory(tmp_path)).split("\n")
     assert [line.split()[:2] for line in lines[1:4]] == [["9", "7.50"], ["10", "2.50"], ["11", "12"]]
     assert lines[-1] == f"damaged, set aside: {tmp_path / 'damaged-8'}, 5 B"

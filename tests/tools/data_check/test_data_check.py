@@ -18,8 +18,8 @@ GERMAN = "der ein alte kleine hund haus sieht unter mit vogel baum garten geht s
 def pairs():
     """Word for word; no two alike."""
     rng = random.Random(0)
-    chosen = [rng.choices(range(len(ENGLISH.split())), k=rng.randrange(8, 20)) for _ in range(LINES)]
-    return [[" ".join(words.split()[index] for index in line) for words in (ENGLISH, GERMAN)] for line in chosen]
+    indices = [rng.choices(range(len(ENGLISH.split())), k=rng.randrange(8, 20)) for _ in range(LINES)]
+    return [[" ".join(words.split()[index] for index in line) for words in (ENGLISH, GERMAN)] for line in indices]
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_every_fault_is_counted_where_it_is(checked, pairs):
         bad[line] = ["all rights reserved", f"{pairs[line][1][:20]} rechte"]
     status, table = checked(bad)
     assert status == 0
-    found = faults(table)
+    counts = faults(table)
     expected = {
         "duplicates of an earlier line or pair": ("1", "t.en:4"),
         "copies: target is source": ("1", "t.en:3"),
@@ -82,10 +82,10 @@ def test_every_fault_is_counted_where_it_is(checked, pairs):
         "t.en: UTF-8 read as Latin-1": ("1", "t.en:13"),
         "t.en: boilerplate: the same line 10 times or more": ("12", "t.en:21"),
     }
-    assert {fault: found.pop(fault) for fault in expected} == expected
-    assert found.pop("one side 3 times longer than is usual")[1] == "t.en:5"
+    assert {fault: counts.pop(fault) for fault in expected} == expected
+    assert counts.pop("one side 3 times longer than is usual")[1] == "t.en:5"
     reasons = "empty target", "target is the source", "source above 127 tokens"
-    others = {fault for fault in found if "language" not in fault}
+    others = {fault for fault in counts if "language" not in fault}
     assert others == {f"of the sample, training would leave out: {reason}" for reason in reasons}
 
 
@@ -120,8 +120,8 @@ def test_joiners_that_spell_a_word_are_no_fault(checked, pairs):
     spelled += ["\u0dc1\u0dca\u200d\u0dbb\u0dd3", "\U0001f468\u200d\U0001f469"]
     added = [*spelled, "\u0645\u200c ", "a\u200db"]
     lines = [[f"{source} {more}", target] for (source, target), more in zip(pairs, added, strict=False)]
-    found = faults(checked([*lines, *pairs[len(added) :]])[1])
-    assert found["t.en: zero-width characters"] == ("2", "t.en:5")
+    counts = faults(checked([*lines, *pairs[len(added) :]])[1])
+    assert counts["t.en: zero-width characters"] == ("2", "t.en:5")
 
 
 def test_what_is_serious_sets_the_exit_status(checked, pairs, tmp_path):

@@ -27,14 +27,14 @@ def pairs():
     rng = random.Random(0)
     source, target = words_of("abcdefghi", 400, rng), words_of("jklmnopqr", 400, rng)
     frequent = np.arange(1, 401) ** -0.8
-    found = []
+    translations = []
     for _ in range(LINES):
-        chosen = rng.choices(range(400), frequent.tolist(), k=rng.randrange(4, 20))
-        there = [target[index] for index in chosen] + rng.choices(target[:5], k=rng.randrange(3))
-        found.append(
-            SentencePair(" ".join(source[index] for index in chosen).capitalize(), " ".join(there).capitalize())
+        indices = rng.choices(range(400), frequent.tolist(), k=rng.randrange(4, 20))
+        there = [target[index] for index in indices] + rng.choices(target[:5], k=rng.randrange(3))
+        translations.append(
+            SentencePair(" ".join(source[index] for index in indices).capitalize(), " ".join(there).capitalize())
         )
-    return found
+    return translations
 
 
 def text(pairs, called="the validation text"):
@@ -48,8 +48,8 @@ def training(pairs):
 
 def shuffled(pairs, share):
     rng = random.Random(1)
-    chosen = rng.sample(range(len(pairs)), round(share * len(pairs)))
-    moved = dict(zip(chosen, rng.sample(chosen, len(chosen)), strict=True))
+    indices = rng.sample(range(len(pairs)), round(share * len(pairs)))
+    moved = dict(zip(indices, rng.sample(indices, len(indices)), strict=True))
     return [pair._replace(target=pairs[moved.get(index, index)].target) for index, pair in enumerate(pairs)]
 
 
@@ -77,9 +77,9 @@ def serious(examination):
 @pytest.mark.parametrize("number", [30, 100, 400])
 def test_clean_text_has_no_fault(pairs, training, number):
     assert examine(training.text, training).findings == []
-    found = examine(text(pairs[-number:]), training)
-    assert found.findings == []
-    assert ("reversed" in found.unchecked) == (number < 60)
+    examination = examine(text(pairs[-number:]), training)
+    assert examination.findings == []
+    assert ("reversed" in examination.unchecked) == (number < 60)
 
 
 @pytest.mark.parametrize("number", [60, 400])
@@ -110,8 +110,8 @@ def test_the_line_and_lag_of_a_shift_are_told(pairs, training):
 
 def test_faults_of_the_training_text_itself(pairs):
     def found(changed, thorough=True):
-        own = text(changed)
-        return examine(own, TrainingWords(own), thorough=thorough)
+        training_text = text(changed)
+        return examine(training_text, TrainingWords(training_text), thorough=thorough)
 
     assert kinds(found(shifted(pairs, 7))) == kinds(found(shifted(pairs, -1))) == ["shifted"]
     assert kinds(found(reversed_sides(pairs, 0.25))) == kinds(found(reversed_sides(pairs, 0.5))) == ["reversed"]
@@ -194,11 +194,11 @@ def test_rewriting_in_one_language_is_not_translation(pairs):
         words[rng.randrange(len(words))] = "changed"
         changed.append(SentencePair(pair.source, " ".join(words)))
     for rewritten in (changed, [SentencePair(pair.source, " ".join(pair.source.split()[::-1])) for pair in pairs]):
-        own = text(rewritten[:2000])
-        words = TrainingWords(own)
-        assert examine(own, words).findings == []
-        found = examine(text(rewritten[2000:]), words)
-        assert found.findings == [] and "both sides" in found.unchecked["swapped"]
+        training_text = text(rewritten[:2000])
+        words = TrainingWords(training_text)
+        assert examine(training_text, words).findings == []
+        examination = examine(text(rewritten[2000:]), words)
+        assert examination.findings == [] and "both sides" in examination.unchecked["swapped"]
         assert examine(text(reversed_sides(rewritten[2000:], 1)), words).findings == []
 
 
@@ -211,9 +211,9 @@ def test_other_tasks_have_no_false_alarm(pairs):
         [SentencePair(f"{one} + {other}", str(one + other)) for one, other in numbers],
         [pair._replace(target="long" if len(pair.source) > 50 else "short") for pair in pairs],
     ):
-        own = text(task[:2000])
-        words = TrainingWords(own)
-        assert examine(own, words, thorough=True).findings == examine(text(task[2000:]), words).findings == []
+        training_text = text(task[:2000])
+        words = TrainingWords(training_text)
+        assert examine(training_text, words, thorough=True).findings == examine(text(task[2000:]), words).findings == []
 
 
 def test_another_form_than_in_training(pairs, training):
@@ -226,8 +226,8 @@ def test_another_form_than_in_training(pairs, training):
         ("tokenized", [SentencePair(*(side.replace(",", " ,").replace(".", " .") for side in pair)) for pair in few]),
         ("subwords", [SentencePair(*(side.replace(" ", "@@ ") for side in pair)) for pair in few]),
     ):
-        found = examine(text(changed), raw).findings
-        assert [form in finding.text for finding in found] == [True, True]
+        findings = examine(text(changed), raw).findings
+        assert [form in finding.text for finding in findings] == [True, True]
         assert any(form in note for note in examine(text(changed)).notes)
 
 
@@ -262,14 +262,14 @@ def test_a_run_is_refused_before_time_is_spent(files, tmp_path, pairs):
 
 
 def test_files_of_a_user_are_compared_with_the_training_text(files, tmp_path, pairs):
-    run, own = config(tmp_path), pairs[2000:2060]
-    assert examine_pairs(run, ("a.en", "a.fr"), own) == []
-    for names, given in ((("a", "b"), reversed_sides(own, 1)), (("a.fr", "a.en"), own)):
+    run, some = config(tmp_path), pairs[2000:2060]
+    assert examine_pairs(run, ("a.en", "a.fr"), some) == []
+    for names, texts in ((("a", "b"), reversed_sides(some, 1)), (("a.fr", "a.en"), some)):
         with pytest.raises(DataError, match="another order|are swapped"):
-            examine_pairs(run, names, given)
-    assert "n+1 of a.fr" in examine_pairs(run, ("a.en", "a.fr"), shifted(own, 1))[0]
+            examine_pairs(run, names, texts)
+    assert "n+1 of a.fr" in examine_pairs(run, ("a.en", "a.fr"), shifted(some, 1))[0]
     (tmp_path / "train.en").unlink()
-    (remark,) = examine_pairs(run, ("a.en", "a.fr"), own)
+    (remark,) = examine_pairs(run, ("a.en", "a.fr"), some)
     assert remark.startswith("not checked:") and "training text, which was not read" in remark
 
 

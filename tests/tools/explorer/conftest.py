@@ -19,4 +19,6 @@ def nothing_logged_and_nothing_fetched(browser, address):
     browser.requests.clear()
     yield
     assert browser.messages == []
-    assert [each for each in browser.requests if not each.startswith((address, "data:", "blob:", "about:"))] == []
+    assert [
+        request for request in browser.requests if not request.startswith((address, "data:", "blob:", "about:"))
+    ] == []

@@ -15,8 +15,8 @@ def made_attention(kind: str, shape: tuple[int, int], layers: int, heads: int, p
     norms = rng.uniform(1, 2, (layers, heads, shape[1]))
     cosines = rng.uniform(-0.2, 0.9, (layers, heads * (heads - 1) // 2, shape[1]))
     rollout = weights.mean(axis=1) if layers > 1 else None
-    found = ATTENTION_KINDS[kind]
-    return AttentionReading(kind, found.rows, found.columns, weights, norms, cosines, rollout)
+    axes = ATTENTION_KINDS[kind]
+    return AttentionReading(kind, axes.rows, axes.columns, weights, norms, cosines, rollout)
 
 
 def made_reading(
@@ -24,7 +24,7 @@ def made_reading(
 ) -> Reading:
     rng = np.random.default_rng(0)
     tokens = {"source": source, "target": target, "input": ["<s>", *target[:-1]]}
-    shapes = {kind: (len(tokens[each.rows]), len(tokens[each.columns])) for kind, each in ATTENTION_KINDS.items()}
+    shapes = {kind: (len(tokens[axes.rows]), len(tokens[axes.columns])) for kind, axes in ATTENTION_KINDS.items()}
     gradients = {kind: rng.standard_normal(shapes[kind]) for kind in ("decoder", "cross")}
     attentions = [made_attention(kind, shapes[kind], layers, heads, power, rng) for kind in kinds]
     log_probs = rng.uniform(-2, 0, len(target)).tolist()

@@ -38,7 +38,7 @@ next();
 def timed_answers(model: LiveModel, *requests: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the answers to ``requests`` after the model is loaded, with ``result`` or ``error`` and CPU ``milliseconds``."""
     loading = {**model.description, "action": "load", "bytes": base64.b64encode(model.parameters).decode()}
-    asked = "\n".join(json.dumps({"id": number, **each}) for number, each in enumerate([loading, *requests]))
+    asked = "\n".join(json.dumps({"id": number, **request}) for number, request in enumerate([loading, *requests]))
     script = "globalThis.self = globalThis;\n" + worker_source() + DRIVER
     done = subprocess.run(["node", "-e", script], input=asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -49,4 +49,4 @@ def timed_answers(model: LiveModel, *requests: dict[str, Any]) -> list[dict[str,
 
 def ask_worker(model: LiveModel, *requests: dict[str, Any]) -> list[dict[str, Any]]:
     """The results of ``requests`` after the model is loaded; an answer without one as ``{error}``."""
-    return [each.get("result", each) for each in timed_answers(model, *requests)]
+    return [answer.get("result", answer) for answer in timed_answers(model, *requests)]

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.slow
 
 
 def data_of(path):
-    found = re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
-    return json.loads(found[1])
+    match = re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
+    return json.loads(match[1])
 
 
 def test_a_given_translation_is_read(run, tmp_path):
@@ -23,12 +23,12 @@ def test_a_given_translation_is_read(run, tmp_path):
     flags = ["--text=a b 猫", "--translation=b a", "--nosearch", "--live", "--split=validation", "--sentences=4"]
     assert main(["explore", f"--workdir={run}", *flags, *gold, f"--output={output}"]) == 0
     data = data_of(output)
-    (alignment,) = (each for each in data["statistics"] if each["title"] == "alignment error rate")
+    (alignment,) = (table for table in data["statistics"] if table["title"] == "alignment error rate")
     assert alignment["source"] == "1 pairs of gold"
     assert {rate for layer in alignment["values"] for rate in layer} <= {0.0, 0.5, 1.0}
-    others = [each for each in data["statistics"] if each is not alignment]
-    assert {each["kind"] for each in others} == {"encoder", "decoder", "cross"}
-    assert {each["source"] for each in others} == {"averages over the first 4 of validation"}
+    others = [table for table in data["statistics"] if table is not alignment]
+    assert {table["kind"] for table in others} == {"encoder", "decoder", "cross"}
+    assert {table["source"] for table in others} == {"averages over the first 4 of validation"}
     (reading,) = data["readings"]
     assert reading["translation"] == "b a"
     assert reading["remarks"] == ["this text has characters or words that the model never saw in training: 猫"]

@@ -20,9 +20,9 @@ def statistics_of(monkeypatch, weights, sides, source=""):
     maps = {"decoder_layers_0/self_attention": jnp.asarray(weights, jnp.float32)}
     monkeypatch.setattr(head_statistics, "attention_maps", lambda model, params, *inputs: maps)
     sums_of = partial(head_statistics.sums_of_heads, None)
-    (found,) = head_statistics.head_statistics(sums_of, {}, [LETTERS], [sides])
-    assert found.source == (source or f"averages over the first {len(sides)}")
-    return {name: values.ravel().tolist() for name, values in found.values.items()}
+    (statistics,) = head_statistics.head_statistics(sums_of, {}, [LETTERS], [sides])
+    assert statistics.source == (source or f"averages over the first {len(sides)}")
+    return {name: values.ravel().tolist() for name, values in statistics.values.items()}
 
 
 def test_literal_averages(monkeypatch):
@@ -36,8 +36,8 @@ def test_literal_averages(monkeypatch):
         **{"entropy": [0.0, 2 / 3], "distance": [1.0, 0.5], "same": [1 / 3, 2 / 3], "previous": [1 / 3, 1 / 6]},
         **{"next": [0.0, 0.0], "boundary": [1.0, 2 / 3], "punctuation": [0.0, 1 / 6]},
     }
-    found = statistics_of(monkeypatch, weights, [[4, 6, 2]])
-    assert {name: found[name] for name in expected} == {name: pytest.approx(each) for name, each in expected.items()}
+    values = statistics_of(monkeypatch, weights, [[4, 6, 2]])
+    assert {name: values[name] for name in expected} == {name: pytest.approx(value) for name, value in expected.items()}
 
 
 def test_entropies_are_of_shares():
@@ -49,8 +49,8 @@ def test_heads_with_negative_weights_have_no_entropy_and_are_named(monkeypatch):
     weights = np.full((1, 2, 16, 16), 1 / 16)
     weights[0, 1, 2, 0] = -0.5
     source = "averages over the first 1; no entropy: negative weights in layer 1 head 2"
-    found = statistics_of(monkeypatch, weights, [[4, 6, 2]], source)
-    assert "entropy" not in found and found["boundary"][1] < 0
+    values = statistics_of(monkeypatch, weights, [[4, 6, 2]], source)
+    assert "entropy" not in values and values["boundary"][1] < 0
 
 
 def test_error_rates_of_heads():

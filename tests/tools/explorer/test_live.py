@@ -36,14 +36,14 @@ def trained_tiny(tmp_path_factory):
     return translation_run(tmp_path_factory.mktemp("cache"), normalization="pre")
 
 
-def require_equal(reading, found):
-    assert found["tokens"] == reading.tokens
-    assert found["logProbs"] == pytest.approx(reading.log_probs, abs=0.02)
-    for expected, attention in zip(reading.attentions, found["attentions"], strict=True):
+def require_equal(reading, answer):
+    assert answer["tokens"] == reading.tokens
+    assert answer["logProbs"] == pytest.approx(reading.log_probs, abs=0.02)
+    for expected, attention in zip(reading.attentions, answer["attentions"], strict=True):
         for name, values in (("weights", expected.weights), ("rollout", expected.rollout)):
-            computed = [each["values"] for each in attention[name]]
+            computed = [layer["values"] for layer in attention[name]]
             np.testing.assert_allclose(computed, [] if values is None else values.reshape(len(values), -1), atol=0.01)
-        cosines = [each["values"] for each in attention["valueCosines"]]
+        cosines = [layer["values"] for layer in attention["valueCosines"]]
         np.testing.assert_allclose(cosines, expected.value_cosines.reshape(len(cosines), -1), atol=0.02)
         norms = attention["valueNorms"]["values"]
         np.testing.assert_allclose(norms, expected.value_norms.ravel(), rtol=0.01, atol=0.02)
@@ -56,10 +56,10 @@ def require_equal_to_python(trained):
     tree = reader.search("b a c", 0)
     best = tree.hypotheses()[0]
     (read,) = ask_worker(model, {**READ, "search": {**model.description["search"], "temperature": 1}})
-    found = tuple(each.token for each in tree.path(best))
+    tokens = tuple(node.token for node in tree.path(best))
     assert [node[2] for node in read["search"]["nodes"]] == [node.token for node in tree.nodes]
     assert read["score"] == pytest.approx(tree.nodes[best].score, abs=0.02)
-    assert read["targetIds"][-len(found) :] == [*found]
+    assert read["targetIds"][-len(tokens) :] == [*tokens]
     if trained.config.task == "translation":
         reading = reader.read("b a c", read["translation"], with_gradients=False)
     else:
@@ -100,13 +100,15 @@ LANGUAGE_MODELS = [
 GROUPED = {"num_heads": 4, "attention": "grouped_query", "norm": "rmsnorm", "positions": "rope"}
 
 
-TRANSLATION = [(translation_run, each) for each in (*VARIANTS, *(RNN | each for each in RECURRENT_VARIANTS))]
+TRANSLATION = [
+    (translation_run, settings) for settings in (*VARIANTS, *(RNN | settings for settings in RECURRENT_VARIANTS))
+]
 
 
 @needs_node
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("make", "settings"), [*TRANSLATION, *((language_model_run, each) for each in LANGUAGE_MODELS)]
+    ("make", "settings"), [*TRANSLATION, *((language_model_run, settings) for settings in LANGUAGE_MODELS)]
 )
 def test_every_variant_is_equal(make, settings, tmp_path):
     require_equal_to_python(make(tmp_path, **settings))
@@ -203,14 +205,14 @@ def test_effects_and_contrasts(trained_tiny):
     assert warm[0] == pytest.approx(np.subtract(moved["logProbs"], whole["logProbs"]).tolist(), abs=1e-5)
     assert (len(why["source"]), len(why["target"])) == (4, 2)
     assert [halved["difference"], *halved["source"]] == pytest.approx(
-        [each / 2 for each in (why["difference"], *why["source"])]
+        [value / 2 for value in (why["difference"], *why["source"])]
     )
     assert alone["target"] == [], "<s> alone cannot be masked"
     assert pair["factor"] * np.sum(pair["terms"]) == pytest.approx(pair["scores"][2], abs=1e-5)
     weights = np.reshape(read["attentions"][2]["weights"][0]["values"], (2, len(ids), 4))
     assert pair["weights"] == pytest.approx(weights[1, 1].tolist(), abs=1e-5)
     of_name = dict(zip(names, edited, strict=True))
-    assert all(each["logProbs"] != read["logProbs"] for each in edited)
+    assert all(answer["logProbs"] != read["logProbs"] for answer in edited)
     for name, share in (("encoder.1", 1.0), ("encoder.1.residual", 0.0)):
         encoder = of_name[name]["attentions"][0]
         mean = np.reshape(encoder["weights"][0]["values"], (2, 4, 4)).mean(axis=0)
@@ -254,16 +256,16 @@ def test_the_logit_lens_and_a_softmax_row_are_equal(make, normalization, tmp_pat
         {"action": "nextToken", **asked, "row": 2},
     )
     sides = [[*trained.tokenizers[0].encode(text), 2]] if is_translation else []
-    inputs = [Tokens.from_ids(jnp.asarray([each], jnp.int32)) for each in (*sides, ids)]
+    inputs = [Tokens.from_ids(jnp.asarray([side], jnp.int32)) for side in (*sides, ids)]
     params, model = trained.params, trained.model
     points, attention = residual_stream(model, params, *inputs)
     sublayers = ("self", "cross", "feed_forward") if is_translation else ("self", "feed_forward")
     layers = trained.config.model.decoder_depth
     names = [f"decoder.{layer + 1}.{sublayer}" for layer in range(layers) for sublayer in sublayers]
-    assert [each["name"] for each in lens] == ["decoder.embedding", *names]
+    assert [point["name"] for point in lens] == ["decoder.embedding", *names]
     for point, expected in zip(lens, points, strict=True):
         logits = model.apply(
-            {"params": params}, expected, method=lambda own, x: own.projection.logits(own.decoder_norm(x))
+            {"params": params}, expected, method=lambda module, x: module.projection.logits(module.decoder_norm(x))
         )
         log_probs = np.asarray(jax.nn.log_softmax(logits[0].astype(jnp.float32)))
         written = [row["logProb"] for row in point["rows"]]
@@ -302,10 +304,10 @@ def test_tokenizers_are_equal(kind, is_older, trained_tiny):
         "na\u00efve \u4f60\u597d \U0001f600 x_1",
         "\u0939\u093f\u0928\u094d\u0926\u0940 e\u0301 m\u00b2 \u00bd \u0645\u06cc\u200c\u062e",
     ]
-    ids = [tokenizer.encode(each) for each in texts]
-    surrounded = [[1, *each, 3, 2] for each in ids]
-    encode = [{"action": "encode", "text": each} for each in texts]
-    decode = [{"action": "decode", "ids": each} for each in surrounded]
+    ids = [tokenizer.encode(text) for text in texts]
+    surrounded = [[1, *row, 3, 2] for row in ids]
+    encode = [{"action": "encode", "text": text} for text in texts]
+    decode = [{"action": "decode", "ids": row} for row in surrounded]
     assert ask_worker(table, *encode, *decode) == [*ids, *map(tokenizer.decode, surrounded)]
 
 
@@ -314,7 +316,7 @@ def test_tokenizers_are_equal(kind, is_older, trained_tiny):
 def test_remarks_are_equal(kind, trained_tiny):
     text = ["the cat sleeps", "a dog barks at the small cats"] * 9
     tokenizer = train_tokenizer(TokenizerConfig(kind=kind, vocabulary_size={"bpe": 300}.get(kind, 60)), text)
-    seen = {each for ids in tokenizer.encode_batch(text) for each in ids}
+    seen = {token for ids in tokenizer.encode_batch(text) for token in ids}
     training = TrainingInput(30, np.isin(np.arange(tokenizer.vocabulary_size), list(seen)))
     described = {"longest": 30, "limit": 30, "unseen": sorted(training.unseen_ids(tokenizer))}
     texts = ["the cat", "the \U0001f408 cat", "Кошка a", "猫（a）", "the cat sleeps " * 12, "e\u0301 \u0939\u093f"]
@@ -323,10 +325,10 @@ def test_remarks_are_equal(kind, trained_tiny):
         training.unseen = new Set(training.unseen);
         console.log(JSON.stringify({json.dumps(texts)}.map((text) => remarksOn({{ source, training }}, text))));"""
     done = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True)
-    for text, found in zip(texts, json.loads(done.stdout), strict=True):
+    for text, answer in zip(texts, json.loads(done.stdout), strict=True):
         remarks = Remarks("this text", tokenizer, training)
         remarks.read([text])
-        assert found == remarks.lines(), text
+        assert answer == remarks.lines(), text
     assert live.live_model(trained_tiny).description["training"]["unseen"]
 
 

@@ -72,10 +72,10 @@ def test_captions_side_by_side_are_whole_and_their_matrices_begin_at_one_height(
 
 def chips(browser, row):
     """The tokens of a row that are marked, and the shares of their bars in percent."""
-    found = f"[...document.querySelector('.tokens .row[aria-label={row}]').querySelectorAll('.token')]"
-    marked = f"{found}.flatMap((each, index) => each.ariaPressed === 'true' ? [index] : [])"
+    options = f"[...document.querySelector('.tokens .row[aria-label={row}]').querySelectorAll('.token')]"
+    marked = f"{options}.flatMap((each, index) => each.ariaPressed === 'true' ? [index] : [])"
     return browser.evaluate(
-        f"[{marked}, {found}.map((each) => Number.parseFloat(each.style.getPropertyValue('--share')))]"
+        f"[{marked}, {options}.map((each) => Number.parseFloat(each.style.getPropertyValue('--share')))]"
     )
 
 
@@ -141,7 +141,7 @@ def test_the_tour_shows_a_vector_then_the_largest_weight_and_keeps_the_focus(bro
         browser.wait_for(f"state.tour === '{step}' && {SETTLED}")
         assert browser.evaluate("document.activeElement.textContent") == "next"
         reached[step] = browser.evaluate("[state.view, state.kind, state.layer, state.head, state.row, state.column]")
-    encoder, _, cross = (each.weights.copy() for each in reading[1].attentions)
+    encoder, _, cross = (attention.weights.copy() for attention in reading[1].attentions)
     encoder[:, :, np.arange(4), np.arange(4)] = 0
     for step, view, kind, weights in (
         (3, "matrix", "encoder", encoder),

@@ -122,7 +122,7 @@ def test_a_slider_over_checkpoints(browser, address, tmp_path):
     readings = [made_reading(SOURCE, TARGET, power=power) for power in (3, 1, 2, 3)]
     for run, reading in enumerate(readings):
         page.add_reading(reading, text=0, run=run)
-    page.add_curves("cross", "entropy", [curve_points(each)["cross"]["entropy"] for each in readings[1:]], text=0)
+    page.add_curves("cross", "entropy", [curve_points(reading)["cross"]["entropy"] for reading in readings[1:]], text=0)
     path = tmp_path / "page.html"
     path.write_text(page.html(), encoding="utf-8")
     browser.requests.clear()
@@ -142,7 +142,7 @@ def test_a_slider_over_checkpoints(browser, address, tmp_path):
     charts = "trainingView.charts(panels[0]).map(({ values, across, up }) => [across(20), up(values[1][0][2])])"
     place = browser.evaluate(f"trainingView.at(panels[0], ...{charts}[0])")
     assert (place["layer"], place["head"], place["index"]) == (1, 3, 1)
-    assert all(each.startswith(path.as_uri()) for each in browser.requests)
+    assert all(request.startswith(path.as_uri()) for request in browser.requests)
     browser.requests.clear()
 
 

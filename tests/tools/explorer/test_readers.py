@@ -27,7 +27,7 @@ def language_model(tmp_path_factory):
 
 @pytest.mark.slow
 def test_averages_and_error_rates_are_of_every_head(translation):
-    kinds = {each.kind: each.values for each in translation.statistics("validation", 4)}
+    kinds = {table.kind: table.values for table in translation.statistics("validation", 4)}
     assert kinds.keys() == ATTENTION_KINDS.keys()
     assert all(np.isfinite(values).all() for statistics in kinds.values() for values in statistics.values())
     rates = translation.error_rates([("a b", "b a")], read_gold(["0-1 1-0"], "gold"), "gold")
@@ -35,8 +35,8 @@ def test_averages_and_error_rates_are_of_every_head(translation):
 
 
 def test_statistics_of_documents_say_where_they_are_cut(language_model):
-    (found,) = language_model.statistics("validation", 4)
-    assert found.source == "averages over the first 4 documents (at most 32 tokens of each)"
+    (table,) = language_model.statistics("validation", 4)
+    assert table.source == "averages over the first 4 documents (at most 32 tokens of each)"
 
 
 def test_a_text_is_read_causally(language_model):
@@ -60,7 +60,7 @@ def test_the_importance_of_a_head_is_the_rise_of_the_loss_without_it(translation
         options = {"with_gradients": False, "with_importance": True}
         reading = reader.read("a b c", "c b a", **options)
         for path, count in head_counts(params).items():
-            (kind,) = (name for name, each in ATTENTION_KINDS.items() if each.matches(path))
+            (kind,) = (name for name, axes in ATTENTION_KINDS.items() if axes.matches(path))
             masked.trained = replace(reader.trained, params=without_head(params, path, 1))
             without = masked.read("a b c", "c b a", **options)
             rise = sum(reading.log_probs) - sum(without.log_probs)
@@ -74,8 +74,8 @@ def test_recurrent_layers_have_no_attention_no_importance_and_prevent_rollout(tm
     trained = translation_run(tmp_path, num_decoder_layers=2, mixers="gated_linear_attention attention")
     reader = TranslationReader(trained, "run")
     reading = reader.read("a b c", "c b a", with_gradients=False, with_importance=True)
-    assert [each.kind for each in reading.attentions] == [*ATTENTION_KINDS]
-    assert [each.rollout for each in reading.attentions] == [None] * 3
+    assert [attention.kind for attention in reading.attentions] == [*ATTENTION_KINDS]
+    assert [attention.rollout for attention in reading.attentions] == [None] * 3
     assert reading.importance["decoder"].shape == (1, 2)
     assert reader.name.layers["decoder"] == [2]
 
@@ -93,6 +93,6 @@ def test_its_search_is_that_of_the_generator(language_model):
     # A prefix as long as the continuation may be leaves no room for its end.
     with_room = [prefix for prefix in tree.alternatives(8) if len(prefix) < 6 or prefix[-1] == EOS_ID]
     forced = language_model.search("a d", 8).forced
-    assert [each.prefix for each in forced] == with_room and with_room
-    found = language_model.forced("a d", with_room[0])
-    assert (found.text, found.log_prob) == (forced[0].text, pytest.approx(forced[0].log_prob, abs=1e-4))
+    assert [result.prefix for result in forced] == with_room and with_room
+    result = language_model.forced("a d", with_room[0])
+    assert (result.text, result.log_prob) == (forced[0].text, pytest.approx(forced[0].log_prob, abs=1e-4))

@@ -18,18 +18,18 @@ def random_weights(rng, *shape):
 
 def test_layers_are_half_attention_half_residual_and_multiply_the_last_one_first():
     first, second = random_weights(np.random.default_rng(0), 2, 1, 3, 3)
-    mixed = [(each[0] + np.eye(3)) / 2 for each in (first, second)]
+    mixed = [(weights[0] + np.eye(3)) / 2 for weights in (first, second)]
     np.testing.assert_allclose(rollout(np.stack([first, second])), [mixed[0], mixed[1] @ mixed[0]])
 
 
 def test_a_decoder_divides_its_attention_between_both_sides():
     rng = np.random.default_rng(1)
-    own, cross = random_weights(rng, 3, 2, 4, 4), random_weights(rng, 3, 2, 4, 5)
+    to_self, cross = random_weights(rng, 3, 2, 4, 4), random_weights(rng, 3, 2, 4, 5)
     source = random_weights(rng, 5, 5)
-    to_target, to_source = decoder_rollout(own, cross, source)
+    to_target, to_source = decoder_rollout(to_self, cross, source)
     np.testing.assert_allclose(to_target.sum(axis=-1) + to_source.sum(axis=-1), 1.0)
     np.testing.assert_allclose(to_source[0], cross[0].mean(axis=0) @ source / 2)
-    np.testing.assert_allclose(to_target[0], (own[0].mean(axis=0) + np.eye(4)) / 4)
+    np.testing.assert_allclose(to_target[0], (to_self[0].mean(axis=0) + np.eye(4)) / 4)
 
 
 def test_the_page_opens_on_the_attention_that_is_nearest_to_an_alignment_of_words():
@@ -42,12 +42,12 @@ def test_the_page_opens_on_the_attention_that_is_nearest_to_an_alignment_of_word
     tokens["input"] = ["<s>", *tokens["target"][:-1]]
     empty = np.zeros(0)
     cross = AttentionReading("cross", "target", "source", weights, empty, empty)
-    own = AttentionReading("decoder", "target", "input", weights, empty, empty)
-    assert opening(Reading("a b c.", "A B C.", tokens, [own, cross])) == {
+    decoder = AttentionReading("decoder", "target", "input", weights, empty, empty)
+    assert opening(Reading("a b c.", "A B C.", tokens, [decoder, cross])) == {
         **{"kind": "cross", "layer": 2, "head": 2},
         "why": "of 4 heads the nearest to a word alignment",
     }
-    without_source = Reading("A B C.", None, tokens, [own])
+    without_source = Reading("A B C.", None, tokens, [decoder])
     assert opening(without_source) == {"kind": "decoder", "layer": 2, "head": 0}, "all heads of the last layer"
     assert opening(Reading("", None, tokens, [])) == {}
 

@@ -39,13 +39,13 @@ def test_the_trace_ends_with_the_hypotheses_of_the_search(traced):
     best = tree.hypotheses()[:BEAMS]
     assert [tree.nodes[number].score for number in best] == pytest.approx(expected.scores[0].tolist(), rel=1e-5)
     for number, ids, length in zip(best, expected.ids[0], expected.lengths[0], strict=True):
-        assert tuple(each.token for each in tree.path(number)) == tuple(ids[:length])
+        assert tuple(node.token for node in tree.path(number)) == tuple(ids[:length])
 
 
 def test_every_node_has_the_log_probability_of_its_prefix(traced):
     table, tree, _ = traced
     for number, node in enumerate(tree.nodes):
-        prefix = tuple(each.token for each in tree.path(number))
+        prefix = tuple(before.token for before in tree.path(number))
         assert node.log_prob == pytest.approx(lookup_model.log_prob_of(table, prefix), abs=1e-4)
         if node.parent >= 0:
             assert tree.nodes[node.parent].status == KEPT

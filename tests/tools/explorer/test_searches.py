@@ -17,7 +17,7 @@ def test_an_end_counts_only_among_the_best_as_many_as_there_are_beams():
         *("5 -1 kept", "6 -1 kept", "2 -1 dropped"),
         *("2 1 finished", "8 0 kept", "9 1 kept", "2 0 dropped"),
     ]
-    assert [tuple(each.token for each in tree.path(number)) for number in tree.hypotheses()] == [(6, 2)]
+    assert [tuple(node.token for node in tree.path(number)) for number in tree.hypotheses()] == [(6, 2)]
     assert np.isclose(tree.nodes[3].score, -0.4 * 6 / 7)
-    assert [each.token for each in tree.first] == [5, 2]
+    assert [token.token for token in tree.first] == [5, 2]
     assert set(tree.alternatives(4)) == {(5,), (2,), (6, 5)}

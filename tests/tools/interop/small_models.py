@@ -37,9 +37,9 @@ def tokenizers() -> TokenizerPair:
 def with_random_parameters(model: ImportedModel) -> ImportedModel:
     """Biases and norms included."""
     draw = np.random.default_rng(0)
-    named = {name: draw.normal(0, 0.2, shape).astype(np.float32) for name, shape in model.shapes().items()}
+    arrays = {name: draw.normal(0, 0.2, shape).astype(np.float32) for name, shape in model.shapes().items()}
     return replace(
-        model, arrays=named | {name: 1 + leaf for name, leaf in named.items() if name.endswith("norm/scale")}
+        model, arrays=arrays | {name: 1 + leaf for name, leaf in arrays.items() if name.endswith("norm/scale")}
     )
 
 
@@ -47,8 +47,8 @@ def small_model(**model: object) -> ImportedModel:
     return with_random_parameters(ImportedModel(from_dict(small_settings(**model)), tokenizers(), {}))
 
 
-def assert_same_parameters(found: ImportedModel, expected: ImportedModel) -> None:
+def assert_same_parameters(model: ImportedModel, expected: ImportedModel) -> None:
     """Bit for bit."""
-    assert found.config.model == expected.config.model
-    of_both = ({name: leaf.tobytes() for name, leaf in each.arrays.items()} for each in (found, expected))
+    assert model.config.model == expected.config.model
+    of_both = ({name: leaf.tobytes() for name, leaf in one.arrays.items()} for one in (model, expected))
     assert next(of_both) == next(of_both)

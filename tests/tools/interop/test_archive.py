@@ -37,10 +37,10 @@ def archive(tmp_path_factory):
 
 
 def test_parameters_come_back_bit_for_bit(archive):
-    found, model = archive_format.read(archive), small_model()
-    assert_same_parameters(found, model)
-    assert found.config == replace(model.config, seed=7)
-    assert found.tokenizers.source.fingerprint() == model.tokenizers.source.fingerprint()
+    imported, model = archive_format.read(archive), small_model()
+    assert_same_parameters(imported, model)
+    assert imported.config == replace(model.config, seed=7)
+    assert imported.tokenizers.source.fingerprint() == model.tokenizers.source.fingerprint()
     golden = read_tensors(archive / "golden.safetensors")
     # Every token of a greedy translation but the last has the largest logit.
     assert np.array_equal(golden["logits_0"][:-1].argmax(-1), golden["target_0"][:-1])
@@ -63,8 +63,8 @@ def test_the_documented_script_reads_and_checks_it(archive, tmp_path):
     copy = shutil.copytree(archive, tmp_path / "copy")
     program = re.search(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)[1]
     command = [sys.executable, "-I", "-O", "-c", program, str(copy)]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert found == [f"model {len(small_model().arrays)} tensors", "golden 9 tensors"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert printed == [f"model {len(small_model().arrays)} tensors", "golden 9 tensors"]
     (copy / MODEL).write_bytes((archive / MODEL).read_bytes()[:-100])
     damaged = subprocess.run(command, capture_output=True, text=True)
     assert damaged.returncode == 1 and "model.safetensors is damaged" in damaged.stderr
@@ -82,7 +82,7 @@ def test_damage_is_named_and_nothing_is_written(archive, tmp_path, capsys):
     tensors, copy = read_tensors(archive / MODEL), tmp_path / "copy"
     some, nan = {QUERY: tensors[QUERY]}, {QUERY: tensors[QUERY] * np.nan}
     for damage, problem in (
-        (lambda: (copy / MODEL).write_bytes(b"cut short"), f"{MODEL}: is not what the manifest describes"),
+        (lambda: (copy / MODEL).write_bytes(b"cut short"), f"{MODEL}: differs from the manifest"),
         (lambda: rewrite(copy, MODEL, some), "tensors are missing: decoder_layers_0/cross_attention/key"),
         (lambda: rewrite(copy, MODEL, tensors | nan), f"{QUERY}: has values that are not finite; the model is damaged"),
         (

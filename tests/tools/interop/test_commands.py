@@ -51,7 +51,7 @@ def test_an_imported_run_is_fine_tuned(tmp_path):
     format_module("huggingface").export(small_model(norm_epsilon=1e-5).opened(), tmp_path / "marian")
     settings = ("data.generated_pairs=300", "data.max_source_tokens=47", "data.max_target_tokens=47")
     settings += ("batching.tokens_per_update=512", "decoding.max_extra_tokens=4", "training.num_updates=2")
-    flags = [f"--config.{each}" for each in (*settings, f"data.cache_directory={tmp_path}/cache")]
+    flags = [f"--config.{setting}" for setting in (*settings, f"data.cache_directory={tmp_path}/cache")]
     run, tuned = tmp_path / "run", tmp_path / "tuned"
     assert main(["import", "--format=huggingface", f"--input={tmp_path}/marian", f"--workdir={run}", *flags]) == 0
     flags = [f"--config.init.run={run}", "--config.optimizer.freeze=^encoder_"]

@@ -29,15 +29,15 @@ AS_PUBLISHED = {"attention": "biased", "feed_forward": "silu", "logits_bias": Tr
     ],
 )
 def test_outputs_and_greedy_translations_are_the_same(settings, tmp_path):
-    made = small_model(**settings)
-    if (bias := made.arrays.get("projection/logits_bias")) is not None:
+    small = small_model(**settings)
+    if (bias := small.arrays.get("projection/logits_bias")) is not None:
         # By far the most probable, and never chosen.
         bias[BOS_ID] += 20
-    model = made.opened()
+    model = small.opened()
     ctranslate2.export(model, tmp_path)
-    found = compare(model, open_counterpart(tmp_path, model), TEXTS)
-    assert found.holds and found.largest < 1e-5, found.rows()
-    assert (found.sentences, found.divergences) == (3, ())
+    comparison = compare(model, open_counterpart(tmp_path, model), TEXTS)
+    assert comparison.holds and comparison.largest < 1e-5, comparison.rows()
+    assert (comparison.sentences, comparison.divergences) == (3, ())
 
 
 @pytest.mark.parametrize(

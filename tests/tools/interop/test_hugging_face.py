@@ -29,9 +29,9 @@ LANGUAGES = {"source_language": "en", "target_language": "de"}
 def save(folder, model, vocabulary, pad_row=None):
     """Saved by the library's own ``save_pretrained``, with random biases."""
     with torch.no_grad():
-        for name, each in [*model.named_parameters(), *model.named_buffers()]:
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if "embed_positions" not in name:
-                each.add_(torch.randn(each.shape) * 0.2)
+                tensor.add_(torch.randn(tensor.shape) * 0.2)
         if pad_row is not None:
             model.get_decoder().embed_tokens.weight[pad_row] = 0
     model.eval().save_pretrained(folder)
@@ -67,10 +67,10 @@ def m2m(tmp_path_factory):
     vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *learned_pieces()]
     (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(vocabulary)}))
     (folder / "sentencepiece.bpe.model").write_bytes(tokenizers().source.to_bytes())
-    made = transformers.M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"))
-    made.save_pretrained(folder)
+    tokenizer = transformers.M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"))
+    tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    config = transformers.M2M100Config(vocab_size=len(vocabulary) + len(made.lang_token_to_id) + 8, **THEIRS)
+    config = transformers.M2M100Config(vocab_size=len(vocabulary) + len(tokenizer.lang_token_to_id) + 8, **THEIRS)
     save(folder, transformers.M2M100ForConditionalGeneration(config), vocabulary)
     return folder
 
@@ -84,14 +84,14 @@ def byte_language_model(**model):
         "batching": {"context_length": 80, "tokens_per_update": 1280},
         "decoding": {"max_new_tokens": 8},
     }
-    made = ImportedModel(from_dict(settings), TokenizerPair(ByteTokenizer(), ByteTokenizer()), {})
-    return small_models.with_random_parameters(made)
+    model_here = ImportedModel(from_dict(settings), TokenizerPair(ByteTokenizer(), ByteTokenizer()), {})
+    return small_models.with_random_parameters(model_here)
 
 
 def assert_same_outputs(model, folder, texts=TEXTS, bound=2e-5):
-    found = compare(model, open_counterpart(folder, model), texts)
-    assert found.holds and found.largest < bound, found.rows()
-    return found
+    comparison = compare(model, open_counterpart(folder, model), texts)
+    assert comparison.holds and comparison.largest < bound, comparison.rows()
+    return comparison
 
 
 def test_a_marian_model_of_theirs_computes_the_same_here(opus):
@@ -118,19 +118,19 @@ def test_a_model_of_ours_computes_the_same_there(make, settings, tmp_path):
         assert ("tokenized alike", 3, 3) in assert_same_outputs(model, tmp_path).checks
     else:
         # The last is longer than a power of two, and as long as the positions.
-        found = assert_same_outputs(model, tmp_path, [*TEXTS, "a" * 79], bound=1e-4)
-        assert (found.longest, found.divergences) == (80, None)
+        comparison = assert_same_outputs(model, tmp_path, [*TEXTS, "a" * 79], bound=1e-4)
+        assert (comparison.longest, comparison.divergences) == (80, None)
 
 
 @pytest.mark.parametrize(
     "settings", [{"feed_forward": "gelu"}, {"tying": "output", "attention": "biased", "logits_bias": True}]
 )
 def test_a_model_comes_back_bit_for_bit(settings, tmp_path):
-    made = small_model(norm_epsilon=1e-5, **settings)
-    hugging_face.export(made.opened(), tmp_path)
-    found = hugging_face.read(tmp_path)
-    assert_same_parameters(found, made)
-    assert found.tokenizers.source.encode_batch(TEXTS) == made.tokenizers.source.encode_batch(TEXTS)
+    small = small_model(norm_epsilon=1e-5, **settings)
+    hugging_face.export(small.opened(), tmp_path)
+    imported = hugging_face.read(tmp_path)
+    assert_same_parameters(imported, small)
+    assert imported.tokenizers.source.encode_batch(TEXTS) == small.tokenizers.source.encode_batch(TEXTS)
 
 
 @pytest.mark.parametrize(

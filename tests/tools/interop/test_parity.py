@@ -18,8 +18,8 @@ NEVER = -1e9
 def test_what_is_no_number_is_infinitely_far_off():
     mine = np.array([1.0, 1.0, 1.0, -np.inf, NEVER, NEVER, 2.0])
     theirs = np.array([np.nan, -np.inf, np.inf, -np.inf, 2 * NEVER, 1.0, 1.5])
-    found = differences(mine, theirs)
-    assert found.tolist() == [np.inf, np.inf, np.inf, np.inf, 1.0 - NEVER, 0.5]
+    errors = differences(mine, theirs)
+    assert errors.tolist() == [np.inf, np.inf, np.inf, np.inf, 1.0 - NEVER, 0.5]
     with pytest.raises(DataError, match="same model and vocabulary"):
         differences(mine, theirs[:3])
 
@@ -44,9 +44,9 @@ def test_each_bound_can_fail():
 
 
 def test_products_are_exact_on_every_device_whatever_the_decoding():
-    made = small_model()
-    rounded = replace(made.config, decoding=replace(made.config.decoding, compute_dtype="bfloat16"))
-    model, ids = replace(made, config=rounded).opened(), Tokens.from_ids(np.ones((1, 4), np.int32))
+    small = small_model()
+    rounded = replace(small.config, decoding=replace(small.config.decoding, compute_dtype="bfloat16"))
+    model, ids = replace(small, config=rounded).opened(), Tokens.from_ids(np.ones((1, 4), np.int32))
     program = jax.make_jaxpr(lambda params: model.model.apply({"params": params}, ids, ids, train=False))(model.params)
     assert {*re.findall(r"precision=(.*)", str(program))} == {"(Precision.HIGHEST, Precision.HIGHEST)"}
     assert "bf16" not in str(program)

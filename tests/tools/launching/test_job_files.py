@@ -228,9 +228,9 @@ def test_before_the_time_limit_all_save_and_the_job_queues_again(started, notes,
     assert number == 1 or "--gpu-bind=none" in (notes / "srun").read_text()
     # Queued again only when the slowest has saved.
     assert (notes / "saved").read_text().count("saved") == number
-    own = "5000_2" if array else "5000"
-    assert (notes / "scancel").read_text() == f"--signal=TERM {own}\n"
-    assert (notes / "scontrol").read_text() == f"requeue {own}\n"
+    job_id = "5000_2" if array else "5000"
+    assert (notes / "scancel").read_text() == f"--signal=TERM {job_id}\n"
+    assert (notes / "scontrol").read_text() == f"requeue {job_id}\n"
 
 
 @pytest.mark.parametrize(
@@ -273,11 +273,11 @@ def test_pods_with_gpus_find_each_other(program, notes, monkeypatch, tmp_path):
         for line in (notes / "environment-0").read_text().splitlines():
             if line.startswith("JAX_"):
                 monkeypatch.setenv(*line.split("=", 1))
-        found = process_group._by_hand()
-        assert (found["num_processes"], found["process_id"]) == (4, index)
+        settings = process_group._by_hand()
+        assert (settings["num_processes"], settings["process_id"]) == (4, index)
         # <jobSet.name>-<replicatedJob.name>-<job-index>-<pod-index>.<subdomain>, and the subdomain
         # is the JobSet's name.
-        assert found["coordinator_address"] == "base-run-0-0.base:8476"
+        assert settings["coordinator_address"] == "base-run-0-0.base:8476"
 
 
 def test_pods_with_tpus_have_the_hosts_and_chips_of_the_slice():

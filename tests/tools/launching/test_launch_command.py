@@ -46,10 +46,10 @@ def test_tokenizing_has_the_settings_of_the_run(tmp_path, capsys):
     flags = ["--config.data.store=s3://b/tokens", "--config.model.d_ff=64"]
     assert main([*SHARDS, "--output=run.sh", *TRAIN, *flags]) == 0
     assert capsys.readouterr().err == "written; start it with: bash run.sh\n"
-    found = re.findall("transformer-jax (tokenize .*)", (tmp_path / "run.sh").read_text())
+    commands = re.findall("transformer-jax (tokenize .*)", (tmp_path / "run.sh").read_text())
     cache = "--config.data.cache_directory=/shared/runs/cache"
-    own = f"tokenize --config=small.py --config.model.d_ff=64 {cache} --output=s3://b/tokens"
-    assert found == [f"{own} --shard=0/4", own]
+    command = f"tokenize --config=small.py --config.model.d_ff=64 {cache} --output=s3://b/tokens"
+    assert commands == [f"{command} --shard=0/4", command]
 
 
 @pytest.mark.parametrize("launcher", [["launch", "slurm", "--cpus=8"], KUBERNETES])
@@ -66,8 +66,8 @@ def test_tokenizing_alone_asks_for_no_run_and_no_devices(launcher, tmp_path, cap
 def test_commands_follow_a_run(tmp_path, capsys):
     assert main([*SLURM, "--output=run.sh", *TRAIN, *EVALUATE, "--workdir=/shared/runs/Small", *SWEEP]) == 0
     assert capsys.readouterr().err == "written; start it with: bash run.sh\n"
-    found = re.findall("transformer-jax (evaluate|sweep) (.*)", (tmp_path / "run.sh").read_text())
-    assert found[0] == ("evaluate", "--workdir=/shared/runs/Small") and found[1][0] == "sweep"
+    commands = re.findall("transformer-jax (evaluate|sweep) (.*)", (tmp_path / "run.sh").read_text())
+    assert commands[0] == ("evaluate", "--workdir=/shared/runs/Small") and commands[1][0] == "sweep"
     assert "#SBATCH --array=0-1\n" in (tmp_path / "run.sh").read_text()
 
 

@@ -35,7 +35,7 @@ def test_shapes_stacks_and_residual_connections_of_the_base_model():
     assert attention.details == "MultiHeadAttention  [B × T × 512]"
     assert attention.count == f"{4 * 512 * 512:,} parameters"
     # Post-norm: the sum comes before the norm.
-    inner = [[each.title for each in block.inner] for block in encoder.inner]
+    inner = [[inside.title for inside in block.inner] for block in encoder.inner]
     assert inner == [["self attention", "norm"], ["feed forward", "norm"]]
     assert [block.sum_before for block in decoder.inner] == [1, 1, 1]
     settings = [("model.norm", "rmsnorm"), ("model.normalization", "post")]

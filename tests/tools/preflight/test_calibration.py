@@ -17,17 +17,17 @@ def test_what_is_measured_is_written_and_read(tmp_path, monkeypatch):
     monkeypatch.setattr(calibration, "SMALL", calibration.Sizes(matrix=16, copied=4096, summed=1024))
     file = tmp_path / "measured.json"
     assert main(["calibrate", f"--output={file}"]) == 0
-    found = load_calibration(file)
-    assert (found.device, found.devices, set(found.links)) == ("cpu", 8, {"x"})
-    assert min(*found.matmul_flops.values(), *found.links.values(), found.memory_bandwidth) > 0
+    loaded = load_calibration(file)
+    assert (loaded.device, loaded.devices, set(loaded.links)) == ("cpu", 8, {"x"})
+    assert min(*loaded.matmul_flops.values(), *loaded.links.values(), loaded.memory_bandwidth) > 0
 
 
 def test_bytes_and_operations_over_seconds(monkeypatch):
     monkeypatch.setattr(calibration, "_seconds", lambda function, *arguments: 0.5)
-    found = measure(jax.devices()[:1], calibration.Sizes(matrix=10, copied=4000, summed=400))
-    assert found.matmul_flops == {"bfloat16": 4000.0, "float32": 4000.0}
-    assert found.memory_bandwidth == 16_000.0
-    assert found.links == {}, "one device sends nothing; of four each sends 3/4 twice"
+    measured = measure(jax.devices()[:1], calibration.Sizes(matrix=10, copied=4000, summed=400))
+    assert measured.matmul_flops == {"bfloat16": 4000.0, "float32": 4000.0}
+    assert measured.memory_bandwidth == 16_000.0
+    assert measured.links == {}, "one device sends nothing; of four each sends 3/4 twice"
     assert calibration.link_bandwidths(jax.devices()[:4], 400) == {"x": 2 * 3 / 4 * 400 / 0.5}
 
 

@@ -132,5 +132,5 @@ def test_bytes_are_spread_over_the_axes_in_which_members_differ():
     ],
 )
 def test_a_group_within_a_host_goes_by_nvlink_and_one_across_by_the_network(kind, size, members, nvlink, network):
-    found = collectives.bytes_within_and_between([Collective(kind, size, tuple(members), 1)], [0] * 8 + [1] * 8)
-    assert found == pytest.approx((nvlink, network))
+    sent = collectives.bytes_within_and_between([Collective(kind, size, tuple(members), 1)], [0] * 8 + [1] * 8)
+    assert sent == pytest.approx((nvlink, network))

@@ -59,6 +59,6 @@ def test_arrays_of_loops_and_arguments_but_not_what_is_fused_or_handed_on():
     ],
 )
 def test_messages_about_memory_count_the_arguments(message, needed, available):
-    found = needed_and_available(message, argument_bytes=3 * 4 * 40_000**2)
-    assert found == (pytest.approx(needed * 2**30, abs=0.01 * 2**30), available * 2**30)
+    memory = needed_and_available(message, argument_bytes=3 * 4 * 40_000**2)
+    assert memory == (pytest.approx(needed * 2**30, abs=0.01 * 2**30), available * 2**30)
     assert needed_and_available("INTERNAL: Mosaic failed to compile TPU kernel", argument_bytes=0) is None

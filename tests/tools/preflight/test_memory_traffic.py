@@ -102,10 +102,10 @@ ENTRY %main (a: f32[100]) -> f32[100] {{
 
 
 def test_each_byte_is_of_one_kind():
-    found = traffic_by_kind(NAMED)
+    traffic = traffic_by_kind(NAMED)
     # The copy is one for the update, and what nothing uses and nothing names is of no kind.
-    assert found == {"optimizer": 1200 + 800, "attention": 1200, "other": 800, "logits and loss": 400 + 256}
-    assert list(found) == ["optimizer", "attention", "other", "logits and loss"]
+    assert traffic == {"optimizer": 1200 + 800, "attention": 1200, "other": 800, "logits and loss": 400 + 256}
+    assert list(traffic) == ["optimizer", "attention", "other", "logits and loss"]
 
 
 def test_kinds_by_scopes():

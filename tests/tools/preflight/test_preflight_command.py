@@ -20,8 +20,8 @@ def slices(tmp_path, monkeypatch):
     """A recipe, and slices of two devices each: of v5e, of one with room for little, and of unknown speed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.py").write_text(f"def get_config(): return {SETTINGS}")
-    known = {"v5e:1x2": CHIPS["v5e"], "small:2": CHIPS["v5e"]._replace(memory=10_000), "cpu:2": None}
-    monkeypatch.setattr(chips, "open_topology", lambda name: Topology(name, jax.devices()[:2], known[name]))
+    topologies = {"v5e:1x2": CHIPS["v5e"], "small:2": CHIPS["v5e"]._replace(memory=10_000), "cpu:2": None}
+    monkeypatch.setattr(chips, "open_topology", lambda name: Topology(name, jax.devices()[:2], topologies[name]))
 
 
 @pytest.mark.parametrize("fits", [True, False])

@@ -69,7 +69,7 @@ def test_the_step_of_a_recipe_on_pretended_devices(program):
     assert program.parameter_bytes == 4 * program.parameters
     # Adam's two moments and its counters.
     assert program.state_bytes == pytest.approx(2 * program.parameter_bytes, rel=0.01)
-    assert {each.kind for each in program.collectives} == {"all-reduce"}
+    assert {collective.kind for collective in program.collectives} == {"all-reduce"}
     topology, program = Topology("cpu:8", jax.devices()[:8], None), program._replace(fits=True, available=math.inf)
     assert "no roofline" in report(program, topology, CONFIG)
 

@@ -1,6 +1,7 @@
 """Size and length of a run follow from its text and a budget."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -50,9 +51,54 @@ def test_more_text_or_more_time_never_gives_a_smaller_model_nor_fewer_tokens(flo
             assert plan.settings["training.num_updates"] <= plan.max_updates
 
 
-def test_a_size_has_at_most_about_twice_the_parameters_of_the_one_before():
-    sizes = [size.parameters for size in SIZES]
-    assert all(1 < larger / smaller < 2.2 for smaller, larger in itertools.pairwise(sizes))
+@pytest.mark.parametrize("flops", [6e10, 2e11, 3e12])
+@pytest.mark.parametrize("changed", [{}, {"alphabet": 1500, "has_words": False}])
+def test_more_text_or_more_time_never_gives_a_smaller_language_model_nor_fewer_operations(flops, changed):
+    texts = [text_of(size, **changed) for size in (1e4, 8e4, 8.5e4, 3e5, 1e6, 2e6, 1e7, 1e8, 1e9, 1e10)]
+    seconds = [120, 180, 600, 1800, 3600, 6 * 3600, 28 * 3600, 100 * 3600, 1000 * 3600]
+    grid = [[plan_language_model(text, time, flops) for time in seconds] for text in texts]
+    keys = "model.num_layers", "model.d_model"
+    sizes = np.array([[math.prod(plan.settings[key] for key in keys) for plan in row] for row in grid])
+    assert (np.diff(sizes, axis=0) >= 0).all() and (np.diff(sizes, axis=1) >= 0).all()
+    used = np.array([[plan.seconds for plan in row] for row in grid])
+    assert (np.diff(used, axis=1) >= 0).all()
+    # Pieces have fewer tokens an epoch than bytes, and a plan of whole updates may end an update earlier.
+    kinds = [row[0].settings["tokenizer.kind"] for row in grid]
+    is_same = np.array([before == after for before, after in itertools.pairwise(kinds)])
+    assert (np.diff(used, axis=0)[is_same] >= -0.01 * used[:-1][is_same]).all() and is_same.sum() >= 8
+    for row in grid:
+        for plan, time in zip(row, seconds, strict=True):
+            is_left = "of the budget are left over: more than 80 epochs" in plan.sentence
+            assert plan.seconds <= 1.01 * time and (plan.seconds >= 0.9 * time) != is_left
+            assert plan.settings["training.num_updates"] <= plan.max_updates
+
+
+def test_dropout_grows_with_the_number_of_epochs():
+    dropouts = [
+        plan_language_model(text_of(1e6), time, FLOPS).settings["model.dropout"] for time in (25, 90, 180, 1800, 36_000)
+    ]
+    assert dropouts == sorted(dropouts) and dropouts[0] == 0 and dropouts[-1] == 0.3
+
+
+def test_rates_are_of_muon_and_lower_for_another_optimizer():
+    rates = [
+        plan_language_model(text_of(2e6), 60, FLOPS, {"optimizer.name": name}).settings["optimizer.learning_rate"]
+        for name in ("muon", "adamw")
+    ]
+    assert rates == [plans.DECODER_ONLY_SIZES[0].learning_rate, pytest.approx(0.6 * rates[0])]
+    stated = {"optimizer.name": "adamw", "optimizer.learning_rate": 2e-3}
+    assert plan_language_model(text_of(2e6), 60, FLOPS, stated).settings["optimizer.learning_rate"] == 2e-3
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        [size.parameters for size in SIZES],
+        [size._replace(d_ff=4 * size.d_model).parameters for size in plans.DECODER_ONLY_SIZES],
+    ],
+)
+def test_a_size_has_at_most_about_twice_the_parameters_of_the_one_before(parameters):
+    assert all(1 < larger / smaller < 2.2 for smaller, larger in itertools.pairwise(parameters))
 
 
 def test_small_corpora_get_small_vocabularies_and_at_most_forty_epochs():

@@ -1,12 +1,16 @@
 """What ``train --budget`` chooses, what it leaves alone, and when it chooses nothing."""
 
 import json
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from transformer_jax.commands.flags import joined_files
 from transformer_jax.config import ConfigError, to_json
+from transformer_jax.data.documents import open_documents
+from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizer
 from transformer_jax.tools.sizing import sizes
 from transformer_jax.tools.sizing.plans import SIZES
 from transformer_jax.tools.sizing.sizes import sized as sized_config
@@ -94,6 +98,22 @@ def test_text_of_any_task_is_sized_and_a_length_of_the_recipe_stays(sized, tmp_p
     assert sized_config("language_model", text, "none").remark.startswith("budget 1h: ")
     with pytest.raises(ConfigError, match=r"num_updates=1980 is stated already; .*--config=word_vectors:text"):
         sized_config("word_vectors:skip_gram", text, "none", "1m")
+
+
+def test_epochs_of_a_language_model_are_counted_with_its_vocabulary(sized, tmp_path):
+    rng = np.random.default_rng(0)
+    letters = np.array(list("abcdefghijklmnopqrst"))
+    # Words that no vocabulary knows: an estimate by their number would be several times too low.
+    lines = [" ".join("".join(rng.choice(letters, 9)) for _ in range(5)) for _ in range(3000)]
+    (tmp_path / "words.txt").write_text("\n".join(lines) + "\n")
+    text = [("data.train", f"{tmp_path}/words.txt"), ("data.source", "text")]
+    config, said, _ = sized_config("language_model", text, "none", "1m")
+    documents = [each.text for each in open_documents(config.data, 0).documents("train")]
+    tokenizer = train_tokenizer(config.tokenizer, documents)
+    tokens = sum(map(len, tokenizer.encode_batch(documents))) + len(documents)
+    assert tokens > 2 * 1.4 * sum(len(each.split()) for each in documents)
+    epochs = float(re.search(r"([\d.]+) epochs", said)[1])
+    assert epochs == pytest.approx(config.training.num_updates * config.batching.tokens_per_update / tokens, rel=0.02)
 
 
 def test_a_run_from_restored_parameters_has_their_sizes_and_a_lower_rate(sized, tmp_path):

@@ -95,9 +95,12 @@ class Adjunct(NamedTuple):
 class Clause(NamedTuple):
     """A subject and its predicate.
 
-    ``subject`` None: an infinitive clause, or a relative clause whose subject is the noun that it
-    modifies. ``tense``: present, perfect or auxiliary. ``auxiliary``: a row of ``MODALS``, or
-    ``FUTURE``. ``gap``: a relative clause whose object is the noun that it modifies.
+    Attributes:
+        subject: None in an infinitive clause, and in a relative clause whose subject is the noun
+            that it modifies.
+        tense: Present, perfect or auxiliary.
+        auxiliary: A row of ``MODALS``, or ``FUTURE``.
+        gap: Whether it is a relative clause whose object is the noun that it modifies.
     """
 
     subject: Phrase | None
@@ -117,10 +120,12 @@ class Clause(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """One or two clauses; ``kind`` is a key of ``_KINDS``.
+    """One or two clauses.
 
-    ``joint``: the question word or conjunction, if any. ``time_first``: the first clause begins
-    with its time.
+    Attributes:
+        kind: A key of ``_KINDS``.
+        joint: The question word or conjunction, if any.
+        time_first: Whether the first clause begins with its time.
     """
 
     kind: str
@@ -449,7 +454,7 @@ def german(sentence: Sentence) -> str:
 
 
 def _german_clause(clause: Clause, order: str, agreement: str = "") -> list[str]:
-    """Return a clause; ``agreement``: the verb form for the noun of a relative clause."""
+    """Return the words of a clause, whose verb agrees with ``agreement`` instead of its subject."""
     finite, end = _german_verb(clause, agreement or person(clause.subject))
     subject, middle = _german_phrase(clause.subject, "nominative"), _german_middle(clause)
     if order == "verb last":

@@ -45,7 +45,7 @@ class Adjective(NamedTuple):
 
 
 class Determiner(NamedTuple):
-    """A determiner; ``declension``: endings of it and of an adjective after it."""
+    """A determiner with the endings (``declension``) of itself and of an adjective after it."""
 
     weight: int
     english: str
@@ -55,7 +55,7 @@ class Determiner(NamedTuple):
 
 
 class Pronoun(NamedTuple):
-    """A pronoun; ``person``: ``first`` or ``third`` person singular, or ``plural``."""
+    """A pronoun, in the ``person`` ``first`` or ``third`` of the singular, or ``plural``."""
 
     english: str
     english_object: str

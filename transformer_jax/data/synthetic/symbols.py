@@ -35,7 +35,7 @@ class GeneratedCorpus:
         raise NotImplementedError
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
-        """Yield ``train``, ``validation`` or ``test``; raises DataError for another split."""
+        """Yield ``train``, ``validation`` or ``test``, or raise DataError for another split."""
         return islice(self.generated(split), self.count(split))
 
     def count(self, split: str) -> int:

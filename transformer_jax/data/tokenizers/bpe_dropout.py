@@ -28,7 +28,7 @@ class BpeDropout:
         self._parts = re.compile("|".join([*tags, f"{SPACE_SIGN}?[^{SPACE_SIGN}]+", SPACE_SIGN]))
 
     def encode(self, text: str, dropout: float, seed: int) -> list[int]:
-        """Return the ids of a text, a function of ``seed``; with ``dropout`` 0 as sentencepiece."""
+        """Return the ids of a text by ``seed``, or its usual ids if ``dropout`` is 0."""
         draw = random.Random(seed).random
         marked = f"{SPACE_SIGN}{text.replace(' ', SPACE_SIGN)}" if text else ""
         return [i for part in self._parts.findall(marked) for i in self._encoded(part, dropout, draw)]

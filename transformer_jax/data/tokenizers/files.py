@@ -31,7 +31,7 @@ LISTED_KINDS = registered("tokenizer", lambda entry: imported(entry) if isinstan
 
 
 def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:
-    """Return the tokenizer of a ``kind`` and ``to_bytes()``; raises DataError for others."""
+    """Return the tokenizer of a ``kind`` and ``to_bytes()``, or raise DataError for others."""
     if kind in SUBWORD_KINDS:
         from transformer_jax.data.tokenizers.subword import SubwordTokenizer
 
@@ -64,7 +64,7 @@ def save_tokenizers(pair: TokenizerPair, directory: Path) -> None:
 
 
 def load_tokenizers(directory: Path) -> TokenizerPair:
-    """Read the files of ``save_tokenizers``; raises DataError if one is missing or damaged."""
+    """Read the files of ``save_tokenizers``, or raise DataError if one is missing or damaged."""
     path = directory / DESCRIPTION_FILE
     content, stored = _read(path), {}
     try:

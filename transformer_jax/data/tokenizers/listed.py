@@ -99,7 +99,7 @@ class WordTokenizer(PatternTokenizer):
     pattern_of_older = r" ?(?:\w+|[^\w\s])|\s"
 
     def split(self, text: str) -> Sequence[str]:
-        """Return the units of a text; concatenated, they are the text after a space."""
+        """Return the units of a text, whose concatenation is the text after a space."""
         return self._find(" " + text) if text else []
 
     @staticmethod

@@ -94,7 +94,7 @@ class SubwordTokenizer(Tokenizer):
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:
-        """Return the pieces in UTF-8; concatenated, they are the escaped text after a space."""
+        """Return the pieces in UTF-8, whose concatenation is the escaped text after a space."""
         return [
             bytes([int(piece[3:5], 16)]) if BYTE_PIECE.fullmatch(piece) else piece.replace(SPACE_SIGN, " ").encode()
             for piece in self.pieces(self.encode(text))
@@ -139,7 +139,7 @@ class MappedSubwordTokenizer(PiecesTokenizer):
         return self._processor.decode_pieces([piece for piece in pieces if piece not in self._prefix])
 
     def surfaces(self, text: str) -> list[bytes]:
-        """Return the pieces in UTF-8; concatenated, they are the normalized text after a space."""
+        """Return the pieces in UTF-8, whose concatenation is the normalized text after a space."""
         return [piece.replace(SPACE_SIGN, " ").encode() for piece in self.split(text)]
 
     def split(self, text: str) -> list[str]:
@@ -153,7 +153,7 @@ class MappedSubwordTokenizer(PiecesTokenizer):
 
 
 def sentencepiece_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
-    """Load a serialized model; raises DataError if it is none."""
+    """Load a serialized model, or raise DataError if it is none."""
     processor = sentencepiece.SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(model)

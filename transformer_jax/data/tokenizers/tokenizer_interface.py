@@ -57,10 +57,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the entries of ids in the vocabulary; ``<0x41>`` is a byte."""
+        """Return the entries of ids in the vocabulary, such as ``<0x41>`` for a byte."""
 
     def shown(self, ids: Sequence[int]) -> list[str]:
-        """Return the texts of ids; a character of several bytes is shown at its last."""
+        """Return the texts of ids, with a character of several bytes at its last."""
         texts, spelled = [], b""
         for piece in self.pieces(ids):
             byte = BYTE_PIECE.fullmatch(piece)
@@ -102,7 +102,7 @@ class PiecesTokenizer(Tokenizer):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "PiecesTokenizer":
-        """Read ``to_bytes``; raises DataError if ``data`` is something else."""
+        """Read ``to_bytes``, or raise DataError if ``data`` is something else."""
         try:
             return cls.from_content(parse_json(data))
         except (ValueError, KeyError, TypeError):
@@ -111,7 +111,7 @@ class PiecesTokenizer(Tokenizer):
     @classmethod
     @abstractmethod
     def from_content(cls, content: Any) -> "PiecesTokenizer":
-        """Read ``content``; raises ValueError, KeyError or TypeError if it is something else."""
+        """Read ``content``, or raise ValueError, KeyError or TypeError if it is something else."""
 
     @abstractmethod
     def content(self) -> dict[str, Any]:

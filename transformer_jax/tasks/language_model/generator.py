@@ -79,7 +79,7 @@ class PromptWindows(NamedTuple):
 
 
 class Generator:
-    """Continues prompts with one model; compiled programs are kept, for a few shapes."""
+    """Continues prompts with one model, and keeps compiled programs for a few shapes."""
 
     def __init__(self, model: Module, tokenizer: Tokenizer, config: ExperimentConfig, mesh: Mesh) -> None:
         self._tokenizer = tokenizer
@@ -191,7 +191,7 @@ class Generator:
 
 
 class PromptDecoder:
-    """Sampling or beam search after left-padded prompts [B, P]; rows of padding take no step."""
+    """Sampling or beam search after left-padded prompts [B, P], without steps in padding rows."""
 
     def __init__(self, model: Module, decoding: GenerationConfig) -> None:
         self._model, self._decoding = model, decoding
@@ -221,7 +221,7 @@ class PromptDecoder:
         return self._search.start(cache_with_keys(cache, row_keys(key, row_ids)[:, None]), limits, length)
 
     def next(self, params: PyTree, state: BeamState) -> BeamState:
-        """Add one token to every row; the first step reads the last token of a prompt."""
+        """Read the last token of every row, at first of the prompt, and add one."""
         step = step_after_prompt(partial(call, self._model, params, "decode_step"))
         return search_next(step_beside_keys(step), state, self._search.choose)
 

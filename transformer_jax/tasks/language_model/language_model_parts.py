@@ -1,4 +1,4 @@
-"""Registers the task ``language_model``; imports no JAX, which settings do not need."""
+"""Registers the task ``language_model`` without JAX, which settings do not need."""
 
 from transformer_jax.config.language_model import (
     DecoderOnlyConfig,

@@ -54,10 +54,13 @@ SAMPLED_DOCUMENTS = 1000
 class LanguageModelEvaluation(PrintedEvaluation):
     """Sums over a split, or its first ``documents``, divided once, at the end.
 
-    ``nll``: negative log-likelihood in nats of all ``tokens``, including the EOS of every document.
-    ``num_bytes``: UTF-8 bytes of the raw text, line feeds included. ``context_length``: maximum
-    number of tokens in a window; ``stride``: how many of them are scored. ``corpora``: metrics by
-    corpus of a mixture. ``text``: digest of the whole split.
+    Attributes:
+        nll: Negative log-likelihood in nats of all ``tokens``, with the EOS of every document.
+        num_bytes: UTF-8 bytes of the raw text, with line feeds.
+        context_length: Maximum number of tokens in a window.
+        stride: How many of them are scored.
+        corpora: Metrics by corpus of a mixture.
+        text: Digest of the whole split.
     """
 
     split: str
@@ -352,7 +355,7 @@ class LanguageModelTask(TextTask):
         ]
 
     def attention_of(self, params: PyTree, text: str, target: str | None = None) -> TextAttention:
-        """Return all attention over a text; raises DataError if it exceeds the training context."""
+        """Return all attention over a text, or raise DataError if it is longer than in training."""
         del target
         ids = ids_of_text(self.tokenizer, text, self.config.batching.context_length)
         weights = weights_by_kind(self.objective.model, params, [ids], axes_of(self.tokenizer, ids))

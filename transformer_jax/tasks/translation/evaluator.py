@@ -41,13 +41,15 @@ WIDTHS = (32, 64, 128)
 
 @dataclass(frozen=True, repr=False)
 class TranslationEvaluation(PrintedEvaluation):
-    """A report, and the translations and their pairs, in the order of the split.
+    """A report with the translations and their pairs, in the order of the split.
 
-    ``references``: one or several lists, only for text that is not a split of the data; saved with
-    the scores and sources. ``diagnostics``: measurements of whether the model uses its source, for
-    the log. ``corpora``: scores and loss by corpus of a mixture. ``split_size``: pairs of the
-    split, of which these are the first; 0: these are all. ``remarks``: on each output, ``cut`` or
-    ``repeats``.
+    Attributes:
+        references: One or several lists, saved with the scores and sources, only for text that is
+            not a split of the data.
+        diagnostics: Measurements of whether the model uses its source, for the log.
+        corpora: Scores and loss by corpus of a mixture.
+        split_size: Pairs of the split, whose first are these, or 0 for all.
+        remarks: ``cut`` or ``repeats`` by output.
     """
 
     report: EvaluationReport
@@ -194,7 +196,7 @@ class Evaluator:
         nll: float,
         tokens: float,
     ) -> TranslationEvaluation:
-        """Translate the sources of ``pairs``, and score them; ``nll``: in nats, of ``tokens``."""
+        """Translate the sources of ``pairs``, and score them with ``nll`` in nats of ``tokens``."""
         started = time.perf_counter()
         translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
         measured = Measured(name, nll / max(tokens, 1), perplexity(nll, max(tokens, 1)), time.perf_counter() - started)
@@ -240,7 +242,7 @@ class Evaluator:
         return Scores(**scores)
 
     def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
-        """Return raw pairs of a split, all or ``limit``; raises DataError if it is empty."""
+        """Return raw pairs of a split, all or ``limit``, or raise DataError if it is empty."""
         return [pair for part in self.pairs_by_corpus(split, limit).values() for pair in part]
 
     def pairs_by_corpus(self, split: str, limit: int) -> dict[str, list[SentencePair]]:
@@ -269,7 +271,7 @@ class Evaluator:
         return total
 
     def store(self, split: str) -> TokenStore:
-        """Return the tokens of a split; raises DataError if a pair is too long."""
+        """Return the tokens of a split, or raise DataError if a pair is too long."""
         if split not in self._stores:
             with first_goes_first("tokenized data"):
                 tokenizers = self.translator.tokenizers

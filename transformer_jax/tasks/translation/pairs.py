@@ -23,7 +23,7 @@ from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 
 class EncodedPairs(NamedTuple):
-    """Tokens of every sentence, EOS included; pair i is sentence i of both sides."""
+    """Tokens of every sentence, EOS included, where pair i is sentence i of both sides."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -63,7 +63,7 @@ def encode_pairs(
 
 
 class PairScorer:
-    """Scores translations with one model; compiled programs are kept, for a few shapes."""
+    """Scores translations with one model, and keeps compiled programs for a few shapes."""
 
     def __init__(
         self, model: Module, tokenizers: TokenizerPair, decoding: DecodingConfig, mesh: Mesh, longest: int | None

@@ -32,7 +32,7 @@ MAX_SAMPLES = 8
 
 
 class Sampler(TextTranslator):
-    """Samples translations from the model of a translator by one rule; keeps compiled programs."""
+    """Samples translations from the model of a translator by one rule, and keeps programs."""
 
     def __init__(self, translator: Translator, rule: SamplingRule) -> None:
         self._translator, self._rule = translator, rule

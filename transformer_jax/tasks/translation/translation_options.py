@@ -31,7 +31,7 @@ class TranslationOptions(TypedDict, total=False):
 
 
 def sampling_of(decoding: DecodingConfig, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling ``options`` of a translation; without any it is by beam search.
+    """Return the sampling ``options`` of a translation, none of them for beam search.
 
     Raises ConfigError for an option outside its bounds, or one that the decoding does not use.
     """

@@ -1,4 +1,4 @@
-"""Registers the task ``translation``; imports no JAX, which settings do not need."""
+"""Registers the task ``translation`` without JAX, which settings do not need."""
 
 from transformer_jax.config.data import BatchingConfig, DataConfig
 from transformer_jax.config.model import RnnConfig, TransformerConfig

@@ -69,8 +69,10 @@ MANY_CUT = 0.01
 class TranslationData:
     """The tokenized and filtered training split, and the plan of updates.
 
-    ``prefetch``: batches read ahead. ``warnings``: faults in the text. ``times``: how often each
-    pair of a corpus of a mixture occurs in an epoch.
+    Attributes:
+        prefetch: Batches read ahead.
+        warnings: Faults in the text.
+        times: How often an epoch has a pair of a corpus of a mixture.
     """
 
     store: TokenStore
@@ -315,7 +317,7 @@ class TranslationTask(Translating, Task):
         return ReferencedText(sources, translations)
 
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
-        """Translate a text and score it; perplexity is of the first references."""
+        """Translate a text and score it, with the perplexity of the first references."""
         sources, references = text
         nll, tokens = sum_of_scores(self.scorer.score(params, sources, references[0]))
         pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]

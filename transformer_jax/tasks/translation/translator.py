@@ -79,7 +79,7 @@ OnTranslation = Callable[[int, list[Translation]], None]
 
 
 class Prefix(NamedTuple):
-    """The beginning of translations; ``Translator.prefix`` makes it from text."""
+    """The beginning of translations, from text by ``Translator.prefix``."""
 
     text: str = ""
     ids: tuple[int, ...] = ()
@@ -118,7 +118,7 @@ class TextTranslator:
 
 
 class Translator(TextTranslator):
-    """Translates sentences with one model; compiled programs are kept, for a few shapes."""
+    """Translates sentences with one model, and keeps compiled programs for a few shapes."""
 
     def __init__(
         self,
@@ -132,11 +132,11 @@ class Translator(TextTranslator):
         parts: Mapping[str, Any] = MappingProxyType({}),
         store: ProgramStore | None = None,
     ) -> None:
-        """Prepare searches; ``model()`` is evaluated when a program is traced.
+        """Prepare searches, for which ``model()`` is called when a program is traced.
 
-        ``longest``: maximum length of its sequences; None: any. ``compute_dtype``: of the model.
-        ``constraint``, whose inputs are source ids: the tokens that beam search may choose.
-        ``parts``: the settings of parts. ``store``: keeps the programs of beam search without a
+        A sequence has at most ``longest`` tokens, and ``compute_dtype`` is the type of products of
+        the model. Beam search may choose the tokens of ``constraint``, whose inputs are source ids.
+        ``parts`` are the settings of parts. ``store`` keeps the programs of beam search without a
         constraint.
         """
         self.tokenizers = tokenizers
@@ -219,7 +219,7 @@ class Translator(TextTranslator):
         return [by_row[index] for index in range(len(sources))]
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: Sequence[int]) -> Iterator[SearchBatch]:
-        """Yield batches of all sources, ids [B, S]; batches of one shape are neighbors."""
+        """Yield batches of all sources, ids [B, S], with batches of one shape next to another."""
         extra, groups = self.decoding.max_extra_tokens + len(prefix_ids), row_groups(self.mesh)
         max_rows = MAX_BEAMS.get(device_of(self.mesh).platform)
         if max_rows is not None:

@@ -148,8 +148,8 @@ def bfloat16_near_float32(trial: Trial, length: int) -> str:
     batch = sentences(ROWS, length).batch
     is_token = (batch.target.segments != 0)[..., None]
     models = trial.with_model(compute_dtype="bfloat16"), trial
-    logits = (np.where(is_token, model.logits(batch), 0.0) for model in models)
-    return require_near(*logits, tolerance=ROUNDING_OF_BFLOAT16)
+    rounded, expected = (np.where(is_token, model.logits(batch), 0.0) for model in models)
+    return require_near(rounded, expected, tolerance=ROUNDING_OF_BFLOAT16)
 
 
 def left_padding_changes_nothing(trial: Trial, length: int) -> str:

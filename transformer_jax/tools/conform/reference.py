@@ -64,8 +64,9 @@ def equals_reference(trial: Trial, length: int) -> str:
         return f"not compared: the reference does not compute {', '.join(others)}"
     worst = []
     for pair in COMPARISONS[trial.idea.kind](trial, reference, length):
-        arrays = (np.where(pair.counts, array, 0.0) for array in (pair.part, pair.reference))
-        worst.append(require_near(*arrays, pair.path, TOLERANCE if trial.idea.kind == "optimizer" else ROUNDING))
+        actual, expected = (np.where(pair.counts, array, 0.0) for array in (pair.part, pair.reference))
+        tolerance = TOLERANCE if trial.idea.kind == "optimizer" else ROUNDING
+        worst.append(require_near(actual, expected, pair.path, tolerance))
     return max(worst, key=float) if worst else "not compared: the part is at no site of this model"
 
 

@@ -163,7 +163,8 @@ def a_run_is_opened_and_scores_the_same(trial: TaskTrial, length: int) -> str:
     for name in names:
         if not math.isfinite(scores[0].get(name, math.nan)):
             raise Broken(f"evaluation gives {', '.join(scores[0])}, and no finite {name}")
-    require_near(*([score[name] for name in names] for score in reversed(scores)))
+    in_run, opened = ([score[name] for name in names] for score in scores)
+    require_near(opened, in_run)
     return ", ".join(f"{name} {scores[0][name]:.3g}" for name in names)
 
 

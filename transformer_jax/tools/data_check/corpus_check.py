@@ -52,7 +52,7 @@ from transformer_jax.tools.data_check.pair_examination import (
 # Examples of a fault, and characters of an example.
 EXAMPLES = 3
 EXAMPLE_CHARACTERS = 80
-# Translation needs so many, or a pretrained model.
+# Fewer pairs get a remark: translation needs more, or a pretrained model.
 ENOUGH_PAIRS = 5000
 # Lines that are read at once.
 CHUNK = 8192

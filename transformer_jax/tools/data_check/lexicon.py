@@ -53,7 +53,7 @@ class LineWords(NamedTuple):
 
 
 class Lexicon:
-    """Learned from some pairs; both sides share one vocabulary."""
+    """Words and translations of some pairs, with one vocabulary for both sides."""
 
     def __init__(self, pairs: Sequence[SentencePair]) -> None:
         self._vocabulary: dict[str, int] = {}
@@ -79,7 +79,7 @@ class Lexicon:
         return LineWords(np.fromiter(chain.from_iterable(of_lines), np.int64, int(counts.sum())), counts)
 
     def unknown(self, words: LineWords, side: int) -> float:
-        """Return the share of words that a side of the lexicon does not have."""
+        """Return the share of words that a side of the lexicon lacks."""
         if not len(words.ids):
             return 0.0
         return float(np.mean((words.ids < 0) | (self._side_counts[side][words.ids] == 0)))
@@ -149,7 +149,7 @@ def reversed_lines(pairs: Sequence[SentencePair], frequent: int = 100) -> tuple[
 
 
 def _overlap(counts: np.ndarray) -> float:
-    """Sum the smaller of two relative frequencies over words; ``counts`` [2, words]."""
+    """Sum the smaller of two relative frequencies over words, from ``counts`` [2, words]."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     return float(shares.min(axis=0).sum())
 

@@ -1,8 +1,8 @@
 """Detection of shifted lines in parallel text, by the lengths of lines and their neighbors.
 
 Translations have similar lengths (Gale and Church 1993). The evidence for a lag is a log-likelihood
-ratio of the two lengths as correlated normal variables. The most likely sequence of lags, with a
-cost for each change, tells where the sides are shifted.
+ratio of the two lengths as correlated normal variables. The sides are shifted by the most likely
+sequence of lags, with a cost for a change.
 """
 
 from collections.abc import Sequence

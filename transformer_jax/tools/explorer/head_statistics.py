@@ -137,7 +137,7 @@ def sums_of_heads(model: Module, params: PyTree, marks: list[Array], *inputs: To
 
 
 def entropies(weights: Float[Array, "*N M"]) -> Float[Array, "*N"]:
-    """Return the entropy in bits of rows divided by their sum; NaN for negative weights."""
+    """Return the entropy in bits of rows divided by their sum, NaN for negative weights."""
     shares = weights / jnp.maximum(weights.sum(axis=-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
     entropy = -jnp.sum(shares * jnp.log2(jnp.where(shares > 0, shares, 1.0)), axis=-1)
     return jnp.where(jnp.any(weights < 0, axis=-1), jnp.nan, entropy)

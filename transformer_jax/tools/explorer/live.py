@@ -34,7 +34,7 @@ INT8_BYTES = 64 << 20
 INT8_STEPS = 127
 # No limit.
 LONGEST = 1 << 30
-# Source tokens; the page takes minutes for more.
+# Source tokens. The page takes minutes for more.
 LONGEST_SOURCE = 1024
 # Tokens that the page adds to a prompt.
 NEW_TOKENS = 30

@@ -1,4 +1,4 @@
-"""The settings that the JavaScript of the live page implements; imports no JAX."""
+"""The settings that the JavaScript of the live page implements, without JAX."""
 
 import re
 from typing import Any

@@ -114,7 +114,7 @@ class TranslationReader(_RunReader[TranslationTask]):
     def read(self, text: str, target: str | None = None, number: int = 1, **options: bool) -> Reading:
         """Return a teacher-forced pass over a text and its translation, by default the run's own.
 
-        ``number`` of the text is for errors. ``options`` are those of ``TextReader``.
+        ``number`` of the text is for errors. ``options`` are keywords of ``TextReader``.
         """
         trained, name = self.trained, "--translation"
         if target is None:
@@ -162,7 +162,7 @@ class TranslationReader(_RunReader[TranslationTask]):
         return self.trained.task.evaluator.pairs(split, limit)
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
-        """Return the error rates [L, H] of cross attention; ``name`` is the file of ``gold``."""
+        """Return the error rates [L, H] of cross attention. ``name`` is the file of ``gold``."""
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
         weights = cross_attention(self.trained, sources, targets, self._weigh)
         return head_error_rates(weights, self.trained.tokenizers, pairs, gold, name)

@@ -29,7 +29,7 @@ from transformer_jax.decoding.segmented_search import InitCache, MakeStep
 
 KEPT, DROPPED, FINISHED = "kept", "dropped", "finished"
 ROOT = -1
-# Of UTF-8: a character has at most so many pieces.
+# A character has at most this many pieces, its bytes in UTF-8.
 MAX_CHARACTER_BYTES = 4
 # Most probable next tokens that a kept prefix shows.
 NUM_BEST = 10

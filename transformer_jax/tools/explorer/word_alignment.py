@@ -71,7 +71,7 @@ def read_gold(lines: Iterable[str], name: str, first_index: int = 0) -> list[Gol
 
 
 def require_words(gold: Sequence[GoldAlignment], shapes: Sequence[tuple[int, ...]], name: str) -> None:
-    """Raise DataError if a link exceeds its sentence; ``shapes``: (target, source) words."""
+    """Raise DataError if a link exceeds its sentence, of ``shapes`` (target, source) words."""
     for number, (links, (targets, sources)) in enumerate(zip(gold, shapes, strict=True), start=1):
         for source, target in sorted(links.possible):
             if source >= sources or target >= targets:

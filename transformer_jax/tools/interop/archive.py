@@ -102,7 +102,7 @@ def _read_files(folder: Path) -> ImportedModel:
         if not file.resolve().is_relative_to(folder.resolve()):
             raise DataError(f"{path}: {name!r} is outside of the archive {folder}")
         if not file.is_file() or _digest(file) != digest:
-            problem = "is not what the manifest describes" if file.is_file() else "is missing"
+            problem = "differs from the manifest" if file.is_file() else "is missing"
             raise DataError(f"{file}: {problem}; copy the archive again")
     config, tokenizers = load_run_config(folder / CONFIG), load_tokenizers(folder / TOKENIZER)
     return ImportedModel(config, tokenizers, read_tensors(folder / MODEL))

@@ -71,7 +71,7 @@ def bracket_counts(gold: Tree, predicted: Tree) -> BracketCounts:
 
 
 class BracketScores(NamedTuple):
-    """Labelled scores in percent. ``crossing`` is brackets a sentence, ``no_crossing`` percent."""
+    """Labelled scores in percent, but ``crossing`` is the number of brackets a sentence."""
 
     f1: float
     precision: float

@@ -79,7 +79,6 @@ class Tree(NamedTuple):
             stack += reversed(tree.children)
 
     def labels(self) -> set[str]:
-        """Return the labels of the constituents."""
         labels, stack = set[str](), [self]
         while stack:
             tree = stack.pop()

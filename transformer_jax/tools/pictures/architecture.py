@@ -112,7 +112,7 @@ class Block:
         return self.name.startswith("backward")
 
     def form(self) -> tuple[object, ...]:
-        """Return what is equal for the layers of a stack."""
+        """Return a value that is equal for the layers of a stack."""
         inner = tuple(block.form() for block in self.inner)
         return self.name, self.kind, self.role, self.shape, self.parameters, inner
 
@@ -203,7 +203,7 @@ def _inner(calls: Sequence[ModuleCall], path: tuple[str, ...]) -> Iterator[Modul
 
 
 def _stacked(blocks: Sequence[Block], seen: set[tuple[str, ...]]) -> Iterator[Block]:
-    """Join consecutive equal blocks; ``seen``: paths of parameters in earlier blocks."""
+    """Join consecutive equal blocks. ``seen``: paths of parameters in earlier blocks."""
     for _, group in groupby(blocks, Block.form):
         *_, last = same = list(group)
         is_shared = bool(last.leaves) and last.leaves.keys() <= seen

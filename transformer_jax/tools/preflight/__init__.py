@@ -1,1 +1,1 @@
-"""Memory, communication and speed of programs for absent devices; checks of an installation."""
+"""Memory, communication and speed of programs for absent devices, and checks of an installation."""

@@ -108,7 +108,7 @@ CHIPS = {
 
 
 class Topology(NamedTuple):
-    """The devices of a topology; ``chip`` is None for devices of unknown speed."""
+    """The devices of a topology. ``chip`` is None for devices of unknown speed."""
 
     name: str
     devices: list[jax.Device]

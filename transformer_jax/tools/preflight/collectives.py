@@ -152,7 +152,7 @@ def _members_along(axes: str, device_ids: str | None, along: str) -> tuple[int, 
 
 
 def sent_along(collectives: Sequence[Collective], devices: Sequence[jax.Device]) -> dict[str, float]:
-    """Return the bytes that a device sends, by axis; ``devices`` in the order of the mesh."""
+    """Return the bytes that a device sends, by axis. ``devices`` are in the order of the mesh."""
     sent: tuple[float, ...]
     if _are_gpus(devices):
         sent = bytes_within_and_between(collectives, [device.process_index for device in devices])
@@ -215,7 +215,7 @@ def bytes_along_axes(collectives: Sequence[Collective], coordinates: Sequence[tu
 
 
 def bytes_within_and_between(collectives: Sequence[Collective], hosts: Sequence[int]) -> tuple[float, float]:
-    """Return the bytes that a GPU sends within its host and to others; ``hosts`` of all devices.
+    """Return the bytes that a GPU sends within its host and to others, from ``hosts`` of devices.
 
     A group within a host uses only NVLink. A group over several hosts runs a ring through the
     network adapters of its members, with equal parts of the data: with k members per host a member

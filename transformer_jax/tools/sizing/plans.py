@@ -65,16 +65,20 @@ def _about(number: float) -> str:
     return f"about {rounded:,.0f}" if number >= 1000 else f"{number:.0f}"
 
 
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
+
+
 def minutes_of_this_cpu(seconds: float) -> str:
-    shown = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
-    return f"about {shown} of this CPU if it is free"
+    return f"about {_time(seconds)} of this CPU if it is free"
 
 
 def _left_over(stated: Mapping[str, Any], budget_seconds: float, seconds: float, max_epochs: int) -> str:
-    """Return the part of a sentence that says why a plan uses only a part of its budget, if so."""
+    """Return the part of a sentence that says how much of its budget a plan leaves, and why, if it does."""
     if seconds >= USED * budget_seconds or stated.get("training.num_updates"):
         return ""
-    return f"; the rest of the budget is left over: more than {max_epochs} epochs of the same text seldom help"
+    left = _time(budget_seconds - seconds)
+    return f"; {left} of the budget are left over: more than {max_epochs} epochs of the same text seldom help"
 
 
 # Translation.
@@ -268,8 +272,8 @@ TEXT_EFFICIENCY, TEXT_START_UP = 0.7, 2e12
 TEXT_VALIDATIONS, TEXT_MIN_BETWEEN = 5, 25
 # Minimum training tokens for each parameter (20 are optimal for a given amount of computation: Hoffmann et al. 2022); maximum
 # parameters for each token of the text, above which a model memorizes it; maximum epochs.
-TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MAX_EPOCHS = 4, 4, 24
-DROPOUTS = ((2, 0.0), (5, 0.1), (12, 0.2), (TEXT_MAX_EPOCHS, 0.3))
+TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MAX_EPOCHS = 4, 8, 80
+DROPOUTS = ((2, 0.0), (20, 0.1), (25, 0.2), (TEXT_MAX_EPOCHS, 0.3))
 """Dropout by maximum number of epochs; text that is seen only once needs none."""
 SHARE_OF_A_VALIDATION = 0.03
 CHARACTERS_OF_A_TOKEN = 1.7
@@ -281,7 +285,8 @@ class TextStatistics(NamedTuple):
     """Counts of a text, mostly extrapolated from its beginning.
 
     ``alphabet``: number of the most frequent characters that make up 99.9 % of the text. Empty lines separate ``paragraphs``,
-    and if ``has_words`` spaces separate words.
+    and if ``has_words`` spaces separate words. ``num_tokens``: subwords and EOS, if a tokenizer
+    counted them.
     """
 
     num_bytes: float
@@ -292,6 +297,7 @@ class TextStatistics(NamedTuple):
     paragraphs: float
     alphabet: int
     has_words: bool = True
+    num_tokens: float = 0
 
     @property
     def documents_are(self) -> str:
@@ -300,7 +306,9 @@ class TextStatistics(NamedTuple):
 
     @property
     def tokens(self) -> float:
-        """Estimated tokens, with an EOS for each document."""
+        """Subwords, with an EOS for each document; an estimate unless they were counted."""
+        if self.num_tokens:
+            return self.num_tokens
         pieces = self.words * TOKENS_PER_WORD if self.has_words else self.characters / CHARACTERS_OF_A_TOKEN
         return max(pieces + self.documents, 1)
 
@@ -352,14 +360,22 @@ class DecoderOnlySize(NamedTuple):
         return self.num_layers * layer + self.vocabulary_size * self.d_model
 
 
+# Each has at most about twice the parameters of the one before. The learning rates are Muon's; only the first three were run.
 DECODER_ONLY_SIZES = (
-    DecoderOnlySize(2, 128, 4, 2000, 128, 3e-3, 2048),
-    DecoderOnlySize(4, 192, 4, 4000, 256, 3e-3, 4096),
-    DecoderOnlySize(6, 256, 4, 8000, 256, 2e-3, 8192),
-    DecoderOnlySize(6, 384, 6, 12_000, 256, 1.5e-3, 8192),
-    DecoderOnlySize(8, 512, 8, 16_000, 512, 1e-3, 16_384),
-    DecoderOnlySize(12, 768, 12, 32_000, 1024, 6e-4, 65_536),
+    DecoderOnlySize(2, 128, 4, 2000, 128, 1e-2, 2048),
+    DecoderOnlySize(4, 128, 4, 2000, 128, 1e-2, 2048),
+    DecoderOnlySize(4, 192, 4, 2000, 256, 8e-3, 4096),
+    DecoderOnlySize(5, 224, 4, 4000, 256, 7e-3, 4096),
+    DecoderOnlySize(6, 256, 4, 8000, 256, 6e-3, 8192),
+    DecoderOnlySize(6, 320, 5, 10_000, 256, 5e-3, 8192),
+    DecoderOnlySize(6, 384, 6, 12_000, 256, 5e-3, 8192),
+    DecoderOnlySize(7, 448, 7, 14_000, 512, 4e-3, 16_384),
+    DecoderOnlySize(8, 512, 8, 16_000, 512, 4e-3, 16_384),
+    DecoderOnlySize(10, 640, 10, 24_000, 1024, 3e-3, 32_768),
+    DecoderOnlySize(12, 768, 12, 32_000, 1024, 2.5e-3, 65_536),
 )
+# The best rate of AdamW as a share of Muon's: experiments/tiny_shakespeare.
+SHARE_OF_ADAMW = 0.6
 KEYS_OF_DECODER_ONLY = {
     "num_layers": "model.num_layers",
     "d_model": "model.d_model",
@@ -380,17 +396,19 @@ def plan_language_model(
     text = text.divided(stated)
     kind = stated.get("tokenizer.kind", "bpe" if text.entries(DECODER_ONLY_SIZES[0].vocabulary_size) else "byte")
     tokens = text.num_bytes if kind == "byte" else text.tokens
-    sizes = []
-    for listed in DECODER_ONLY_SIZES:
-        entries = BYTES_TO_LEARN_PIECES if kind == "byte" else text.pieces(listed.vocabulary_size)
-        sizes.append(_with_stated(listed._replace(vocabulary_size=entries), stated))
+    # The listed vocabularies, so that more text never gives a smaller model.
+    sizes = [_with_stated(listed, stated) for listed in DECODER_ONLY_SIZES]
     fit = [
         size
         for size in sizes
         if (budget_seconds * speed - TEXT_START_UP) / (6 * size.parameters) >= TOKENS_OF_A_PARAMETER * size.parameters
-        and size.parameters <= PARAMETERS_OF_A_TOKEN * tokens
+        and size.parameters <= PARAMETERS_OF_A_TOKEN * text.tokens
     ]
     size = (fit or sizes[:1])[-1]
+    entries = BYTES_TO_LEARN_PIECES if kind == "byte" else text.pieces(size.vocabulary_size)
+    size = size._replace(vocabulary_size=stated.get("tokenizer.vocabulary_size", entries))
+    if stated.get("optimizer.name", "muon") != "muon" and "optimizer.learning_rate" not in stated:
+        size = size._replace(learning_rate=size.learning_rate * SHARE_OF_ADAMW)
     each = 6 * size.parameters * size.tokens_per_update
     max_updates = max(TEXT_MAX_EPOCHS * tokens / size.tokens_per_update, MIN_UPDATES)
     updates = text_updates(stated, budget_seconds, each, max_updates, speed)

@@ -346,9 +346,39 @@ def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
     """The ``plan`` of a ``Sizing`` for plain text, from a plan that takes the measured text."""
 
     def planned(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
-        return plan(measure_text(config.data, config.data_seed), seconds, flops, stated)
+        text = measure_text(config.data, config.data_seed)
+        planned = plan(text, seconds, flops, stated)
+        # The size follows from the number of tokens, and that from the vocabulary of the size.
+        for _ in range(3):
+            size = planned.settings[SIZE]
+            if planned.settings["tokenizer.kind"] not in SUBWORD_KINDS:
+                break
+            text = text._replace(num_tokens=_count_tokens(config, planned.settings))
+            planned = plan(text, seconds, flops, stated)
+            if planned.settings[SIZE] == size:
+                break
+        return planned
 
     return planned
+
+
+def _count_tokens(config: ExperimentConfig, settings: Mapping[str, Any]) -> float:
+    """Return the tokens of the training text, with EOS, extrapolated from its first 4 MB and a vocabulary of these."""
+    # This imports JAX.
+    from transformer_jax.data.tokenizers.tokenizer_training import train_supported
+
+    data = replace(config.data, documents=settings["data.documents"])
+    source, split = open_documents(data, config.data_seed), data.split_name("train")
+    texts, num_bytes = [], 0
+    for document in source.documents(split):
+        texts.append(document.text)
+        num_bytes += document.num_bytes
+        if num_bytes >= MEASURED_BYTES:
+            break
+    kind, size = settings["tokenizer.kind"], settings[SIZE]
+    tokenizer = train_supported(replace(config.tokenizer, kind=kind, vocabulary_size=size), texts)
+    tokens = sum(map(len, tokenizer.encode_batch(texts))) + len(texts)
+    return tokens * source.count_bytes(split) / max(num_bytes, 1)
 
 
 TRANSLATION = Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_with_vocabulary)

@@ -40,7 +40,7 @@ def settings_of_scored_text(configs: Sequence[ExperimentConfig]) -> frozenset[st
 
 
 def _holds_out(data: Any) -> bool:
-    """Whether validations score a part of the training text."""
+    """Return whether validations score a part of the training text."""
     if not getattr(data, "held_out", 0):
         return False
     if data.source == "mixture":

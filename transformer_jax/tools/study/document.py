@@ -29,7 +29,7 @@ STYLE = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
 
 
 class Cell(NamedTuple):
-    """A cell with a ``text`` for readers and a ``value`` for CSV, in which a tuple is columns."""
+    """A cell with a ``text`` for readers and a ``value`` for CSV, a tuple for several columns."""
 
     text: str
     value: Any

@@ -13,7 +13,7 @@ from transformer_jax.errors import ConfigError, DataError, nearest
 from transformer_jax.files.atomic_files import appearing_file
 
 if TYPE_CHECKING:
-    from gensim.models import KeyedVectors
+    from gensim.models import KeyedVectors as KeyedVectors
 else:
     # gensim is optional, and imported when vectors are loaded.
     KeyedVectors = Any
