@@ -18,7 +18,9 @@ COMMIT = Path("transformer_jax") / "commit.txt"
 
 
 def commit() -> str:
-    """Return the commit of this checkout or source distribution, with ``-dirty`` where it has changes; empty if unknown."""
+    """Return the commit of this checkout or source distribution, with ``-dirty`` where it has
+    changes; empty if unknown.
+    """
     if not (ROOT / ".git").exists():
         return (ROOT / COMMIT).read_text() if (ROOT / COMMIT).is_file() else ""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40"]

@@ -1,4 +1,5 @@
-"""Brings the annotated papers of ``docs/learn`` up to date with the code, and writes them as notebooks.
+"""Brings the annotated papers of ``docs/learn`` up to date with the code, and writes them as
+notebooks.
 
     python docs/annotate.py
 

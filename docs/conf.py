@@ -1,4 +1,5 @@
-"""The site of the documentation: Sphinx, with the repository as its source, so that every link within it is one of the site.
+"""The site of the documentation: Sphinx, with the repository as its source, so that every link
+within it is one of the site.
 
 make docs
 """
@@ -50,7 +51,9 @@ CONTENTS = {
 
 
 def with_contents(app: Any, page: str, source: list[str]) -> None:
-    """Add the contents of the side bar and the live page to the README. Search leaves out tables of results and changes."""
+    """Add the contents of the side bar and the live page to the README. Search leaves out tables of
+    results and changes.
+    """
     if "/results/" in page or page == "CHANGELOG":
         source[0] = f"---\nnosearch: true\n---\n{source[0]}"
     if page == "docs/learn/lesson" and LIVE_PAGE.is_file():

@@ -1,8 +1,10 @@
-"""Writes docs/kit.md, the table of the kit, from its registry, and docs/internals/conform.md from docs/conform.jsonl.
+"""Writes docs/kit.md, the table of the kit, from its registry, and docs/internals/conform.md from
+docs/conform.jsonl.
 
 python docs/kit_page.py [--conform]
 
---conform checks all parts, of the core too, that have no line in docs/conform.jsonl, for minutes each.
+--conform checks all parts, of the core too, that have no line in docs/conform.jsonl, for minutes
+each.
 """
 
 import csv
@@ -91,7 +93,9 @@ def kit_page() -> str:
 
 
 def helpful(model: str) -> str:
-    """How many of the ideas in experiments/modifications lowered the loss of a model beyond chance: ``4 of 25``."""
+    """How many of the ideas in experiments/modifications lowered the loss of a model beyond chance:
+    ``4 of 25``.
+    """
     file = RESULTS.parents[1] / "experiments" / "modifications" / "results" / f"{model}.csv"
     with file.open(encoding="utf-8", newline="") as lines:
         _, *rows = csv.DictReader(lines)  # The first is the base.
@@ -146,7 +150,9 @@ def settings(kind: str, name: str) -> str:
 
 
 def backends(kind: str, name: str, made: Any) -> str:
-    """Return the backends that compute an ``AttentionChange``, by the methods that its class overrides."""
+    """Return the backends that compute an ``AttentionChange``, by the methods that its class
+    overrides.
+    """
     block, config, site = settings_class(kind, name), TransformerConfig(), Site("decoder", "self", 1, True, 0)
     sites = [site, site.of("embedding")] if kind == "positions" else [site]
     found = [getattr(made, "of", made)(block() if block else None, config, each) for each in sites]
@@ -212,7 +218,7 @@ def conform(kind: str, name: str) -> dict[str, Any]:
 
 
 def add_results() -> None:
-    """Checks the parts that have no line yet."""
+    """Check the parts that have no line yet."""
     from transformer_jax.tools.conform.conform_command import DEVICES
     from transformer_jax.tools.conform.ideas import KINDS, names
 

@@ -1,4 +1,5 @@
-"""Draws pictures of these pages from the tables of experiments, from an example, and from the folders of the package.
+"""Draws pictures of these pages from the tables of experiments, from an example, and from the
+folders of the package.
 
 python docs/page_figures.py    # into docs/figures
 """
@@ -75,7 +76,7 @@ def draw_trials() -> None:
 
 
 def draw_extending() -> None:
-    """The bias that examples/kerple.py adds to scores, and the weights of equal scores."""
+    """Draw the bias that examples/kerple.py adds to scores, and the weights of equal scores."""
     with_bias = runpy.run_path(str(ROOT / "examples" / "kerple.py"))["with_bias"]
     distance, rates = np.arange(-20, 1), (0.1, 0.5, 2.0)
     biases = {}
@@ -123,7 +124,7 @@ WIDTH, STEP, HEIGHT, GAP, ASIDE_WIDTH = 720, 44, 36, 8, 190
 
 
 def draw_floors() -> None:
-    """The folders of the package as floors."""
+    """Draw the folders of the package as floors."""
     parts = []
     for number, floor in enumerate(FLOORS):
         wide = (WIDTH - GAP * (len(floor) - 1)) / len(floor)
@@ -142,7 +143,9 @@ def draw_floors() -> None:
 
 
 def box(x: float, y: float, width: float, name: str, words: str, *, below: bool = False) -> str:
-    """Return a box with a name, and words at its right end, or below the name where it is narrow."""
+    """Return a box with a name, and words at its right end, or below the name where it is
+    narrow.
+    """
     below = below or width < WIDTH / 2
     at = f'x="{x + 10:g}" y="{y + 29:g}"' if below else f'x="{x + width - 10:g}" y="{y + 23:g}" text-anchor="end"'
     return (

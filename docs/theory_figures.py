@@ -50,7 +50,9 @@ Drawing = tuple[str, list[Panel], list[str]]
 
 @dataclass(frozen=True)
 class MatrixPanel:
-    """A matrix [R, C] as colored cells, symmetric around 0; with names, from 0 to 2, and numbers in the cells."""
+    """A matrix [R, C] as colored cells, symmetric around 0; with names, from 0 to 2, and numbers in
+    the cells.
+    """
 
     title: str
     matrix: np.ndarray
@@ -76,9 +78,11 @@ class MatrixPanel:
 
 
 def shift_matrix(shift: int, d_model: int) -> np.ndarray:
-    """Return the matrix M_k [D, D] with PE(p + k) = M_k PE(p) for all p: it rotates each pair (sin, cos) by the angle k w_i.
+    """Return the matrix M_k [D, D] with PE(p + k) = M_k PE(p) for all p: it rotates each pair (sin,
+    cos) by the angle k w_i.
 
-    It follows from sin(a + b) = sin a cos b + cos a sin b and cos(a + b) = cos a cos b - sin a sin b.
+    It follows from sin(a + b) = sin a cos b + cos a sin b and cos(a + b) = cos a cos b - sin a sin
+    b.
     """
     sine, cosine = sinusoid_table(shift + 1, d_model, np.float64)[shift].reshape(-1, 2).T
     matrix = np.zeros((d_model, d_model))
@@ -89,9 +93,11 @@ def shift_matrix(shift: int, d_model: int) -> np.ndarray:
 
 
 def shift_errors(d_model: int, length: int = 256, shifts: int = 128) -> dict[str, np.ndarray]:
-    """Return the largest errors [K] of PE(p + k) = M_k PE(p) at ``length`` positions for k = 1, ..., ``shifts``, in float64.
+    """Return the largest errors [K] of PE(p + k) = M_k PE(p) at ``length`` positions for k = 1,
+    ..., ``shifts``, in float64.
 
-    Of ``shift_matrix``, and of a least-squares matrix fitted to the first half of the positions, there and at later ones.
+    Of ``shift_matrix``, and of a least-squares matrix fitted to the first half of the positions,
+    there and at later ones.
     """
     table, half = sinusoid_table(length + shifts, d_model, np.float64), length // 2
     here, inverse, errors = table[:length], np.linalg.pinv(table[:half], rcond=RANK_TOLERANCE), []
@@ -132,9 +138,11 @@ def draw_positions(config: ExperimentConfig) -> Drawing:
 
 
 def scaling_numbers(key_sizes: Sequence[int] = KEY_SIZES, queries: int = 2000) -> dict[str, np.ndarray]:
-    """Means over random queries and keys, whose entries have variance 1, without and with scaling: [2, N] for N key sizes.
+    """Means over random queries and keys, whose entries have variance 1, without and with scaling:
+    [2, N] for N key sizes.
 
-    The variance of q · k, the entropy of the softmax over the keys in nats, and the Frobenius norm of its Jacobian.
+    The variance of q · k, the entropy of the softmax over the keys in nats, and the Frobenius norm
+    of its Jacobian.
     """
     rng = np.random.default_rng(0)
     rows = []
@@ -175,7 +183,9 @@ def draw_scaling(_: ExperimentConfig) -> Drawing:
 
 
 def padded_and_packed(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Batch, Batch]:
-    """Two batches from three pairs of token ids with EOS: one pair per row, padded; and the first two packed in one row."""
+    """Two batches from three pairs of token ids with EOS: one pair per row, padded; and the first
+    two packed in one row.
+    """
 
     def side(number: int, count: int, offsets: list[int]) -> Tokens:
         sentences = joined([pair[number] for pair in pairs[:count]])
@@ -225,9 +235,11 @@ def _pieces(tokens: Tokens, tokenizer: Tokenizer) -> list[str]:
 
 
 def draw_smoothing(config: ExperimentConfig) -> Drawing:
-    """Take the loss used in training at logits that give the label, class 0, a probability from 0.001 to 0.9999.
+    """Take the loss used in training at logits that give the label, class 0, a probability from
+    0.001 to 0.9999.
 
-    The other classes are equally probable. The target is computed from the gradient, which is softmax(z) - q'.
+    The other classes are equally probable. The target is computed from the gradient, which is
+    softmax(z) - q'.
     """
     probability = np.append(np.linspace(0.001, 0.999, 999), 0.9999)
     rest = np.repeat(np.log((1 - probability) / (CLASSES - 1))[:, None], CLASSES - 1, axis=1)

@@ -65,7 +65,8 @@ class Figure(NamedTuple):
 
 
 def figures(text: str) -> Iterator[Figure]:
-    """Yield the figures of a Markdown text, with the experiments that are linked nearest to them."""
+    """Yield the figures of a Markdown text, with the experiments that are linked nearest to
+    them."""
     plain = without_code(text)
     for part in re.finditer(r"(?s).+?(?=\n#|\Z)", plain):
         before = ""

@@ -1,4 +1,5 @@
-"""What every test runs under: eight fake CPU devices, checked shapes and types, no silent broadcasting of ranks."""
+"""What every test runs under: eight fake CPU devices, checked shapes and types, no silent
+broadcasting of ranks."""
 
 import dataclasses
 import functools
@@ -92,7 +93,8 @@ gc.disable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of whole runs first: started last, the longest of them would keep one core busy alone."""
+    """Files of whole runs first: started last, the longest of them would keep one core busy
+    alone."""
     items.sort(key=lambda item: "runs" not in item.path.parts)
 
 
@@ -104,7 +106,8 @@ CHECKED = {"layers", "decoding", "training"}
 
 @pytest.fixture(scope="module", autouse=True)
 def is_folder_checked(request: pytest.FixtureRequest, plugins_of_this_file):
-    """Turns on the checks of shapes and types for the fixtures of one file, when the package is imported."""
+    """Turns on the checks of shapes and types for the fixtures of one file, when the package is
+    imported."""
     is_checked = not CHECKED.isdisjoint(request.path.relative_to(ROOT).parts)
     jaxtyping.config.update("jaxtyping_disable", not is_checked)
     yield is_checked
@@ -156,9 +159,11 @@ def plugins_of_this_file():
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_programs():
-    """The programs of one file serve no other: kept, they fill memory, and the collector visits them again and again.
+    """The programs of one file serve no other: kept, they fill memory, and the collector visits
+    them again and again.
 
-    What is left after that are modules that tests have imported; frozen, they are not visited after every further file.
+    What is left after that are modules that tests have imported; frozen, they are not visited after
+    every further file.
     """
     yield
     jax.clear_caches()
@@ -168,7 +173,8 @@ def forget_programs():
 
 @pytest.fixture
 def bucket(monkeypatch):
-    """An address in a local server that speaks S3; skips the test where moto and s3fs are not installed."""
+    """An address in a local server that speaks S3; skips the test where moto and s3fs are not
+    installed."""
     s3fs, moto = pytest.importorskip("s3fs"), pytest.importorskip("moto.server")
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

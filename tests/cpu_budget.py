@@ -1,4 +1,5 @@
-"""Runs a command and says how much processor time it took, and loudly when that is more than the suite may take.
+"""Runs a command and says how much processor time it took, and loudly when that is more than the
+suite may take.
 
     python tests/cpu_budget.py COMMAND [ARGUMENT ...]
 

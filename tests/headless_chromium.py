@@ -1,4 +1,5 @@
-"""A headless Chromium without a network, driven by its DevTools protocol over a pipe; its console and its requests are kept."""
+"""A headless Chromium without a network, driven by its DevTools protocol over a pipe; its console
+and its requests are kept."""
 
 import base64
 import itertools
@@ -26,7 +27,8 @@ def browser_program() -> str | None:
 
 
 class Browser:
-    """One page. ``messages`` are the errors and warnings of its console, ``requests`` the addresses it asked for."""
+    """One page. ``messages`` are the errors and warnings of its console, ``requests`` the addresses
+    it asked for."""
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
         self._to, self._from = to_browser, from_browser

@@ -1,4 +1,5 @@
-"""Models whose methods are compiled whole: operation by operation, tests would spend their time on dispatch."""
+"""Models whose methods are compiled whole: operation by operation, tests would spend their time on
+dispatch."""
 
 from collections.abc import Callable
 from functools import partial
@@ -31,7 +32,8 @@ class JittedModel:
 
 
 def random_params(init: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
-    """Numbers of the shapes of ``init(*arguments)``, which is not compiled; no parameter is zero, one or the identity."""
+    """Numbers of the shapes of ``init(*arguments)``, which is not compiled; no parameter is zero,
+    one or the identity."""
     generator = np.random.default_rng(0)
 
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:

@@ -1,4 +1,5 @@
-"""Libraries that only some tests need: imported when first used, since every worker reads every file of tests."""
+"""Libraries that only some tests need: imported when first used, since every worker reads every
+file of tests."""
 
 import importlib
 import importlib.util

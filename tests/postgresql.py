@@ -26,7 +26,8 @@ def program(name: str) -> str | None:
 
 @contextmanager
 def postgresql_server() -> Iterator[str]:
-    """Its address, while it runs; the test is skipped where PostgreSQL or its driver is not installed."""
+    """Its address, while it runs; the test is skipped where PostgreSQL or its driver is not
+    installed."""
     pytest.importorskip("psycopg")
     if not program("initdb"):
         pytest.skip("PostgreSQL is not installed (apt install postgresql)")

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def process_environment(devices: int = 1, *, cached: bool = True, **variables: str) -> dict[str, str]:
     """As here, with another number of fake devices, and with ``variables``.
 
-    ``cached=False``: without the compilation cache, for a process that is killed and might leave half an entry in it.
+    ``cached=False``: without the compilation cache, for a process that is killed and might leave
+    half an entry in it.
     """
     flags = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
     flags.append(f"--xla_force_host_platform_device_count={devices}")
@@ -45,7 +46,8 @@ def launch(
 
 
 def ends(processes: list[subprocess.Popen], timeout: float = 900) -> list[tuple[int, str]]:
-    """Exit status and output of each; kills them all where one takes longer than ``timeout`` seconds."""
+    """Exit status and output of each; kills them all where one takes longer than ``timeout``
+    seconds."""
     try:
         outputs = [process.communicate(timeout=timeout)[0].decode() for process in processes]
     except subprocess.TimeoutExpired:

@@ -1,4 +1,5 @@
-"""A refactor must not change any program: digests of the programs of six recipes on up to three meshes are stored.
+"""A refactor must not change any program: digests of the programs of six recipes on up to three
+meshes are stored.
 
 python tests/program_baselines.py --update
 """

@@ -74,7 +74,8 @@ def initial_state(
 
 
 def write_untrained(config: ExperimentConfig, folder: Path) -> Path:
-    """The folder of a run with a checkpoint of its first parameters, and without an optimizer state."""
+    """The folder of a run with a checkpoint of its first parameters, and without an optimizer
+    state."""
     state, _, task, _ = initial_state(config, folder)
     progress = {"config": to_json(config), "data": dict(task.identity), "counters": {}}
     progress["tokenizer"] = tokenizers_to_json(task.tokenizers)
@@ -100,7 +101,8 @@ def assert_same_run(one: Path, two: Path, config: ExperimentConfig) -> None:
 
 
 def copy_until(update: int, run: Path, target: Path) -> Path:
-    """The folder as it would be had the run been killed right after the checkpoint of ``update``."""
+    """The folder as it would be had the run been killed right after the checkpoint of
+    ``update``."""
     shutil.copytree(run, target)
     for checkpoint in (target / "checkpoints").iterdir():
         if checkpoint.name.isdigit() and int(checkpoint.name) > update:
@@ -118,7 +120,8 @@ def write_recipe(config: ExperimentConfig, folder: Path, extra: str = "") -> Pat
 
 
 def start(folder: Path, config: ExperimentConfig, address: str = "") -> subprocess.Popen:
-    """``train`` in a process of its own, with what the tests run under; in ``folder`` or at an address."""
+    """``train`` in a process of its own, with what the tests run under; in ``folder`` or at an
+    address."""
     recipe = write_recipe(config, folder)
     command = [sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={address or folder}"]
     environment = process_environment(cached=False)

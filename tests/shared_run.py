@@ -23,7 +23,8 @@ SENTENCES = {"train": 200, "validation": 40, "test": 24}
 
 
 def write_text(folder: Path) -> Path:
-    """Letters as files, with few lines to translate; every target begins alike, so that a model soon scores something."""
+    """Letters as files, with few lines to translate; every target begins alike, so that a model
+    soon scores something."""
     folder.mkdir()
     corpus = SymbolCorpus(SENTENCES["train"], seed=0, reverse=True)
     for split, count in SENTENCES.items():
@@ -44,7 +45,8 @@ def few_devices():
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory) -> Path:
-    """Trained by the first worker that needs it; each has a copy of its own, since commands write into it."""
+    """Trained by the first worker that needs it; each has a copy of its own, since commands write
+    into it."""
     shared = tmp_path_factory.getbasetemp()
     shared = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "trained run"
     with shared.with_suffix(".lock").open("w") as lock:

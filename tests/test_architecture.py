@@ -1,4 +1,5 @@
-"""The architecture: layers, doors of heavy dependencies, import cycles, names. Read from the source."""
+"""The architecture: layers, doors of heavy dependencies, import cycles, names. Read from the
+source."""
 
 import ast
 import re
@@ -93,13 +94,15 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 
 def module_name(file: Path) -> str:
-    """``transformer_jax/data/pipeline.py`` is ``data.pipeline``; a package is named like its folder."""
+    """``transformer_jax/data/pipeline.py`` is ``data.pipeline``; a package is named like its
+    folder."""
     parts = file.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Every imported module with its line, inside functions too; ``from a import b`` gives ``a`` and ``a.b``."""
+    """Every imported module with its line, inside functions too; ``from a import b`` gives ``a``
+    and ``a.b``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
@@ -110,7 +113,8 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def named_modules(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """The modules of the package that strings name, with their lines: ``"transformer_jax.tasks.task:Task"``.
+    """The modules of the package that strings name, with their lines:
+    ``"transformer_jax.tasks.task:Task"``.
 
     Of an f-string, its beginning: ``f"transformer_jax.tools.interop.{name}"``.
     """
@@ -184,7 +188,8 @@ def violations(rule: Callable[[str, ast.AST], list[str]]) -> list[str]:
 
 
 def test_no_module_imports_itself_by_way_of_others():
-    """Imports inside functions and under TYPE_CHECKING count too: a cycle that Python does not see still has to be read."""
+    """Imports inside functions and under TYPE_CHECKING count too: a cycle that Python does not see
+    still has to be read."""
     files = {f"transformer_jax.{module_name(file)}": file for file in FILES}
     named = lambda tree: {name for name, _ in (*imported(tree), *named_modules(tree))}  # noqa: E731
     graph = {name: named(parse(file)) & files.keys() - {name} for name, file in files.items()}
@@ -193,7 +198,8 @@ def test_no_module_imports_itself_by_way_of_others():
 
 
 def test_no_folder_imports_itself_by_way_of_others():
-    """Folders, each tool and each module of the root, with imports in functions and modules that strings name."""
+    """Folders, each tool and each module of the root, with imports in functions and modules that
+    strings name."""
 
     def folder(module: str) -> str:
         return f"tools.{tool_of(module)}" if tool_of(module) else module.partition(".")[0]
@@ -311,7 +317,8 @@ def runs_what_it_reads(module: str, tree: ast.AST) -> list[str]:
 
 
 def looks_at_its_name(module: str, tree: ast.AST) -> list[str]:
-    """Uses of ``self.path`` and ``self.name`` in layers and models: scan and rematerialization change both."""
+    """Uses of ``self.path`` and ``self.name`` in layers and models: scan and rematerialization
+    change both."""
     found = [
         node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and within(module, {"layers", "models"})
     ]
@@ -328,7 +335,8 @@ NAMES_OF_TASKS = re.compile(r"(?<![a-z])(translation|language_model|bleu|chrf|bi
 
 
 def names_a_task(module: str, tree: ast.AST) -> list[str]:
-    """Lines of code, without comments and docstrings, that know one task, in modules that serve every task."""
+    """Lines of code, without comments and docstrings, that know one task, in modules that serve
+    every task."""
     if not within(module, OF_EVERY_TASK) or module.rpartition(".")[2] in COMMANDS:
         return []
     tree = ast.parse(ast.unparse(tree))

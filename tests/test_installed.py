@@ -1,4 +1,5 @@
-"""The wheel, installed where there is no checkout: its recipes train, and what they train translates and is scored."""
+"""The wheel, installed where there is no checkout: its recipes train, and what they train
+translates and is scored."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""The private modules of libraries, all in one file: each is imported, and the error of one that is gone names what to use."""
+"""The private modules of libraries, all in one file: each is imported, and the error of one that is
+gone names what to use."""
 
 import ast
 import importlib

@@ -1,4 +1,5 @@
-"""Programs are those of the stored baselines: a refactor leaves each as it is, an intended change updates them."""
+"""Programs are those of the stored baselines: a refactor leaves each as it is, an intended change
+updates them."""
 
 import jax
 import pytest

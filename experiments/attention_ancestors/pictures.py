@@ -41,8 +41,8 @@ def draw_lines(lines: dict[str, list[dict]], path: Path) -> None:
 
 
 def draw_alignments(panels: Sequence[tuple[str, SoftAlignment]], path: Path) -> None:
-    """Weights of the same pair in several models, four beside each other: a row for each target piece, a column for each source
-    piece.
+    """Weights of the same pair in several models, four beside each other: a row for each target
+    piece, a column for each source piece.
     """
     beside, above = (
         LETTER * max(len(piece) for _, alignment in panels for piece in getattr(alignment, side)) + 0.1

@@ -1,10 +1,12 @@
-"""What did attention buy? The recurrent encoder-decoders and the Transformer under one budget of training time.
+"""What did attention buy? The recurrent encoder-decoders and the Transformer under one budget of
+training time.
 
     python experiments/attention_ancestors/run.py --data=multi30k --runs=runs/ancestors --minutes=12
 
-Trains each model with the same tokenizer and the same batches for as many updates as fit into the budget, evaluates the best
-checkpoint on the test split, and writes table.md and pictures to ``--output``. What is finished in ``--runs`` is
-not done again: the same command resumes after an interruption, and with more ``--models`` adds them.
+Trains each model with the same tokenizer and the same batches for as many updates as fit into the
+budget, evaluates the best checkpoint on the test split, and writes table.md and pictures to
+``--output``. What is finished in ``--runs`` is not done again: the same command resumes after an
+interruption, and with more ``--models`` adds them.
 """
 
 import argparse
@@ -22,11 +24,13 @@ from transformer_jax.runs.metrics_log import read_metrics
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parents[1] / "configs"
 WIDE = {"model.d_embedding": 256, "model.d_hidden": 256, "model.d_attention": 256}
-# The rate is the same for every recurrent model, chosen on the one without attention and on bahdanau for 700 updates.
+# The rate is the same for every recurrent model, chosen on the one without attention and on
+# bahdanau for 700 updates.
 RECURRENT = WIDE | {"optimizer.learning_rate": 2e-3, "optimizer.warmup_updates": 400, "optimizer.clip_norm": 1.0}
 ANCESTORS: dict[str, tuple[str, dict[str, object]]] = {
     "no attention": ("seq2seq.py:sutskever_multi30k", RECURRENT),
-    # The same cells and encoder as "general": this pair differs in the attention and what feeds on it alone.
+    # The same cells and encoder as "general": this pair differs in the attention and what feeds on
+    # it alone.
     "general without attention": ("seq2seq.py:luong_general_multi30k", RECURRENT | {"model.attention": "none"}),
     "additive": ("seq2seq.py:bahdanau_multi30k", RECURRENT),
     "general": ("seq2seq.py:luong_general_multi30k", RECURRENT),
@@ -36,8 +40,9 @@ ANCESTORS: dict[str, tuple[str, dict[str, object]]] = {
     "concat": ("seq2seq.py:luong_concat_multi30k", RECURRENT),
     "local-p": ("seq2seq.py:luong_local_p_multi30k", RECURRENT),
 }
-# The choices of the paper and of two early re-implementations, at one size and with one schedule and amount of dropout: what
-# differs is the model, its vocabulary and its loss. At their own sizes they would learn next to nothing in minutes.
+# The choices of the paper and of two early re-implementations, at one size and with one schedule
+# and amount of dropout: what differs is the model, its vocabulary and its loss. At their own sizes
+# they would learn next to nothing in minutes.
 SMALL = {
     "model.num_encoder_layers": 2,
     "model.num_decoder_layers": 2,
@@ -139,9 +144,11 @@ def modified(path: Path) -> float:
 
 
 def measured_budget(name: str, arguments: argparse.Namespace) -> dict:
-    """How many updates fit into the budget, at the speed of a short training that is then thrown away.
+    """How many updates fit into the budget, at the speed of a short training that is then thrown
+    away.
 
-    The learning rate follows a cosine that ends with the last update, so their number has to be known before.
+    The learning rate follows a cosine that ends with the last update, so their number has to be
+    known before.
     """
     trial = arguments.runs / f"{workdir(name, arguments).name}.trial"
     settings = {"training.num_updates": CALIBRATION_UPDATES, "training.evaluate_every": CALIBRATION_UPDATES}

@@ -13,7 +13,8 @@ from transformer_jax.run_directory.layout import ChosenRun
 from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tools.explorer.soft_alignment import SoftAlignment, soft_alignments
 
-# A sentence of the test split whose German order differs from the English one; source and reference.
+# A sentence of the test split whose German order differs from the English one; source and
+# reference.
 EXAMPLE = (
     "A woman holding a bowl of food in a kitchen.",
     "Eine Frau, die in einer Küche eine Schale mit Essen hält.",
@@ -53,7 +54,8 @@ def describe(run: Path, report: dict, budget: dict) -> dict:
 
 
 def sentence_alignment(run: Path, pair: tuple[str, str]) -> tuple[SoftAlignment]:
-    """Cross attention of a trained model on one pair, the mean over the heads of the last layer but one."""
+    """Cross attention of a trained model on one pair, the mean over the heads of the last layer but
+    one."""
     trained = open_trained(ChosenRun(str(run), load_run_config(run)))
     return tuple(soft_alignments(trained, [pair[0]], [pair[1]]))
 

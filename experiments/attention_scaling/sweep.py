@@ -1,4 +1,5 @@
-"""Is 1 / sqrt(d_k) needed? The recipe of quickstart.py with and without it, heads of 32 and of 128, three seeds, equal budget.
+"""Is 1 / sqrt(d_k) needed? The recipe of quickstart.py with and without it, heads of 32 and of 128,
+three seeds, equal budget.
 
     transformer-jax sweep --sweep=experiments/attention_scaling/sweep.py --workdir=runs/scaling
 

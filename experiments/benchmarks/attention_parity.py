@@ -2,10 +2,11 @@
 
     python experiments/benchmarks/attention_parity.py --backend=cudnn
 
-For masks of padding, causality, both, packed rows, and packed targets to packed sources of another width, at several lengths,
-in bfloat16: the largest difference between the backend's output and gradients and einsum attention in float32, over the
-largest entry, beside the same for einsum attention in bfloat16, and the seconds of forward and backward of each (median).
-Prints JSON; exit status 1 when a difference is more than twice the difference of einsum in bfloat16, and 0.02.
+For masks of padding, causality, both, packed rows, and packed targets to packed sources of another
+width, at several lengths, in bfloat16: the largest difference between the backend's output and
+gradients and einsum attention in float32, over the largest entry, beside the same for einsum
+attention in bfloat16, and the seconds of forward and backward of each (median). Prints JSON; exit
+status 1 when a difference is more than twice the difference of einsum in bfloat16, and 0.02.
 """
 
 import argparse

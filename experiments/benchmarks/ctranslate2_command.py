@@ -1,6 +1,8 @@
-"""Translates a file with CTranslate2 and nothing of this package: a model with subwords that ``export`` wrote.
+"""Translates a file with CTranslate2 and nothing of this package: a model with subwords that
+``export`` wrote.
 
-python experiments/benchmarks/ctranslate2_command.py m30k-ct2 test_2016.en out.de --beam=5 --penalty=0.6 --compute_type=int8
+python experiments/benchmarks/ctranslate2_command.py m30k-ct2 test_2016.en out.de --beam=5
+--penalty=0.6 --compute_type=int8
 """
 
 import argparse
@@ -60,7 +62,8 @@ def translated(
     batch_tokens: int,
     fewest: int = 0,
 ) -> list[list[str]]:
-    """The best pieces for each source, at most ``extra`` more than the longest source has, at least ``fewest``."""
+    """The best pieces for each source, at most ``extra`` more than the longest source has, at least
+    ``fewest``."""
     found = translator.translate_batch(
         pieces,
         beam_size=beam,

@@ -1,11 +1,12 @@
-"""How long do a step and a whole search of a randomly initialized model take, and how long does their memory traffic?
+"""How long do a step and a whole search of a randomly initialized model take, and how long does
+their memory traffic?
 
     python experiments/benchmarks/decoding_bound.py --recipe=configs/transformer_base.py --calibration=measured.json
 
-Decodes one full batch of random inputs of ``--length`` tokens, each step a call, with a capacity that grows as in
-``translate``. Prints JSON: the seconds of reading the inputs, of a step at each capacity (median of ``--steps``), of all
-steps of the longest search if each takes that long, and for each capacity the seconds that its traffic takes at the speed
-measured here.
+Decodes one full batch of random inputs of ``--length`` tokens, each step a call, with a capacity
+that grows as in ``translate``. Prints JSON: the seconds of reading the inputs, of a step at each
+capacity (median of ``--steps``), of all steps of the longest search if each takes that long, and
+for each capacity the seconds that its traffic takes at the speed measured here.
 """
 
 import argparse

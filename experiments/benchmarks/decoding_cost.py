@@ -1,12 +1,15 @@
-"""How time and memory of beam search grow with the length of the output, the sentences of a batch, and the beam.
+"""How time and memory of beam search grow with the length of the output, the sentences of a batch,
+and the beam.
 
     python experiments/benchmarks/decoding_cost.py
 
-A randomly initialized model of 4 + 4 layers of width 128 and 8,000 words, sources of 16 tokens, float32: 32 sentences, 4 beams,
-25 tokens; then one of these is varied. Such a model ends no sentence itself, so each has exactly 25 tokens. Expected, from
-the size in the middle: time and memory in proportion to the tokens of all beams. Memory counts the largest arrays of the
-search, keys, values and beams, and of one step's logits; parameters and temporaries are not in it. CPU seconds are user +
-system, the median of ``--searches`` after one that compiles. Writes decoding_cost.md and .png.
+A randomly initialized model of 4 + 4 layers of width 128 and 8,000 words, sources of 16 tokens,
+float32: 32 sentences, 4 beams, 25 tokens; then one of these is varied. Such a model ends no
+sentence itself, so each has exactly 25 tokens. Expected, from the size in the middle: time and
+memory in proportion to the tokens of all beams. Memory counts the largest arrays of the search,
+keys, values and beams, and of one step's logits; parameters and temporaries are not in it. CPU
+seconds are user + system, the median of ``--searches`` after one that compiles. Writes
+decoding_cost.md and .png.
 """
 
 import argparse
@@ -62,7 +65,8 @@ def main() -> None:
 
 
 def measured(model: Module, params: PyTree, searches: int, *, tokens: int, sentences: int, beams: int) -> dict:
-    """Seconds of one search, and the bytes of its largest state and logits; raises ValueError if a sentence ends early."""
+    """Seconds of one search, and the bytes of its largest state and logits; raises ValueError if a
+    sentence ends early."""
     search = SegmentedSearch(
         partial(init_cache, model, beams),
         lambda params: partial(call, model, params, "decode_step"),
@@ -93,7 +97,8 @@ def measured(model: Module, params: PyTree, searches: int, *, tokens: int, sente
 
 
 def expected(rows: Sequence[dict], key: str) -> list[float]:
-    """Each number of an axis, had it grown with the tokens of all beams from the row in the middle on."""
+    """Each number of an axis, had it grown with the tokens of all beams from the row in the middle
+    on."""
     middle = rows[len(rows) // 2]
     return [middle[key] * row["work"] / middle["work"] for row in rows]
 
@@ -110,7 +115,8 @@ def table(rows: Sequence[dict]) -> str:
 
 
 def draw(rows: Sequence[dict], path: Path) -> None:
-    """A column for each axis: CPU time above, memory below, on logarithmic scales; dashed what was expected."""
+    """A column for each axis: CPU time above, memory below, on logarithmic scales; dashed what was
+    expected."""
     from growth_panels import Growth, draw_growth
 
     columns = {}

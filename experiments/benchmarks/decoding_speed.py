@@ -4,19 +4,22 @@
     python experiments/benchmarks/decoding_speed.py --workdir=runs/m30k --source=test_2016.en --ctranslate2=m30k-ct2 \
         --config.decoding.beam_width=5 --config.decoding.compute_dtype=float32
 
-Prints, for every pass over the lines, wall seconds, CPU seconds (user + system), lines and target tokens a second, tokenizing
-included and loading not, in turn for each; at last the ratios of the medians of all passes but the first, which compiles.
-CTranslate2 gets the same beam and batch, runs on the device that JAX has, a batch on each core of a CPU, and computes in each
-of ``--compute_types`` (on a GPU ``float16``); its length penalty divides by length ** alpha, it stops at the first hypotheses
-(here decoding.stop=first_beams), and its token limit follows the longest source for all, where ours follows each
-source: so translations differ a little. ``--references`` prints the BLEU of each.
-``--commands=3`` also runs whole commands, each a process that loads the model and translates the file: wall and CPU seconds and
-peak memory, the median of 3 after one that is not counted. ``--output`` writes our translations, to compare two
-versions. Greedy: ``--config.decoding.beam_width=1``.
+Prints, for every pass over the lines, wall seconds, CPU seconds (user + system), lines and target
+tokens a second, tokenizing included and loading not, in turn for each; at last the ratios of the
+medians of all passes but the first, which compiles. CTranslate2 gets the same beam and batch, runs
+on the device that JAX has, a batch on each core of a CPU, and computes in each of
+``--compute_types`` (on a GPU ``float16``); its length penalty divides by length ** alpha, it stops
+at the first hypotheses (here decoding.stop=first_beams), and its token limit follows the longest
+source for all, where ours follows each source: so translations differ a little. ``--references``
+prints the BLEU of each. ``--commands=3`` also runs whole commands, each a process that loads the
+model and translates the file: wall and CPU seconds and peak memory, the median of 3 after one that
+is not counted. ``--output`` writes our translations, to compare two versions. Greedy:
+``--config.decoding.beam_width=1``.
 
-``--huggingface``: one more contestant, a Marian folder of ``export``, 32 sentences of like length at a time. ``--tokens=30``
-compares forced work instead, of a randomly initialized model: only sources of the commonest length are read, of which it ends
-no translation itself, and every hypothesis of every contestant has 30 tokens.
+``--huggingface``: one more contestant, a Marian folder of ``export``, 32 sentences of like length
+at a time. ``--tokens=30`` compares forced work instead, of a randomly initialized model: only
+sources of the commonest length are read, of which it ends no translation itself, and every
+hypothesis of every contestant has 30 tokens.
 """
 
 import argparse
@@ -108,7 +111,8 @@ def main() -> None:
 
 
 def of_commonest_length(run: TrainedRun, lines: Sequence[str], tokens: int) -> tuple[list[str], int]:
-    """The lines with the commonest number of tokens, and the extra tokens that make ``tokens`` of it, EOS included."""
+    """The lines with the commonest number of tokens, and the extra tokens that make ``tokens`` of
+    it, EOS included."""
     lengths = [len(ids) - 1 for ids in run.tokenizers.source.encode_batch(list(lines))]
     ((commonest, _),) = collections.Counter(lengths).most_common(1)
     return [line for line, length in zip(lines, lengths, strict=True) if length == commonest], tokens - commonest - 2
@@ -246,7 +250,8 @@ def cost_of(command: Sequence[str]) -> tuple[float, float, float]:
 
 
 def _compare(seconds: dict[str, list[tuple[float, float]]]) -> None:
-    """Prints how much faster ours is than each of the others, by the medians of all passes but the first."""
+    """Prints how much faster ours is than each of the others, by the medians of all passes but the
+    first."""
     if len(seconds["ours"]) == 1:
         return
     medians = {

@@ -1,9 +1,11 @@
-"""Size and speed of the explorer's page for the paper's base model, by the clock of a headless Chromium.
+"""Size and speed of the explorer's page for the paper's base model, by the clock of a headless
+Chromium.
 
     python experiments/benchmarks/explorer_page.py
 
-The model is randomly initialized and reads random tokens, so its attention is diffuse; with --sharpness=3 the weights are
-instead the softmax of normal scores of that standard deviation, which compress worst. Needs Chromium (Debian: chromium).
+The model is randomly initialized and reads random tokens, so its attention is diffuse; with
+--sharpness=3 the weights are instead the softmax of normal scores of that standard deviation, which
+compress worst. Needs Chromium (Debian: chromium).
 """
 
 import argparse

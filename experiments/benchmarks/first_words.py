@@ -4,10 +4,11 @@
     cat multi30k/test_2016.en multi30k/test_2017.en > captions.en
     python experiments/benchmarks/first_words.py --workdir=runs/m30k --source=captions.en --ctranslate2=m30k-ct2
 
-Prints CPU seconds (wall seconds in parentheses) of each command, the median of ``--commands`` in turn after one that is not
-counted, and the cost of each further 1,000 lines; then the ratios to CTranslate2 float32. Other arguments, such as
-``--config.decoding.stop=first_beams``, which is the rule of CTranslate2, go to ``transformer-jax translate``. Where
-``PYTHONDONTWRITEBYTECODE`` is set, bytecode that set-up did not write is compiled every time.
+Prints CPU seconds (wall seconds in parentheses) of each command, the median of ``--commands`` in
+turn after one that is not counted, and the cost of each further 1,000 lines; then the ratios to
+CTranslate2 float32. Other arguments, such as ``--config.decoding.stop=first_beams``, which is the
+rule of CTranslate2, go to ``transformer-jax translate``. Where ``PYTHONDONTWRITEBYTECODE`` is set,
+bytecode that set-up did not write is compiled every time.
 """
 
 import argparse

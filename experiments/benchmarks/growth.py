@@ -1,12 +1,14 @@
-"""How time and memory of a training step grow with tokens an update, length, depth and vocabulary, beside what they should.
+"""How time and memory of a training step grow with tokens an update, length, depth and vocabulary,
+beside what they should.
 
     python experiments/benchmarks/growth.py
 
-A model of 2 + 2 layers of width 256, 8,000 words, 4,096 positions in rows of 64, in float32; then one of these is varied. With
-the length the positions stay 8,192, and attention is blockwise. Expected, from the size in the middle: time as the operations
-of the matrix products grow (also those that a causal mask leaves out). Expected of memory: a straight line through the
-smallest and the largest size, and with the length no growth at all, for scores are never whole. Each step is compiled and timed
-in a process of its own. Writes growth.md and .png.
+A model of 2 + 2 layers of width 256, 8,000 words, 4,096 positions in rows of 64, in float32; then
+one of these is varied. With the length the positions stay 8,192, and attention is blockwise.
+Expected, from the size in the middle: time as the operations of the matrix products grow (also
+those that a causal mask leaves out). Expected of memory: a straight line through the smallest and
+the largest size, and with the length no growth at all, for scores are never whole. Each step is
+compiled and timed in a process of its own. Writes growth.md and .png.
 """
 
 import argparse
@@ -79,13 +81,15 @@ def measured(sizes: dict[str, int], steps: int) -> dict:
 
 
 def expected(rows: Sequence[dict]) -> list[float]:
-    """Seconds of each row of an axis, had time grown with the operations from the row in the middle on."""
+    """Seconds of each row of an axis, had time grown with the operations from the row in the middle
+    on."""
     middle = rows[len(rows) // 2]
     return [middle["seconds"] * row["flops"] / middle["flops"] for row in rows]
 
 
 def expected_memory(axis: str, values: Sequence[int], memory: Sequence[float]) -> list[float]:
-    """A straight line through the first and the last size; where rows get longer, there are fewer of them: a constant."""
+    """A straight line through the first and the last size; where rows get longer, there are fewer
+    of them: a constant."""
     if axis == "length":
         return [memory[0]] * len(values)
     slope = (memory[-1] - memory[0]) / (values[-1] - values[0])
@@ -104,7 +108,8 @@ def table(rows: Sequence[dict]) -> str:
 
 
 def draw(rows: Sequence[dict], path: Path) -> None:
-    """A column for each axis: time above, memory below, on logarithmic scales; dashed what was expected."""
+    """A column for each axis: time above, memory below, on logarithmic scales; dashed what was
+    expected."""
     from growth_panels import Growth, draw_growth
 
     columns = {}

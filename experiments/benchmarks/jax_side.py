@@ -1,4 +1,5 @@
-"""Our side: the model, the loss and the compiled step that ``transformer-jax train`` uses, none of it special."""
+"""Our side: the model, the loss and the compiled step that ``transformer-jax train`` uses, none of
+it special."""
 
 import sys
 from dataclasses import replace

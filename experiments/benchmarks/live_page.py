@@ -1,10 +1,11 @@
-"""Equality and speed of the explorer's live model: captions translated by Python in float32 and by the worker in Node.
+"""Equality and speed of the explorer's live model: captions translated by Python in float32 and by
+the worker in Node.
 
     python experiments/benchmarks/live_page.py --run=runs/m30k --texts=multi30k/val.en.gz
 
-A translation that differs is searched for again in Python with the rounded parameters of the page: if the results are equal,
-rounding is the cause, else a rule of the search differs. Needs Node. Times are CPU time of a whole answer: search,
-teacher-forced pass, attention, norms and rollout.
+A translation that differs is searched for again in Python with the rounded parameters of the page:
+if the results are equal, rounding is the cause, else a rule of the search differs. Needs Node.
+Times are CPU time of a whole answer: search, teacher-forced pass, attention, norms and rollout.
 """
 
 import argparse

@@ -2,8 +2,9 @@
 
     python experiments/benchmarks/long_sequences.py --lengths=512,1024,2048,4096,8192
 
-Compiles the step of a small Transformer for one pair of each length, reads from the compiled program what memory it needs, and
-runs it where that is below ``--run_below`` GiB. Each measurement is a process of its own. Writes long_sequences.md.
+Compiles the step of a small Transformer for one pair of each length, reads from the compiled
+program what memory it needs, and runs it where that is below ``--run_below`` GiB. Each measurement
+is a process of its own. Writes long_sequences.md.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""How fast this machine multiplies matrices: the ceiling that the speed of training is measured against.
+"""How fast this machine multiplies matrices: the ceiling that the speed of training is measured
+against.
 
 python experiments/benchmarks/matmul_ceiling.py
 """
@@ -13,7 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-# Rows x inner x columns: one square, and products of the Transformer's own kind (feed-forward, logits).
+# Rows x inner x columns: one square, and products of the Transformer's own kind (feed-forward,
+# logits).
 SHAPES = ((2048, 2048, 2048), (4096, 256, 1024), (4096, 1024, 256), (4096, 256, 8000))
 # What it takes to fill a large accelerator.
 LARGE_SHAPES = ((8192, 8192, 8192), (16384, 4096, 4096))
@@ -23,7 +25,8 @@ KINDS = ("jax float32", "jax bfloat16", "torch float32", "torch bfloat16")
 
 
 def jax_gflops(operands: str, shapes: tuple[tuple[int, int, int], ...] = SHAPES, repeats: int = REPEATS) -> dict:
-    """10^9 operations a second of each shape, median of repeats; operands of this dtype, float32 result."""
+    """10^9 operations a second of each shape, median of repeats; operands of this dtype, float32
+    result."""
     import jax
     import jax.numpy as jnp
 
@@ -39,7 +42,8 @@ def jax_gflops(operands: str, shapes: tuple[tuple[int, int, int], ...] = SHAPES,
 def torch_gflops(
     operands: str, shapes: tuple[tuple[int, int, int], ...] = SHAPES, device: str = "cpu", repeats: int = REPEATS
 ) -> dict:
-    """The same of PyTorch, whose results have the operands' dtype, into memory that is already there."""
+    """The same of PyTorch, whose results have the operands' dtype, into memory that is already
+    there."""
     import torch
 
     place = {

@@ -1,12 +1,14 @@
-"""What each way of saving memory or compile time costs: the step of the paper's base model, compiled and timed in each.
+"""What each way of saving memory or compile time costs: the step of the paper's base model,
+compiled and timed in each.
 
     python experiments/benchmarks/memory.py --positions=2048 --steps=3
     python experiments/benchmarks/memory.py --variants="everything kept;logits at once" --positions=25000 --steps=0
     python experiments/benchmarks/memory.py --attention --positions=2048
 
-Memory is the compiler's: temporaries (activations, gradients, workspace), and all with the state; seconds are the machine's.
-Each variant is a process of its own. Writes memory_POSITIONS.md. With ``--attention`` the forward pass and gradient
-of causal attention alone, one row of that length: memory_attention_POSITIONS.md.
+Memory is the compiler's: temporaries (activations, gradients, workspace), and all with the state;
+seconds are the machine's. Each variant is a process of its own. Writes memory_POSITIONS.md. With
+``--attention`` the forward pass and gradient of causal attention alone, one row of that length:
+memory_attention_POSITIONS.md.
 """
 
 import argparse
@@ -19,7 +21,8 @@ from step_cost import GIB, base_settings, measured_apart, rows_for, step_cost, w
 RESULTS = Path(__file__).resolve().parent / "results"
 LENGTH = 64
 VOCABULARY = 37_000
-# Settings beside those of configs/transformer_base.py in float32, or what replaces the chunked loss.
+# Settings beside those of configs/transformer_base.py in float32, or what replaces the chunked
+# loss.
 VARIANTS: dict[str, dict[str, object]] = {
     "everything kept": {},
     "logits at once": {},
@@ -102,7 +105,8 @@ def measured(name: str, positions: int, steps: int) -> dict:
 
 
 def attention_memory(positions: int) -> list[dict]:
-    """Temporaries of attention with 8 heads of 64 and its gradient, forward and backward, compiled for the device here."""
+    """Temporaries of attention with 8 heads of 64 and its gradient, forward and backward, compiled
+    for the device here."""
     import jax
     import jax.numpy as jnp
     from jax.tree_util import Partial

@@ -2,24 +2,27 @@
 
     python experiments/benchmarks/pipeline.py --pairs=5000000
 
-Writes that many generated pairs to text files (in a temporary folder, 600 MB for 5 million), builds their token store with all
-cores, then reads batches of both kinds. Memory is sampled, over all processes together. Writes pipeline.md.
+Writes that many generated pairs to text files (in a temporary folder, 600 MB for 5 million), builds
+their token store with all cores, then reads batches of both kinds. Memory is sampled, over all
+processes together. Writes pipeline.md.
 
     python experiments/benchmarks/pipeline.py --plans 1000000 10000000 100000000
 
-plans batches for that many pairs with log-normal lengths as in WMT (2 GB of files for 100 million), each kind in a
-process of its own: CPU seconds and memory from opening the store to its first batch, and to the first batch of the next epoch.
-Writes pipeline_plans.md.
+plans batches for that many pairs with log-normal lengths as in WMT (2 GB of files for 100 million),
+each kind in a process of its own: CPU seconds and memory from opening the store to its first batch,
+and to the first batch of the next epoch. Writes pipeline_plans.md.
 
     python experiments/benchmarks/pipeline.py --reads=10000000
 
-reads such a store through TensorStore, as from a bucket: bytes and requests of one process of 1, 8 and 32, with updates of
-400,000 tokens, and its batches a CPU second afterwards. Writes pipeline_reads.md.
+reads such a store through TensorStore, as from a bucket: bytes and requests of one process of 1, 8
+and 32, with updates of 400,000 tokens, and its batches a CPU second afterwards. Writes
+pipeline_reads.md.
 
     python experiments/benchmarks/pipeline.py --tokenize train.en train.de
 
-tokenizes 58,000, 290,000 and 1,160,000 pairs of that text, repeated with a number at the end of each line: CPU
-seconds on 1 and 2 cores and in shards, and of sentencepiece alone on the same lines in memory. Writes pipeline_tokenize.md.
+tokenizes 58,000, 290,000 and 1,160,000 pairs of that text, repeated with a number at the end of
+each line: CPU seconds on 1 and 2 cores and in shards, and of sentencepiece alone on the same lines
+in memory. Writes pipeline_tokenize.md.
 """
 
 import argparse
@@ -150,7 +153,8 @@ def write_plans(sizes: list[int], output: Path) -> None:
 
 
 def write_lengths(folder: Path, pairs: int) -> None:
-    """A token store whose files of ids are holes: means 28.8 and 31.2 tokens, the sides correlated by 0.9."""
+    """A token store whose files of ids are holes: means 28.8 and 31.2 tokens, the sides correlated
+    by 0.9."""
     import numpy as np
 
     from transformer_jax.data.store_statistics import HISTOGRAM_EDGES
@@ -204,7 +208,8 @@ def opened_store(address: str, folder: Path) -> object:
 
 
 def cost_of_plan(folder: Path, kind: str) -> dict:
-    """CPU seconds of this thread, without the sampling of memory, and memory beyond the one at the start."""
+    """CPU seconds of this thread, without the sampling of memory, and memory beyond the one at the
+    start."""
     from transformer_jax.config import BatchingConfig
     from transformer_jax.data.batch_plan import plan_batches
 
@@ -381,7 +386,8 @@ def read_speed(store: object, plan: object, batches: int) -> float:
 
 
 class Memory:
-    """Samples what this process and its children occupy, without what they share with the files they map."""
+    """Samples what this process and its children occupy, without what they share with the files
+    they map."""
 
     def __init__(self, interval: float = 0.5) -> None:
         self._interval = interval

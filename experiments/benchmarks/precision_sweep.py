@@ -1,4 +1,5 @@
-"""Is the training curve with bfloat16 products as good as in float32? One recipe, three seeds, both precisions.
+"""Is the training curve with bfloat16 products as good as in float32? One recipe, three seeds, both
+precisions.
 
     transformer-jax sweep --sweep=experiments/benchmarks/precision_sweep.py --workdir=runs/precision --workers=2 \\
         --config.data.directory=multi30k
@@ -9,7 +10,8 @@ from transformer_jax.tools.study.sweeps import Sweep
 
 
 def get_sweep() -> Sweep:
-    """Half of the updates of ``tiny_minutes``; seeds draw parameters and dropout, all see the same batches."""
+    """Half of the updates of ``tiny_minutes``; seeds draw parameters and dropout, all see the same
+    batches."""
     return Sweep(
         config="configs/multi30k.py:tiny_minutes",
         rows={"bfloat16": {"model.compute_dtype": "bfloat16"}, "float32": {"model.compute_dtype": "float32"}},

@@ -1,10 +1,12 @@
-"""Are two trainings bit for bit the same on this device, and is a resumed one the same as one that was never stopped?
+"""Are two trainings bit for bit the same on this device, and is a resumed one the same as one that
+was never stopped?
 
     XLA_FLAGS=--xla_gpu_deterministic_ops=true python experiments/benchmarks/repeatability.py \\
         --recipe=configs/transformer_base.py
 
-Trains on one random batch three times from one seed: twice for ``--updates`` updates, once with the state written to a
-checkpoint half way and restored. Prints JSON: whether losses and parameters are equal, and how far parameters differ.
+Trains on one random batch three times from one seed: twice for ``--updates`` updates, once with the
+state written to a checkpoint half way and restored. Prints JSON: whether losses and parameters are
+equal, and how far parameters differ.
 """
 
 import argparse

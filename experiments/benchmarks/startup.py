@@ -1,9 +1,11 @@
-"""Seconds from the command to the end of the first training update, with nothing cached and once more with everything cached.
+"""Seconds from the command to the end of the first training update, with nothing cached and once
+more with everything cached.
 
     python experiments/benchmarks/startup.py --config=configs/multi30k.py:tiny --config.data.directory=multi30k
 
-Arguments that are not listed below go to ``transformer-jax train`` as they are. The cache directory (tokenized data and
-compiled programs) is fresh and empty for the first run and what the first left for the second; run directories are new.
+Arguments that are not listed below go to ``transformer-jax train`` as they are. The cache directory
+(tokenized data and compiled programs) is fresh and empty for the first run and what the first left
+for the second; run directories are new.
 """
 
 import argparse
@@ -35,7 +37,8 @@ def main() -> None:
 
 
 def measure_start(config: str, overrides: list[str], cache: Path, workdir: Path) -> dict[str, float]:
-    """Seconds until the dry run of evaluation and saving was done, and until the first update was made and logged.
+    """Seconds until the dry run of evaluation and saving was done, and until the first update was
+    made and logged.
 
     Raises RuntimeError with what the run said when it ended before its first update.
     """

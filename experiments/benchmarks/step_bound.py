@@ -1,11 +1,13 @@
-"""How near does a training step come to what its program's memory traffic and products allow, on the device that is here?
+"""How near does a training step come to what its program's memory traffic and products allow, on
+the device that is here?
 
     transformer-jax calibrate --output=measured.json
     python experiments/benchmarks/step_bound.py --recipe=configs/transformer_base.py --calibration=measured.json
 
-Compiles and runs the step of a recipe on random words and prints JSON: seconds a step (median), the seconds that traffic and
-products take at the speeds measured here, and model FLOPs utilization, of the speed measured and of the data sheet's where the
-device is known. ``--config.`` changes settings of the recipe.
+Compiles and runs the step of a recipe on random words and prints JSON: seconds a step (median), the
+seconds that traffic and products take at the speeds measured here, and model FLOPs utilization, of
+the speed measured and of the data sheet's where the device is known. ``--config.`` changes settings
+of the recipe.
 """
 
 import argparse
@@ -36,7 +38,8 @@ def main() -> None:
 
 
 def bounds(cost: dict, measured: Calibration, compute_dtype: str, devices: int) -> dict:
-    """Seconds that traffic and products take at full speed, and the share of the speed that the step makes use of."""
+    """Seconds that traffic and products take at full speed, and the share of the speed that the
+    step makes use of."""
     measured_peak, operations = measured.matmul_flops[compute_dtype], cost["flops"] / devices
     used, memory, compute = (
         operations / cost["seconds"],

@@ -1,4 +1,5 @@
-"""What one compiled training step costs on random sentences: seconds to compile, memory, operations, seconds to run."""
+"""What one compiled training step costs on random sentences: seconds to compile, memory,
+operations, seconds to run."""
 
 import json
 import statistics
@@ -41,11 +42,13 @@ def step_cost(
 ) -> dict:
     """Of the update of ``config`` for ``rows`` rows of ``length`` tokens on either side.
 
-    With another ``loss`` if there is one, and the new state written over the old one unless it is not donated. Bytes by the
-    compiler: ``temporaries`` (activations, gradients, workspace), ``arguments`` (state, batch), and ``total``, with results
-    that are not written over arguments; ``flops`` of the matrix products, each computed once, scores that a mask hides
-    included; ``traffic``, the bytes that instructions read and write; with ``steps``, and at most ``run_below`` GiB needed,
-    ``seconds`` a step (median) and the ``losses`` a token, one more than steps.
+    With another ``loss`` if there is one, and the new state written over the old one unless it is
+    not donated. Bytes by the compiler: ``temporaries`` (activations, gradients, workspace),
+    ``arguments`` (state, batch), and ``total``, with results that are not written over arguments;
+    ``flops`` of the matrix products, each computed once, scores that a mask hides included;
+    ``traffic``, the bytes that instructions read and write; with ``steps``, and at most
+    ``run_below`` GiB needed, ``seconds`` a step (median) and the ``losses`` a token, one more than
+    steps.
     """
     import jax
 
@@ -84,7 +87,8 @@ def step_cost(
 
 
 def recipe_here(recipe: str, overrides: Sequence[str]) -> "ExperimentConfig":
-    """A recipe with ``--config.name=value`` applied, in the precision that ``auto`` means on the device that is here."""
+    """A recipe with ``--config.name=value`` applied, in the precision that ``auto`` means on the
+    device that is here."""
     import jax
 
     from transformer_jax.config import resolve
@@ -95,7 +99,8 @@ def recipe_here(recipe: str, overrides: Sequence[str]) -> "ExperimentConfig":
 
 
 def random_batch(config: "ExperimentConfig", rows: int, length: int) -> "PyTree":
-    """A batch of the task of ``config`` without padding: one sentence a row, or four in a packed row."""
+    """A batch of the task of ``config`` without padding: one sentence a row, or four in a packed
+    row."""
     import jax
     import numpy as np
 
@@ -117,7 +122,8 @@ def random_batch(config: "ExperimentConfig", rows: int, length: int) -> "PyTree"
 
 
 def base_settings(**settings: object) -> "ExperimentConfig":
-    """The paper's base recipe, in float32 unless they say otherwise; of a setting's name ``__`` is its dot."""
+    """The paper's base recipe, in float32 unless they say otherwise; of a setting's name ``__`` is
+    its dot."""
     from transformer_jax.config import resolve
 
     stated = {"model__compute_dtype": "float32"} | settings
@@ -130,7 +136,8 @@ def rows_for(positions: int, length: int, multiple: int = 1) -> int:
 
 
 def measured_apart(script: str, *arguments: str) -> dict:
-    """What the benchmark ``script`` prints as JSON when it is started once more, in a process that measures one thing."""
+    """What the benchmark ``script`` prints as JSON when it is started once more, in a process that
+    measures one thing."""
     command = [sys.executable, script, *arguments]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 

@@ -1,4 +1,5 @@
-"""The same clock for every contestant: a first step, a warm-up of every shape, then steps that are timed one by one."""
+"""The same clock for every contestant: a first step, a warm-up of every shape, then steps that are
+timed one by one."""
 
 import argparse
 import json
@@ -36,7 +37,8 @@ class Arguments(NamedTuple):
 
 
 def parse_arguments(*extra: tuple[str, dict]) -> Arguments:
-    """Reads the command line of a contestant; ``extra`` are its own options (name, keywords of ``add_argument``)."""
+    """Reads the command line of a contestant; ``extra`` are its own options (name, keywords of
+    ``add_argument``)."""
     parser = argparse.ArgumentParser()
     for name in ("recorded", "output"):
         parser.add_argument(f"--{name}", required=True)
@@ -52,13 +54,15 @@ def parse_arguments(*extra: tuple[str, dict]) -> Arguments:
 
 
 def limit_cores(threads: int) -> None:
-    """Leaves this process ``threads`` cores; XLA makes as many threads as it may use cores. Call before importing JAX."""
+    """Leaves this process ``threads`` cores; XLA makes as many threads as it may use cores. Call
+    before importing JAX."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
 def time_steps(step: Step, arguments: Arguments) -> None:
-    """Runs ``step`` on the recorded batches and writes what was measured, JSON, to ``arguments.output``."""
+    """Runs ``step`` on the recorded batches and writes what was measured, JSON, to
+    ``arguments.output``."""
     batches, model = arguments.workload.batches, arguments.workload.config.model
     began = time.perf_counter()
     step(batches[0])

@@ -9,10 +9,11 @@ from transformer_jax.config import RnnConfig
 
 
 class TorchRnn(nn.Module):
-    """One bidirectional layer, a bridge, one decoder layer: Luong's wiring without input feeding, or Bahdanau's.
+    """One bidirectional layer, a bridge, one decoder layer: Luong's wiring without input feeding,
+    or Bahdanau's.
 
-    Luong's decoder is one call of ``nn.LSTM`` and its attention one batched product; Bahdanau's attends before every step, so
-    it is a loop over time around ``nn.GRUCell``.
+    Luong's decoder is one call of ``nn.LSTM`` and its attention one batched product; Bahdanau's
+    attends before every step, so it is a loop over time around ``nn.GRUCell``.
     """
 
     def __init__(self, config: RnnConfig, vocabulary_size: int) -> None:

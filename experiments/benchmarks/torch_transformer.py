@@ -12,7 +12,8 @@ from transformer_jax.layers.positions import sinusoid_table
 
 
 class Packing(NamedTuple):
-    """Which sentence of its row a token belongs to (0: none), and its place in the sentence; [B, S] and [B, T]."""
+    """Which sentence of its row a token belongs to (0: none), and its place in the sentence; [B, S]
+    and [B, T]."""
 
     source_segments: torch.Tensor
     target_segments: torch.Tensor
@@ -21,11 +22,13 @@ class Packing(NamedTuple):
 
 
 class TorchTransformer(nn.Module):
-    """``torch.nn.Transformer``, post-norm, between one matrix that embeds both sides and gives the logits.
+    """``torch.nn.Transformer``, post-norm, between one matrix that embeds both sides and gives the
+    logits.
 
-    Dropout is where the paper has it: on the output of every sublayer and on the sums of embeddings and positions. The norms
-    that ``nn.Transformer`` adds after the last layers are left out. The attention projections keep their biases (``bias=False``
-    would take all others away too); they cost it well under one per cent.
+    Dropout is where the paper has it: on the output of every sublayer and on the sums of embeddings
+    and positions. The norms that ``nn.Transformer`` adds after the last layers are left out. The
+    attention projections keep their biases (``bias=False`` would take all others away too); they
+    cost it well under one per cent.
     """
 
     def __init__(self, config: TransformerConfig, vocabulary_size: int, longest: int) -> None:
@@ -53,10 +56,11 @@ class TorchTransformer(nn.Module):
         self.scale = d_model**0.5
 
     def forward(self, source: torch.Tensor, inputs: torch.Tensor, packing: "Packing | None" = None) -> torch.Tensor:
-        """Logits [B, T, V] for token ids [B, S] and decoder inputs [B, T]; ``packing`` where a row holds several sentences.
+        """Logits [B, T, V] for token ids [B, S] and decoder inputs [B, T]; ``packing`` where a row
+        holds several sentences.
 
-        Without it the decoder needs no padding mask: padding is on the right, where no real position looks, and without one
-        torch may take its fastest causal attention.
+        Without it the decoder needs no padding mask: padding is on the right, where no real
+        position looks, and without one torch may take its fastest causal attention.
         """
         if packing:
             return self._forward_packed(source, inputs, packing)
@@ -86,7 +90,8 @@ class TorchTransformer(nn.Module):
         return nn.functional.linear(hidden, self.embedding.weight)
 
     def _apart(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """Which keys a query must not see [B * H, Q, M]: other sentences. Padding sees all: without keys softmax is NaN."""
+        """Which keys a query must not see [B * H, Q, M]: other sentences. Padding sees all: without
+        keys softmax is NaN."""
         apart = (queries[:, :, None] != keys[:, None, :]) & (queries != 0)[:, :, None]
         return apart.repeat_interleave(self.transformer.nhead, dim=0)
 

@@ -27,10 +27,11 @@ from workload import MODELS, benchmark_config, record
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# glibc returns large blocks to the system at every free, and every allocation then pays for fresh zeroed pages.
+# glibc returns large blocks to the system at every free, and every allocation then pays for fresh
+# zeroed pages.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": str(2**26)}
-# It keeps the largest only in its first arena. JAX allocates what a step needs in whatever thread starts it, so for JAX there
-# is to be no other arena; PyTorch's threads would queue for it.
+# It keeps the largest only in its first arena. JAX allocates what a step needs in whatever thread
+# starts it, so for JAX there is to be no other arena; PyTorch's threads would queue for it.
 KEEP_IN_ONE = KEEP_MEMORY | {"MALLOC_ARENA_MAX": "1"}
 TUNED = ", allocator tuned"
 
@@ -38,7 +39,8 @@ SETTINGS = "model", "data", "batching", "tokens_per_update", "device", "rounds",
 
 
 class Contestant(NamedTuple):
-    """A script beside this file with its arguments, what is added to its environment, and the ceiling it works under."""
+    """A script beside this file with its arguments, what is added to its environment, and the
+    ceiling it works under."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -121,7 +123,8 @@ def parse_arguments() -> argparse.Namespace:
 def measure_rounds(
     contestants: dict[str, Contestant], folder: Path, arguments: argparse.Namespace
 ) -> dict[str, list[dict]]:
-    """What every contestant measured in every round; each in a process of its own, one after another."""
+    """What every contestant measured in every round; each in a process of its own, one after
+    another."""
     rounds: dict[str, list[dict]] = {name: [] for name in contestants}
     for number in range(arguments.rounds):
         for name, contestant in contestants.items():
@@ -148,10 +151,11 @@ def run_contestant(contestant: Contestant, folder: Path, arguments: argparse.Nam
 
 
 def tokens_per_second(steps: list[dict]) -> float:
-    """Non-padding target tokens per second, every step taking the median time of the steps of its shape.
+    """Non-padding target tokens per second, every step taking the median time of the steps of its
+    shape.
 
-    The median is taken inside each shape because steps of different shapes differ in time by design; adding them up in the
-    proportion of the run keeps rare long batches in the account.
+    The median is taken inside each shape because steps of different shapes differ in time by
+    design; adding them up in the proportion of the run keeps rare long batches in the account.
     """
     return sum(step["target_tokens"] for step in steps) / sum(typical_seconds(steps))
 
@@ -166,7 +170,8 @@ def typical_seconds(steps: list[dict]) -> list[float]:
 
 
 def summarize(rounds: list[dict], ceiling: float) -> dict:
-    """Medians over the rounds of one contestant; the rates are medians within a round (see ``tokens_per_second``)."""
+    """Medians over the rounds of one contestant; the rates are medians within a round (see
+    ``tokens_per_second``)."""
     steps = [step for measured in rounds for step in measured["steps"]]
     seconds = sum(typical_seconds(steps))
     useful = sum(step["useful_flops"] for step in steps) / seconds / 1e9
@@ -189,7 +194,8 @@ def summarize(rounds: list[dict], ceiling: float) -> dict:
 
 
 def verdict(contestants: dict[str, dict]) -> dict[str, dict]:
-    """Our speed over the speed of each reference of the same precision and allocator: of the medians, and in every round."""
+    """Our speed over the speed of each reference of the same precision and allocator: of the
+    medians, and in every round."""
     ratios = {}
     for reference in contestants:
         ours = "ours bfloat16" if "bfloat16" in reference else "ours float32"
@@ -231,7 +237,8 @@ def describe_machine(load: float) -> dict:
 
 
 def devices() -> str:
-    """The graphics cards that there are, by NVIDIA's own tool; empty where that is not installed."""
+    """The graphics cards that there are, by NVIDIA's own tool; empty where that is not
+    installed."""
     try:
         command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,10 +1,12 @@
-"""What each device sends when devices are added and each keeps its share of positions: bytes of a step's collectives.
+"""What each device sends when devices are added and each keeps its share of positions: bytes of a
+step's collectives.
 
     python experiments/benchmarks/weak_scaling.py
 
-The step of the paper's base model is compiled for 1, 2, 4 and 8 pretended CPU devices, 1,024 positions more with each, split by
-rows (data), parameters (fsdp) and heads, widths and vocabulary (tensor). Bytes are read from the compiled program. No time
-is measured: pretended devices share the cores. Writes weak_scaling.md.
+The step of the paper's base model is compiled for 1, 2, 4 and 8 pretended CPU devices, 1,024
+positions more with each, split by rows (data), parameters (fsdp) and heads, widths and vocabulary
+(tensor). Bytes are read from the compiled program. No time is measured: pretended devices share the
+cores. Writes weak_scaling.md.
 """
 
 import argparse
@@ -42,7 +44,8 @@ def main() -> None:
 
 
 def measured(axis: str, devices: int) -> dict:
-    """One program: its collectives, and what a device would send if nothing but the split itself cost anything."""
+    """One program: its collectives, and what a device would send if nothing but the split itself
+    cost anything."""
     from transformer_jax.tools.preflight.chips import open_topology
     from transformer_jax.tools.preflight.compiled_program import compile_program
 
@@ -77,10 +80,11 @@ def measured(axis: str, devices: int) -> dict:
 def expected(axis: str, devices: int, parameters: int, hidden: int, layers: int = 6) -> float:
     """Bytes that a device sends in a ring.
 
-    ``data``: the gradients are summed everywhere, 2 (n - 1) / n of them. ``fsdp``: the parameters are gathered forwards and
-    again backwards, the gradients summed and scattered, (n - 1) / n each. ``tensor``: hidden states of all rows are summed
-    twice forwards and twice backwards an encoder layer, three times a decoder layer, and the gradient of what the encoder
-    gave once, 2 (n - 1) / n each; embeddings and loss are left out.
+    ``data``: the gradients are summed everywhere, 2 (n - 1) / n of them. ``fsdp``: the parameters
+    are gathered forwards and again backwards, the gradients summed and scattered, (n - 1) / n each.
+    ``tensor``: hidden states of all rows are summed twice forwards and twice backwards an encoder
+    layer, three times a decoder layer, and the gradient of what the encoder gave once, 2 (n - 1) /
+    n each; embeddings and loss are left out.
     """
     others = (devices - 1) / devices
     if axis == "tensor":

@@ -1,4 +1,5 @@
-"""The work that all contestants do: one model, one list of recorded batches, and how many operations they take."""
+"""The work that all contestants do: one model, one list of recorded batches, and how many
+operations they take."""
 
 import json
 from collections.abc import Iterator
@@ -70,7 +71,8 @@ def benchmark_config(
     batching: str = "buckets",
     tokens_per_update: int = 4096,
 ) -> ExperimentConfig:
-    """The settings of the comparison, on the text files (``train.en`` and ``train.de``) in the folder ``data``.
+    """The settings of the comparison, on the text files (``train.en`` and ``train.de``) in the
+    folder ``data``.
 
     With ``generated`` instead of a folder on random words, in sentences as long as in news.
     """
@@ -103,7 +105,8 @@ class Pairs(TokenStore):
 def record(config: ExperimentConfig, folder: Path, num_batches: int) -> list[tuple[int, int, int]]:
     """Writes settings and the first ``num_batches`` batches of the training into ``folder``.
 
-    Returns the shapes (rows, source width, target width) of all batches. Raises DataError when the text cannot be read.
+    Returns the shapes (rows, source width, target width) of all batches. Raises DataError when the
+    text cannot be read.
     """
     if config.data.source == "copy":
         vocabulary = GENERATED_VOCABULARY
@@ -137,7 +140,8 @@ def load(folder: Path) -> Workload:
 
 
 def generated_pairs(longest: int) -> Pairs:
-    """Random words; the lengths of the sources are log-normal, the targets are 0.8 to 1.3 times as long."""
+    """Random words; the lengths of the sources are log-normal, the targets are 0.8 to 1.3 times as
+    long."""
     rng = np.random.default_rng(0)
     source = np.exp(rng.normal(np.log(MEDIAN_LENGTH), SPREAD, GENERATED_PAIRS))
     target = source * rng.uniform(0.8, 1.3, GENERATED_PAIRS)
@@ -198,7 +202,8 @@ def matmul_flops(
 def rnn_flops(source: np.ndarray, target: np.ndarray, model: RnnConfig) -> np.ndarray:
     """Of the forward pass, without logits, of one layer on either side.
 
-    With G gates, e and n the widths of embedding and state, m of the memory, a of the attention and o of the output:
+    With G gates, e and n the widths of embedding and state, m of the memory, a of the attention and
+    o of the output:
 
         encoder    2 directions x 2 S (e + n) G n
         Luong      2 T (e + n) G n + 2 T n m (general score) + 4 T S m (scores, weighted values) + 2 T (m + n) n
@@ -217,15 +222,15 @@ def rnn_flops(source: np.ndarray, target: np.ndarray, model: RnnConfig) -> np.nd
 def transformer_flops(source: np.ndarray, target: np.ndarray, model: TransformerConfig) -> np.ndarray:
     """Of the forward pass, without logits.
 
-    With S and T tokens, width d, feed-forward width f, V pieces, all heads together as wide as the model, and 2 operations
-    for a multiplication and its addition, a pair takes
+    With S and T tokens, width d, feed-forward width f, V pieces, all heads together as wide as the
+    model, and 2 operations for a multiplication and its addition, a pair takes
 
         encoder layer   8 S d^2 (four projections) + 4 S^2 d (scores, weighted values) + 4 S d f
         decoder layer   8 T d^2 + 4 T^2 d + (4 T + 4 S) d^2 + 4 S T d (attention to the source) + 4 T d f
 
-    Attention counts as a full square though half
-    of the decoder's is masked. Everything else (norms, softmax, dropout, Adam, embedding look-ups) is not counted: it is
-    overhead of whoever needs time for it.
+    Attention counts as a full square though half of the decoder's is masked. Everything else
+    (norms, softmax, dropout, Adam, embedding look-ups) is not counted: it is overhead of whoever
+    needs time for it.
     """
     d, f = model.d_model, model.d_ff
     encoder_layer = 8 * source * d**2 + 4 * source**2 * d + 4 * source * d * f

@@ -1,8 +1,10 @@
-"""The teacher-forced loss of runs on their validation split by the length of the target, EOS included.
+"""The teacher-forced loss of runs on their validation split by the length of the target, EOS
+included.
 
     python experiments/beyond_trained_positions/lengths.py runs/positions/trials/0000 runs/positions/trials/0001
 
-Draws a line for each run, for lengths with at least three sentences, and dotted lines at the longest targets in training.
+Draws a line for each run, for lengths with at least three sentences, and dotted lines at the
+longest targets in training.
 """
 
 import argparse
@@ -49,7 +51,8 @@ def main() -> None:
 
 
 def loss_by_length(trained: TrainedRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return lengths [N], the mean loss in nats per token of sentences of each length [N], and their counts [N]."""
+    """Return lengths [N], the mean loss in nats per token of sentences of each length [N], and
+    their counts [N]."""
     tokenizers = trained.tokenizers
     groups: dict[int, list[tuple[list[int], list[int]]]] = {}
     for pair in trained.task.evaluator.pairs(trained.config.data.split_name("validation")):

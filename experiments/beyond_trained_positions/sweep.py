@@ -1,4 +1,5 @@
-"""How far do positions reach that were never trained? Sinusoidal, learned, none; trained on sentences of at most 10 words.
+"""How far do positions reach that were never trained? Sinusoidal, learned, none; trained on
+sentences of at most 10 words.
 
     transformer-jax sweep --sweep=experiments/beyond_trained_positions/sweep.py --workdir=runs/positions
 

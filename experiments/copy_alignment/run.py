@@ -1,10 +1,12 @@
-"""Do the attentions learn to copy sentences of up to 30 letters, and do they walk along the diagonal while they do?
+"""Do the attentions learn to copy sentences of up to 30 letters, and do they walk along the
+diagonal while they do?
 
     python experiments/copy_alignment/run.py --runs=runs/copy
 
-Trains the recipes of configs/seq2seq.py on ``copy``, and with other attentions in their place, translates the test split and
-sentences of exactly 30 letters, and measures how many are copied exactly and how far from the diagonal the model looks. Writes
-table.md and diagonal.png to ``--output`` after each model. What is trained in ``--runs`` is not trained again.
+Trains the recipes of configs/seq2seq.py on ``copy``, and with other attentions in their place,
+translates the test split and sentences of exactly 30 letters, and measures how many are copied
+exactly and how far from the diagonal the model looks. Writes table.md and diagonal.png to
+``--output`` after each model. What is trained in ``--runs`` is not trained again.
 """
 
 import argparse
@@ -91,7 +93,8 @@ def measured(run: Path, picture: Path | None) -> dict:
 
 
 def sentences_of(letters: int, count: int) -> list[str]:
-    """Random sentences of ``letters`` letters; there are far too many for one to have been in the training data."""
+    """Random sentences of ``letters`` letters; there are far too many for one to have been in the
+    training data."""
     rng = random.Random(0)
     return [" ".join(rng.choices(SYMBOLS, k=letters)) for _ in range(count)]
 
@@ -109,7 +112,8 @@ def diagonality(alignments: list[SoftAlignment]) -> float:
 
 
 def distance(alignments: list[SoftAlignment]) -> float:
-    """Mean distance, in places, between target place i and what it attends to: sum over j of a_ij |i - j|."""
+    """Mean distance, in places, between target place i and what it attends to: sum over j of a_ij
+    |i - j|."""
     places = []
     for each in alignments:
         weights = each.weights[:-1]

@@ -1,8 +1,10 @@
-"""BLEU and loss of a run without each of its heads, one at a time (Michel et al. 2019, section 3.2).
+"""BLEU and loss of a run without each of its heads, one at a time (Michel et al. 2019, section
+3.2).
 
     python experiments/head_importance/heads.py --workdir=runs/m30k
 
-Translates the first 200 sentences of the test split greedily, once for every head. Draws a map for each kind of attention.
+Translates the first 200 sentences of the test split greedily, once for every head. Draws a map for
+each kind of attention.
 """
 
 import argparse
@@ -47,7 +49,8 @@ def main() -> None:
 
 
 def head_importance(trained: TrainedRun, limit: int) -> tuple[np.ndarray, dict[str, dict[str, np.ndarray]]]:
-    """BLEU and loss of the whole model, and their changes [H, 2] without each head, by kind and path of its attention."""
+    """BLEU and loss of the whole model, and their changes [H, 2] without each head, by kind and
+    path of its attention."""
     config = replace(trained.config, evaluation=replace(trained.config.evaluation, metrics="bleu"))
     task = type(trained.task)(config, trained.tokenizers, trained.mesh)
 

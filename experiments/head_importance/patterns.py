@@ -1,10 +1,12 @@
-"""Are figures 3 and 4 of Vaswani et al. 2017 in our heads? Long distances and pronouns, counted over a test set.
+"""Are figures 3 and 4 of Vaswani et al. 2017 in our heads? Long distances and pronouns, counted
+over a test set.
 
     python experiments/head_importance/patterns.py --workdir=runs/m30k
 
-Reads the encoder's self-attention on every sentence of the test split and compares, for each head, the weight at a distance of
-six or more places with uniform attention, and the weight from a pronoun to the nearest person or animal before it with
-the weight that other words after it give to the same one. Writes results/patterns.md.
+Reads the encoder's self-attention on every sentence of the test split and compares, for each head,
+the weight at a distance of six or more places with uniform attention, and the weight from a pronoun
+to the nearest person or animal before it with the weight that other words after it give to the same
+one. Writes results/patterns.md.
 """
 
 import argparse
@@ -37,7 +39,8 @@ BEINGS = re.findall(
 
 
 class Sentence(NamedTuple):
-    """Weights [layers, heads, S, S] of the encoder, and the word that begins at each piece, empty inside words."""
+    """Weights [layers, heads, S, S] of the encoder, and the word that begins at each piece, empty
+    inside words."""
 
     weights: np.ndarray
     words: list[str]
@@ -77,7 +80,8 @@ def encoded(trained: TrainedRun) -> Iterator[Sentence]:
 
 
 def word_at(pieces: list[str], place: int) -> str:
-    """The word that begins at a piece, in lower case without punctuation; empty where none begins."""
+    """The word that begins at a piece, in lower case without punctuation; empty where none
+    begins."""
     if not pieces[place].startswith(WORD_START):
         return ""
     end = next((i for i in range(place + 1, len(pieces)) if pieces[i].startswith(WORD_START)), len(pieces))
@@ -85,14 +89,16 @@ def word_at(pieces: list[str], place: int) -> str:
 
 
 def far_weight(sentence: Sentence) -> tuple[np.ndarray, float]:
-    """Mean weight [layers, heads] that lies six or more places away, and the same of uniform attention."""
+    """Mean weight [layers, heads] that lies six or more places away, and the same of uniform
+    attention."""
     length = sentence.weights.shape[-1]
     is_far = np.abs(np.arange(length)[:, None] - np.arange(length)[None, :]) >= FAR
     return (sentence.weights * is_far).sum((-1, -2)) / length, is_far.sum() / length**2
 
 
 def pronoun_weights(sentence: Sentence) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each pronoun with a being before it: its weight on that being, and the mean weight of other later words on it."""
+    """For each pronoun with a being before it: its weight on that being, and the mean weight of
+    other later words on it."""
     for place, word in enumerate(sentence.words):
         before = [other for other in range(place) if sentence.words[other] in BEINGS]
         if word in PRONOUNS and before:

@@ -1,11 +1,13 @@
-"""Is figure 5 of Vaswani et al. 2017 in our heads? How much more a word attends within its phrase than distance explains.
+"""Is figure 5 of Vaswani et al. 2017 in our heads? How much more a word attends within its phrase
+than distance explains.
 
     python experiments/head_importance/structure.py --workdir=runs/m30k --trees=wsj_test.mrg
 
-Reads bracketed trees (Penn Treebank), one a line, plain or .gz, and the encoder's self-attention on their words. The phrase of
-a word is the smallest constituent with another word in it. For each head: the share of its weight on other words that stays in
-the phrase, and the share that would if every weight were the head's mean at that distance; and their ratio for the phrases of
-another sentence of the same length, which should be 1. Writes results/structure.md.
+Reads bracketed trees (Penn Treebank), one a line, plain or .gz, and the encoder's self-attention on
+their words. The phrase of a word is the smallest constituent with another word in it. For each
+head: the share of its weight on other words that stays in the phrase, and the share that would if
+every weight were the head's mean at that distance; and their ratio for the phrases of another
+sentence of the same length, which should be 1. Writes results/structure.md.
 """
 
 import argparse
@@ -58,7 +60,8 @@ def main() -> None:
 def parsed(line: str) -> Parsed:
     """The words of a bracketed tree, without its traces, and their phrases.
 
-    In ``(S (NP (DT the) (NN man)) (VP (VBZ sleeps)))`` the phrase of ``the`` is ``the man``, that of ``sleeps`` all three.
+    In ``(S (NP (DT the) (NN man)) (VP (VBZ sleeps)))`` the phrase of ``the`` is ``the man``, that
+    of ``sleeps`` all three.
     """
     words: list[str] = []
     open_brackets: list[tuple[int, str]] = []
@@ -81,7 +84,8 @@ def parsed(line: str) -> Parsed:
 
 
 def word_weights(trained: TrainedRun, trees: list[Parsed]) -> Iterator[np.ndarray]:
-    """Attention between the words of each sentence, [heads of all layers, N, N]: sums over a key's pieces, a query's mean."""
+    """Attention between the words of each sentence, [heads of all layers, N, N]: sums over a key's
+    pieces, a query's mean."""
     tokenizer = trained.tokenizers.source
     maps = jax.jit(partial(attention_maps, trained.model))
     nothing = Tokens.from_ids(np.array([[EOS_ID]], np.int32))

@@ -1,10 +1,11 @@
-"""Do embeddings learned from monolingual text help a small translation model? 500, 2,000 and 29,000 pairs, three seeds.
+"""Do embeddings learned from monolingual text help a small translation model? 500, 2,000 and 29,000
+pairs, three seeds.
 
     transformer-jax sweep --sweep=experiments/initial_embeddings/sweep.py --workdir=runs/initial_embeddings \\
         --config.data.directory=multi30k
 
-``multi30k`` also holds ``train_500`` and ``train_2000``, the first lines of ``train``, and ``vectors.bin`` lies in the working
-directory; README.md has the commands that make them.
+``multi30k`` also holds ``train_500`` and ``train_2000``, the first lines of ``train``, and
+``vectors.bin`` lies in the working directory; README.md has the commands that make them.
 """
 
 from transformer_jax.tools.study.sweeps import Sweep

@@ -1,14 +1,16 @@
-"""How many bits per byte do counting and compressing take on the text that a language model is scored on?
+"""How many bits per byte do counting and compressing take on the text that a language model is
+scored on?
 
     python experiments/language_model/ngram_baseline.py --data=enwiki.txt.xz --lmplz=kenlm/build/bin/lmplz
 
-Scores the held-out documents of one file with n-gram models of orders 1 to 5, modified Kneser-Ney (Chen and Goodman 1998), by
-KenLM (Heafield et al. 2013), and with ``xz -9e``. Which bytes are held out, and which tokens there are, is decided by the
-code that language models are trained with: with ``--workdir`` of a run its own data settings and its own tokenizer, otherwise
-those of ``--held_out`` and a tokenizer that is trained here. Writes table.md to ``--output``.
+Scores the held-out documents of one file with n-gram models of orders 1 to 5, modified Kneser-Ney
+(Chen and Goodman 1998), by KenLM (Heafield et al. 2013), and with ``xz -9e``. Which bytes are held
+out, and which tokens there are, is decided by the code that language models are trained with: with
+``--workdir`` of a run its own data settings and its own tokenizer, otherwise those of
+``--held_out`` and a tokenizer that is trained here. Writes table.md to ``--output``.
 
-KenLM's estimator is a program of its own: build ``lmplz`` from https://github.com/kpu/kenlm (needs Boost), and install the
-Python module ``kenlm`` from the same place. See README.md.
+KenLM's estimator is a program of its own: build ``lmplz`` from https://github.com/kpu/kenlm (needs
+Boost), and install the Python module ``kenlm`` from the same place. See README.md.
 """
 
 import argparse
@@ -27,7 +29,8 @@ from transformer_jax.data.tokenizers.tokenizer_training import train_text_tokeni
 HERE = Path(__file__).resolve().parent
 ORDERS = (1, 2, 3, 4, 5)
 DOCUMENTS_AT_ONCE = 1000
-# Larger than any text here: the whole training text can be referred to. xz -9e itself looks back 64 MiB.
+# Larger than any text here: the whole training text can be referred to. xz -9e itself looks back 64
+# MiB.
 WHOLE_DICTIONARY = 1 << 28
 
 
@@ -77,7 +80,8 @@ def source_and_tokenizer(arguments: argparse.Namespace) -> tuple[NamedTexts, Tok
 
 
 def token_lines(source: NamedTexts, split: str, tokenizer: Tokenizer) -> Iterator[str]:
-    """A document a line: the ids of its tokens, separated by spaces, as words of the n-gram model."""
+    """A document a line: the ids of its tokens, separated by spaces, as words of the n-gram
+    model."""
     texts: list[str] = []
     for document in source.documents(split):
         texts.append(document.text)
@@ -103,9 +107,9 @@ def write_tokens(source: NamedTexts, split: str, tokenizer: Tokenizer, folder: P
 def estimate(train: Path, order: int, vocabulary_size: int, lmplz: Path, memory: str) -> Path:
     """The file of an n-gram model (ARPA) of these lines.
 
-    The vocabulary is closed: what the training text does not have of it (single bytes, mostly) shares the probability of
-    unknown words, as ``--vocab_pad`` counts them. ``--discount_fallback`` is for order 1, where counts of counts may not
-    support an estimate of the discounts.
+    The vocabulary is closed: what the training text does not have of it (single bytes, mostly)
+    shares the probability of unknown words, as ``--vocab_pad`` counts them. ``--discount_fallback``
+    is for order 1, where counts of counts may not support an estimate of the discounts.
     """
     model = train.with_name(f"{order}.arpa")
     options = ["-o", str(order), "-S", memory, "-T", str(train.parent), "--text", str(train), "--arpa", str(model)]
@@ -127,17 +131,20 @@ def ngram_bits(model: Path, order: int, validation: Path) -> float:
 
 
 def unigram_score(model: Path) -> Callable[[str], float]:
-    """The decimal log-probability of a line and its end, from the unigrams of a model file (ARPA)."""
+    """The decimal log-probability of a line and its end, from the unigrams of a model file
+    (ARPA)."""
     rows = (line.split("\t")[:2] for line in model.read_text().split("\n") if "\t" in line)
     log10 = {word: float(value) for value, word in rows}
     return lambda line: sum(log10.get(word, log10["<unk>"]) for word in [*line.split(), "</s>"])
 
 
 def xz_bits(source: NamedTexts) -> dict[str, float]:
-    """Bits of the held-out text: compressed alone, and by how much it makes the compressed training text longer.
+    """Bits of the held-out text: compressed alone, and by how much it makes the compressed training
+    text longer.
 
-    The second is the fair one, since it too has seen the training text; with the dictionary of ``xz -9e`` the last 64 MiB of
-    it, with a larger one all. Raw streams, so that headers and checksums count for nothing.
+    The second is the fair one, since it too has seen the training text; with the dictionary of
+    ``xz -9e`` the last 64 MiB of it, with a larger one all. Raw streams, so that headers and
+    checksums count for nothing.
     """
     train, validation = (
         "".join(each.text + SEPARATORS[source.documents_are] for each in source.documents(split)).encode()

@@ -2,8 +2,9 @@
 
 python experiments/looking/pictures.py runs/quickstart/live.html
 
-Writes a picture of every view into results/, and docs/figures/live.gif and live-dark.gif, the first picture of the README: the
-page as it opens, a head of the encoder switched off, and another source. Needs Chromium and Pillow.
+Writes a picture of every view into results/, and docs/figures/live.gif and live-dark.gif, the first
+picture of the README: the page as it opens, a head of the encoder switched off, and another source.
+Needs Chromium and Pillow.
 """
 
 import argparse

@@ -1,9 +1,10 @@
-"""Which modifications help? Three duels: a Transformer and an LSTM that translate Multi30k, and a language model.
+"""Which modifications help? Three duels: a Transformer and an LSTM that translate Multi30k, and a
+language model.
 
     python experiments/modifications/run.py --data=multi30k --text=enwiki.txt.xz --workdir=runs/modifications --workers=2
 
-The same command resumes; ``--only`` names the duels to run. Writes results.md to ``--output``: a table of all differences,
-beside published ones. ``--draw`` only draws the tests in results/*.csv.
+The same command resumes; ``--only`` names the duels to run. Writes results.md to ``--output``: a
+table of all differences, beside published ones. ``--draw`` only draws the tests in results/*.csv.
 """
 
 import argparse
@@ -128,7 +129,8 @@ def draw(name: str) -> None:
 
 
 def table(found: dict[str, dict[str, Any]]) -> str:
-    """A line for each idea: the difference in loss of each duel with its 95 % interval, starred if significant."""
+    """A line for each idea: the difference in loss of each duel with its 95 % interval, starred if
+    significant."""
     ideas = dict.fromkeys(each["idea"] for content in found.values() for each in content["contenders"])
     rows = [("idea", *found, "Narang et al.: BLEU", "loss"), ("---", *("---" for _ in found), "---:", "---:")]
     for idea in ideas:

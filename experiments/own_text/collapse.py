@@ -1,10 +1,12 @@
-"""When does cross attention stay uniform? Normalization, initialization, rate, warm-up, depth and batch.
+"""When does cross attention stay uniform? Normalization, initialization, rate, warm-up, depth and
+batch.
 
     transformer-jax sweep --sweep=experiments/own_text/collapse.py --workdir=runs/collapse \\
         --config.data.train=multi30k/train.{en,fr}.gz --config.data.validation=multi30k/val.{en,fr}.gz
 
-``validation/cross_attention_entropy`` of each trial is the lowest entropy of a head as a share of ln n. The first rows see
-a million target tokens; the rows of two layers take as much time, and so see more of them.
+``validation/cross_attention_entropy`` of each trial is the lowest entropy of a head as a share of
+ln n. The first rows see a million target tokens; the rows of two layers take as much time, and so
+see more of them.
 """
 
 from transformer_jax.tools.study.sweeps import Sweep

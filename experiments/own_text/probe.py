@@ -2,10 +2,11 @@
 
     python experiments/own_text/probe.py RUN [RUN ...]
 
-Of 64 validation pairs: ``token share`` is the part of the mean square of an encoder layer's output that differs between the
-positions of one sentence (0: every position holds the same vector), ``sentence share`` the part of the mean over positions
-that differs between sentences; ``score deviation`` is the standard deviation of the cross-attention logits of a query,
-``entropy`` the lowest over the heads as a share of ln n. Writes probe.csv into each run.
+Of 64 validation pairs: ``token share`` is the part of the mean square of an encoder layer's output
+that differs between the positions of one sentence (0: every position holds the same vector),
+``sentence share`` the part of the mean over positions that differs between sentences;
+``score deviation`` is the standard deviation of the cross-attention logits of a query, ``entropy``
+the lowest over the heads as a share of ln n. Writes probe.csv into each run.
 """
 
 import csv

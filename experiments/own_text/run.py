@@ -1,11 +1,13 @@
-"""Does own text train well by default? The recipe ``text`` on several corpora, with several budgets and seeds.
+"""Does own text train well by default? The recipe ``text`` on several corpora, with several budgets
+and seeds.
 
     python experiments/own_text/run.py DATA RUNS [--corpora=m30k_en_fr,tanaka_en_ja] [--budgets=3,10,30] [--seeds=1,2,3] \\
         [--set=KEY=VALUE ...] [--flag=FLAG ...]
 
-DATA holds the corpora below; a finished run is not repeated. Prints a row for each run: the best validation, the lowest
-entropy of a cross-attention head as a share of ln n, and what the run said of itself. ``--set`` states settings for all,
-``--flag`` further flags of ``train`` (``--flag=--budget_policy=stretch``).
+DATA holds the corpora below; a finished run is not repeated. Prints a row for each run: the best
+validation, the lowest entropy of a cross-attention head as a share of ln n, and what the run said
+of itself. ``--set`` states settings for all, ``--flag`` further flags of ``train``
+(``--flag=--budget_policy=stretch``).
 """
 
 import argparse
@@ -17,7 +19,8 @@ from pathlib import Path
 
 from transformer_jax.runs.metrics_log import read_metrics
 
-# Training text and validation text, and the languages; "no spaces": words of the target are written together.
+# Training text and validation text, and the languages; "no spaces": words of the target are written
+# together.
 CORPORA = {
     "m30k_en_de": ("multi30k/train", "multi30k/val", "en", "de"),
     "m30k_en_fr": ("multi30k/train", "multi30k/val", "en", "fr"),

@@ -1,10 +1,12 @@
-"""Are hand-tuned settings better? Random ones against the recipe ``text``, the best again with a longer budget.
+"""Are hand-tuned settings better? Random ones against the recipe ``text``, the best again with a
+longer budget.
 
     python experiments/own_text/search.py DATA RUNS --corpus=tanaka_en_ja [--trials=20] [--budgets=3,10] [--finalists=4]
 
-Each trial states model, rate, dropout, batch, vocabulary and label smoothing; the budget determines the number of updates. The
-first budget trains all trials, each further one the ``finalists`` of the best BLEU besides trial 0, which is the recipe. Prints
-a row for each run: BLEU, chrF and loss of all validation sentences, with beam search. A finished run is not repeated.
+Each trial states model, rate, dropout, batch, vocabulary and label smoothing; the budget determines
+the number of updates. The first budget trains all trials, each further one the ``finalists`` of the
+best BLEU besides trial 0, which is the recipe. Prints a row for each run: BLEU, chrF and loss of
+all validation sentences, with beam search. A finished run is not repeated.
 """
 
 import argparse

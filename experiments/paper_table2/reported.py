@@ -1,10 +1,12 @@
-"""What table 2 of Vaswani et al. 2017 reports: its own models, and the systems of others as it quotes them."""
+"""What table 2 of Vaswani et al. 2017 reports: its own models, and the systems of others as it
+quotes them."""
 
 from typing import NamedTuple
 
 
 class Reported(NamedTuple):
-    """BLEU on newstest2014, and floating-point operations of the training as the paper estimates them."""
+    """BLEU on newstest2014, and floating-point operations of the training as the paper estimates
+    them."""
 
     bleu: float
     flops: float | None

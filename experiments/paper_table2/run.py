@@ -1,12 +1,14 @@
-"""Table 2 of Vaswani et al. 2017, paper against ours: base and big, English to German and to French, on the test split.
+"""Table 2 of Vaswani et al. 2017, paper against ours: base and big, English to German and to
+French, on the test split.
 
     python experiments/paper_table2/run.py --scale=small --data=multi30k --workdir=runs/table2 --workers=2
     python experiments/paper_table2/run.py --scale=paper --workdir=runs/table2-wmt --rows="base En-De"
 
-Trains the rows as a sweep (sweep.py), which the same command resumes with after an interruption, and which other machines
-join with the same command; --table_only trains nothing. Then translates the test split with the average of the last checkpoints
-of every trial, unless that was done, and writes table.md, .html and .csv into --output. Flags of transformer-jax sweep,
---config.KEY=VALUE among them, are passed on.
+Trains the rows as a sweep (sweep.py), which the same command resumes with after an interruption,
+and which other machines join with the same command; --table_only trains nothing. Then translates
+the test split with the average of the last checkpoints of every trial, unless that was done, and
+writes table.md, .html and .csv into --output. Flags of transformer-jax sweep, --config.KEY=VALUE
+among them, are passed on.
 """
 
 import sys

@@ -1,4 +1,5 @@
-"""Table 2 of Vaswani et al. 2017 as a sweep: ``sweep.py:paper`` on WMT 2014, ``sweep.py:small`` on Multi30k.
+"""Table 2 of Vaswani et al. 2017 as a sweep: ``sweep.py:paper`` on WMT 2014, ``sweep.py:small`` on
+Multi30k.
 
     transformer-jax sweep --sweep=experiments/paper_table2/sweep.py:small --workdir=runs/table2 --workers=2 \\
         --config.data.directory=multi30k --rows="base En-De,big En-De"
@@ -24,7 +25,8 @@ SMALL_AVERAGE = 5
 
 
 def get_sweep(scale: str) -> Sweep:
-    """Both models in both languages. At the paper's scale big makes three times as many updates as base."""
+    """Both models in both languages. At the paper's scale big makes three times as many updates as
+    base."""
     if scale == "small":
         return Sweep(
             config="configs/multi30k.py:tiny_hour",
@@ -42,7 +44,8 @@ def get_sweep(scale: str) -> Sweep:
 
 
 def in_both_languages(every: dict[str, dict[str, Value]], french: dict[str, Value]) -> dict[str, dict[str, Value]]:
-    """``base`` and ``big`` of the rows of table 3, English to German as the recipe has it and to French."""
+    """``base`` and ``big`` of the rows of table 3, English to German as the recipe has it and to
+    French."""
     return {
         f"{size} {pair}": every[size] | changes
         for pair, changes in (("En-De", {}), ("En-Fr", french))

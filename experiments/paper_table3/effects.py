@@ -1,4 +1,5 @@
-"""What a change does beside the base model, here and in the paper: which way it goes, and whether chance may have done it."""
+"""What a change does beside the base model, here and in the paper: which way it goes, and whether
+chance may have done it."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ class Spread(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """A row minus its base, in the paper and here; ``is_decided`` when no seed of one is among those of the other."""
+    """A row minus its base, in the paper and here; ``is_decided`` when no seed of one is among
+    those of the other."""
 
     paper: float
     ours: float
@@ -27,7 +29,8 @@ class Effect(NamedTuple):
         return None if self.paper == 0 else self.paper * self.ours > 0
 
     def words(self) -> str:
-        """``as the paper``, ``opposite``, ``paper: none``; with a question mark where seeds alone may explain ours."""
+        """``as the paper``, ``opposite``, ``paper: none``; with a question mark where seeds alone
+        may explain ours."""
         verdict = {True: "as the paper", False: "opposite", None: "paper: none"}[self.agrees]
         return verdict if self.is_decided else f"{verdict} (?)"
 
@@ -49,11 +52,13 @@ def effect(paper: float, paper_base: float, ours: Spread, base: Spread) -> Effec
 
 
 def chance_apart(seeds: int) -> float:
-    """The probability that ``seeds`` seeds of each of two equal models do not mix: 2 of the orders in which they can lie."""
+    """The probability that ``seeds`` seeds of each of two equal models do not mix: 2 of the orders
+    in which they can lie."""
     return 2 / math.comb(2 * seeds, seeds)
 
 
 def tally(effects: Sequence[Effect]) -> tuple[int, int]:
-    """Of the effects that are decided and that the paper has: how many go its way, and how many there are."""
+    """Of the effects that are decided and that the paper has: how many go its way, and how many
+    there are."""
     decided = [each.agrees for each in effects if each.is_decided and each.agrees is not None]
     return sum(decided), len(decided)

@@ -15,7 +15,8 @@ PAPER, OURS = LINE_COLORS[1], LINE_COLORS[0]
 
 
 class Change(NamedTuple):
-    """Logarithms of perplexities, row over base: the paper's, ours, and the bounds that the seeds of both leave."""
+    """Logarithms of perplexities, row over base: the paper's, ours, and the bounds that the seeds
+    of both leave."""
 
     name: str
     paper: float
@@ -25,7 +26,8 @@ class Change(NamedTuple):
 
 
 def change_in_loss(name: str, paper: float, paper_base: float, row: Spread, base: Spread) -> Change:
-    """From perplexities; the bounds are on both sides of 0 where seeds of the row and of the base mix."""
+    """From perplexities; the bounds are on both sides of 0 where seeds of the row and of the base
+    mix."""
     return Change(
         name,
         paper=math.log(paper / paper_base),
@@ -36,7 +38,8 @@ def change_in_loss(name: str, paper: float, paper_base: float, row: Spread, base
 
 
 def draw_changes(changes: Sequence[Change], path: Path, title: str) -> Path:
-    """Two marks a row, the paper's and ours with its bounds; left of the line in the middle is better than the base."""
+    """Two marks a row, the paper's and ours with its bounds; left of the line in the middle is
+    better than the base."""
     height = LINE * (len(changes) + 0.5)
     figure = canvas.blank_figure(LEFT + WIDTH + 0.3, TOP + height + BELOW)
     axes = canvas.add_panel(figure, LEFT, TOP, WIDTH, height)

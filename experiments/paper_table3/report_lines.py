@@ -1,4 +1,5 @@
-"""The lines of a table, paper beside ours: cells for a reader, figures in full for a spreadsheet."""
+"""The lines of a table, paper beside ours: cells for a reader, figures in full for a
+spreadsheet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -78,7 +79,8 @@ def size_line(parameters: int) -> Line:
 
 
 def cost_line(result: RowResult, ceiling: float) -> Line:
-    """Operations and speed of a run; with a ceiling in TFLOP/s of a device also the share of it that is used."""
+    """Operations and speed of a run; with a ceiling in TFLOP/s of a device also the share of it
+    that is used."""
     line = Line(
         {"train FLOPs": scientific(result.flops), "steps/s": f"{result.updates_per_second:.2f}"},
         {"train FLOPs": result.flops, "steps/s": result.updates_per_second},

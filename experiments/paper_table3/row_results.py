@@ -14,7 +14,8 @@ Value = str | int | float | bool
 
 
 class RowResult(NamedTuple):
-    """A row: ``bleu`` over seeds, ``interval`` the same mean with what other sentences would have changed.
+    """A row: ``bleu`` over seeds, ``interval`` the same mean with what other sentences would have
+    changed.
 
     ``flops`` counts the matrix products of one whole training, padding included.
     """
@@ -52,10 +53,11 @@ def row_result(trials: Sequence[Trial], resamples: int) -> RowResult:
 def mean_bleu(
     systems: Sequence[Sequence[str]], references: Sequence[str], resamples: int, seed: int = 12345
 ) -> Estimate:
-    """The mean BLEU of translations of the same sentences by models that differ in their seed, with 95 % of the resamples.
+    """The mean BLEU of translations of the same sentences by models that differ in their seed, with
+    95 % of the resamples.
 
-    Every resample draws as many sentences as there are, with replacement, the same for all systems: the bounds say what other
-    sentences would change, not what other seeds would.
+    Every resample draws as many sentences as there are, with replacement, the same for all systems:
+    the bounds say what other sentences would change, not what other seeds would.
     """
     metric = BLEU(force=True)
     counts = [np.array(metric._extract_corpus_statistics(list(lines), [list(references)]), float) for lines in systems]
@@ -70,6 +72,7 @@ def mean_bleu(
 
 
 def changes(row: Mapping[str, Value], base: Mapping[str, Value]) -> str:
-    """In what a row is not the base: ``num_heads=1``; a key of which the base says nothing counts."""
+    """In what a row is not the base: ``num_heads=1``; a key of which the base says nothing
+    counts."""
     changed = {key: value for key, value in row.items() if base.get(key) != value}
     return ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in changed.items())

@@ -1,7 +1,8 @@
-"""The rows of table 3 of Vaswani et al. 2017 as lists of overrides, for a base model of any size, and what the paper found.
+"""The rows of table 3 of Vaswani et al. 2017 as lists of overrides, for a base model of any size,
+and what the paper found.
 
-Every row changes one thing by the paper's ratio: its row (C) with d_ff=1024 halves the 2048 of the base model, so a base model
-of 512 has 256 there.
+Every row changes one thing by the paper's ratio: its row (C) with d_ff=1024 halves the 2048 of the
+base model, so a base model of 512 has 256 there.
 """
 
 from typing import NamedTuple
@@ -20,7 +21,8 @@ class Base(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the paper reports of a row: perplexity per wordpiece and BLEU on newstest2013, and millions of parameters."""
+    """What the paper reports of a row: perplexity per wordpiece and BLEU on newstest2013, and
+    millions of parameters."""
 
     perplexity: float
     bleu: float
@@ -54,7 +56,8 @@ FOUND = {
 
 
 def rows(base: Base) -> dict[str, dict[str, Value]]:
-    """The overrides of every row, by its name: ``{"base": {...}, "A heads/8": {"model.num_heads": 1, ...}, ...}``."""
+    """The overrides of every row, by its name:
+    ``{"base": {...}, "A heads/8": {"model.num_heads": 1, ...}, ...}``."""
     key = base.d_model // base.heads
     changes = {
         "base": {},

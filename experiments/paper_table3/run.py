@@ -1,12 +1,14 @@
-"""Table 3 of Vaswani et al. 2017, paper against ours: any of its rows, at the paper's scale or at one for two CPU cores.
+"""Table 3 of Vaswani et al. 2017, paper against ours: any of its rows, at the paper's scale or at
+one for two CPU cores.
 
     python experiments/paper_table3/run.py --scale=small --data=multi30k --workdir=runs/table3 --workers=2
     python experiments/paper_table3/run.py --scale=paper --workdir=runs/table3-wmt --rows="base,A heads/8"
 
-Trains the rows as a sweep (sweep.py), which the same command resumes with after an interruption, and which other machines
-join with the same command; --table_only trains nothing. Then translates the validation split with the last checkpoint of every
-trial, unless that was done, and writes table.md, .html, .csv and effects.png into --output. Flags of transformer-jax
-sweep, --config.KEY=VALUE among them, are passed on.
+Trains the rows as a sweep (sweep.py), which the same command resumes with after an interruption,
+and which other machines join with the same command; --table_only trains nothing. Then translates
+the validation split with the last checkpoint of every trial, unless that was done, and writes
+table.md, .html, .csv and effects.png into --output. Flags of transformer-jax sweep,
+--config.KEY=VALUE among them, are passed on.
 """
 
 import sys

@@ -1,4 +1,5 @@
-"""One command for a table of the paper: trains what is not trained yet, measures what has ended, writes the report."""
+"""One command for a table of the paper: trains what is not trained yet, measures what has ended,
+writes the report."""
 
 import argparse
 import sys
@@ -23,7 +24,8 @@ RowOverrides = Mapping[str, Mapping[str, str | int | float | bool]]
 
 
 class Measured(NamedTuple):
-    """What a report is made of: the flags, the rows with their overrides, results by row, and who is missing."""
+    """What a report is made of: the flags, the rows with their overrides, results by row, and who
+    is missing."""
 
     flags: argparse.Namespace
     rows: RowOverrides
@@ -41,9 +43,11 @@ Report = Callable[[Measured], tuple[Document, str]]
 def run_table(
     folder: Path, words: str, split: str, average: Callable[[str, str], int], report: Report, argv: Sequence[str]
 ) -> int:
-    """The whole command, of the table whose sweep file is in ``folder``; its exit status, or the one of a sweep that failed.
+    """The whole command, of the table whose sweep file is in ``folder``; its exit status, or the
+    one of a sweep that failed.
 
-    ``split`` is what is translated; ``average(scale, row)`` of how many checkpoints the parameters are the mean.
+    ``split`` is what is translated; ``average(scale, row)`` of how many checkpoints the parameters
+    are the mean.
     """
     flags = read_flags(words, folder / "results", argv)
     try:

@@ -1,4 +1,5 @@
-"""Table 3 of Vaswani et al. 2017 as a sweep: ``sweep.py:paper`` on WMT 2014 English-German, ``sweep.py:small`` on Multi30k.
+"""Table 3 of Vaswani et al. 2017 as a sweep: ``sweep.py:paper`` on WMT 2014 English-German,
+``sweep.py:small`` on Multi30k.
 
     transformer-jax sweep --sweep=experiments/paper_table3/sweep.py:small --workdir=runs/table3 --workers=2 \\
         --config.data.directory=multi30k --rows="base,A heads/8,E learned positions"
@@ -13,7 +14,8 @@ VARIANTS = ("paper", "small")
 
 
 def get_sweep(scale: str) -> Sweep:
-    """All rows at a scale. The paper's big model makes three times as many updates as the others."""
+    """All rows at a scale. The paper's big model makes three times as many updates as the
+    others."""
     if scale == "small":
         return Sweep(
             config="configs/multi30k.py:tiny_hour",

@@ -1,4 +1,5 @@
-"""The trials of a sweep that have ended, measured: perplexity and translations of a split, size, operations, time."""
+"""The trials of a sweep that have ended, measured: perplexity and translations of a split, size,
+operations, time."""
 
 import functools
 import json
@@ -28,8 +29,9 @@ Shape = tuple[int, int, int]
 class Trial(NamedTuple):
     """A row of the table with one seed.
 
-    ``update_flops`` are the operations of the matrix products of an update, padding included, the mean over an epoch;
-    ``update_seconds`` what all ``updates`` took, without compilation, waiting for data, validations and checkpoints.
+    ``update_flops`` are the operations of the matrix products of an update, padding included, the
+    mean over an epoch; ``update_seconds`` what all ``updates`` took, without compilation, waiting
+    for data, validations and checkpoints.
     """
 
     row: str
@@ -111,7 +113,8 @@ def measured(row: str, seed: int, folder: Path, side: Side) -> Trial:
 
 @functools.cache
 def mean_flops(config: ExperimentConfig, shapes: Sequence[tuple[Shape, int]]) -> float:
-    """Operations of an update's matrix products, the mean over an epoch with these numbers of batches of each shape."""
+    """Operations of an update's matrix products, the mean over an epoch with these numbers of
+    batches of each shape."""
     here = Topology("here", jax.devices()[:1], None)
     total = sum(count * model_flops(config, here, batch_shape(*shape)) for shape, count in shapes)
     return total / sum(count for _, count in shapes)

@@ -3,10 +3,11 @@
     python experiments/paper_table4/baselines.py treebank --vertical=2 --horizontal=2 --output=pcfg.mrg
     python experiments/paper_table4/baselines.py treebank --right_branching
 
-Vertical order 1 and unlimited horizontal order is the plain treebank grammar (Charniak 1996); orders 2, 2 are in Klein and
-Manning (2003, figure 2). Rules have their relative frequencies. Tags of a word: relative frequencies, interpolated with the
-frequencies of the rare words of its class (capital letters, digits, hyphens, suffixes). No tags are given. A sentence without
-a parse gets right-branching trees.
+Vertical order 1 and unlimited horizontal order is the plain treebank grammar (Charniak 1996);
+orders 2, 2 are in Klein and Manning (2003, figure 2). Rules have their relative frequencies. Tags
+of a word: relative frequencies, interpolated with the frequencies of the rare words of its class
+(capital letters, digits, hyphens, suffixes). No tags are given. A sentence without a parse gets
+right-branching trees.
 """
 
 import argparse
@@ -29,7 +30,8 @@ ROOT = "ROOT"
 
 
 class Grammar:
-    """A binarized PCFG: symbols are numbers; ``A -> B C`` and ``A -> B`` with logarithms of probabilities, sorted by A."""
+    """A binarized PCFG: symbols are numbers; ``A -> B C`` and ``A -> B`` with logarithms of
+    probabilities, sorted by A."""
 
     def __init__(self, trees: list[Tree], vertical: int, horizontal: int) -> None:
         self.vertical, self.horizontal = vertical, horizontal
@@ -57,7 +59,8 @@ class Grammar:
         self.any_rare = sum(self.classes.values(), Counter())
 
     def add(self, tree: Tree, above: tuple[str, ...], binary: Counter, unary: Counter) -> str:
-        """Counts the rules of a tree; returns the name of its root, with labels of ``vertical`` - 1 ancestors."""
+        """Counts the rules of a tree; returns the name of its root, with labels of ``vertical`` - 1
+        ancestors."""
         if tree.word:
             self.words[tree.word][tree.label] += 1
             return tree.label
@@ -125,7 +128,8 @@ class Grammar:
         return tree
 
     def close(self, scores: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Adds chains of unary rules to the scores of a span; returns, step by step, the rule of each symbol that improved."""
+        """Adds chains of unary rules to the scores of a span; returns, step by step, the rule of
+        each symbol that improved."""
         heads, child = self.unary.T
         steps = []
         for _ in range(UNARY_CHAIN):
@@ -141,7 +145,8 @@ class Grammar:
         return steps
 
     def build(self, words: list[str], back: dict, start: int, end: int, symbol: int) -> list[Tree]:
-        """The trees of a symbol over a span: several where it only exists since rules are binary."""
+        """The trees of a symbol over a span: several where it only exists since rules are
+        binary."""
         found, steps = back[start, end]
         chain = [symbol]
         for improved, children in reversed(steps):

@@ -3,8 +3,9 @@
     python experiments/paper_table4/check_evaluator.py treebank/train.mrg.gz --evalb=EVALB/evalb --parameters=EVALB/COLLINS.prm
     pip install PYEVALB; python experiments/paper_table4/check_evaluator.py treebank/train.mrg.gz --pyevalb
 
-The other trees are damaged copies (labels changed, constituents removed, split or moved) and repaired random sequences of the
-symbols of the same tree. PYEVALB has no parameters: it gets trees without punctuation and TOP, in which PRT is ADVP.
+The other trees are damaged copies (labels changed, constituents removed, split or moved) and
+repaired random sequences of the symbols of the same tree. PYEVALB has no parameters: it gets trees
+without punctuation and TOP, in which PRT is ADVP.
 """
 
 import argparse
@@ -94,7 +95,8 @@ def has_repeated(tree: Tree) -> bool:
 
 
 def by_evalb(pairs: list, program: str, parameters: str) -> list[tuple[int, ...]]:
-    """The counts that EVALB prints: ID, length, status, recall, precision, matched, gold, test, crossing, ..."""
+    """The counts that EVALB prints: ID, length, status, recall, precision, matched, gold, test,
+    crossing, ..."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("gold", "test")]
         for file, trees in zip(files, zip(*pairs, strict=True), strict=True):

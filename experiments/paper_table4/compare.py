@@ -1,10 +1,12 @@
-"""F1 of several parsers on the same sentences, in all and by length, and how far each is from the first.
+"""F1 of several parsers on the same sentences, in all and by length, and how far each is from the
+first.
 
     python experiments/paper_table4/compare.py treebank/test.mrg.gz PCFG=pcfg.mrg GRU=runs/gru/evaluation-test-2000.txt
     python experiments/paper_table4/compare.py ... --picture=f1_by_length.png
 
-The files have bracketed trees in the order of the gold trees, which come first. Differences are tested by
-sacreBLEU's paired tests. (``transformer-jax compare`` tests two runs, and shows the sentences that differ most.)
+The files have bracketed trees in the order of the gold trees, which come first. Differences are
+tested by sacreBLEU's paired tests. (``transformer-jax compare`` tests two runs, and shows the
+sentences that differ most.)
 """
 
 import argparse
@@ -30,7 +32,8 @@ def text(estimate: Estimate) -> str:
 
 
 def draw(counts: dict[str, np.ndarray], path: str) -> None:
-    """Draws a line for each parser, a point for each group of ``f1_by_length`` at its mean length."""
+    """Draws a line for each parser, a point for each group of ``f1_by_length`` at its mean
+    length."""
     from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 
     group = np.digitize(next(iter(counts.values()))[:, -1], LENGTHS, right=True)

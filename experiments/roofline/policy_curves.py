@@ -1,11 +1,13 @@
-"""Do the bfloat16 hidden states of GPUs and TPUs learn as float32 does? Validation curves on Multi30k, three seeds.
+"""Do the bfloat16 hidden states of GPUs and TPUs learn as float32 does? Validation curves on
+Multi30k, three seeds.
 
     python experiments/roofline/policy_curves.py --data=multi30k --workdir=runs/policies
 
-Trains ``configs/multi30k.py:tiny_minutes`` with each policy and seed, one after the other, on a CPU that computes as they
-would: hidden states, their gradients and the logits of the loss are bfloat16 in memory, which a CPU otherwise keeps in float32.
-All are evaluated in float32. Both policies of a seed have the same first parameters and batches: the table has the mean of
-the differences within seeds, with its 95 % interval.
+Trains ``configs/multi30k.py:tiny_minutes`` with each policy and seed, one after the other, on a CPU
+that computes as they would: hidden states, their gradients and the logits of the loss are bfloat16
+in memory, which a CPU otherwise keeps in float32. All are evaluated in float32. Both policies of a
+seed have the same first parameters and batches: the table has the mean of the differences within
+seeds, with its 95 % interval.
 """
 
 import argparse
@@ -59,7 +61,8 @@ def train(arguments: argparse.Namespace, policy: str, seed: str) -> int:
 
 
 def table(workdir: Path) -> str:
-    """Mean validation losses of both policies at each evaluation, and the mean of the paired differences."""
+    """Mean validation losses of both policies at each evaluation, and the mean of the paired
+    differences."""
     from scipy.stats import t
 
     from transformer_jax.runs.metrics_log import read_metrics

@@ -1,12 +1,14 @@
-"""How far is the training step from the roofline of devices that are not here? Counts of compiled programs, without noise.
+"""How far is the training step from the roofline of devices that are not here? Counts of compiled
+programs, without noise.
 
     python experiments/roofline/roofline.py
 
-Compiles the paper's base and big for one H100 and one A100, and base for sixteen TPU v5e chips (25,000 tokens in all, and on
-each), with buckets of 256 positions and with packed rows of 512; each in a process of its own, some minutes. Prints traffic,
-products, the time that they bound, model FLOPs utilization at that bound, and traffic by kind beside the least by hand
-(``least_traffic.py``). Needs the extras preflight and preflight-gpu. ``--only`` chooses cases by words of their names, such as
-``base h100:1``.
+Compiles the paper's base and big for one H100 and one A100, and base for sixteen TPU v5e chips
+(25,000 tokens in all, and on each), with buckets of 256 positions and with packed rows of 512; each
+in a process of its own, some minutes. Prints traffic, products, the time that they bound, model
+FLOPs utilization at that bound, and traffic by kind beside the least by hand
+(``least_traffic.py``). Needs the extras preflight and preflight-gpu. ``--only`` chooses cases by
+words of their names, such as ``base h100:1``.
 """
 
 import argparse

@@ -1,7 +1,8 @@
-"""Loss against learning rate at four widths, in the standard parametrization and in muP (Yang et al. 2022, figure 1).
+"""Loss against learning rate at four widths, in the standard parametrization and in muP (Yang et
+al. 2022, figure 1).
 
-transformer-jax sweep --sweep=experiments/scaling/sweep.py:rates --workdir=runs/rates --config.data.train=enwiki.txt.xz
-python experiments/scaling/rates.py runs/rates/trials rates.png
+transformer-jax sweep --sweep=experiments/scaling/sweep.py:rates --workdir=runs/rates
+--config.data.train=enwiki.txt.xz python experiments/scaling/rates.py runs/rates/trials rates.png
 """
 
 import sys

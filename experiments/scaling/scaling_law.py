@@ -1,4 +1,5 @@
-"""Loss as a function of parameters and tokens, fitted to finished runs: Hoffmann et al. 2022, section 3.3.
+"""Loss as a function of parameters and tokens, fitted to finished runs: Hoffmann et al. 2022,
+section 3.3.
 
     python experiments/scaling/scaling_law.py runs/scaling/trials scaling.png
 
@@ -37,7 +38,8 @@ FLOPS_PER_PARAMETER = 6
 
 
 class Point(NamedTuple):
-    """A finished run: its name, number of parameters, target tokens in training, and last validation loss in nats a token."""
+    """A finished run: its name, number of parameters, target tokens in training, and last
+    validation loss in nats a token."""
 
     name: str
     parameters: int
@@ -50,9 +52,11 @@ class Point(NamedTuple):
 
 
 class ScalingLaw(NamedTuple):
-    """L(N, D) = irreducible + size_term (N0 / N)^alpha + data_term (D0 / D)^beta (Hoffmann et al. 2022, equation 2).
+    """L(N, D) = irreducible + size_term (N0 / N)^alpha + data_term (D0 / D)^beta (Hoffmann et al.
+    2022, equation 2).
 
-    N0 and D0 are geometric means of the fitted runs, so ``size_term`` and ``data_term`` are nats there.
+    N0 and D0 are geometric means of the fitted runs, so ``size_term`` and ``data_term`` are nats
+    there.
     """
 
     irreducible: float
@@ -75,7 +79,8 @@ class ScalingLaw(NamedTuple):
 
 
 def points_of(runs: Sequence[RunSummary]) -> tuple[list[Point], list[str]]:
-    """Points by FLOPs, and the names of runs that have none: unfinished, or without validation, parameters or tokens."""
+    """Points by FLOPs, and the names of runs that have none: unfinished, or without validation,
+    parameters or tokens."""
     points, left_out = [], []
     for run in runs:
         losses = read_series(run.folder / "metrics.jsonl", [LOSS]).get(LOSS) if run.updates else None
@@ -88,7 +93,8 @@ def points_of(runs: Sequence[RunSummary]) -> tuple[list[Point], list[str]]:
 
 
 def fit(points: Sequence[Point], start: ScalingLaw | None = None) -> ScalingLaw:
-    """The law of least Huber loss of log L, by least squares from a grid of starting points, or from ``start`` alone."""
+    """The law of least Huber loss of log L, by least squares from a grid of starting points, or
+    from ``start`` alone."""
     sizes, tokens, loss = np.log([each[1:] for each in points]).T
     at = (sizes.mean(), tokens.mean()) if start is None else (np.log(start.n0), np.log(start.d0))
 
@@ -124,10 +130,11 @@ def bootstrap(points: Sequence[Point], law: ScalingLaw, resamples: int = RESAMPL
 
 
 def scaling_section(runs: Sequence[RunSummary], picture: Path) -> Section:
-    """Fits all finished runs but the ones of most FLOPs, which test the prediction; draws ``picture``.
+    """Fits all finished runs but the ones of most FLOPs, which test the prediction; draws
+    ``picture``.
 
-    Raises DataError if the runs have other tasks, tokenizers or validation texts, if too few finished, or if their sizes and
-    durations do not determine a law.
+    Raises DataError if the runs have other tasks, tokenizers or validation texts, if too few
+    finished, or if their sizes and durations do not determine a law.
     """
     _require_comparable(runs)
     points, left_out = points_of(runs)

@@ -8,8 +8,8 @@
         --config.data.directory=multi30k
     python experiments/scaling/scaling_law.py runs/scaling_translation/trials runs/scaling_translation/law.png
 
-Twelve runs of four sizes and three durations each, and a thirteenth, larger and longer than all of them. ``rates`` compares
-learning rates at four widths, with and without muP; rates.py draws them.
+Twelve runs of four sizes and three durations each, and a thirteenth, larger and longer than all of
+them. ``rates`` compares learning rates at four widths, with and without muP; rates.py draws them.
 """
 
 from transformer_jax.tools.study.sweeps import Sweep
@@ -51,7 +51,8 @@ CONSTANT_RATE = {
 
 
 def language_model() -> Sweep:
-    """66,000 to 960,000 parameters, 0.3 to 2.8 million tokens of Wikipedia; then two million parameters, 4.1 million tokens."""
+    """66,000 to 960,000 parameters, 0.3 to 2.8 million tokens of Wikipedia; then two million
+    parameters, 4.1 million tokens."""
     sizes = {"2x32": (2, 32), "2x64": (2, 64), "3x96": (3, 96), "4x128": (4, 128)}
     rows = {
         f"{name} x {updates}": decoder(*size, updates) for updates in (300, 900, 2700) for name, size in sizes.items()
@@ -74,7 +75,8 @@ def decoder(layers: int, width: int, updates: int) -> dict[str, object]:
 
 
 def translation() -> Sweep:
-    """110,000 to 900,000 parameters, 0.2 to 1.6 million target tokens; then 1.8 million parameters, 2.4 million tokens."""
+    """110,000 to 900,000 parameters, 0.2 to 1.6 million target tokens; then 1.8 million parameters,
+    2.4 million tokens."""
     rows = {
         f"{width} x {updates}": encoder_decoder(width, updates)
         for updates in (300, 900, 2400)
@@ -104,7 +106,8 @@ def duration(updates: int) -> dict[str, object]:
 
 
 def rates() -> Sweep:
-    """Language models of two layers with Adam and a constant rate, in the standard parametrization and in muP.
+    """Language models of two layers with Adam and a constant rate, in the standard parametrization
+    and in muP.
 
     muP has the base width 32, at which both are equal.
     """

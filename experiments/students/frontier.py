@@ -4,12 +4,14 @@
         "teacher, beam 5=transformer_jax translate --workdir=runs/teacher" \
         "CTranslate2 int8, beam 5=ctranslate2 teacher-ct2 --beam=5 --penalty=0.6 --compute_type=int8" ...
 
-Each argument is NAME=COMMAND. A command that begins with ``transformer_jax`` gets ``--source`` and ``--output``; one that
-begins with ``ctranslate2`` runs ``experiments/benchmarks/ctranslate2_command.py`` with its folder and both files. All
-commands run in turn, ``--rounds`` times after ``--warm_up`` that are not counted. CPU seconds are user + system of the
-process, the median of the rounds, for 1,000 lines; start-up is included. BLEU and its difference from the first command
-have 95 % intervals by paired bootstrap resampling. The table counts the parameters of each run; a CTranslate2 folder must be an
-export of the run of the first command.
+Each argument is NAME=COMMAND. A command that begins with ``transformer_jax`` gets ``--source`` and
+``--output``; one that begins with ``ctranslate2`` runs
+``experiments/benchmarks/ctranslate2_command.py`` with its folder and both files. All commands run
+in turn, ``--rounds`` times after ``--warm_up`` that are not counted. CPU seconds are user + system
+of the process, the median of the rounds, for 1,000 lines; start-up is included. BLEU and its
+difference from the first command have 95 % intervals by paired bootstrap resampling. The table
+counts the parameters of each run; a CTranslate2 folder must be an export of the run of the first
+command.
 """
 
 import argparse
@@ -117,7 +119,8 @@ def table(result: dict) -> str:
 
 
 def draw(result: dict, path: Path) -> None:
-    """BLEU with its interval against CPU seconds and against parameters, a point for each system."""
+    """BLEU with its interval against CPU seconds and against parameters, a point for each
+    system."""
     figure = canvas.blank_figure(11.3, 4.0)
     seconds = {name: per_thousand(each, result["lines"]) for name, each in result["systems"].items()}
     millions = {name: each["parameters"] / 1e6 for name, each in result["systems"].items()}

@@ -1,4 +1,5 @@
-"""What does a search gain? ``:search`` looks for the numbers of a recipe, ``:confirm`` trains old and new with three seeds.
+"""What does a search gain? ``:search`` looks for the numbers of a recipe, ``:confirm`` trains old
+and new with three seeds.
 
     transformer-jax sweep --sweep=experiments/tuned_recipe/sweep.py:search --workdir=runs/search --workers=2 \\
         --config.data.directory=multi30k
@@ -41,7 +42,8 @@ SPACE = {
 
 
 def get_sweep(variant: str) -> Sweep:
-    """The search on the first 256 validation sentences, or old and new with three seeds on all of them."""
+    """The search on the first 256 validation sentences, or old and new with three seeds on all of
+    them."""
     if variant == "search":
         often = {"training.evaluate_every": 200, "training.validation_sentences": 256}
         often["training.validation_beam_width"] = 0

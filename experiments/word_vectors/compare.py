@@ -1,12 +1,13 @@
-"""Our word vectors beside gensim's, and GloVe's beside its authors' program: speed in turn on the same cores, then whole runs.
+"""Our word vectors beside gensim's, and GloVe's beside its authors' program: speed in turn on the
+same cores, then whole runs.
 
     python experiments/word_vectors/compare.py --data=enwiki.txt.xz --test_sets=word_similarity/questions-words.txt,word_sim \\
         --output=runs/word_vectors
 
-Each run is a process of its own. Speed: of each side and model ``--repeats`` runs of one epoch, ours and the other's in turn,
-timed without reading the text, imports and compiling; the median. Quality: a run of ``--epochs`` each. ``--models=glove`` needs
-``--glove_sources``; see glove_program.py.
-Writes table.md.
+Each run is a process of its own. Speed: of each side and model ``--repeats`` runs of one epoch,
+ours and the other's in turn, timed without reading the text, imports and compiling; the median.
+Quality: a run of ``--epochs`` each. ``--models=glove`` needs ``--glove_sources``; see
+glove_program.py. Writes table.md.
 """
 
 import argparse

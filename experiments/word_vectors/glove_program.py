@@ -1,4 +1,5 @@
-"""The C program of GloVe's authors (Pennington et al. 2014), built from its sources and driven through ctypes.
+"""The C program of GloVe's authors (Pennington et al. 2014), built from its sources and driven
+through ctypes.
 
 The sources, with the programs' ``main`` taken out, are in the package crucyble:
 
@@ -54,7 +55,8 @@ def train(
     epochs: int,
     workers: int,
 ) -> GloveRun:
-    """Counts and learns with the rate 0.05, AdaGrad from 1 and both tables added, as the program does by itself."""
+    """Counts and learns with the rate 0.05, AdaGrad from 1 and both tables added, as the program
+    does by itself."""
     libraries = build(sources, folder)
     corpus, vocabulary, counted, shuffled, vectors = (
         str(path).encode()
@@ -84,7 +86,8 @@ def train(
 
 
 def _without_log(pairs: Path) -> None:
-    """As packaged, the program uses its log after closing it: the last line of the log ends up behind the records."""
+    """As packaged, the program uses its log after closing it: the last line of the log ends up
+    behind the records."""
     with open(pairs, "r+b") as file:
         size = file.seek(0, 2)
         file.seek(max(size - LONGEST_LOG_LINE, 0))

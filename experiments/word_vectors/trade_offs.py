@@ -1,10 +1,11 @@
-"""The quality that longer blocks and fewer negatives cost, and the time they save: skip-gram, one epoch each, one run each.
+"""The quality that longer blocks and fewer negatives cost, and the time they save: skip-gram, one
+epoch each, one run each.
 
     python experiments/word_vectors/trade_offs.py --vary=words --data=enwiki.txt.xz --output=runs/trade_offs \
         --test_sets=word_similarity/questions-words.txt,word_similarity/word-sim
 
-``--vary=words`` in a block, of always as many an update, draws block_size.png; ``--vary=negatives`` shared by a row
-shared_negatives.png. Prints the rows.
+``--vary=words`` in a block, of always as many an update, draws block_size.png; ``--vary=negatives``
+shared by a row shared_negatives.png. Prints the rows.
 """
 
 import argparse

@@ -298,7 +298,8 @@ def test_a_save_that_fails_before_its_commit_is_not_the_last(tmp_path, monkeypat
 
 
 def copy_in_any_order(source: Path, target: Path, count: int) -> None:
-    """Copies ``count`` files as rsync does: each under another name first, and not in the order in which they were written."""
+    """Copies ``count`` files as rsync does: each under another name first, and not in the order in
+    which they were written."""
     for file in sorted((path for path in source.rglob("*") if path.is_file()), key=lambda file: file.name)[:count]:
         there = target / file.relative_to(source)
         there.parent.mkdir(parents=True, exist_ok=True)

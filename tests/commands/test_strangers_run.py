@@ -1,4 +1,5 @@
-"""A run of somebody else, whose settings and records name files elsewhere: no command opens more than the training text."""
+"""A run of somebody else, whose settings and records name files elsewhere: no command opens more
+than the training text."""
 
 import json
 import shutil
@@ -29,7 +30,8 @@ def watch(event: str, arguments: tuple) -> None:
 
 @pytest.fixture
 def opened(tmp_path):
-    """The paths below ``tmp_path / "elsewhere"`` that are opened; an audit hook cannot be removed, only stopped."""
+    """The paths below ``tmp_path / "elsewhere"`` that are opened; an audit hook cannot be removed,
+    only stopped."""
     if not any(hook is watch for hook in getattr(sys, "_watches_of_tests", ())):
         sys.addaudithook(watch)
         sys._watches_of_tests = [watch]

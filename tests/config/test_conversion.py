@@ -1,4 +1,5 @@
-"""Settings as dictionaries, text of the command line and JSON, and the errors for unknown keys and wrong types."""
+"""Settings as dictionaries, text of the command line and JSON, and the errors for unknown keys and
+wrong types."""
 
 import math
 

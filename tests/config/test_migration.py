@@ -1,4 +1,5 @@
-"""Settings and digests that earlier versions saved, and the errors for settings that no longer exist."""
+"""Settings and digests that earlier versions saved, and the errors for settings that no longer
+exist."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Every setting is explained and checked by its facts, and combinations that exclude each other are refused."""
+"""Every setting is explained and checked by its facts, and combinations that exclude each other are
+refused."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""A language model that is a table: the next token depends on the whole prefix, so wrongly reordered beams show."""
+"""A language model that is a table: the next token depends on the whole prefix, so wrongly
+reordered beams show."""
 
 import itertools
 import math
@@ -27,7 +28,8 @@ def random_tables(num_sentences: int, vocabulary_size: int, *, seed=0, scale=2.0
 
 
 def context_of(prefix) -> int:
-    """The row of the table for the tokens chosen so far (without BOS): it depends on all of them and their order."""
+    """The row of the table for the tokens chosen so far (without BOS): it depends on all of them
+    and their order."""
     context = 1
     for token in prefix:
         context = (context * 5 + int(token)) % NUM_CONTEXTS
@@ -45,7 +47,8 @@ def make_cache(tables, beam_width: int, max_length: int) -> DecodeCache:
 
 
 def step(token_ids, cache: DecodeCache):
-    """Writes the tokens into the history and reads the logits that belong to the history, never to the tokens alone."""
+    """Writes the tokens into the history and reads the logits that belong to the history, never to
+    the tokens alone."""
     history, counter = cache.per_beam["history"], cache.per_beam["counter"]
     written = jnp.stack([token_ids, 2 * token_ids], axis=-1)
     history = history.at[:, :, counter].set(written)
@@ -88,7 +91,8 @@ def exhaustive_search(table: np.ndarray, limit: int, alpha: float) -> list[Hypot
 
 
 def plain_beam_search(table: np.ndarray, limit: int, alpha: float, width: int) -> list[Hypothesis]:
-    """Beam search in plain python that never stops early: the best ``width`` finished, best first."""
+    """Beam search in plain python that never stops early: the best ``width`` finished, best
+    first."""
     alive: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     finished: list[Hypothesis] = []
     for length in range(1, limit + 1):

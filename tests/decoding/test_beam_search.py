@@ -81,7 +81,8 @@ def test_early_stop_changes_nothing(search, eos_bias):
 
 
 def test_search_stops_early():
-    """Where EOS is nearly certain the step runs a few times, not ``max_length`` times; for one result, once."""
+    """Where EOS is nearly certain the step runs a few times, not ``max_length`` times; for one
+    result, once."""
     calls = []
 
     def counted_step(token_ids, cache):
@@ -104,7 +105,8 @@ def test_search_stops_early():
 
 @pytest.mark.parametrize("alpha", [0.0, 3.0])
 def test_one_beam_is_greedy_search(search, alpha):
-    """It ends at the first EOS, also where the penalty would prefer what its second choice leads to."""
+    """It ends at the first EOS, also where the penalty would prefer what its second choice leads
+    to."""
     tables = lookup_model.random_tables(40, 9, seed=5, scale=4.0)
     limits = [12] * 36 + [4, 3, 2, 1]
     found = search(tables, limits, max_length=12, beam_width=1, alpha=alpha)

@@ -1,4 +1,5 @@
-"""Segmented search finds what the search in one piece finds, whatever leaves the batch and however arrays grow."""
+"""Segmented search finds what the search in one piece finds, whatever leaves the batch and however
+arrays grow."""
 
 import functools
 

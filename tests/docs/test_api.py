@@ -1,4 +1,5 @@
-"""The API reference: every public name has an entry, a docstring, types, and an example that compiles."""
+"""The API reference: every public name has an entry, a docstring, types, and an example that
+compiles."""
 
 import ast
 import importlib

@@ -1,4 +1,5 @@
-"""Readers' questions in questions.toml: the search of the site answers each with one of its first three hits."""
+"""Readers' questions in questions.toml: the search of the site answers each with one of its first
+three hits."""
 
 import importlib.util
 import json

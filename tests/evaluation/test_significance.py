@@ -41,7 +41,8 @@ def test_scores_intervals_and_p_are_those_of_sacrebleu():
 
 
 def test_the_interval_of_a_difference_is_of_the_resamples_of_both_by_hand():
-    """One sentence counts 1 and is right or wrong: a score is their mean, and its interval is one of a binomial."""
+    """One sentence counts 1 and is right or wrong: a score is their mean, and its interval is one
+    of a binomial."""
     first, second, references = ["right"] * 50 + ["wrong"] * 50, ["right"] * 80 + ["wrong"] * 20, ["right"] * 100
     is_right = Counted("right", lambda lines, wanted: [[line == "right", 1] for line in lines], lambda n: n[0] / n[1])
     (found,) = paired_tests({"right": is_right}, first, second, references, 1000)

@@ -11,7 +11,8 @@ EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
 @pytest.fixture
 def script(monkeypatch):
-    """Imports a module of folders of experiments, which is looked for in the first of them first."""
+    """Imports a module of folders of experiments, which is looked for in the first of them
+    first."""
 
     def load(module: str, *folders: str):
         for folder in reversed(folders):

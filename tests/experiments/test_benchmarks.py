@@ -1,4 +1,5 @@
-"""What the benchmarks count, and the other side of the training benchmark. Nothing is timed here."""
+"""What the benchmarks count, and the other side of the training benchmark. Nothing is timed
+here."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""Tables 2 and 3 of the paper: rows that resolve, sizes, directions of effects, and the tables, on made-up figures."""
+"""Tables 2 and 3 of the paper: rows that resolve, sizes, directions of effects, and the tables, on
+made-up figures."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""The law of the loss in parameters and tokens: recovered where it is exact, and refused where runs do not determine it."""
+"""The law of the loss in parameters and tokens: recovered where it is exact, and refused where runs
+do not determine it."""
 
 import itertools
 

@@ -20,7 +20,8 @@ QUICK = "--config=configs/quickstart.py"
 
 
 class BadInput(NamedTuple):
-    """``files`` by name, and what ``make`` puts into an empty folder, FOLDER in ``arguments``; ``says``: printed pattern."""
+    """``files`` by name, and what ``make`` puts into an empty folder, FOLDER in ``arguments``;
+    ``says``: printed pattern."""
 
     kind: str
     arguments: tuple[str, ...]
@@ -113,7 +114,8 @@ def table() -> list[BadInput]:
 
 
 def by_chance(rng: random.Random) -> Iterator[BadInput]:
-    """Random bytes, and JSON that was right before a few bytes of it changed, where settings are read."""
+    """Random bytes, and JSON that was right before a few bytes of it changed, where settings are
+    read."""
     sound = json.dumps({"schema_version": 2, "config": {"model": {"d_model": 16}, "seed": 3}}).encode()
     while True:
         content = bytearray(sound if rng.random() < 0.6 else rng.randbytes(rng.randrange(1, 200)))

@@ -1,4 +1,5 @@
-"""Judges of a disturbed run: the same to the bit as an undisturbed one, or a refusal in a sentence; never a traceback."""
+"""Judges of a disturbed run: the same to the bit as an undisturbed one, or a refusal in a sentence;
+never a traceback."""
 
 import json
 import math
@@ -22,7 +23,8 @@ ROUNDING, PARAMETERS_APART = 1e-3, 1e-3
 
 
 class Verdict(NamedTuple):
-    """``kind``: resumed, refused, traceback, wrong, hang, lost, or not struck: the fault met nothing, and shows nothing."""
+    """``kind``: resumed, refused, traceback, wrong, hang, lost, or not struck: the fault met
+    nothing, and shows nothing."""
 
     kind: str
     detail: str = ""
@@ -45,9 +47,11 @@ def parameters_of(run: Path) -> list[np.ndarray]:
 
 
 def difference(ours: list[dict], theirs: list[dict], *, is_rounded: bool) -> str:
-    """The first difference of two logs; beyond the order of sums if ``is_rounded``: counts and steps must be the same.
+    """The first difference of two logs; beyond the order of sums if ``is_rounded``: counts and
+    steps must be the same.
 
-    Scores of decisions are then left out: one that is nearly a tie, rounded the other way, changes them by a whole token.
+    Scores of decisions are then left out: one that is nearly a tie, rounded the other way, changes
+    them by a whole token.
     """
     if [sorted(record) for record in ours] != [sorted(record) for record in theirs]:
         return "other records"
@@ -73,7 +77,8 @@ def judge(
 ) -> Verdict:
     """Compares what the same command made of a disturbed run with the undisturbed one.
 
-    ``is_log_damaged``: lost records may be reported. ``is_rounded``: other devices make sums in another order.
+    ``is_log_damaged``: lost records may be reported. ``is_rounded``: other devices make sums in
+    another order.
     """
     if status or FRAMES.search(output):
         return judge_refusal(status, output)

@@ -55,7 +55,8 @@ DAMAGES = "flipped bit", "truncated", "removed", "zeros", "leftovers", "folder"
 
 
 def apply_damage(file: Path, damage: str, rng: random.Random) -> None:
-    """Flips one bit, cuts the file, writes a block of zeros as a disk that lost a sector, or puts something in its place."""
+    """Flips one bit, cuts the file, writes a block of zeros as a disk that lost a sector, or puts
+    something in its place."""
     content = bytearray(file.read_bytes())
     start = rng.randrange(max(len(content), 1))
     if damage == "leftovers":
@@ -75,7 +76,8 @@ def apply_damage(file: Path, damage: str, rng: random.Random) -> None:
 
 
 def damaged(kind: str, damage: str, subject: str, root: Path, rng: random.Random) -> Verdict:
-    """One random file of a kind, of a run that stopped after two thirds of its updates, is damaged, and the run resumed."""
+    """One random file of a kind, of a run that stopped after two thirds of its updates, is damaged,
+    and the run resumed."""
     reference = undisturbed_run(subject, root)
     case = copy_of(reference, root / "case")
     cut_at(UPDATES * 2 // 3, case / "run")
@@ -101,7 +103,8 @@ TOO_LATE = Verdict(NOT_STRUCK, "the run had ended")
 Begin = Callable[..., Command]
 """Starts the training of a case; named arguments are variables of its environment."""
 Strike = Callable[[Begin, Path, random.Random, float], Verdict]
-"""Starts the training of a folder, disturbs it within the seconds of its run and returns how it ended, by ``end_of``."""
+"""Starts the training of a folder, disturbs it within the seconds of its run and returns how it
+ended, by ``end_of``."""
 
 
 def disturbed(strike: Strike, subject: str, root: Path, rng: random.Random) -> Verdict:
@@ -121,7 +124,8 @@ LAST_LINE = re.compile(r"^transformer-jax: .*\n\Z", re.MULTILINE)
 
 
 def end_of(command: Command, detail: str, expected: tuple[int, ...] = (), seconds: float = 2 * SECONDS) -> Verdict:
-    """Wait for a disturbed command: no traceback, and one of the expected statuses if there are any."""
+    """Wait for a disturbed command: no traceback, and one of the expected statuses if there are
+    any."""
     status, output = command.ended(seconds)
     has_last_line = LAST_LINE.search(output)
     if FRAMES.search(ABORT_OF_JAX.sub("", output) if has_last_line else output):
@@ -195,7 +199,8 @@ OPERATIONS = 200
 
 
 def slow_disk(is_killed: bool, begin: Begin, case: Path, rng: random.Random, seconds: float) -> Verdict:
-    """Every file that Python writes takes long at each opening, write, fsync and renaming; a kill may come within a write."""
+    """Every file that Python writes takes long at each opening, write, fsync and renaming; a kill
+    may come within a write."""
     kill_at = rng.randint(1, OPERATIONS) if is_killed else 0
     wait = 0.01 if is_killed else rng.uniform(0.02, 0.3)
     command = begin(FAULT_SLOW=f"{wait},{kill_at}")
@@ -246,7 +251,8 @@ def train_on(mesh: str, subject: str, folder: Path) -> Command:
 
 
 def moved(meshes: list[str], subject: str, root: Path, rng: random.Random) -> Verdict:
-    """Stopped at a random checkpoint on the first mesh, and at another on each of those after it but the last."""
+    """Stopped at a random checkpoint on the first mesh, and at another on each of those after it
+    but the last."""
     stops = sorted(rng.sample(SAVED, len(meshes) - 1))
     reference = before = undisturbed_run(subject, root)
     if meshes[0] != "1":
@@ -271,7 +277,8 @@ AFTER_A_SIGNAL = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
 def pair(subject: str, folder: Path) -> list[Command]:
-    """The same command twice, as the two processes of one program; data over the devices of both."""
+    """The same command twice, as the two processes of one program; data over the devices of
+    both."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -341,7 +348,8 @@ def trials_of(out: Path) -> dict[str, Path]:
 
 
 def judge_sweep(status: int, output: str, out: Path, reference: Path) -> Verdict:
-    """All trials complete, each as in the undisturbed sweep, bit for bit; or a refusal; no traceback, also of a worker."""
+    """All trials complete, each as in the undisturbed sweep, bit for bit; or a refusal; no
+    traceback, also of a worker."""
     logs = "".join(log.read_text(encoding="utf-8", errors="replace") for log in sorted(out.glob("workers/*.log")))
     if status or FRAMES.search(output + logs):
         return judge_refusal(status, logs + output)
@@ -361,7 +369,8 @@ def worker_of(command: Command) -> int:
 
 
 def await_end_of(worker: int) -> None:
-    """A worker that outlives its coordinator saves and ends: the next command would wait for the trial."""
+    """A worker that outlives its coordinator saves and ends: the next command would wait for the
+    trial."""
     deadline, state = time.monotonic() + SECONDS, Path(f"/proc/{worker}/stat")
     with contextlib.suppress(OSError):
         # A zombie has ended: the process that adopted it may never reap it.
@@ -370,7 +379,8 @@ def await_end_of(worker: int) -> None:
 
 
 def sweep_disturbed(fault: str, is_worker: bool, subject: str, root: Path, rng: random.Random) -> Verdict:
-    """A signal to the command or its worker, perhaps in the middle of a trial; the command again once all have ended."""
+    """A signal to the command or its worker, perhaps in the middle of a trial; the command again
+    once all have ended."""
     reference = undisturbed(root / f"{subject}-sweep", partial(sweep, subject))
     case, moment = case_beside(reference), rng.uniform(0, seconds_of(reference))
     (command,) = sweep(subject, case)

@@ -1,4 +1,5 @@
-"""Commands in this process, with a limit of time, and in processes of their own that are signaled and awaited."""
+"""Commands in this process, with a limit of time, and in processes of their own that are signaled
+and awaited."""
 
 import contextlib
 import faulthandler
@@ -28,7 +29,8 @@ class Hanging(BaseException):
 
 @contextlib.contextmanager
 def time_limit(seconds: float):
-    """Raises Hanging in the block after ``seconds``; if that has no effect, ends the process and prints its stacks."""
+    """Raises Hanging in the block after ``seconds``; if that has no effect, ends the process and
+    prints its stacks."""
 
     def raise_hanging(number: int, frame: object) -> None:
         raise Hanging
@@ -64,7 +66,8 @@ def run_command_here(arguments: list[str], seconds: float = SECONDS) -> tuple[in
 
 
 class Command:
-    """``transformer-jax`` in a process, and group of processes, of its own, on ``devices`` fake devices.
+    """``transformer-jax`` in a process, and group of processes, of its own, on ``devices`` fake
+    devices.
 
     ``environment`` is added to the inherited one; a fault that it names, as
     ``injected/sitecustomize.py`` reads it, the process does to itself.
@@ -98,7 +101,8 @@ class Command:
         return os.pread(self._printed.fileno(), size, 0).decode(errors="replace")
 
     def ended(self, seconds: float = SECONDS) -> tuple[int, str]:
-        """Exit status, minus the signal that ended it, and what it printed; raises Hanging after ``seconds``."""
+        """Exit status, minus the signal that ended it, and what it printed; raises Hanging after
+        ``seconds``."""
         try:
             return self.process.wait(timeout=seconds), self.output()
         except subprocess.TimeoutExpired:

@@ -1,4 +1,5 @@
-"""Does a run survive what happens to it? Faults at random, by seed, and after each the same command again.
+"""Does a run survive what happens to it? Faults at random, by seed, and after each the same command
+again.
 
     python tests/faults/run.py --hours=8 --seed=0 > faults.txt
     python tests/faults/run.py --faults=20 --inputs=100                      (a small slice)

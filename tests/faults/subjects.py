@@ -1,4 +1,5 @@
-"""The runs that are disturbed, tiny ones of three models, and the undisturbed runs that they are compared with."""
+"""The runs that are disturbed, tiny ones of three models, and the undisturbed runs that they are
+compared with."""
 
 import json
 import shutil
@@ -73,7 +74,8 @@ def copy_of(source: Path, target: Path) -> Path:
 
 
 def case_beside(reference: Path) -> Path:
-    """An empty folder for a run that is disturbed, but for the compiled programs of the run that it is compared with."""
+    """An empty folder for a run that is disturbed, but for the compiled programs of the run that it
+    is compared with."""
     case = fresh(reference.parent / "case")
     if (reference / "cache" / "compiled").is_dir():
         shutil.copytree(reference / "cache" / "compiled", case / "cache" / "compiled")
@@ -81,7 +83,8 @@ def case_beside(reference: Path) -> Path:
 
 
 def undisturbed(folder: Path, start: Callable[[Path], list[Command]], wait=lambda commands: True) -> Path:
-    """``folder``, with the run of the commands that ``start`` gives, made once; its seconds begin after ``wait``."""
+    """``folder``, with the run of the commands that ``start`` gives, made once; its seconds begin
+    after ``wait``."""
     if not (folder / "seconds.json").is_file():
         commands = start(fresh(folder))
         wait(commands)
@@ -113,12 +116,14 @@ def seconds_of(folder: Path) -> float:
 
 
 def bound(folder: Path, seconds: float = SECONDS) -> float:
-    """Seconds beyond which a command hangs: ``seconds``, and three times the undisturbed one, on the same busy machine."""
+    """Seconds beyond which a command hangs: ``seconds``, and three times the undisturbed one, on
+    the same busy machine."""
     return seconds + 3 * seconds_of(folder)
 
 
 def cut_at(update: int, run: Path) -> None:
-    """Removes the checkpoints after an update, as if the process had been killed before it wrote them."""
+    """Removes the checkpoints after an update, as if the process had been killed before it wrote
+    them."""
     for checkpoint in (run / "checkpoints").iterdir():
         if checkpoint.name.isdigit() and int(checkpoint.name) > update:
             shutil.rmtree(checkpoint)

@@ -1,4 +1,5 @@
-"""Several processes that train at S3 (moto's server) and at GCS (Google's storage-testbench): faults, killed processes.
+"""Several processes that train at S3 (moto's server) and at GCS (Google's storage-testbench):
+faults, killed processes.
 
 For GCS, `git clone https://github.com/googleapis/storage-testbench`, start it as its README says,
 and set STORAGE_TESTBENCH=127.0.0.1:9000.
@@ -73,7 +74,8 @@ class Store:
 
 
 def forward(environ: dict, start_response: Callable) -> list[bytes]:
-    """Forwards a request to the testbench, which wants CRLF in the multipart uploads that gcsfs writes with LF."""
+    """Forwards a request to the testbench, which wants CRLF in the multipart uploads that gcsfs
+    writes with LF."""
     kind, body = environ.get("CONTENT_TYPE", ""), environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     if kind.startswith("multipart/related") and b"\r\n" not in body.partition(b"\n\n")[0]:
         description, media, content = body.split(b"\n\n", 2)

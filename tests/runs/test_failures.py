@@ -71,7 +71,8 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
 
 @pytest.mark.slow
 def test_updates_that_are_not_finite_are_skipped_and_counted(cache, tmp_path, monkeypatch):
-    """One batch is poisoned each epoch: the run goes on past so many, over a resume too, and then ends."""
+    """One batch is poisoned each epoch: the run goes on past so many, over a resume too, and then
+    ends."""
     config = tiny_config(cache, skip_nonfinite=2, log_every=1, evaluate_every=0)
     original = Hooks.call
 

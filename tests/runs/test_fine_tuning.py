@@ -23,7 +23,8 @@ FREEZE = "^encoder_|embedding"
 
 @pytest.fixture(scope="module")
 def source(cache, tmp_path_factory) -> Path:
-    """The folder of a run with a checkpoint; that it was never trained makes no difference to whoever begins with it."""
+    """The folder of a run with a checkpoint; that it was never trained makes no difference to
+    whoever begins with it."""
     return write_untrained(replace(tiny_config(cache), seed=1), tmp_path_factory.mktemp("source") / "run")
 
 

@@ -1,4 +1,5 @@
-"""Embedding tables that start from word vectors: the right rows, the right scale, the rest as in any new run."""
+"""Embedding tables that start from word vectors: the right rows, the right scale, the rest as in
+any new run."""
 
 import jax
 import numpy as np

@@ -51,7 +51,8 @@ def test_a_run_that_ends_within_its_warm_up_says_so(cache):
 
 
 def test_the_remedy_follows_from_the_run(cache):
-    """Of few updates more, of few pairs more text; other settings only where neither explains it."""
+    """Of few updates more, of few pairs more text; other settings only where neither explains
+    it."""
     config, record = tiny_config(cache), HEALTHY | {"train/nll": 3.99, ENTROPY: 0.995}
     post = replace(config, model=replace(config.model, normalization="post"))
     text = replace(post, data=replace(post.data, source="tfds", name="a/b"))

@@ -1,4 +1,5 @@
-"""What a run tells of its updates: a trace of some, and a shape that has to be compiled once more."""
+"""What a run tells of its updates: a trace of some, and a shape that has to be compiled once
+more."""
 
 import gzip
 import json

@@ -1,4 +1,5 @@
-"""Runs in an object store: in memory, and where moto and s3fs are installed at a server that speaks S3."""
+"""Runs in an object store: in memory, and where moto and s3fs are installed at a server that speaks
+S3."""
 
 import errno
 import hashlib

@@ -1,4 +1,5 @@
-"""Recurrent recipes, made tiny: resumed to the bit, split over devices, and through the commands that know no model."""
+"""Recurrent recipes, made tiny: resumed to the bit, split over devices, and through the commands
+that know no model."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -90,7 +90,8 @@ def test_a_validation_soon_after_a_restart_is_spread_over_its_interval(cache):
 
 
 def validated(cache, lengths: dict[int, int], num_updates: int = 600, **training: object) -> list[int]:
-    """The updates that are validated by a run whose length becomes ``lengths[number]`` after update ``number``."""
+    """The updates that are validated by a run whose length becomes ``lengths[number]`` after update
+    ``number``."""
     run = run_of(cache, config=tiny_config(cache, num_updates=num_updates, **training))
     position, found = Position(None, 0, Counters(num_updates=num_updates)), []
     for number in range(1, num_updates + 1):

@@ -1,4 +1,5 @@
-"""The loop trains language models and word vectors with nothing that is special to them: checkpoints, resume, evaluation."""
+"""The loop trains language models and word vectors with nothing that is special to them:
+checkpoints, resume, evaluation."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""Trackers: chosen by name, one identity over all starts of a run; those of others where their libraries are installed."""
+"""Trackers: chosen by name, one identity over all starts of a run; those of others where their
+libraries are installed."""
 
 import json
 import subprocess

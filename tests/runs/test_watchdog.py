@@ -12,7 +12,8 @@ from transformer_jax.runtime.process_group import STATUS_TO_RESTART
 
 @pytest.fixture
 def ends(monkeypatch, tmp_path):
-    """A function: how the watchdog ends a process whose clock has counted so many seconds as one kind since updates of 1 s."""
+    """A function: how the watchdog ends a process whose clock has counted so many seconds as one
+    kind since updates of 1 s."""
     now = [100.0]
     for module in (goodput, hooks):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))

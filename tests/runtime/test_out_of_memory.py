@@ -1,4 +1,5 @@
-"""Errors that mean out of memory are recognized in every library, and no process waits for a thread that died of one."""
+"""Errors that mean out of memory are recognized in every library, and no process waits for a thread
+that died of one."""
 
 import errno
 import subprocess

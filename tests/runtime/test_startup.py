@@ -1,4 +1,5 @@
-"""Set-up of a process: freed memory is kept, and an accelerator that is not there is not looked for."""
+"""Set-up of a process: freed memory is kept, and an accelerator that is not there is not looked
+for."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""Parts that change the parameters after an update: once a batch, whatever the micro-batches, the devices and the layers."""
+"""Parts that change the parameters after an update: once a batch, whatever the micro-batches, the
+devices and the layers."""
 
 import math
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class CapSettings:
 
 
 class CappedHeads(AfterUpdate):
-    """Divides the queries of each head by its largest score of the batch; the cap is the largest factor."""
+    """Divides the queries of each head by its largest score of the batch; the cap is the largest
+    factor."""
 
     is_maximum = True
     reads_activations = True
@@ -60,7 +62,8 @@ def parts_of_this_file(plugins_of_this_file):
 def updated(
     case: str, count: int = 2, devices: int = 1, fsdp: int = 1, **changed: object
 ) -> tuple[TrainState, list[LossSums]]:
-    """The state after updates by sgd with one batch, and their sums; ``changed``: settings by ``block__name``."""
+    """The state after updates by sgd with one batch, and their sums; ``changed``: settings by
+    ``block__name``."""
     cases = {
         "balance_bias": (EXPERTS, BALANCED | {"z_loss": {"weight": "linear(0,1e-2)"}}, {"loss_terms": "z_loss"}),
         "ngpt": (NGPT, {}, {}),

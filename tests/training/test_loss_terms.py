@@ -1,4 +1,5 @@
-"""Loss terms of parts: they are the functions of their papers, are part of the loss, and accumulate as it does."""
+"""Loss terms of parts: they are the functions of their papers, are part of the loss, and accumulate
+as it does."""
 
 from functools import partial
 

@@ -45,7 +45,8 @@ def test_nll_is_never_smoothed_and_correct_counts_the_most_likely():
 
 @pytest.mark.parametrize("statistics", ["default", "cuda"])
 def test_of_equal_logits_the_first_counts_as_the_most_likely(statistics, monkeypatch):
-    """As argmax and greedy decoding have it. Rounded to bfloat16, some of these rows have several largest logits."""
+    """As argmax and greedy decoding have it. Rounded to bfloat16, some of these rows have several
+    largest logits."""
     rounded = jnp.asarray(np.random.default_rng(0).normal(size=(1, 100, 2000)), jnp.bfloat16)
     is_cuda = statistics == "cuda"
     monkeypatch.setattr(lax, "platform_dependent", lambda *args, cuda, default: (cuda if is_cuda else default)(*args))

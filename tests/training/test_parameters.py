@@ -1,4 +1,5 @@
-"""Parameters by their paths: frozen (the same bits, no optimizer state, no part in the norm), or taken from a checkpoint."""
+"""Parameters by their paths: frozen (the same bits, no optimizer state, no part in the norm), or
+taken from a checkpoint."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,5 @@
-"""The loss without the logits equals the loss of the logits: value, reports and gradients, however it is cut."""
+"""The loss without the logits equals the loss of the logits: value, reports and gradients, however
+it is cut."""
 
 import jax
 import jax.numpy as jnp

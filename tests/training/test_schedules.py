@@ -140,7 +140,8 @@ def test_weight_decay_is_refused_where_a_rule_has_none(plugin):
 
 
 def test_adagrad_adapts_to_gradients_that_are_means_over_tokens():
-    """Duchi et al. 2011, figure 1: steps shrink with the root of the sum of squares, however small they are."""
+    """Duchi et al. 2011, figure 1: steps shrink with the root of the sum of squares, however small
+    they are."""
     optimizer = optimizer_of("adagrad", lambda step: 1.0)
     params = {"w": jnp.zeros(2)}
     state, gradient, update = optimizer.init(params), {"w": jnp.array([1e-4, -1e-6])}, jax.jit(optimizer.update)

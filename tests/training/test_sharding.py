@@ -1,4 +1,5 @@
-"""Devices of several slices: the first axes run over the slow network, the others stay within a slice."""
+"""Devices of several slices: the first axes run over the slow network, the others stay within a
+slice."""
 
 from dataclasses import dataclass
 

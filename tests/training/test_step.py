@@ -63,7 +63,8 @@ def loss(params: dict, batch: Batch, key: jax.Array, hyperparameters: None = Non
 
 
 def grouped_loss(mesh: jax.sharding.Mesh) -> Callable[..., LossSums]:
-    """The same as the translation task has it: without the logits, each device with a gradient sum of its own."""
+    """The same as the translation task has it: without the logits, each device with a gradient sum
+    of its own."""
 
     def loss(params: dict, batch: Batch, key: jax.Array, hyperparameters: None) -> LossSums:
         factors = MODEL.apply({"params": params}, *batch, train=True, rngs={"dropout": key}, method="factors")

@@ -1,4 +1,5 @@
-"""The update as a function of its hyperparameters: each of them acts, and as if it were written into the program."""
+"""The update as a function of its hyperparameters: each of them acts, and as if it were written
+into the program."""
 
 import math
 from functools import cache
@@ -149,7 +150,8 @@ def test_a_step_that_was_lowered_for_shapes_is_not_traced_again(mesh_config):
 
 @pytest.mark.slow
 def test_recurrent_models_draw_the_same_on_all_devices_as_on_one():
-    """Dropout and scheduled sampling go by a row's place in the batch, or in its part where devices add up once an update."""
+    """Dropout and scheduled sampling go by a row's place in the batch, or in its part where devices
+    add up once an update."""
     cases = [case_of("rnn", mesh) for mesh in (SINGLE, MeshConfig(data=2, fsdp=2, tensor=2), MeshConfig(data=4))]
     alone, *split = (case.parameters_after(case.hyperparameters) for case in cases)
     for found in split:

@@ -71,12 +71,14 @@ class RunDirectory:
         self.run_record = folder / "run.json"  # Command, versions, host and devices of all starts.
         self.metrics = folder / "metrics.jsonl"  # Metrics by update, one JSON object a line.
         self.curves = folder / "curves.png"  # Plot of the metrics.
-        self.plugins = folder / "plugins"  # The folder of the text of the plugins that a start loaded.
+        # The folder of the text of the plugins that a start loaded.
+        self.plugins = folder / "plugins"
         self.goodput = folder / "goodput.json"  # Wall time by kind, over all starts.
         # Missing while the run is in progress and after a crash.
         self.outcome = folder / "outcome.json"
         self.tracker_ids = folder / IDS_FILE  # Ids of the run in trackers, by tracker.
-        self.hang = folder / "hang.txt"  # Stacks of all threads of a process that the watchdog ended.
+        # Stacks of all threads of a process that the watchdog ended.
+        self.hang = folder / "hang.txt"
         self.profile = self.local / "profile"  # The folder of traces.
         self.lock_file = folder / RUN_LOCK
 

@@ -1,1 +1,3 @@
-"""Tools beside the core. The core imports none of them; they use what the core documents as public."""
+"""Tools beside the core. The core imports none of them; they use what the core documents as
+public.
+"""

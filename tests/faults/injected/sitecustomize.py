@@ -1,4 +1,5 @@
-"""Faults that a process does to itself, as variables of the environment say; on PYTHONPATH, Python imports it at its start.
+"""Faults that a process does to itself, as variables of the environment say; on PYTHONPATH, Python
+imports it at its start.
 
 ``FAULT_CLOCK=AFTER,OFFSET``: AFTER seconds after the start ``time.time`` jumps by an offset in
 seconds. ``FAULT_SLOW=SECONDS,KILL``: files that Python writes take so long at each opening, write,

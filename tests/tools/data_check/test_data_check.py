@@ -1,4 +1,5 @@
-"""``data check``: every fault is counted, with its first lines; serious ones set the exit status."""
+"""``data check``: every fault is counted, with its first lines; serious ones set the exit
+status."""
 
 import gzip
 import random

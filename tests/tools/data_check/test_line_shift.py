@@ -1,4 +1,5 @@
-"""A corpus whose sides are shifted against each other is told from one that is not, with the line."""
+"""A corpus whose sides are shifted against each other is told from one that is not, with the
+line."""
 
 import random
 

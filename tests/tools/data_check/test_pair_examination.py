@@ -1,4 +1,5 @@
-"""A pair of files is examined the same way wherever it enters: every fault is reported, and clean text causes no warning."""
+"""A pair of files is examined the same way wherever it enters: every fault is reported, and clean
+text causes no warning."""
 
 import random
 
@@ -186,7 +187,8 @@ def test_few_lines_of_short_sentences_are_not_reversed():
 
 
 def test_rewriting_in_one_language_is_not_translation(pairs):
-    """Copies with changes, and reversed words: sides have the same words, so that none can be swapped."""
+    """Copies with changes, and reversed words: sides have the same words, so that none can be
+    swapped."""
     rng = random.Random(3)
     changed = []
     for pair in pairs:

@@ -36,7 +36,8 @@ next();
 
 
 def timed_answers(model: LiveModel, *requests: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the answers to ``requests`` after the model is loaded, with ``result`` or ``error`` and CPU ``milliseconds``."""
+    """Return the answers to ``requests`` after the model is loaded, with ``result`` or ``error``
+    and CPU ``milliseconds``."""
     loading = {**model.description, "action": "load", "bytes": base64.b64encode(model.parameters).decode()}
     asked = "\n".join(json.dumps({"id": number, **request}) for number, request in enumerate([loading, *requests]))
     script = "globalThis.self = globalThis;\n" + worker_source() + DRIVER
@@ -48,5 +49,6 @@ def timed_answers(model: LiveModel, *requests: dict[str, Any]) -> list[dict[str,
 
 
 def ask_worker(model: LiveModel, *requests: dict[str, Any]) -> list[dict[str, Any]]:
-    """The results of ``requests`` after the model is loaded; an answer without one as ``{error}``."""
+    """The results of ``requests`` after the model is loaded; an answer without one as
+    ``{error}``."""
     return [answer.get("result", answer) for answer in timed_answers(model, *requests)]

@@ -27,7 +27,8 @@ def language_model_run(cache, parts=None, **model):
 
 
 def _run(task_class, config, scale=0.3):
-    """With noise: biases and norms that change something, and values that float16 does not round to nothing."""
+    """With noise: biases and norms that change something, and values that float16 does not round to
+    nothing."""
     task = task_class(config, task_class.new_tokenizers(config), make_mesh(config.mesh, jax.devices()[:1]))
     params = jax.jit(task.objective.init_params)(jax.random.key(0))
     noise = np.random.default_rng(0)

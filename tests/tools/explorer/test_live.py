@@ -222,7 +222,8 @@ def test_effects_and_contrasts(trained_tiny):
 
 
 def residual_stream(model, params, *inputs):
-    """The vectors [1, T, D] of the decoder's residual stream, its embedding and after every sublayer; and its attentions."""
+    """The vectors [1, T, D] of the decoder's residual stream, its embedding and after every
+    sublayer; and its attentions."""
     points = []
 
     def keep(method, arguments, options, context):

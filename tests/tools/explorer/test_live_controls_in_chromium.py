@@ -1,4 +1,5 @@
-"""The live page at work in a real browser: how it opens, its controls, map and tour, and the views of softmax and layers."""
+"""The live page at work in a real browser: how it opens, its controls, map and tour, and the views
+of softmax and layers."""
 
 import numpy as np
 import pytest

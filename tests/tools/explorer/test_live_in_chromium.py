@@ -20,7 +20,8 @@ KINDS = {
     "rnn": (lambda folder: translation_run(folder, **RNN, **LOCATION), "cross.1.head.1", 4),
     "language_model": (language_model_run, "decoder.1.head.1", 2),
 }
-"""By kind of model: a run, a part that can be off, and the number of parts whose effects are shown."""
+"""By kind of model: a run, a part that can be off, and the number of parts whose effects are
+shown."""
 
 
 @pytest.fixture(scope="module", params=KINDS)

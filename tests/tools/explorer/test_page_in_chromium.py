@@ -1,4 +1,5 @@
-"""The page in a real browser, with the network cut, its console watched, and every request counted."""
+"""The page in a real browser, with the network cut, its console watched, and every request
+counted."""
 
 from dataclasses import replace
 from itertools import product

@@ -1,4 +1,5 @@
-"""Rollout of attention through the layers; readings that are not finite are refused; arrays packed for the page."""
+"""Rollout of attention through the layers; readings that are not finite are refused; arrays packed
+for the page."""
 
 from dataclasses import replace
 

@@ -29,7 +29,8 @@ def test_gold_has_sure_and_possible_links():
 
 
 def test_literal_error_rate():
-    """Two of three links are possible, one of them sure; two sure ones were wanted: 1 - (1 + 2) / (3 + 2)."""
+    """Two of three links are possible, one of them sure; two sure ones were wanted: 1 - (1 + 2) /
+    (3 + 2)."""
     gold = read_gold(["0-0 1-1 2?2"], "gold")
     scores = score_alignments([frozenset({(0, 0), (2, 2), (3, 3)})], gold)
     assert (scores.error_rate, scores.precision, scores.recall) == pytest.approx((0.4, 2 / 3, 1 / 2))

@@ -45,7 +45,8 @@ def learned_pieces():
 
 @pytest.fixture(scope="module")
 def opus(tmp_path_factory):
-    """A Marian model with the special ids of OPUS-MT: EOS 0, UNK 1, PAD last, which begins decoding."""
+    """A Marian model with the special ids of OPUS-MT: EOS 0, UNK 1, PAD last, which begins
+    decoding."""
     folder = tmp_path_factory.mktemp("opus")
     vocabulary = ["</s>", "<unk>", *learned_pieces(), "<pad>"]
     pad = len(vocabulary) - 1

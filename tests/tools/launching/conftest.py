@@ -1,4 +1,5 @@
-"""Programs of a cluster that are not here: shell scripts first on the PATH, which note what they were asked."""
+"""Programs of a cluster that are not here: shell scripts first on the PATH, which note what they
+were asked."""
 
 import os
 import stat
@@ -31,7 +32,8 @@ def notes(tmp_path) -> Path:
 
 @pytest.fixture
 def program(tmp_path, notes, monkeypatch) -> Callable[[str, str], None]:
-    """``program(name, text)`` puts a shell script on the PATH; ``transformer-jax`` is there already."""
+    """``program(name, text)`` puts a shell script on the PATH; ``transformer-jax`` is there
+    already."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")

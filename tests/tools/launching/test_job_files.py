@@ -1,4 +1,5 @@
-"""Files of the launchers are parsed, and their scripts run with stand-ins for the programs of the clusters."""
+"""Files of the launchers are parsed, and their scripts run with stand-ins for the programs of the
+clusters."""
 
 import os
 import re
@@ -85,7 +86,8 @@ def pods_of(text: str) -> dict[str, dict]:
 
 
 def container_command(pod: dict) -> list[str]:
-    """The command after Kubernetes' own expansion: ``$$`` is a dollar, and no variable here is one that it knows."""
+    """The command after Kubernetes' own expansion: ``$$`` is a dollar, and no variable here is one
+    that it knows."""
     (container,) = pod["containers"]
     words = [*container["command"], *container["args"]]
     assert not any("$(" in word.replace("$$", "") for word in words)

@@ -8,7 +8,8 @@ LABELS = ("S", "NP", "VP", "TOP")
 
 
 def random_tree(words: list[str], draw: random.Random) -> Tree:
-    """A tree of at least one constituent; unary chains and constituents of one word are frequent."""
+    """A tree of at least one constituent; unary chains and constituents of one word are
+    frequent."""
     if len(words) == 1 and draw.random() < 0.5:
         return Tree(draw.choice(LABELS), (Tree("XX", (), words[0]),))
     if draw.random() < 0.2:

@@ -16,7 +16,8 @@ from transformer_jax.tools.parsing.well_formed import well_formed
 
 
 class Automaton:
-    """The constraint for sentences of some numbers of words, with a function that says which sequences it accepts."""
+    """The constraint for sentences of some numbers of words, with a function that says which
+    sequences it accepts."""
 
     def __init__(self, linearization, extra, has_positions=False):
         closing = [")S", ")NP"] if linearization == "brackets" else [")"]

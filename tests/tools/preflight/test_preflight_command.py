@@ -1,4 +1,5 @@
-"""``transformer-jax preflight`` with fake devices in place of a TPU slice: what it prints, and its exit status."""
+"""``transformer-jax preflight`` with fake devices in place of a TPU slice: what it prints, and its
+exit status."""
 
 from types import SimpleNamespace
 
@@ -17,7 +18,8 @@ PREFLIGHT = ["preflight", "--config=small.py"]
 
 @pytest.fixture(autouse=True)
 def slices(tmp_path, monkeypatch):
-    """A recipe, and slices of two devices each: of v5e, of one with room for little, and of unknown speed."""
+    """A recipe, and slices of two devices each: of v5e, of one with room for little, and of unknown
+    speed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.py").write_text(f"def get_config(): return {SETTINGS}")
     topologies = {"v5e:1x2": CHIPS["v5e"], "small:2": CHIPS["v5e"]._replace(memory=10_000), "cpu:2": None}

@@ -1,4 +1,5 @@
-"""Memory traffic of the paper's training step on chips that are not here, counted in the weekly job: at most 5 % more."""
+"""Memory traffic of the paper's training step on chips that are not here, counted in the weekly
+job: at most 5 % more."""
 
 import importlib.util
 import json

@@ -15,7 +15,8 @@ __all__ = ["run"]
 
 @pytest.fixture
 def make_run(tmp_path):
-    """Writes a run directory below ``tmp_path``: its settings, records of metrics, and what a kill left of the last one."""
+    """Writes a run directory below ``tmp_path``: its settings, records of metrics, and what a kill
+    left of the last one."""
 
     def make(name, settings=None, records=(), unfinished=""):
         folder = tmp_path / name

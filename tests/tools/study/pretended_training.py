@@ -23,7 +23,8 @@ SEARCH = Sweep(
 
 
 class PretendedTraining:
-    """Stands in for ``train_run``: validates after updates 100 and 200 with ``value(config)``; ``folders`` are its calls."""
+    """Stands in for ``train_run``: validates after updates 100 and 200 with ``value(config)``;
+    ``folders`` are its calls."""
 
     def __init__(self, value: Callable[[ExperimentConfig], float] = lambda config: 7.5) -> None:
         self.value, self.folders = value, list[str]()

@@ -101,7 +101,8 @@ def test_what_it_refuses(arguments, message, tmp_path, capsys):
 
 
 def planned(tmp_path, monkeypatch, equal="flops", budget="", ideas=("rope",), recipe=QUICKSTART):
-    """The plan where each update of an idea costs twice the FLOPs and half the time of the base's 0.5 seconds."""
+    """The plan where each update of an idea costs twice the FLOPs and half the time of the base's
+    0.5 seconds."""
 
     def costs(plan, tried, *_):
         return {
@@ -179,7 +180,8 @@ def test_runs_of_another_folder_in_the_same_study_are_refused_and_those_of_a_mov
 
 
 def ended_duel(monkeypatch, ideas, failed=()):
-    """The plan, and the results of its contenders, whose BLEU and loss are the same numbers and seeds are paired."""
+    """The plan, and the results of its contenders, whose BLEU and loss are the same numbers and
+    seeds are paired."""
     plan = {name: Planned(Contender(name, settings, {}), COST, 200, {}) for name, settings in ideas.items()}
     plan = Plan(QUICKSTART, [], "flops", "", "validation/bleu", planned=plan)
     values = zip([*ideas][:2] * 3, (0, 0, 1, 1, 2, 2), (30.0, 31.0, 31.0, 32.1, 32.0, 33.2), strict=True)

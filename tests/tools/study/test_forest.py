@@ -1,4 +1,5 @@
-"""The picture of differences: the best idea comes first, and only what is beyond chance has a color."""
+"""The picture of differences: the best idea comes first, and only what is beyond chance has a
+color."""
 
 import numpy as np
 from matplotlib.colors import to_rgba

@@ -1,4 +1,5 @@
-"""Studies and their workers, with pretended trainings: every trial is trained once, whatever happens to a worker."""
+"""Studies and their workers, with pretended trainings: every trial is trained once, whatever
+happens to a worker."""
 
 import csv
 import threading

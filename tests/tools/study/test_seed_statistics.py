@@ -18,7 +18,8 @@ DUELS = 400
 
 
 def duels(pairs: int, ideas: int, shift: float = 0.0) -> np.ndarray:
-    """Differences ``[duels, ideas, pairs]`` of ideas as good as the base (plus ``shift``), which share its runs."""
+    """Differences ``[duels, ideas, pairs]`` of ideas as good as the base (plus ``shift``), which
+    share its runs."""
     noise = np.random.default_rng(7).normal(size=(DUELS, ideas + 1, pairs))
     return noise[:, 1:] - noise[:, :1] + shift
 

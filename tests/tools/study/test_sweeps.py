@@ -1,4 +1,5 @@
-"""Sweep files: what they state, and what is said about mistakes in them before any time is spent."""
+"""Sweep files: what they state, and what is said about mistakes in them before any time is
+spent."""
 
 from pathlib import Path
 from unittest.mock import Mock

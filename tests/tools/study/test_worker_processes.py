@@ -1,4 +1,5 @@
-"""Sweeps through the command line, with real runs: stopped, or with a worker killed, in the middle of a trial."""
+"""Sweeps through the command line, with real runs: stopped, or with a worker killed, in the middle
+of a trial."""
 
 import csv
 import json

@@ -1,4 +1,5 @@
-"""Test sets as people distribute them, and scores of word vectors: exact counts, coverage stated."""
+"""Test sets as people distribute them, and scores of word vectors: exact counts, coverage
+stated."""
 
 import numpy as np
 import pytest

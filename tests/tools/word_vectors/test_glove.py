@@ -1,4 +1,5 @@
-"""GloVe: counted pairs of a sentence by hand, counts merged from disk, the loss of pairs one by one."""
+"""GloVe: counted pairs of a sentence by hand, counts merged from disk, the loss of pairs one by
+one."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,5 @@
-"""Files of word vectors through gensim: what is written is read as it was, and broken files are refused; lookup."""
+"""Files of word vectors through gensim: what is written is read as it was, and broken files are
+refused; lookup."""
 
 import gzip
 import sys

@@ -1,4 +1,5 @@
-"""Updates of rows, by hand: a row that occurs twice, several lookups of one table, a loss that is not finite."""
+"""Updates of rows, by hand: a row that occurs twice, several lookups of one table, a loss that is
+not finite."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,5 @@
-"""The blocked losses of word2vec against loops over pairs; counts, subsampling and negatives by hand."""
+"""The blocked losses of word2vec against loops over pairs; counts, subsampling and negatives by
+hand."""
 
 from types import SimpleNamespace
 
@@ -40,7 +41,8 @@ def log_sigmoid(x):
 
 
 def naive(kind, table, outputs):
-    """The loss of all pairs, one after another. Sums of CBOW's windows stand for means whose gradient is not divided."""
+    """The loss of all pairs, one after another. Sums of CBOW's windows stand for means whose
+    gradient is not divided."""
     total, pairs = 0.0, list(pairs_by_hand())
     examples = [(row, center, [context]) for row, center, context in pairs]
     if kind == "cbow":

@@ -1,4 +1,5 @@
-"""Word vectors as a task: what an update does on whatever devices, what a run resumes from, which words become neighbors."""
+"""Word vectors as a task: what an update does on whatever devices, what a run resumes from, which
+words become neighbors."""
 
 import jax
 import numpy as np

@@ -1,4 +1,5 @@
-"""Settings of word vectors that are learned in seconds, a table of five words, and losses as functions of whole tables."""
+"""Settings of word vectors that are learned in seconds, a table of five words, and losses as
+functions of whole tables."""
 
 import jax
 import jax.numpy as jnp
