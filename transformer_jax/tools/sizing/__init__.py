@@ -1,1 +1,3 @@
-"""Sizes and length of a run that follow from its text and a time budget (``--budget``), and the watch on that budget."""
+"""Sizes and length of a run that follow from its text and a time budget (``--budget``), and the
+watch on that budget.
+"""

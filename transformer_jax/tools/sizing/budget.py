@@ -15,11 +15,13 @@ from transformer_jax.runs.train_run import TrainingStart
 
 # Seconds of updates between estimates of the end of a run; at most this share of the budget.
 SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
-# An estimate this close to the budget changes nothing: noise of the clock must not move the end of the schedule.
+# An estimate this close to the budget changes nothing: noise of the clock must not move the end of
+# the schedule.
 TOLERANCE = 0.03
 # A run with time for fewer updates than this after a validation ends there.
 FEW_UPDATES = 10
-# An estimate is logged again when the length of the run, or with budget_policy=stretch its time, changed by more than this.
+# An estimate is logged again when the length of the run, or with budget_policy=stretch its time,
+# changed by more than this.
 LOGGED_CHANGE = 0.2
 
 
@@ -35,10 +37,10 @@ def keep_to_budget(start: TrainingStart) -> Iterator[Sequence[Hook]]:
 class KeepToBudget:
     """A hook that estimates the end of a run before each checkpoint, and every minute.
 
-    Where the end misses ``training.budget_seconds``, it logs that, and changes the length of the run: a shorter one if
-    ``training.budget_policy`` allows, a longer one of at most ``max_updates`` while the learning rate does not decay.
-    ``is_sized``: this start chose the sizes of the model by the speed of the CPU. Does nothing in one of several processes,
-    whose clocks differ.
+    Where the end misses ``training.budget_seconds``, it logs that, and changes the length of the
+    run: a shorter one if ``training.budget_policy`` allows, a longer one of at most ``max_updates``
+    while the learning rate does not decay. ``is_sized``: this start chose the sizes of the model by
+    the speed of the CPU. Does nothing in one of several processes, whose clocks differ.
     """
 
     def __init__(self, max_updates: int = 0, *, is_sized: bool = False) -> None:
@@ -61,13 +63,13 @@ class KeepToBudget:
         # The speed is not known before the second update of a start.
         if number >= current or position.ends or not run.clock.recent_update_seconds():
             return
-        spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update(position)
+        spent, seconds = sum(run.goodput.seconds().values()), run.seconds_per_update(position)
         self._estimated_at = run.clock.total(TRAINING)
         limit = max(training.num_updates, self._max_updates)
-        length = affordable_updates(number, spent, each, training.budget_seconds, current, limit)
+        length = affordable_updates(number, spent, seconds, training.budget_seconds, current, limit)
         if length == current or (length > training.num_updates and self._changes_rate(run, position, length)):
             return
-        expected, planned = (spent + (current - number) * each) / 60, training.budget_seconds / 60
+        expected, planned = (spent + (current - number) * seconds) / 60, training.budget_seconds / 60
         problem = f"update {number}: {current:,} updates will take {expected:.1f} minutes, not {planned:.1f}"
         if training.budget_policy == "stretch" and length < current:
             self._log(expected, f"{problem} (training.budget_policy=stretch)")
@@ -83,9 +85,11 @@ class KeepToBudget:
         position.change_length(length)
 
     def _changes_rate(self, run: RunParts, position: Position, length: int) -> bool:
-        """Whether the next learning rate of a run of this ``length`` differs, as it does where the rate decays already."""
+        """Whether the next learning rate of a run of this ``length`` differs, as it does where the
+        rate decays already.
+        """
         lengths = position.num_updates, length
-        rates = [float(run.update.schedule(run.hyperparameters(each))(position.number + 1)) for each in lengths]
+        rates = [float(run.update.schedule(run.hyperparameters(updates))(position.number + 1)) for updates in lengths]
         return rates[0] != rates[1]
 
     def _log(self, estimate: float, message: str) -> None:
@@ -105,9 +109,11 @@ class KeepToBudget:
 def affordable_updates(
     number: int, spent: float, seconds_per_update: float, budget: float, current: int, limit: int
 ) -> int:
-    """Return the number of updates that fit into the budget: at least one more than ``number``, at most ``limit``.
+    """Return the number of updates that fit into the budget: at least one more than ``number``, at
+    most ``limit``.
 
-    ``number`` updates took ``spent`` of ``budget`` seconds. A ``current`` length within 3 % of the budget stays.
+    ``number`` updates took ``spent`` of ``budget`` seconds. A ``current`` length within 3 % of the
+    budget stays.
     """
     expected = spent + (current - number) * seconds_per_update
     if abs(expected - budget) <= TOLERANCE * budget:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from transformer_jax.config.language_model import TextBatchingConfig
 from transformer_jax.errors import ConfigError
 
-# WSD trained better than a cosine with budgets of 25 s to 10 minutes: experiments/own_text, docs/language_models.md.
+# WSD trained better than a cosine with budgets of 25 s to 10 minutes: experiments/own_text,
+# docs/language_models.md.
 SCHEDULE = "wsd"
 SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MIN_UPDATES = 20
@@ -17,11 +18,13 @@ USED = 0.9
 
 
 class Plan(NamedTuple):
-    """Settings by dotted key, the estimated seconds of the run, a sentence with both, and the most updates that help.
+    """Settings by dotted key, the estimated seconds of the run, a sentence with both, and the most
+    updates that help.
 
-    Every planning function takes the text, the budget in seconds, ``flops`` (floating-point operations per second of matrix
-    products on this machine; an update needs six for each parameter and token) and ``stated`` (settings by dotted key that
-    stay). It raises ConfigError when the budget is too short for start-up and ``MIN_UPDATES``.
+    Every planning function takes the text, the budget in seconds, ``flops`` (floating-point
+    operations per second of matrix products on this machine; an update needs six for each parameter
+    and token) and ``fixed`` (settings by dotted key that stay). It raises ConfigError when the
+    budget is too short for start-up and ``MIN_UPDATES``.
     """
 
     settings: dict[str, Any]
@@ -32,10 +35,10 @@ class Plan(NamedTuple):
 
 def seconds_of(budget: str) -> float:
     """``20m`` is 1200.0; raises ConfigError unless ``budget`` is a number with s, m, h or d."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
-    if not found or not float(found[1]):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
+    if not match or not float(match[1]):
         raise ConfigError("--budget", f"{budget!r} is not a time", "write 90s, 20m, 2h or 1d")
-    return float(found[1]) * SECONDS_OF_UNIT[found[2]]
+    return float(match[1]) * SECONDS_OF_UNIT[match[2]]
 
 
 def _require_enough(budget: int | float, updates: int, least_seconds: float) -> None:
@@ -73,9 +76,11 @@ def minutes_of_this_cpu(seconds: float) -> str:
     return f"about {_time(seconds)} of this CPU if it is free"
 
 
-def _left_over(stated: Mapping[str, Any], budget_seconds: float, seconds: float, max_epochs: int) -> str:
-    """Return the part of a sentence that says how much of its budget a plan leaves, and why, if it does."""
-    if seconds >= USED * budget_seconds or stated.get("training.num_updates"):
+def _left_over(fixed: Mapping[str, Any], budget_seconds: float, seconds: float, max_epochs: int) -> str:
+    """Return the part of a sentence that says how much of its budget a plan leaves, and why, if it
+    does.
+    """
+    if seconds >= USED * budget_seconds or fixed.get("training.num_updates"):
         return ""
     left = _time(budget_seconds - seconds)
     return f"; {left} of the budget are left over: more than {max_epochs} epochs of the same text seldom help"
@@ -92,21 +97,23 @@ VALIDATION = 1e5
 FIRST_VALIDATION = 1.3e12
 SHARE_OF_VALIDATIONS, SHARE_OF_TIME_IN_UPDATES = 0.05, 0.9
 MIN_VALIDATIONS, MAX_VALIDATIONS, MIN_BETWEEN = 2, 8, 50
-# Full batches on a CPU. BLEU of so few sentences differs between checkpoints by 1.6 at random: a run of 30 minutes chose a
-# checkpoint 2.2 BLEU below its last, one of 10 minutes 1.8 (experiments/own_text). So longer runs validate more sentences, and
-# shorter ones so rarely that only the last checkpoint is in the decay of the learning rate, the last fifth of the updates.
+# Full batches on a CPU. BLEU of so few sentences differs between checkpoints by 1.6 at random: a
+# run of 30 minutes chose a checkpoint 2.2 BLEU below its last, one of 10 minutes 1.8
+# (experiments/own_text). So longer runs validate more sentences, and shorter ones so rarely that
+# only the last checkpoint is in the decay of the learning rate, the last fifth of the updates.
 VALIDATED, MAX_BATCHES_VALIDATED = 96, 20
 ENOUGH_BATCHES_VALIDATED, VALIDATIONS_OF_FEW = 4, 5
-# With 1,000 pairs 120 epochs were 0.8 BLEU better than 40 (experiments/own_text): a corpus of fewer tokens than the last
-# number gets as many updates as one of that size, up to the second number of epochs.
+# With 1,000 pairs 120 epochs were 0.8 BLEU better than 40 (experiments/own_text): a corpus of fewer
+# tokens than the last number gets as many updates as one of that size, up to the second number of
+# epochs.
 MAX_EPOCHS, MAX_EPOCHS_OF_FEW, FEW_TOKENS = 40, 120, 57_600
 # With fewer updates, batches are halved, and the learning rate is divided by the square root of 2.
 ENOUGH_UPDATES = 4000
 # Dropout increases with the number of epochs, up to the dropout of the size.
 MIN_DROPOUT, DROPOUT_PER_EPOCH = 0.05, 0.01
 TOKENS_PER_WORD = 1.4
-# Positions of packed rows for short pairs, and for long pairs, which have more tokens on average than the last number; rows of
-# the smallest batch.
+# Positions of packed rows for short pairs, and for long pairs, which have more tokens on average
+# than the last number; rows of the smallest batch.
 SHORT_ROWS, LONG_ROWS, LONG_PAIR = 64, 128, 24
 ROWS_OF_SMALLEST_BATCH = 12
 
@@ -136,7 +143,8 @@ class CorpusStatistics(NamedTuple):
 class Size(NamedTuple):
     """A Transformer and its largest batches.
 
-    For a corpus of at least ``pairs`` of ``WORDS_OF_A_PAIR``, and a budget that trains each parameter on ``min_tokens``.
+    For a corpus of at least ``pairs`` of ``WORDS_OF_A_PAIR``, and a budget that trains each
+    parameter on ``min_tokens``.
     """
 
     pairs: int
@@ -156,7 +164,9 @@ class Size(NamedTuple):
         return self.layers * layer + self.vocabulary * self.d_model
 
     def seconds(self, updates: int, speed: float) -> float:
-        """Return the seconds of start-up and updates with validations, at ``speed`` floating-point operations per second."""
+        """Return the seconds of start-up and updates with validations, at ``speed`` floating-point
+        operations per second.
+        """
         return (START_UP + updates * 6 * self.parameters * self.tokens_per_update / SHARE_OF_TIME_IN_UPDATES) / speed
 
     def affordable_tokens(self, seconds: float, speed: float) -> float:
@@ -174,8 +184,8 @@ KEYS_OF_SIZE = {
     "learning_rate": "optimizer.learning_rate",
     "tokens_per_update": "batching.tokens_per_update",
 }
-# Parameters grow as the tokens of the corpus to the power of about 2/3. The fourth row was the better one for 29,000 pairs with
-# an hour (experiments/multi30k), those below it were not run.
+# Parameters grow as the tokens of the corpus to the power of about 2/3. The fourth row was the
+# better one for 29,000 pairs with an hour (experiments/multi30k), those below it were not run.
 SIZES = (
     Size(0, 0, 2, 128, 256, 4, 2000, 0.3, 2.5e-3, 768),
     Size(10_000, 0, 2, 128, 256, 4, 6000, 0.3, 3.5e-3, 1536),
@@ -191,16 +201,17 @@ WORDS_OF_A_PAIR = 12
 
 
 def plan_translation(
-    corpus: CorpusStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
+    corpus: CorpusStatistics, budget_seconds: float, flops: float, fixed: Mapping[str, Any] | None = None
 ) -> Plan:
-    """Return the largest size that suits the corpus and that the budget trains on enough tokens, else the smallest.
+    """Return the largest size that suits the corpus and that the budget trains on enough tokens,
+    else the smallest.
 
     A larger corpus or budget never gives a smaller size; see ``Plan``.
     """
-    stated, speed = stated or {}, EFFICIENCY * flops
+    fixed, speed = fixed or {}, EFFICIENCY * flops
     text = CorpusStatistics(1, WORDS_OF_A_PAIR).tokens
     sizes = [
-        _with_batches(listed, stated, corpus, budget_seconds, speed)
+        _with_batches(listed, fixed, corpus, budget_seconds, speed)
         for listed in SIZES
         if corpus.tokens >= listed.pairs * text
     ]
@@ -210,8 +221,8 @@ def plan_translation(
         if size.affordable_tokens(budget_seconds, speed) >= size.min_tokens * size.parameters
     ]
     size, updates = (affordable or sizes[:1])[-1]
-    updates = stated.get("training.num_updates") or updates
-    if not stated.get("training.num_updates"):
+    updates = fixed.get("training.num_updates") or updates
+    if not fixed.get("training.num_updates"):
         _require_enough(budget_seconds, updates, size.seconds(MIN_UPDATES, speed))
     seconds, epochs = size.seconds(updates, speed), updates * size.tokens_per_update / corpus.tokens
     affordable_validations = (SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (
@@ -242,28 +253,30 @@ def plan_translation(
         "training.checkpoint_every": checkpoint_every,
         "training.validation_sentences": VALIDATED * batches_validated,
     }
-    separate = {"output": 1, "none": 2}.get(stated.get("model.tying", ""), 0) * size.vocabulary * size.d_model
+    separate = {"output": 1, "none": 2}.get(fixed.get("model.tying", ""), 0) * size.vocabulary * size.d_model
     sentence = (
         f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {(size.parameters + separate) / 1e6:.1f} million "
         f"parameters, {updates:,} updates ({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
-        f"{_left_over(stated, budget_seconds, seconds, round(corpus.max_epochs))}"
+        f"{_left_over(fixed, budget_seconds, seconds, round(corpus.max_epochs))}"
     )
     return Plan(settings, seconds, sentence, int(corpus.max_epochs * corpus.tokens / size.tokens_per_update))
 
 
 def _with_batches(
-    listed: Size, stated: Mapping[str, Any], corpus: CorpusStatistics, budget_seconds: float, speed: float
+    listed: Size, fixed: Mapping[str, Any], corpus: CorpusStatistics, budget_seconds: float, speed: float
 ) -> tuple[Size, int]:
-    """Return a size with stated settings, its largest batches that allow ``ENOUGH_UPDATES``, and its number of updates."""
+    """Return a size with fixed settings, its largest batches that allow ``ENOUGH_UPDATES``, and
+    its number of updates.
+    """
     smallest = ROWS_OF_SMALLEST_BATCH * corpus.row_length
     tokens = max(listed.tokens_per_update, smallest)
-    if "batching.tokens_per_update" in stated:
+    if "batching.tokens_per_update" in fixed:
         # At most the learning rate of the size, which is not known to scale to larger batches.
-        smallest = tokens = min(stated["batching.tokens_per_update"], listed.tokens_per_update)
+        smallest = tokens = min(fixed["batching.tokens_per_update"], listed.tokens_per_update)
     while True:
         rate = round(listed.learning_rate * (tokens / listed.tokens_per_update) ** 0.5, 5)
         size = listed._replace(tokens_per_update=tokens, learning_rate=rate)
-        size = size._replace(**{name: stated[key] for name, key in KEYS_OF_SIZE.items() if key in stated})
+        size = size._replace(**{name: fixed[key] for name, key in KEYS_OF_SIZE.items() if key in fixed})
         affordable = size.affordable_tokens(budget_seconds, speed) / size.tokens_per_update
         max_updates = max(corpus.max_epochs * corpus.tokens / size.tokens_per_update, MIN_UPDATES)
         updates = max(int(min(affordable, max_updates)), 0)
@@ -272,14 +285,14 @@ def _with_batches(
         tokens //= 2
 
 
-# Language models and word vectors.
-# On two cores of an AMD EPYC (Zen 4): the speed of updates relative to small matrix products, and at that speed the
-# floating-point operations of start-up and compilation.
+# Language models and word vectors. On two cores of an AMD EPYC (Zen 4): the speed of updates
+# relative to small matrix products, and at that speed the floating-point operations of start-up and
+# compilation.
 TEXT_EFFICIENCY, TEXT_START_UP = 0.7, 2e12
 TEXT_VALIDATIONS, TEXT_MIN_BETWEEN = 5, 25
-# Minimum training tokens for each parameter (20 are optimal for text without end: Hoffmann et al. 2022); maximum parameters for
-# each token of the text, above which a model memorizes it; maximum epochs, after which held-out text got worse in
-# experiments/tiny_shakespeare.
+# Minimum training tokens for each parameter (20 are optimal for text without end: Hoffmann et al.
+# 2022); maximum parameters for each token of the text, above which a model memorizes it; maximum
+# epochs, after which held-out text got worse in experiments/tiny_shakespeare.
 TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MAX_EPOCHS = 2.5, 8, 20
 DROPOUTS = ((2, 0.0), (8, 0.1), (12, 0.2), (16, 0.3), (TEXT_MAX_EPOCHS, 0.4))
 """Dropout by maximum number of epochs; text that is seen only once needs none."""
@@ -294,9 +307,9 @@ BLANK_LINES = 0.02
 class TextStatistics(NamedTuple):
     """Counts of a text, mostly extrapolated from its beginning.
 
-    ``alphabet``: number of the most frequent characters that make up 99.9 % of the text. Empty lines separate ``paragraphs``,
-    and if ``has_words`` spaces separate words. ``num_tokens``: subwords and EOS, if a tokenizer
-    counted them.
+    ``alphabet``: number of the most frequent characters that make up 99.9 % of the text. Empty
+    lines separate ``paragraphs``, and if ``has_words`` spaces separate words. ``num_tokens``:
+    subwords and EOS, if a tokenizer counted them.
     """
 
     num_bytes: float
@@ -328,7 +341,7 @@ class TextStatistics(NamedTuple):
         return self.paragraphs if self.documents_are == "paragraphs" else self.lines
 
     def text(self) -> str:
-        """The counts in words."""
+        """Return the counts in words."""
         size = f"{self.num_bytes / 1e6:.1f} MB" if self.num_bytes >= 1e5 else f"{self.num_bytes / 1e3:.1f} kB"
         words = (
             f"{_about(self.words)} words" if self.has_words else f"{_about(self.characters)} characters without spaces"
@@ -336,14 +349,16 @@ class TextStatistics(NamedTuple):
         divided = "between empty lines" if self.documents_are == "paragraphs" else "one a line"
         return f"{size}, {words} in {_about(self.documents)} documents ({divided}: data.documents={self.documents_are})"
 
-    def divided(self, stated: Mapping[str, Any]) -> "TextStatistics":
-        """The counts with stated ``data.documents``."""
-        if "data.documents" not in stated:
+    def divided(self, fixed: Mapping[str, Any]) -> "TextStatistics":
+        """Return the counts with a fixed ``data.documents``."""
+        if "data.documents" not in fixed:
             return self
-        return self._replace(blank_lines=self.lines if stated["data.documents"] == "paragraphs" else 0)
+        return self._replace(blank_lines=self.lines if fixed["data.documents"] == "paragraphs" else 0)
 
     def entries(self, wanted: int) -> int:
-        """Entries of a vocabulary: at least three for each character, if the text suffices; 0 if it is too short."""
+        """Entries of a vocabulary: at least three for each character, if the text suffices; 0 if it
+        is too short.
+        """
         entries = int(min(max(wanted, 3 * self.alphabet), self.num_bytes // BYTES_OF_AN_ENTRY))
         return entries if entries >= BYTES_TO_LEARN_PIECES + 2 * self.alphabet else 0
 
@@ -353,7 +368,7 @@ class TextStatistics(NamedTuple):
 
 
 class DecoderOnlySize(NamedTuple):
-    """A decoder-only Transformer and its batches; ``d_ff`` is 4 ``d_model`` unless it is stated."""
+    """A decoder-only Transformer and its batches; ``d_ff`` is 4 ``d_model`` unless it is fixed."""
 
     num_layers: int
     d_model: int
@@ -370,7 +385,8 @@ class DecoderOnlySize(NamedTuple):
         return self.num_layers * layer + self.vocabulary_size * self.d_model
 
 
-# Each has at most about twice the parameters of the one before. Rates of Muon; the first and the third were run.
+# Each has at most about twice the parameters of the one before. Rates of Muon; the first and the
+# third were run.
 DECODER_ONLY_SIZES = (
     DecoderOnlySize(2, 128, 4, 2000, 128, 1e-2, 2048),
     DecoderOnlySize(3, 160, 4, 2000, 128, 1e-2, 2048),
@@ -399,15 +415,17 @@ KEYS_OF_DECODER_ONLY = {
 
 
 def plan_language_model(
-    text: TextStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
+    text: TextStatistics, budget_seconds: float, flops: float, fixed: Mapping[str, Any] | None = None
 ) -> Plan:
-    """The largest model that suits the text and the budget, and as many epochs as help; see ``Plan``."""
-    stated, speed = stated or {}, TEXT_EFFICIENCY * flops
-    text = text.divided(stated)
-    kind = stated.get("tokenizer.kind", "bpe" if text.entries(DECODER_ONLY_SIZES[0].vocabulary_size) else "byte")
+    """Return the largest model that suits the text and the budget, and as many epochs as help; see
+    ``Plan``.
+    """
+    fixed, speed = fixed or {}, TEXT_EFFICIENCY * flops
+    text = text.divided(fixed)
+    kind = fixed.get("tokenizer.kind", "bpe" if text.entries(DECODER_ONLY_SIZES[0].vocabulary_size) else "byte")
     tokens = text.num_bytes if kind == "byte" else text.tokens
     # The listed vocabularies, so that more text never gives a smaller model.
-    sizes = [_with_stated(listed, stated) for listed in DECODER_ONLY_SIZES]
+    sizes = [_with_fixed(listed, fixed) for listed in DECODER_ONLY_SIZES]
     fit = [
         size
         for size in sizes
@@ -416,12 +434,12 @@ def plan_language_model(
     ]
     size = (fit or sizes[:1])[-1]
     entries = BYTES_TO_LEARN_PIECES if kind == "byte" else text.pieces(size.vocabulary_size)
-    size = size._replace(vocabulary_size=stated.get("tokenizer.vocabulary_size", entries))
-    if stated.get("optimizer.name", "muon") != "muon" and "optimizer.learning_rate" not in stated:
+    size = size._replace(vocabulary_size=fixed.get("tokenizer.vocabulary_size", entries))
+    if fixed.get("optimizer.name", "muon") != "muon" and "optimizer.learning_rate" not in fixed:
         size = size._replace(learning_rate=size.learning_rate * SHARE_OF_ADAMW)
-    each = 6 * size.parameters * size.tokens_per_update
+    flops_of_update = 6 * size.parameters * size.tokens_per_update
     max_updates = max(TEXT_MAX_EPOCHS * tokens / size.tokens_per_update, MIN_UPDATES)
-    updates = text_updates(stated, budget_seconds, each, max_updates, speed)
+    updates = text_updates(fixed, budget_seconds, flops_of_update, max_updates, speed)
     epochs = updates * size.tokens_per_update / tokens
     by_epochs = next(rate for limit, rate in DROPOUTS if epochs <= limit or limit == TEXT_MAX_EPOCHS)
     dropout = min(by_epochs, max(round(DROPOUT_OF_PARAMETERS * size.parameters / text.tokens, 1), 0.1))
@@ -438,40 +456,44 @@ def plan_language_model(
         "decoding.max_new_tokens": size.context_length // 2,
         **update_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
     }
-    seconds = (TEXT_START_UP + updates * each) / speed
-    separate = size.vocabulary_size * size.d_model * (stated.get("model.tying") == "none")
+    seconds = (TEXT_START_UP + updates * flops_of_update) / speed
+    separate = size.vocabulary_size * size.d_model * (fixed.get("model.tying") == "none")
     pieces = "bytes" if kind == "byte" else f"{size.vocabulary_size:,} pieces"
     sentence = (
         f"{text.text()}: {(size.parameters + separate) / 1e6:.1f} million parameters, vocabulary of {pieces}, "
-        f"context of {size.context_length} tokens, dropout {stated.get('model.dropout', dropout)}, {updates:,} updates "
+        f"context of {size.context_length} tokens, dropout {fixed.get('model.dropout', dropout)}, {updates:,} updates "
         f"({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
-        f"{_left_over(stated, budget_seconds, seconds, TEXT_MAX_EPOCHS)}"
+        f"{_left_over(fixed, budget_seconds, seconds, TEXT_MAX_EPOCHS)}"
     )
     return Plan(settings, seconds, sentence, int(max_updates))
 
 
 def text_keys(plan: Callable[[TextStatistics, float, float], Plan]) -> tuple[str, ...]:
-    """The settings that a plan of text chooses."""
+    """Return the settings that a plan of text chooses."""
     any_text = TextStatistics(1e9, 1e9, 2e8, 1e7, 0, 1, 100)
     return (*plan(any_text, 1e9, 1e12).settings, "training.budget_seconds")
 
 
 def text_updates(
-    stated: Mapping[str, Any], budget: int | float, each: int | float, max_updates: int | float, speed: float
+    fixed: Mapping[str, Any], budget: int | float, flops_of_update: int | float, max_updates: int | float, speed: float
 ) -> int:
-    """The stated number of updates, or at most ``max_updates`` that fit the budget; ``each``: operations of one."""
-    if stated.get("training.num_updates"):
-        return int(stated["training.num_updates"])
-    updates = int(min(max(budget * speed - TEXT_START_UP, 0) / each, max_updates))
-    _require_enough(budget, updates, (TEXT_START_UP + MIN_UPDATES * each) / speed)
+    """Return the fixed number of updates, or at most ``max_updates`` that fit the budget;
+    ``flops_of_update``: operations of an update.
+    """
+    if fixed.get("training.num_updates"):
+        return int(fixed["training.num_updates"])
+    updates = int(min(max(budget * speed - TEXT_START_UP, 0) / flops_of_update, max_updates))
+    _require_enough(budget, updates, (TEXT_START_UP + MIN_UPDATES * flops_of_update) / speed)
     return updates
 
 
-def _with_stated(size: DecoderOnlySize, stated: Mapping[str, Any]) -> DecoderOnlySize:
-    """The size with stated settings, enough tokens in an update for its rows, and heads that divide the width."""
-    size = size._replace(**{name: stated[key] for name, key in KEYS_OF_DECODER_ONLY.items() if key in stated})
-    least = 0 if "batching.tokens_per_update" in stated else TextBatchingConfig.row_multiple * size.context_length
-    heads = size.num_heads if "model.num_heads" in stated else math.gcd(size.num_heads, size.d_model)
+def _with_fixed(size: DecoderOnlySize, fixed: Mapping[str, Any]) -> DecoderOnlySize:
+    """Return the size with fixed settings, enough tokens in an update for its rows, and heads that
+    divide the width.
+    """
+    size = size._replace(**{name: fixed[key] for name, key in KEYS_OF_DECODER_ONLY.items() if key in fixed})
+    least = 0 if "batching.tokens_per_update" in fixed else TextBatchingConfig.row_multiple * size.context_length
+    heads = size.num_heads if "model.num_heads" in fixed else math.gcd(size.num_heads, size.d_model)
     width = size.d_ff or 4 * size.d_model
     return size._replace(tokens_per_update=max(size.tokens_per_update, least), num_heads=heads, d_ff=width)
 
