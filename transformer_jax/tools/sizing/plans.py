@@ -297,7 +297,7 @@ TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MAX_EPOCHS = 2.5, 8, 20
 DROPOUTS = ((2, 0.0), (8, 0.1), (12, 0.2), (16, 0.3), (TEXT_MAX_EPOCHS, 0.4))
 """Dropout by maximum number of epochs; text that is seen only once needs none."""
 # Dropout is at most 0.1, or this times the parameters for each token of the text.
-DROPOUT_OF_PARAMETERS = 0.06
+DROPOUT_OF_PARAMETERS = 0.1
 SHARE_OF_A_VALIDATION = 0.03
 CHARACTERS_OF_A_TOKEN = 1.7
 BYTES_OF_AN_ENTRY, BYTES_TO_LEARN_PIECES = 200, 260
