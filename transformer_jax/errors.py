@@ -29,7 +29,7 @@ class ConfigError(ValueError):
 
 
 class PluginNeeded(ConfigError):
-    """A value of a setting that neither the package nor a loaded plugin registers."""
+    """Neither the package nor a loaded plugin registers the value of a setting."""
 
 
 class DataError(ValueError):

@@ -101,7 +101,7 @@ def add_bias(product: Array, bias: Array) -> Array:
 
 
 def rounding_barrier(array: Array) -> Array:
-    """Return an optimization barrier, so that a rounded array is not recomputed from float32."""
+    """Return the array behind an optimization barrier: it is not recomputed from float32."""
     return array if array.dtype == jnp.float32 else lax.optimization_barrier(array)
 
 

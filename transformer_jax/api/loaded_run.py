@@ -106,7 +106,7 @@ class Attention(Sequence[AttentionLayer]):
         return Attention(self.source, self.translation, layers)
 
     def draw(self, path: str | Path, kind: str | None = None) -> Path:
-        """Draw layers and heads of one kind, by default the first, and return the path."""
+        """Draw all layers and heads of one kind, by default the first one, and return the path."""
         draw = single_behind("draw_attention")
         if draw is None:
             raise ConfigError(
@@ -358,7 +358,7 @@ def _as_texts(text: str | Sequence[str], name: str = "text") -> list[str]:
 
 
 def _in_form_of(text: str | Sequence[str], n_best: int | None, results: Sequence[Sequence[Any]]) -> Any:
-    """Return the best text of one ``text`` or of several, or with ``n_best`` all results."""
+    """Return the best text, with ``n_best`` all results, of one ``text``, or a list for several."""
     values = [best[0].text if n_best is None else list(best) for best in results]
     return values[0] if isinstance(text, str) else values
 

@@ -208,7 +208,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def _ignore_abandoned_work() -> None:
-    """Suppress the tracebacks of reads and writes still in progress when another one has failed.
+    """Suppress the tracebacks of reads and writes in progress when another one has failed.
 
     tensorstore's threads report them to a closed event loop, asyncio to its log.
     """

@@ -49,7 +49,7 @@ class Flag(argparse.Action):
     is_required = separated = repeated = takes_words = False
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        """Set, or add to, the value. Raises ConfigError for text that is none."""
+        """Set the value of the flag, or add to it. Raises ConfigError for text that is no value."""
         flag = self.option_strings[0]
         if option_string not in (None, flag):
             complain(f"transformer-jax: {option_string} is {flag} now")

@@ -95,7 +95,7 @@ def filter_settings(data: DataConfig) -> list[int | float | bool | str]:
 
 
 def is_overlong(text: str) -> bool:
-    """Whether a line has more than ``MAX_LINE_BYTES`` bytes of UTF-8."""
+    """Return whether a line has more than ``MAX_LINE_BYTES`` bytes of UTF-8."""
     return len(text) * 4 > MAX_LINE_BYTES and len(text.encode("utf-8", "surrogatepass")) > MAX_LINE_BYTES
 
 
@@ -144,7 +144,7 @@ def encoded_sides(
 
 
 def chunks_of(examples: Iterable[Example], characters_of: Callable[[Example], int]) -> Iterator[list[Example]]:
-    """Yield lists of examples that end at ``CHUNK_PAIRS`` or ``CHUNK_CHARACTERS``."""
+    """Yield lists of at most ``CHUNK_PAIRS`` examples that end at ``CHUNK_CHARACTERS``."""
     chunk: list[Example] = []
     characters = 0
     for example in examples:

@@ -29,7 +29,10 @@ class Group(NamedTuple):
 
     @property
     def num_to_finish(self) -> int:
-        """The number of done rows that end a segment: a quarter, or of the unfinished."""
+        """The number of done rows that end a segment.
+
+        A quarter of all rows, or if the group is sparse a quarter of the unfinished ones.
+        """
         num_rows = len(self.indices)
         return num_rows - _three_quarters(self.num_unfinished if self.is_sparse else num_rows)
 

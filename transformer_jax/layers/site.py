@@ -10,11 +10,11 @@ SiteKind = Literal["self", "cross", "feed_forward", "embedding", "projection"]
 
 @dataclass(frozen=True)
 class Site:
-    """The stack of a part, its kind of sublayer, and whether it sees earlier positions only.
+    """The stack of a part, its kind of sublayer, and whether it sees only earlier positions.
 
-    ``index`` is the number of the layer, None if the part belongs to no layer. Scanned layers
-    compute as the first, so only initial values may depend on it; other code reads ``layer``.
-    ``part`` is the name of the part in messages.
+    ``index`` is the number of the layer, None if the part belongs to no layer. All scanned layers
+    compute as the first one, so only initial values may depend on ``index``. Other code reads
+    ``layer``. ``part`` is the name of the part in messages.
     """
 
     stack: Literal["encoder", "decoder"]

@@ -66,7 +66,7 @@ class Hooks:
             self._call(callback)
 
     def need_state(self, number: int) -> bool:
-        """Whether a hook needs the state after update ``number``."""
+        """Return whether a hook needs the state after update ``number``."""
         return any(is_due(self._run, self._position, number) for is_due, _ in self._hooks if is_due)
 
     def call(self, number: int, metrics: StepMetrics, *, has_state: bool = False) -> None:
@@ -252,7 +252,7 @@ def write_checkpoint(run: RunParts, position: Position) -> None:
 
 
 def dry_run(run: RunParts, position: Position, parameters: str) -> None:
-    """Evaluate, decode and save the first state, so that none of these fails first after hours."""
+    """Evaluate, decode and save the first state, so that a failure shows at once."""
     done = "saving done"
     if run.config.training.evaluate_every:
         examples = min(DRY_RUN_EXAMPLES, run.config.training.validation_sentences or DRY_RUN_EXAMPLES)

@@ -122,7 +122,7 @@ class Watch:
 
 
 def joined_statistics(stacked: dict[str, Ratios]) -> dict[str, Ratios]:
-    """Join stacked ratios, [N, 2], into one for every path."""
+    """Join the stacked ratios [N, 2] of every path into one [2]."""
     return {name: {path: join(name, several) for path, several in of.items()} for name, of in stacked.items()}
 
 

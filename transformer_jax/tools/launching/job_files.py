@@ -105,7 +105,10 @@ def yaml_value(value: Any) -> str:
 
 
 def job_name(path: str) -> str:
-    """Name a job after a path: ``base`` is kept, ``runs/base`` is ``base-`` and a digest."""
+    """Return a job name for a path:
+
+    ``base`` for ``base``, ``base-`` and a digest for ``runs/base``.
+    """
     path = path.rstrip("/")
     last = unicodedata.normalize("NFKD", path.rpartition("/")[2].casefold()).encode("ascii", "ignore").decode()
     name = re.sub("[^a-z0-9]+", "-", last).strip("-").lstrip("-0123456789")

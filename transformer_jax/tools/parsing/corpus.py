@@ -44,7 +44,7 @@ class TreeCorpus(ABC):
         """Return a hexadecimal digest that changes with the content of the split."""
 
     def removed(self, split: str) -> Counter[str]:
-        """Count the removals of normalization by kind, none here."""
+        """Return the number of removals by normalization, by kind: here none."""
         return Counter()
 
     def pairs(self, split: str) -> Iterator[SentencePair]:

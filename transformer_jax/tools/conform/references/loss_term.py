@@ -11,7 +11,7 @@ ACTIVATIONS = {"relu": equations.relu, "gelu": equations.gelu}
 
 
 def z_loss(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """weight log(Z)^2 (Chowdhery et al. 2022, PaLM, section 5)."""
+    """Return weight log(Z)^2 (Chowdhery et al. 2022, PaLM, section 5)."""
     log_normalizers = np.log(np.exp(inputs.logits[0]).sum(-1))
     return float(inputs.settings.weight * np.sum(log_normalizers**2 * mask))
 
