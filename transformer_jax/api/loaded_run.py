@@ -358,7 +358,10 @@ def _as_texts(text: str | Sequence[str], name: str = "text") -> list[str]:
 
 
 def _in_form_of(text: str | Sequence[str], n_best: int | None, results: Sequence[Sequence[Any]]) -> Any:
-    """Return the best text, with ``n_best`` all results, of one ``text``, or a list for several."""
+    """Return the result for one ``text``, or a list for several.
+
+    The result is the best text, or with ``n_best`` a list of translations.
+    """
     values = [best[0].text if n_best is None else list(best) for best in results]
     return values[0] if isinstance(text, str) else values
 

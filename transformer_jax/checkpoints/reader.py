@@ -149,7 +149,10 @@ class CheckpointReader:
         return restored
 
     def _seems_undamaged(self, step: int, names: list[str], error: Exception) -> bool:
-        """Return whether no file differs from its checksum, also if they cannot be compared now."""
+        """Return whether no file is known to differ from its checksum.
+
+        True if files cannot be read now, False if there are no checksums.
+        """
         if _DAMAGE.search(str(error)):
             return False
         checkpoint = self._files.path / str(step)

@@ -59,7 +59,10 @@ class WaitingGroups:
         return self._groups.pop(min(self._groups))
 
     def set_aside(self, group: Group, join: Callable[[list[Array], list[Array], np.ndarray], list[Array]]) -> Group:
-        """Add a group to a waiting one by compiled ``join_rows``. Return a full or empty group."""
+        """Merge a group with a waiting one, by compiled ``join_rows``.
+
+        Returns a full group if there is one, else an empty one: then all sentences wait.
+        """
         nothing = group._replace(indices=np.full_like(group.indices, -1))
         if group.position not in self._groups:
             self._groups[group.position] = group

@@ -43,7 +43,7 @@ class Stack(nn.Module):
         return self.layers[0].project(embedded)
 
     def read_rest(self, others: Float[Array, "B Q E"]) -> Float[Array, "B Q G N"]:
-        """Return the contribution of the other inputs of that layer to its gates."""
+        """Return the contribution of the other inputs of the lowest layer to its gates."""
         return self.layers[0].project_rest(others)
 
     def __call__(

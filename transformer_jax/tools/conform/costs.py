@@ -15,7 +15,7 @@ ROWS, LENGTH = 4, 64
 
 
 class Costs(NamedTuple):
-    """Costs of loss and gradient of 4 x 64 tokens, and cache bytes of 64."""
+    """Costs of loss and gradient of 4 x 64 tokens, and bytes of a cache for 64 tokens."""
 
     parameters: float
     flops: float

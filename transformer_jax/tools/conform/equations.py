@@ -45,14 +45,14 @@ class AttentionInputs(NamedTuple):
 
 
 class LayerInputs(NamedTuple):
-    """Inputs of a reference of a ``norm`` or of another part of layers.
+    """Inputs of a reference of a part of a layer.
 
-    Also of a ``feed_forward``, ``residual``, ``projection`` and ``initialization``.
+    The part is a ``norm``, ``feed_forward``, ``residual``, ``projection`` or ``initialization``.
 
     ``params`` are of the module. ``mask`` [B, L] is True for tokens. The reference returns the
-    norm, the output or the logits of ``x``, of a ``residual`` the pair ``before(x)``,
-    ``after(x, y)``. Of an ``initialization`` it returns factors by path for ``params``, the initial
-    values without it by path.
+    norm, the output or the logits of ``x``. For a ``residual`` it returns the pair ``before(x)``,
+    ``after(x, y)``. For an ``initialization``, ``params`` are the initial values without it, by
+    path, and the reference returns factors by path.
     """
 
     x: Float[np.ndarray, "B L D"]
