@@ -263,5 +263,7 @@ def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mappi
     if row_multiple % divisor:
         product = f"mesh data {sizes['data']} x fsdp {sizes['fsdp']} x accumulation_steps {accumulation_steps}"
         raise ConfigError(
-            "batching.row_multiple", f"{row_multiple} is not a multiple of {divisor} ({product})", f"use {divisor} or a multiple"
+            "batching.row_multiple",
+            f"{row_multiple} is not a multiple of {divisor} ({product})",
+            f"use {divisor} or a multiple",
         )

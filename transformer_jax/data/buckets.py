@@ -13,7 +13,7 @@ MAX_CANDIDATES = 512
 
 
 class Bucket(NamedTuple):
-    """Batches of ``rows`` pairs whose longer side is at most ``widest``, and fits no earlier one.
+    """Batches of ``rows`` pairs whose longer side fits ``widest``, but no narrower bucket.
 
     The width of a side is the length of the longest member on that side. One of them may be less
     than ``widest``.

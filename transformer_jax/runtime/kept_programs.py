@@ -53,13 +53,16 @@ Run = Callable[[Sequence[Array]], list[Array]]
 
 
 class ProgramStore:
-    """The kept programs of one model on one CPU, which follow from ``settings``, JSON."""
+    """The kept programs of one model on one CPU.
+
+    ``settings``, which JSON can write, determine the programs.
+    """
 
     def __init__(self, settings: Any, device: Any) -> None:
         self.device, self._settings = device, settings
 
     def with_settings(self, more: Any) -> "ProgramStore":
-        """Return a store of programs that also follow from ``more``, JSON."""
+        """Return a store of programs that ``more``, which JSON can write, determines too."""
         return ProgramStore([self._settings, more], self.device)
 
     @property

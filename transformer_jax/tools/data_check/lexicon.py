@@ -94,7 +94,7 @@ class Lexicon:
         return ratios
 
     def scores(self, sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean of log p(word | source) / p(word) over known words, and their number."""
+        """Return the mean of log(p(word | source) / p(word)) over known words, and their number."""
         sources, targets = sources.without_unknown(), targets.without_unknown()
         source, target, of_target = _links(sources, targets)
         keys = source * len(self._unigrams) + target

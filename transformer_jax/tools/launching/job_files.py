@@ -105,10 +105,7 @@ def yaml_value(value: Any) -> str:
 
 
 def job_name(path: str) -> str:
-    """Return a job name for a path:
-
-    ``base`` for ``base``, ``base-`` and a digest for ``runs/base``.
-    """
+    """Return ``base`` for the path ``base``, ``base-`` and a digest for ``runs/base``."""
     path = path.rstrip("/")
     last = unicodedata.normalize("NFKD", path.rpartition("/")[2].casefold()).encode("ascii", "ignore").decode()
     name = re.sub("[^a-z0-9]+", "-", last).strip("-").lstrip("-0123456789")
