@@ -4,12 +4,13 @@ within it is one of the site.
 make docs
 """
 
+import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from docutils.nodes import SkipNode, math_block
+from docutils.nodes import SkipNode, math_block, section, title
 from latex2mathml.converter import convert
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -88,6 +89,31 @@ def write_formula(writer: Any, node: Any) -> None:
     raise SkipNode
 
 
+def write_sections(app: Any) -> list[Any]:
+    """Write the words of every section, which search.js ranks, and add no page."""
+    language = app.builder.indexer.lang
+    sections, sizes, places = [], [], {}
+    for page in sorted(set(app.env.found_docs) - {page for page, of in app.env.metadata.items() if "nosearch" in of}):
+        for part in app.env.get_doctree(page).findall(section):
+            text = " ".join(child.astext() for child in part if not isinstance(child, section)).lower()
+            words = re.findall(r"[^\W_]+", text)
+            joined = [first + second for first, second in re.findall(r"(\w+)-(\w+)", text)]
+            for stem in {language.stem(word) for word in {*words, *joined} if len(word) > 1}:
+                places.setdefault(stem, []).append(len(sections))
+            anchor = part["ids"][0] if isinstance(part.parent, section) else ""
+            sections.append([page, anchor, part.next_node(title).astext()])
+            sizes.append(len(words))
+    index = json.dumps({"sections": sections, "sizes": sizes, "places": places}, ensure_ascii=False)
+    (Path(app.outdir) / "_static" / "sections.js").write_text(f"var SECTIONS = {index};\n", encoding="utf-8")
+    return []
+
+
+def load_sections(app: Any, page: str, *_: Any) -> None:
+    """Load the sections in the page of the search."""
+    if page == "search":
+        app.add_js_file("sections.js")
+
+
 # For readers with a keyboard alone wide code can be scrolled, and the captions of the side bar have
 # a level.
 SCRIPT = """addEventListener("DOMContentLoaded", () => {
@@ -112,3 +138,5 @@ def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.add_js_file(None, body=SCRIPT)
     app.connect("source-read", with_contents)
+    app.connect("html-collect-pages", write_sections)
+    app.connect("html-page-context", load_sections)

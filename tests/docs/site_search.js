@@ -8,7 +8,7 @@ const world = vm.createContext({
 });
 const read = (file) => vm.runInContext(fs.readFileSync(`${site}/${file}`, "utf-8").replace("window.Stemmer =", "var Stemmer ="), world);
 // As search.html loads them.
-["_static/searchtools.js", "_static/language_data.js", "searchindex.js"].forEach(read);
+["_static/sections.js", "_static/searchtools.js", "_static/language_data.js", "searchindex.js"].forEach(read);
 for (const question of fs.readFileSync(0, "utf-8").trim().split("\n")) {
   world.question = question;
   const hits = vm.runInContext("Search._performSearch(...Search._parseQuery(question))", world).reverse();
