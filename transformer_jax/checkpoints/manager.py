@@ -208,7 +208,10 @@ class _All(PreservationPolicy):
 
 
 class _Manager(ocp.CheckpointManager):
-    """A manager that ends its process, and thereby all others, when it cannot write."""
+    """A manager that ends its process, and thereby all others, when it cannot write.
+
+    The barriers of Orbax would wait ten minutes for the process.
+    """
 
     def __init__(self, folder: CheckpointFolder, path: Any, **options: Any) -> None:
         self._folder = folder

@@ -100,7 +100,10 @@ class CheckpointReader:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
 
     def restore_params(self, step: int, like: PyTree) -> PyTree:
-        """Return the parameters of ``step`` alone, with shapes and shardings of ``like``."""
+        """Return the parameters of ``step`` alone, with shapes and shardings of ``like``.
+
+        A leaf is a NumPy array if it is one in ``like``.
+        """
         try:
             return self._read(step, {"params": like})["params"]
         except CheckpointError as error:

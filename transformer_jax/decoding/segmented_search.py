@@ -87,7 +87,10 @@ ONE_DEVICE = SearchDevices()
 
 
 class Layout(NamedTuple):
-    """The structure of a state, its capacity, and shapes of leaves of ``cache`` without rows."""
+    """The structure of a state, its capacity, and shapes of leaves of ``cache`` without rows.
+
+    Between programs a state is a list of leaves: only tracing needs the structure.
+    """
 
     structure: Any
     capacity: int

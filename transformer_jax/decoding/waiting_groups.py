@@ -11,7 +11,10 @@ from transformer_jax.array_types import AnyArray, Array, Int, PyTree
 
 
 class Group(NamedTuple):
-    """Sentences that are searched together; ``indices`` is -1 in rows that are done."""
+    """Sentences that are searched together, after ``position`` tokens.
+
+    ``indices`` is -1 in rows that are done. ``state``: the leaves of the search.
+    """
 
     state: list[Array]
     indices: np.ndarray
@@ -90,7 +93,10 @@ class WaitingGroups:
 def join_rows(
     state: PyTree, other: PyTree, rows: Int[AnyArray, "B"], *, constrain: Callable[[Array], Array]
 ) -> tuple[PyTree, PyTree]:
-    """Move row ``rows[b] >= 0`` of ``other`` into row b of ``state``, and return both."""
+    """Move row ``rows[b] >= 0`` of ``other`` into row b of ``state``, and return both.
+
+    The moved rows are done in ``other``. ``constrain``: the sharding constraint of [B, ...].
+    """
 
     def joined(kept: Array, others: Array) -> Array:
         if not kept.ndim:

@@ -140,7 +140,10 @@ def added_bias(score_mod: ScoreMod, q: Float[Array, "B H Q K"], keys: int) -> Fl
 
 
 def _sum_with(program: Any, scores: Any, *hidden: Any) -> Any:
-    """Return the variable of ``scores`` plus all terms, or None if ``hidden`` is read."""
+    """Return the variable of ``scores`` plus all terms.
+
+    None if an equation reads a variable of ``hidden``, or reads a partial sum otherwise.
+    """
     summed, seen = scores, {scores, *hidden}
     for equation in program.eqns:
         read = [variable for variable in equation.invars if not isinstance(variable, Literal) and variable in seen]

@@ -36,5 +36,8 @@ def xavier_uniform(
 
 
 def embedding_normal(d_model: int) -> Initializer:
-    """Return a normal initializer with standard deviation d_model^-1/2."""
+    """Return a normal initializer with standard deviation d_model^-1/2.
+
+    Embeddings times sqrt(d_model), and tied logits, start at unit variance.
+    """
     return initializers.normal(d_model**-0.5)

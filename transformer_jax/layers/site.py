@@ -27,7 +27,10 @@ class Site:
 
     @property
     def layer(self) -> int:
-        """The number of the layer, or a ConfigError if one compiled layer stands for all."""
+        """The number of the layer, from 0.
+
+        Raises ConfigError if one compiled layer stands for all, or the part has no layer.
+        """
         if self.index is None or self.is_scanned:
             remedy = "use scan_layers=False (final norms and embeddings have no layer: there site.index is None)"
             raise ConfigError("model.scan_layers", f"{self.part} depends on its layer", remedy)

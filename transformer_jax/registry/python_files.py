@@ -104,7 +104,8 @@ def names_in_file(path: Path) -> dict[str, Any]:
 def _running(path: Path, spec: str) -> Iterator[None]:
     """Let a file import its siblings inside the block.
 
-    Raises ConfigError with the line if it fails.
+    They leave ``sys.modules`` afterwards, since other folders may have the same names. Raises
+    ConfigError, with file and line, for every exception of the file.
     """
     folder, before = path.resolve().parent, set(sys.modules)
     # At the end: a recipe called copy.py must not hide the module of the standard library.

@@ -182,7 +182,10 @@ class RunDirectory:
             write_json(self.outcome, with_crc(content))
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
-        """Append an entry for this start to ``run.json``, and keep the text of plugins."""
+        """Append an entry for this start to ``run.json``, and keep the text of plugins.
+
+        The text is for readers: no command runs it. ``origin``: further values of the entry.
+        """
         for file in loaded_plugins():
             keep_text(self.plugins, Path(file).name, text_of_plugin(file))
         starts = read_starts(self.run_record)

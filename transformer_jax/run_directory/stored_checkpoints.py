@@ -31,7 +31,10 @@ class CheckpointMismatch(CheckpointError):
 
 
 class CheckpointUnread(CheckpointError):
-    """A checkpoint cannot be read although its files are unchanged."""
+    """A checkpoint cannot be read although its files are unchanged.
+
+    A disk, a store or memory failed.
+    """
 
 
 class StoredCheckpoint(NamedTuple):

@@ -241,7 +241,7 @@ def _flops_of(jaxpr: core.Jaxpr) -> int:
 def _product_flops(equation: core.JaxprEqn) -> int:
     """Return the FLOPs of a matrix product or convolution, padding included.
 
-    Warn of an unknown product.
+    Other equations have 0. Warns of an unknown product.
     """
     name, params = equation.primitive.name, equation.params
     if name in ("dot_general", "ragged_dot_general"):
