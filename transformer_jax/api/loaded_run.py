@@ -77,7 +77,10 @@ class AttentionLayer(NamedTuple):
 
 
 class Attention(Sequence[AttentionLayer]):
-    """The layers of attention between a source and its translation, None for a language model."""
+    """The layers of attention between a source and its translation.
+
+    A language model has one text, and a ``translation`` of None.
+    """
 
     def __init__(self, source: str, translation: str | None, layers: Sequence[AttentionLayer]) -> None:
         self.source, self.translation, self.layers = source, translation, tuple(layers)

@@ -78,7 +78,7 @@ def training_filters(
 def reasons_to_drop(
     data: DataConfig, chunk: Sequence[SentencePair], sides: Sequence[Sequence[Sequence[int]]]
 ) -> dict[int, str]:
-    """Return the first filter of every pair that is left out, by its index."""
+    """Return, by the index of a pair that is left out, the first filter that removes it."""
     reasons: dict[int, str] = {}
     for reason, applies in training_filters(data, chunk, sides).items():
         for index in np.flatnonzero(applies).tolist():

@@ -354,7 +354,7 @@ def log_dense_attention() -> None:
 
 
 def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) -> KVCache:
-    """Write ``new`` from ``write_index`` on, around the ring; if it is longer, its end."""
+    """Write ``new`` into the ring from ``write_index`` on, or only its end if it is longer."""
     ring, count = cache.keys.shape[3], new.keys.shape[3]
     kept = min(ring, count)
     index = (write_index + count - kept + jnp.arange(kept)) % ring

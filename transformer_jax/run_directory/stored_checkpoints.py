@@ -52,7 +52,7 @@ class StoredCheckpoint(NamedTuple):
 
     @property
     def written(self) -> float:
-        """Time of completion in seconds since 1970, by Orbax, ``COMMIT`` or the folder."""
+        """Time of completion in seconds since 1970, from Orbax, ``COMMIT`` or the folder."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             return parse_json((self.folder / MARKER).read_text(encoding="utf-8"))["commit_timestamp_nsecs"] / 1e9
         with suppress(OSError, ValueError):
