@@ -34,7 +34,7 @@ class Statistic:
         self.settings = settings
 
     def of_pass(self, activations: Any) -> Ratios:
-        """Return ratios of a forward pass with dropout, from its ``models.inspection.Activations``."""
+        """Return ratios from the ``models.inspection.Activations`` of a forward pass with dropout."""
         return {}
 
     def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:
