@@ -34,7 +34,10 @@ class Statistic:
         self.settings = settings
 
     def of_pass(self, activations: Any) -> Ratios:
-        """Return ratios from the ``models.inspection.Activations`` of a forward pass with dropout."""
+        """Return the ratios of a forward pass with dropout.
+
+        ``activations``: see ``models.inspection.Activations``.
+        """
         return {}
 
     def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:
