@@ -187,7 +187,7 @@ class Sweep:
 
 
 class TrialRow(NamedTuple):
-    """A trial with the ``value`` and all ``metrics`` of its best validation, at ``step``."""
+    """A trial with the ``value`` and all ``metrics`` of its best validation so far, at ``step``."""
 
     number: int
     state: str
