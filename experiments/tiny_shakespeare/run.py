@@ -25,6 +25,7 @@ OF_NANOGPT = (
     *OF_CHARACTERS,
     *("model.num_layers=4", "model.d_model=128", "model.num_heads=4", "batching.context_length=64"),
     *("batching.tokens_per_update=768", "batching.row_multiple=12", "training.num_updates=2000"),
+    "decoding.max_new_tokens=32",
     *("model.dropout=0", "model.embedding_dropout=0", "model.positions=learned", "model.feed_forward=gelu"),
     *("optimizer.name=adamw", "optimizer.learning_rate=1e-3", "optimizer.schedule=cosine", "optimizer.b2=0.99"),
     *("optimizer.warmup_updates=100", "optimizer.weight_decay=0.1", "optimizer.clip_norm=1"),

@@ -68,16 +68,18 @@ def test_more_text_or_more_time_never_gives_a_smaller_language_model_nor_fewer_o
     assert (np.diff(used, axis=0)[is_same] >= -0.01 * used[:-1][is_same]).all() and is_same.sum() >= 8
     for row in grid:
         for plan, time in zip(row, seconds, strict=True):
-            is_left = "of the budget are left over: more than 80 epochs" in plan.sentence
+            is_left = "of the budget are left over: more than 20 epochs" in plan.sentence
             assert plan.seconds <= 1.01 * time and (plan.seconds >= 0.9 * time) != is_left
             assert plan.settings["training.num_updates"] <= plan.max_updates
 
 
-def test_dropout_grows_with_the_number_of_epochs():
-    dropouts = [
-        plan_language_model(text_of(1e6), time, FLOPS).settings["model.dropout"] for time in (25, 90, 180, 1800, 36_000)
-    ]
-    assert dropouts == sorted(dropouts) and dropouts[0] == 0 and dropouts[-1] == 0.3
+def test_dropout_grows_with_epochs_and_with_parameters_for_a_token():
+    times = (25, 90, 180, 1800, 36_000)
+    dropouts = [plan_language_model(text_of(1e6), time, FLOPS).settings["model.dropout"] for time in times]
+    assert dropouts == sorted(dropouts) and dropouts[0] == 0 and dropouts[-1] >= 0.3
+    small = {"model.d_model": 32, "model.num_layers": 1}
+    assert plan_language_model(text_of(1e6), 36_000, FLOPS, small).settings["model.dropout"] == 0.1
+    assert plan_language_model(text_of(1e9), 36_000, FLOPS).settings["model.dropout"] == 0
 
 
 def test_rates_are_of_muon_and_lower_for_another_optimizer():
@@ -107,6 +109,15 @@ def test_small_corpora_get_small_vocabularies_and_at_most_forty_epochs():
     assert vocabularies == [SIZES[0].vocabulary, SIZES[2].vocabulary, SIZES[2].vocabulary]
     tokens = small["training.num_updates"] * small["batching.tokens_per_update"]
     assert tokens / CorpusStatistics(5_000, 12).tokens == pytest.approx(plans.MAX_EPOCHS, rel=0.05)
+
+
+def test_a_corpus_of_few_tokens_gets_more_epochs_but_never_more_updates_than_a_larger_one():
+    corpora = [CorpusStatistics(pairs, 12) for pairs in (10, 300, 1000, 2000, 3000, 4000, 10_000)]
+    epochs = [corpus.max_epochs for corpus in corpora]
+    assert epochs == sorted(epochs, reverse=True) and (epochs[0], epochs[-1]) == (120, 40)
+    updates = [plan_translation(corpus, 7200, FLOPS).settings["training.num_updates"] for corpus in corpora]
+    assert updates == sorted(updates)
+    assert "more than 120 epochs" in plan_translation(corpora[1], 7200, FLOPS).sentence
 
 
 def test_without_time_the_smallest_model_is_trained_or_none():
