@@ -280,7 +280,7 @@ def _measured(key: str, settings: ExperimentConfig) -> Metric:
     if needed and not attrgetter(needed)(settings):
         raise ConfigError(needed, f"is not set, so {key} is never measured", f"set {needed}")
     if not settings.training.evaluate_every:
-        raise ConfigError("training.evaluate_every", f"is 0, so {key} is never reported", "set an interval of updates")
+        raise ConfigError("training.evaluate_every", f"0, so {key} is never reported", "set an interval of updates")
     return metrics[key]
 
 
